@@ -1,0 +1,3 @@
+//! OpenZFS-compatible storage in userspace: one binary for pools, volumes and filesystems.
+
+fn main() {}

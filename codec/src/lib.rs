@@ -1,0 +1,1 @@
+//! Checksums, compression, encryption and parity arithmetic of OpenZFS, as pure functions.

@@ -1,0 +1,1 @@
+//! Leaf devices: files and block devices through io_uring, memory, simulated faults.

@@ -1,0 +1,1 @@
+//! The pool: import, vdevs, zio, ARC, DMU, DSL, ZPL, volumes.

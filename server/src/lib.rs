@@ -1,0 +1,1 @@
+//! The daemon: HTTP API, NBD exports, FUSE mounts.

@@ -1,1 +1,14 @@
 //! OpenZFS on-disk structures: bytes to types and back, no I/O, no policy.
+//!
+//! Every module describes one structure with its layout table and offers `parse(&[u8], ByteOrder) -> Result<T>` and
+//! `encode`. Input is never trusted: a parse returns a well-formed value or an [`Error`], and never panics, never
+//! allocates more than the input justifies and never loops without a bound. OpenZFS pools are written in the byte order
+//! of the machine that wrote them, block by block, hence [`ByteOrder`] is a value and not a type.
+
+pub mod bytes;
+mod error;
+pub mod types;
+
+pub use bytes::{ByteOrder, Reader, Writer};
+pub use error::{Error, Result};
+pub use types::{Asize, BlockId, ByteOffset, Guid, Level, Lsize, ObjectId, ObjsetId, Psize, Txg, VdevId};

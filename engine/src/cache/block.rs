@@ -1,0 +1,129 @@
+//! [`Block`]: one logical block's bytes, verified, decrypted and decompressed, shared by handle.
+//!
+//! A clone is one reference count. The bytes start on a 64-byte boundary, so that SIMD code and copies into network
+//! buffers run at full speed. A block is immutable from the moment it exists: nobody who holds one can see it change.
+//! A hole of any size is a window on one static run of zeroes and costs nothing.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The largest block of any pool (`SPA_MAXBLOCKSIZE`), 16 MiB.
+pub const MAX_BLOCK_BYTES: usize = 16 << 20;
+
+/// Lies in the zero-initialised segment: no memory is used until someone reads it, and then one page at a time.
+static ZEROES: Line16M = Line16M([0; MAX_BLOCK_BYTES]);
+
+#[repr(C, align(64))]
+struct Line16M([u8; MAX_BLOCK_BYTES]);
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// An owned buffer that starts on a 64-byte boundary: where decompressors and reconstruction write.
+pub struct AlignedBuf {
+    lines: Vec<Line>,
+    len_bytes: usize,
+}
+
+impl AlignedBuf {
+    /// A zeroed buffer of `len_bytes`.
+    pub fn zeroed(len_bytes: usize) -> Self {
+        Self { lines: vec![Line([0; 64]); len_bytes.div_ceil(64)], len_bytes }
+    }
+
+    /// A buffer with a copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        let mut buf = Self::zeroed(bytes.len());
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
+    /// Drops what lies beyond `len_bytes`; never grows.
+    pub fn truncate(&mut self, len_bytes: usize) {
+        self.len_bytes = self.len_bytes.min(len_bytes);
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `lines` is a contiguous run of initialised bytes of at least `len_bytes` (both set together at
+        // construction, `len_bytes` only shrinks), `Line` has no padding (64 bytes at alignment 64), and u8 needs no alignment.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len_bytes) }
+    }
+}
+
+impl std::ops::DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `&mut self` makes the access unique.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len_bytes) }
+    }
+}
+
+/// One logical block's bytes; cheap to clone, immutable.
+#[derive(Clone)]
+pub struct Block(Bytes);
+
+#[derive(Clone)]
+enum Bytes {
+    Zero(usize),
+    Owned(Arc<AlignedBuf>),
+}
+
+impl Block {
+    /// A block of zeroes: what a hole reads as. `len_bytes` is capped at [`MAX_BLOCK_BYTES`].
+    pub fn zero(len_bytes: usize) -> Self {
+        Self(Bytes::Zero(len_bytes.min(MAX_BLOCK_BYTES)))
+    }
+
+    /// True when the block was made from a hole. A stored block full of zeroes answers false.
+    pub fn is_hole(&self) -> bool {
+        matches!(self.0, Bytes::Zero(_))
+    }
+}
+
+impl From<AlignedBuf> for Block {
+    fn from(buf: AlignedBuf) -> Self {
+        Self(Bytes::Owned(Arc::new(buf)))
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Zero(len_bytes) => &ZEROES.0[..*len_bytes],
+            Bytes::Owned(buf) => buf,
+        }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_hole() { "hole" } else { "data" };
+        write!(f, "Block({kind}, {} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_start_on_a_64_byte_boundary() {
+        for len in [1, 63, 64, 65, 4096] {
+            let block = Block::from(AlignedBuf::zeroed(len));
+            assert_eq!(block.len(), len);
+            assert_eq!(block.as_ptr() as usize % 64, 0);
+        }
+        assert_eq!(Block::zero(512).as_ptr() as usize % 64, 0);
+    }
+
+    #[test]
+    fn a_hole_reads_as_zeroes_of_any_block_size() {
+        assert!(Block::zero(MAX_BLOCK_BYTES).iter().all(|&b| b == 0));
+        assert!(Block::zero(0).is_empty());
+    }
+}

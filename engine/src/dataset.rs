@@ -1,0 +1,7 @@
+//! What a pool holds for people: datasets, their properties and keys, filesystems and volumes.
+
+pub mod dsl;
+pub mod keys;
+pub mod properties;
+pub mod zpl;
+pub mod zvol;

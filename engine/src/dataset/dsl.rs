@@ -1,0 +1,1 @@
+//! DSL directories and datasets: names, snapshots, clones, bookmarks, holds.

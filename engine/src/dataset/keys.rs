@@ -1,0 +1,1 @@
+//! Loading and unloading encryption keys, by encryption root.

@@ -1,0 +1,1 @@
+//! Filesystems (the ZFS POSIX layer).

@@ -1,0 +1,1 @@
+//! Objects: dnodes, block trees, ZAP and SA over blocks.

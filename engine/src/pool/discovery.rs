@@ -1,0 +1,1 @@
+//! Finding pools: scan paths for labels, group them by pool and device, judge what could be imported.

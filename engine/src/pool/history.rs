@@ -1,0 +1,1 @@
+//! The command history kept in the pool.

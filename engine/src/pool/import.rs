@@ -1,0 +1,1 @@
+//! Opening a pool: choose labels and uberblock, read the trusted config, refuse what must be refused.

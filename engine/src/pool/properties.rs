@@ -1,0 +1,1 @@
+//! Pool properties as `zpool get` shows them.

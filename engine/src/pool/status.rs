@@ -1,0 +1,1 @@
+//! The state of a pool and of each vdev, as data for `zpool status`.

@@ -1,0 +1,1 @@
+//! Reading and checking every block of a pool.

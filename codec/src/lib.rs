@@ -1,1 +1,3 @@
 //! Checksums, compression, encryption and parity arithmetic of OpenZFS, as pure functions.
+
+pub mod raidz;

@@ -1,3 +1,4 @@
 //! Checksums, compression, encryption and parity arithmetic of OpenZFS, as pure functions.
 
+pub mod draid;
 pub mod raidz;

@@ -5,8 +5,12 @@
 //! allocates more than the input justifies and never loops without a bound. OpenZFS pools are written in the byte order
 //! of the machine that wrote them, block by block, hence [`ByteOrder`] is a value and not a type.
 
+pub mod blkptr;
 pub mod bytes;
+pub mod dmu;
+pub mod dnode;
 mod error;
+pub mod objset;
 pub mod types;
 
 pub use bytes::{ByteOrder, Reader, Writer};

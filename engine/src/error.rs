@@ -62,6 +62,15 @@ pub enum Error {
         detail: String,
     },
 
+    /// Bytes did not become the structure they should be.
+    #[error("{what}: {error}")]
+    Format {
+        /// Which structure, with its place.
+        what: String,
+        /// What is wrong.
+        error: ondisk::Error,
+    },
+
     /// The named thing does not exist.
     #[error("{0}: does not exist")]
     NotFound(String),
@@ -105,6 +114,12 @@ impl Error {
     /// A structure that passed its checksum and yet makes no sense.
     pub fn corrupt(what: impl Into<String>, detail: impl fmt::Display) -> Self {
         Self::Corrupt { what: what.into(), detail: detail.to_string() }
+    }
+
+    /// The context for a parse error: `map_err(Error::format("..."))` fits `ondisk`'s results.
+    pub fn format(what: impl Into<String>) -> impl FnOnce(ondisk::Error) -> Self {
+        let what = what.into();
+        move |error| Self::Format { what, error }
     }
 
     /// An operating-system error with its context.

@@ -16,3 +16,16 @@ pub mod types;
 pub use bytes::{ByteOrder, Reader, Writer};
 pub use error::{Error, Result};
 pub use types::{Asize, BlockId, ByteOffset, Guid, Level, Lsize, ObjectId, ObjsetId, Psize, Txg, VdevId};
+
+pub mod accounting;
+pub mod deleg;
+pub mod dsl_dir;
+pub mod errlog;
+pub mod features;
+pub mod holds;
+pub mod log_space_map;
+pub mod metaslab;
+pub mod pool_directory;
+pub mod redaction;
+pub mod space_map;
+mod words;

@@ -82,7 +82,7 @@ impl Draid {
             return Err(Error::Layout("a dRAID group and the spares need more children than there are"));
         }
         let (width, disks) = (data + nparity, children - spares);
-        if groups == 0 || groups > MAX_CHILDREN || (width * groups) % disks != 0 {
+        if groups == 0 || groups > MAX_CHILDREN || !(width * groups).is_multiple_of(disks) {
             return Err(Error::Layout("dRAID groups do not fill whole rows"));
         }
         Ok(Self {
@@ -186,7 +186,11 @@ impl Draid {
 
     fn check(&self, offset: u64, psize: u64) -> Result<(), Error> {
         let row_of_sectors = self.width << self.config.ashift;
-        if psize == 0 || psize > MAX_BLOCK_BYTES || offset >= 1 << 62 || offset % row_of_sectors != 0 {
+        if psize == 0
+            || psize > MAX_BLOCK_BYTES
+            || offset >= 1 << 62
+            || !offset.is_multiple_of(row_of_sectors)
+        {
             return Err(Error::Range { offset, size: psize });
         }
         Ok(())
@@ -235,8 +239,9 @@ mod tests {
     use std::collections::HashSet;
 
     fn config(data: usize, nparity: usize, spares: usize, children: usize) -> DraidConfig {
-        let groups =
-            (1..=MAX_CHILDREN).find(|groups| (data + nparity) * groups % (children - spares) == 0).unwrap();
+        let groups = (1..=MAX_CHILDREN)
+            .find(|groups| ((data + nparity) * groups).is_multiple_of(children - spares))
+            .unwrap();
         DraidConfig { data, nparity, spares, groups, children, ashift: 12 }
     }
 

@@ -2,17 +2,24 @@
 //!
 //! - [`Raidz`] (in `geometry`) turns a logical range of the vdev into a [`Map`]: rows of columns, each column a piece of one child.
 //! - `expansion` does the same for blocks that were written before the vdev was widened, and while the widening still runs.
-//! - [`map::Hypotheses`] lists which columns to distrust, in which order, when every read succeeded and the checksum is still wrong.
+//! - [`generate_parity`] and [`reconstruct`] compute with the columns of one row.
+//! - [`Map::hypotheses`] lists which columns to distrust, in which order, when every read succeeded and the checksum is still wrong.
 //!
 //! Nothing here does I/O. dRAID (`crate::draid`) produces the same [`Map`] and shares all that comes after it.
 
+mod combine;
 mod expansion;
+mod field;
 mod geometry;
 mod map;
+mod parity;
+mod reconstruct;
 
 pub use expansion::Reflow;
 pub use geometry::Raidz;
 pub use map::{Column, Hypotheses, Map};
+pub use parity::generate as generate_parity;
+pub use reconstruct::reconstruct;
 
 /// The largest parity of a raidz or draid vdev.
 pub const MAX_PARITY: usize = 3;

@@ -1,10 +1,13 @@
 //! Properties of datasets: the table of all native ones, their values and where each value comes from.
 //!
-//! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`format`] how values look.
+//! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`format`] how values look,
+//! [`set`] which value and source is shown for one dataset.
 
 pub mod format;
 pub mod index;
+pub mod set;
 pub mod table;
 
 pub use format::Style;
+pub use set::{Mounted, PropertySet, Shown, Source};
 pub use table::{Attr, Desc, Kind, Prop, Types, is_user};

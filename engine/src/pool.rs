@@ -6,6 +6,7 @@ pub mod features;
 pub mod history;
 pub mod import;
 pub mod properties;
+pub mod space;
 pub mod status;
 pub mod verify;
 

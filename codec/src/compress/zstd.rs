@@ -1,0 +1,128 @@
+//! zstd: one zstd frame after a header of our own format.
+//!
+//! | offset | size | name | meaning |
+//! |---:|---:|---|---|
+//! | 0 | 4 | `c_len` | length of the frame; big-endian |
+//! | 4 | 1 | level | code of the level that was asked for |
+//! | 5 | 3 | version | of the zstd library; big-endian |
+//! | 8 | `c_len` | data | a frame without magic number, checksum and content size |
+//!
+//! Big-endian machines once wrote the level last, after the version. The top byte of the version is zero (until version
+//! 6.55.36), and no valid level is, so the place of the zero tells which it is.
+//!
+//! Level codes: 1 to 19 are levels 1 to 19; from 103 on they are the fast levels, -1 to -10, then by tens to -100, then
+//! -500 and -1000.
+//!
+//! Source: OpenZFS 2.3 `zstd.h`, `zfs_zstd.c`, `zio_compress.h`.
+
+use super::{length_prefixed, lz4};
+use crate::{Error, Result};
+use std::cell::RefCell;
+use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat, ResetDirective};
+
+/// The level code that plain `zstd` stands for.
+pub const ZSTD_LEVEL_DEFAULT: u8 = 3;
+
+const HEADER_BYTES: usize = 8;
+const FIRST_FAST_CODE: u8 = 103;
+const FAST_LEVELS: [i32; 21] =
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 500, 1000];
+
+/// The zstd level (negative: fast) that a level code stands for.
+pub fn zstd_level(code: u8) -> Option<i32> {
+    match code {
+        1..=19 => Some(i32::from(code)),
+        _ => {
+            let index = usize::from(code.checked_sub(FIRST_FAST_CODE)?);
+            FAST_LEVELS.get(index).map(|level| -level)
+        }
+    }
+}
+
+/// The code of a zstd level (negative: fast), where it has one.
+pub fn zstd_level_code(level: i32) -> Option<u8> {
+    match level {
+        1..=19 => u8::try_from(level).ok(),
+        _ => {
+            let index = FAST_LEVELS.iter().position(|fast| level.checked_neg() == Some(*fast))?;
+            Some(FIRST_FAST_CODE + index as u8)
+        }
+    }
+}
+
+pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<()> {
+    thread_local!(static DECODER: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) });
+    let corrupt = |detail| Error::Corrupt { algorithm: "zstd", detail };
+    let frame = length_prefixed("zstd", src, HEADER_BYTES)?;
+    if stated_level(src).and_then(zstd_level).is_none() {
+        return Err(corrupt("the header states no valid level"));
+    }
+    let result = DECODER.with_borrow_mut(|decoder| {
+        let decoder = match decoder {
+            Some(decoder) => decoder,
+            none => none.insert(magicless_decoder()?),
+        };
+        decoder.decompress(dst, frame).ok()
+    });
+    match result {
+        Some(len) if len == dst.len() => Ok(()),
+        Some(_) => Err(corrupt("the frame ends too early")),
+        None => Err(corrupt("bad zstd frame")),
+    }
+}
+
+fn magicless_decoder() -> Option<DCtx<'static>> {
+    let mut decoder = DCtx::try_create()?;
+    decoder.set_parameter(DParameter::Format(FrameFormat::Magicless)).ok()?;
+    Some(decoder)
+}
+
+/// The level code in a block's header, in either of its layouts.
+fn stated_level(src: &[u8]) -> Option<u8> {
+    let (version_and_level, _) = src.get(4..)?.split_first_chunk::<4>()?;
+    match version_and_level.iter().rposition(|byte| *byte == 0)? {
+        1 | 3 => Some(version_and_level[0]),
+        _ => Some(version_and_level[3]),
+    }
+}
+
+pub(super) fn compress(code: u8, src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    let level = zstd_level(code)?;
+    if worth_a_try(level, src, dst) { encode(level, code, src, dst) } else { None }
+}
+
+/// Data that cannot be compressed is found by cheaper encoders before a slow level is spent on it. As in OpenZFS: lz4
+/// says yes, or zstd-1 has the last word; only at levels 3 and up, and for blocks of 128 KiB and more.
+fn worth_a_try(level: i32, src: &[u8], dst: &mut [u8]) -> bool {
+    const MIN_LEVEL: i32 = 3;
+    const MIN_BYTES: usize = 128 << 10;
+    level < MIN_LEVEL
+        || src.len() < MIN_BYTES
+        || lz4::compress(src, dst).is_some_and(|len| len < dst.len())
+        || encode(1, 1, src, dst).is_some()
+}
+
+fn encode(level: i32, code: u8, src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    thread_local!(static ENCODER: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) });
+    let (header, place) = dst.split_at_mut_checked(HEADER_BYTES)?;
+    let len = ENCODER.with_borrow_mut(|encoder| {
+        let encoder = match encoder {
+            Some(encoder) => encoder,
+            none => none.insert(CCtx::try_create()?),
+        };
+        encoder.reset(ResetDirective::SessionAndParameters).ok()?;
+        for parameter in [
+            CParameter::CompressionLevel(level),
+            CParameter::Format(FrameFormat::Magicless),
+            CParameter::ChecksumFlag(false),
+            CParameter::ContentSizeFlag(false),
+        ] {
+            encoder.set_parameter(parameter).ok()?;
+        }
+        encoder.compress2(place, src).ok()
+    })?;
+    header[..4].copy_from_slice(&u32::try_from(len).ok()?.to_be_bytes());
+    header[4..].copy_from_slice(&zstd_safe::version_number().to_be_bytes());
+    header[4] = code;
+    Some(HEADER_BYTES + len)
+}

@@ -10,6 +10,7 @@ pub mod bytes;
 pub mod dmu;
 pub mod dnode;
 mod error;
+pub mod nvlist;
 pub mod objset;
 pub mod types;
 

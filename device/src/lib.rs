@@ -1,1 +1,77 @@
 //! Leaf devices: files and block devices through io_uring, memory, simulated faults.
+//!
+//! # The idea
+//! A [`Device`] is a flat range of bytes with `read`, `write`, `flush` and `discard`, each a boxed `Send` future. The crate
+//! knows no runtime: a future hands its work to the *calling thread's* ring when that thread drives one, and does the work
+//! at once with `pread`/`pwrite` when it does not. So a future never waits for a party that may not exist.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `buf` | [`IoBuf`]: owned, page-aligned, pooled memory; [`copy`] |
+//! | `error` | [`IoError`]: which device, operation, range and reason |
+//! | `file` | [`FileDevice`]: regular files and block devices |
+//! | `executor` | [`block_on`]: run one future on this thread |
+//!
+//! # What it promises
+//! - A read returns exactly the bytes asked for, or an error: short reads are continued, ranges past the end refused.
+//! - No memory is freed while the kernel may still write to it, also when futures are dropped midway.
+//! - No verification: checksums are the business of the layer above.
+
+mod buf;
+mod error;
+mod executor;
+mod file;
+
+use std::{fmt::Debug, future::Future, path::Path, pin::Pin};
+
+pub use buf::{ALIGNMENT_BYTES, IoBuf, copy};
+pub use error::{Cause, IoError, Operation};
+pub use executor::block_on;
+pub use file::{FileDevice, Lock, OpenOptions};
+
+/// The result of a device operation, to be awaited.
+pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, IoError>> + Send + 'a>>;
+
+/// The sector sizes that a device states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SectorSizes {
+    /// The unit of addressing: offsets and lengths of writes are multiples of it.
+    pub logical_bytes: u32,
+    /// The unit that the medium writes in one piece; smaller writes cost a read first.
+    pub physical_bytes: u32,
+}
+
+impl SectorSizes {
+    /// 512 bytes both ways: what memory and simulated devices state unless told otherwise.
+    pub const BYTES_512: Self = Self { logical_bytes: 512, physical_bytes: 512 };
+}
+
+/// A leaf device: a flat range of bytes that can be read and written.
+///
+/// Operations are independent of each other: concurrent ones may complete in any order, and only `flush` makes completed
+/// writes durable. Dropping a future abandons the result; a write that was begun may or may not reach the medium.
+pub trait Device: Send + Sync + Debug {
+    /// Where the device is, for messages: a path, or a description in angle brackets for devices without one.
+    fn path(&self) -> &Path;
+
+    /// The number of bytes that can be addressed.
+    fn size_bytes(&self) -> u64;
+
+    /// The device's sector sizes.
+    fn sector_sizes(&self) -> SectorSizes;
+
+    /// Whether writes, flushes and discards are refused.
+    fn is_read_only(&self) -> bool;
+
+    /// Reads exactly `len` bytes at `offset`; no alignment is asked of the caller.
+    fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf>;
+
+    /// Writes all of `data` at `offset` and gives the buffer back. Offset and length must be multiples of the logical sector.
+    fn write(&self, offset: u64, data: IoBuf) -> IoFuture<'_, IoBuf>;
+
+    /// Makes all writes that completed before this call durable.
+    fn flush(&self) -> IoFuture<'_, ()>;
+
+    /// Tells the device that a range is no longer needed. It reads as zeros or as before until it is written again.
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()>;
+}

@@ -1,0 +1,435 @@
+//! `FileDevice`: regular files and block devices.
+//!
+//! # The idea
+//! Where the file system allows it, I/O is direct (`O_DIRECT`): the pool has its own cache, and a second copy in the page cache
+//! would only cost memory and a copy. Direct I/O wants offsets and lengths in multiples of a unit that the file system or
+//! the device states. Callers need not care: a read is widened to whole units and the caller sees a window onto its
+//! middle. A write must already be made of whole sectors, because widening it would mean reading first.
+//!
+//! Direct I/O is found out by trying: the flag, the stated alignment (`statx`), and one read. If any refuses, the
+//! file is opened through the page cache instead, where nothing needs to be aligned.
+//!
+//! # Invariants
+//! - The size is taken once, when the device is opened. Ranges past it are refused before the kernel is asked.
+//! - An operation is repeated until all of it is done; a read that meets the end of the file early is an error.
+//! - The lock, if asked for, lives as long as the device.
+
+use std::{
+    fmt,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::{
+    fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags},
+    io::Errno,
+};
+
+use crate::{ALIGNMENT_BYTES, Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
+
+/// A regular file or a block device.
+pub struct FileDevice {
+    path: PathBuf,
+    file: Arc<OwnedFd>,
+    size_bytes: u64,
+    sector_sizes: SectorSizes,
+    /// The multiple that direct I/O asks of offsets and lengths; 1 through the page cache.
+    unit_bytes: u32,
+    read_only: bool,
+}
+
+/// Who else may use the device meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lock {
+    /// Anyone: for looking at labels.
+    #[default]
+    None,
+    /// Others who also only share it.
+    Shared,
+    /// Nobody else. A block device that is mounted or part of an array is refused too.
+    Exclusive,
+}
+
+/// How to open a [`FileDevice`].
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    writable: bool,
+    lock: Lock,
+    direct: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self::read_only()
+    }
+}
+
+impl OpenOptions {
+    /// For reading, without a lock.
+    pub fn read_only() -> Self {
+        Self { writable: false, lock: Lock::None, direct: true }
+    }
+
+    /// For reading and writing, with an exclusive lock.
+    pub fn read_write() -> Self {
+        Self { writable: true, lock: Lock::Exclusive, direct: true }
+    }
+
+    /// Sets the lock. It holds against other processes and against other opens in this one.
+    pub fn lock(self, lock: Lock) -> Self {
+        Self { lock, ..self }
+    }
+
+    /// Goes through the page cache even where direct I/O is possible.
+    pub fn buffered(self) -> Self {
+        Self { direct: false, ..self }
+    }
+
+    /// Opens the file or block device at `path`.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<FileDevice, IoError> {
+        let path = path.as_ref();
+        FileDevice::open_with(path, self).map_err(|cause| IoError::new(path, Operation::Open, 0, 0, cause))
+    }
+}
+
+impl FileDevice {
+    /// Opens `path` for reading, without a lock.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, IoError> {
+        OpenOptions::read_only().open(path)
+    }
+
+    /// Whether I/O bypasses the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.unit_bytes > 1
+    }
+
+    fn open_with(path: &Path, options: OpenOptions) -> Result<Self, Cause> {
+        let (file, unit_bytes) =
+            match options.direct.then(|| open_direct(path, options)).transpose()?.flatten() {
+                Some((file, unit_bytes)) => (file, unit_bytes),
+                None => (open_file(path, options, OFlags::empty())?, 1),
+            };
+        match options.lock {
+            Lock::None => Ok(()),
+            Lock::Shared => fs::flock(&file, FlockOperation::NonBlockingLockShared),
+            Lock::Exclusive => fs::flock(&file, FlockOperation::NonBlockingLockExclusive),
+        }
+        .map_err(|errno| if errno == Errno::WOULDBLOCK { Cause::InUse } else { errno.into() })?;
+        Ok(Self {
+            path: path.to_owned(),
+            // The same for regular files and for block devices, of which the kernel's `stat` says 0.
+            size_bytes: fs::seek(&file, fs::SeekFrom::End(0))?,
+            sector_sizes: sector_sizes(&file)?,
+            file: Arc::new(file),
+            unit_bytes,
+            read_only: !options.writable,
+        })
+    }
+
+    fn check_range(&self, offset: u64, len: u64) -> Result<(), Cause> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size_bytes => Ok(()),
+            _ => Err(Cause::OutOfRange { size_bytes: self.size_bytes }),
+        }
+    }
+
+    fn check_write(&self, offset: u64, len: u64) -> Result<(), Cause> {
+        if self.read_only {
+            return Err(Cause::ReadOnly);
+        }
+        self.check_range(offset, len)?;
+        let unit = u64::from(self.unit_bytes);
+        if offset.is_multiple_of(unit) && len.is_multiple_of(unit) {
+            Ok(())
+        } else {
+            Err(Cause::Unaligned { unit_bytes: self.unit_bytes })
+        }
+    }
+
+    async fn read_exactly(&self, offset: u64, len: usize) -> Result<IoBuf, Cause> {
+        self.check_range(offset, len as u64)?;
+        let unit = u64::from(self.unit_bytes);
+        let lead = (offset % unit) as usize;
+        let wanted = lead + len;
+        let mut buf = IoBuf::for_overwrite(wanted.next_multiple_of(self.unit_bytes as usize));
+        let mut done = 0;
+        while done < wanted {
+            let count = retry(|| {
+                rustix::io::pread(&self.file, &mut buf[done..], offset - lead as u64 + done as u64)
+            })?;
+            let reached = done + count;
+            // Direct I/O continues at whole units only. Less than one more unit is the end of the file.
+            let continued = reached - reached % self.unit_bytes as usize;
+            if reached < wanted && continued <= done {
+                return Err(Cause::UnexpectedEnd { read_bytes: reached.saturating_sub(lead) as u64 });
+            }
+            done = if reached < wanted { continued } else { reached };
+        }
+        Ok(buf.narrow(lead..wanted))
+    }
+
+    async fn write_all(&self, offset: u64, data: IoBuf) -> Result<IoBuf, Cause> {
+        self.check_write(offset, data.len() as u64)?;
+        let data = if data.is_aligned_to(self.unit_bytes as usize) { data } else { IoBuf::from(&*data) };
+        let mut done = 0;
+        while done < data.len() {
+            let count = retry(|| rustix::io::pwrite(&self.file, &data[done..], offset + done as u64))?;
+            if count == 0 {
+                return Err(Cause::Os { errno: libc::EIO });
+            }
+            done += count;
+        }
+        Ok(data)
+    }
+
+    async fn flush_all(&self) -> Result<(), Cause> {
+        if self.read_only {
+            return Err(Cause::ReadOnly);
+        }
+        Ok(retry(|| fs::fdatasync(&self.file))?)
+    }
+
+    async fn punch(&self, offset: u64, len: u64) -> Result<(), Cause> {
+        self.check_write(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        Ok(retry(|| {
+            fs::fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)
+        })?)
+    }
+}
+
+impl Device for FileDevice {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn sector_sizes(&self) -> SectorSizes {
+        self.sector_sizes
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf> {
+        Box::pin(async move {
+            self.read_exactly(offset, len)
+                .await
+                .map_err(|cause| IoError::new(&self.path, Operation::Read, offset, len as u64, cause))
+        })
+    }
+
+    fn write(&self, offset: u64, data: IoBuf) -> IoFuture<'_, IoBuf> {
+        let len = data.len() as u64;
+        Box::pin(async move {
+            self.write_all(offset, data)
+                .await
+                .map_err(|cause| IoError::new(&self.path, Operation::Write, offset, len, cause))
+        })
+    }
+
+    fn flush(&self) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            self.flush_all().await.map_err(|cause| IoError::new(&self.path, Operation::Flush, 0, 0, cause))
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            self.punch(offset, len)
+                .await
+                .map_err(|cause| IoError::new(&self.path, Operation::Discard, offset, len, cause))
+        })
+    }
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileDevice")
+            .field("path", &self.path)
+            .field("size_bytes", &self.size_bytes)
+            .field("unit_bytes", &self.unit_bytes)
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}
+
+fn open_file(path: &Path, options: OpenOptions, extra: OFlags) -> Result<OwnedFd, Cause> {
+    // Opening some other kind of file can block (a pipe) or act (a tape drive): look before.
+    let kind = FileType::from_raw_mode(fs::stat(path)?.st_mode);
+    let mut flags = OFlags::CLOEXEC | extra;
+    flags |= if options.writable { OFlags::RDWR } else { OFlags::RDONLY };
+    match kind {
+        FileType::RegularFile => {}
+        FileType::BlockDevice if options.lock == Lock::Exclusive => flags |= OFlags::EXCL,
+        FileType::BlockDevice => {}
+        _ => return Err(Cause::NotADevice),
+    }
+    fs::open(path, flags, Mode::empty())
+        .map_err(|errno| if errno == Errno::BUSY { Cause::InUse } else { errno.into() })
+}
+
+/// Opens for direct I/O, with the unit that it asks for; `None` where it is not possible.
+fn open_direct(path: &Path, options: OpenOptions) -> Result<Option<(OwnedFd, u32)>, Cause> {
+    let file = match open_file(path, options, OFlags::DIRECT) {
+        Err(Cause::Os { errno: libc::EINVAL }) => return Ok(None),
+        other => other?,
+    };
+    let Some(unit_bytes) = direct_unit(&file)? else { return Ok(None) };
+    let mut probe = IoBuf::for_overwrite(ALIGNMENT_BYTES);
+    match retry(|| rustix::io::pread(&file, &mut probe[..], 0)) {
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+        // A medium that cannot be read at its start is a matter for the reader.
+        _ => Ok(Some((file, unit_bytes))),
+    }
+}
+
+/// The unit of direct I/O that the kernel states, or a page, which all known ones divide; `None` if it states that it has none.
+fn direct_unit(file: &OwnedFd) -> Result<Option<u32>, Cause> {
+    let unit_bytes = match fs::statx(file, c"", fs::AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        Ok(stat) if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN) => {
+            if stat.stx_dio_mem_align as usize > ALIGNMENT_BYTES {
+                return Ok(None);
+            }
+            stat.stx_dio_offset_align
+        }
+        _ => ALIGNMENT_BYTES as u32,
+    };
+    Ok((unit_bytes > 1 && unit_bytes as usize <= ALIGNMENT_BYTES && unit_bytes.is_power_of_two())
+        .then_some(unit_bytes))
+}
+
+fn sector_sizes(file: &OwnedFd) -> Result<SectorSizes, Cause> {
+    let stat = fs::fstat(file)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
+        return Ok(SectorSizes {
+            logical_bytes: fs::ioctl_blksszget(file.as_fd())?,
+            physical_bytes: fs::ioctl_blkpbszget(file.as_fd())?,
+        });
+    }
+    Ok(SectorSizes {
+        logical_bytes: 512,
+        physical_bytes: u32::try_from(stat.st_blksize).unwrap_or(4096).clamp(512, 1 << 16),
+    })
+}
+
+fn retry<T>(mut operation: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match operation() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block_on;
+    use std::io::Write;
+
+    fn file_of(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        file.as_file().sync_all().unwrap();
+        file
+    }
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|index| (index / 7) as u8 ^ (index >> 8) as u8).collect()
+    }
+
+    #[test]
+    fn any_range_of_a_file_of_any_length_reads_as_written() {
+        let bytes = pattern(3 * 4096 + 1000);
+        let file = file_of(&bytes);
+        for device in
+            [FileDevice::open(&file).unwrap(), OpenOptions::read_only().buffered().open(&file).unwrap()]
+        {
+            assert_eq!(device.size_bytes(), bytes.len() as u64);
+            for (offset, len) in
+                [(0, bytes.len()), (0, 0), (1, 1), (511, 2), (4095, 4098), (12288, 1000), (13287, 1)]
+            {
+                let read = block_on(device.read(offset as u64, len)).unwrap();
+                assert_eq!(*read, bytes[offset..offset + len], "{len} bytes at {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_past_the_end_are_refused() {
+        let file = file_of(&pattern(5000));
+        let device = FileDevice::open(&file).unwrap();
+        for (offset, len) in [(5000, 1), (0, 5001), (u64::MAX, 2), (1, usize::MAX)] {
+            let error = block_on(device.read(offset, len)).unwrap_err();
+            assert_eq!(error.cause, Cause::OutOfRange { size_bytes: 5000 });
+        }
+    }
+
+    #[test]
+    fn a_file_that_shrank_is_an_error_and_not_zeros() {
+        let file = file_of(&pattern(8192));
+        let device = FileDevice::open(&file).unwrap();
+        file.as_file().set_len(5000).unwrap();
+        assert_eq!(block_on(device.read(0, 5000)).unwrap().len(), 5000);
+        let error = block_on(device.read(4096, 4096)).unwrap_err();
+        assert!(matches!(error.cause, Cause::UnexpectedEnd { .. }), "{error}");
+    }
+
+    #[test]
+    fn whole_sectors_are_written_from_any_window() {
+        let file = file_of(&[0; 16384]);
+        let device = OpenOptions::read_write().open(&file).unwrap();
+        let data = IoBuf::from(&pattern(4096 + 10)[..]).narrow(10..4106);
+        let data = block_on(device.write(8192, data)).unwrap();
+        assert_eq!(*data, pattern(4106)[10..]);
+        block_on(device.flush()).unwrap();
+        assert_eq!(*block_on(device.read(8192, 4096)).unwrap(), *data);
+        assert_eq!(*block_on(device.read(4096, 4096)).unwrap(), [0; 4096]);
+        if device.is_direct() {
+            let error = block_on(device.write(1, IoBuf::zeroed(4096))).unwrap_err();
+            assert!(matches!(error.cause, Cause::Unaligned { .. }));
+        }
+        match block_on(device.discard(8192, 4096)) {
+            Ok(()) => assert_eq!(*block_on(device.read(8192, 4096)).unwrap(), [0; 4096]),
+            Err(error) => assert_eq!(error.errno(), libc::EOPNOTSUPP),
+        }
+    }
+
+    #[test]
+    fn a_device_opened_for_reading_refuses_writes() {
+        let file = file_of(&[0; 4096]);
+        let device = FileDevice::open(&file).unwrap();
+        assert_eq!(block_on(device.write(0, IoBuf::zeroed(4096))).unwrap_err().cause, Cause::ReadOnly);
+        assert_eq!(block_on(device.flush()).unwrap_err().cause, Cause::ReadOnly);
+        assert_eq!(block_on(device.discard(0, 4096)).unwrap_err().cause, Cause::ReadOnly);
+    }
+
+    #[test]
+    fn an_exclusive_lock_keeps_others_out_until_it_is_dropped() {
+        let file = file_of(&[0; 4096]);
+        let held = OpenOptions::read_write().open(&file).unwrap();
+        let refused = OpenOptions::read_only().lock(Lock::Shared).open(&file).unwrap_err();
+        assert_eq!(refused.cause, Cause::InUse);
+        FileDevice::open(&file).unwrap();
+        drop(held);
+        let _first = OpenOptions::read_only().lock(Lock::Shared).open(&file).unwrap();
+        let _second = OpenOptions::read_only().lock(Lock::Shared).open(&file).unwrap();
+    }
+
+    #[test]
+    fn other_kinds_of_files_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(FileDevice::open(directory.path()).unwrap_err().cause, Cause::NotADevice);
+        assert_eq!(FileDevice::open("/dev/null").unwrap_err().cause, Cause::NotADevice);
+        let missing = FileDevice::open(directory.path().join("none")).unwrap_err();
+        assert_eq!(missing.cause, Cause::Os { errno: libc::ENOENT });
+    }
+}

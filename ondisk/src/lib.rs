@@ -19,11 +19,17 @@ pub use error::{Error, Result};
 pub use types::{Asize, BlockId, ByteOffset, Guid, Level, Lsize, ObjectId, ObjsetId, Psize, Txg, VdevId};
 
 pub mod accounting;
+pub mod bookmark;
+pub mod bpobj;
+pub mod brt;
+pub mod deadlist;
 pub mod deleg;
+pub mod dsl_dataset;
 pub mod dsl_dir;
 pub mod errlog;
 pub mod features;
 pub mod holds;
+pub mod indirect;
 pub mod log_space_map;
 pub mod metaslab;
 pub mod pool_directory;

@@ -5,6 +5,7 @@
 //! of the fields in the declaration is the layout on disk. Reserved words at the end are part of `SIZE`: they are
 //! skipped on reading and zero on writing.
 
+use crate::blkptr::Blkptr;
 use crate::{
     Asize, BlockId, ByteOffset, Guid, Lsize, ObjectId, ObjsetId, Psize, Reader, Result, Txg, Writer,
 };
@@ -45,6 +46,16 @@ word! {
     Asize: Asize, Asize::get;
     Psize: Psize, Psize::get;
     Lsize: Lsize, Lsize::get;
+}
+
+impl Word for Blkptr {
+    const WORDS: usize = Blkptr::SIZE / 8;
+    fn read(reader: &mut Reader<'_>) -> Result<Self> {
+        Blkptr::read(reader)
+    }
+    fn write(&self, writer: &mut Writer) {
+        Blkptr::write(self, writer);
+    }
 }
 
 impl<T: Word + Copy + Default, const N: usize> Word for [T; N] {

@@ -1,3 +1,32 @@
 //! OpenZFS-compatible storage in userspace: one binary for pools, volumes and filesystems.
 
-fn main() {}
+mod cli;
+mod client;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Exit code of a command that was understood and failed; usage errors exit with 2 (clap's).
+const FAILED: u8 = 1;
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("CENOTE_LOG").unwrap_or_else(|_| "warn".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    let arguments = cli::arguments(std::env::args_os());
+    match cli::Cli::parse_from(arguments).command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cenote: {error:#}");
+            ExitCode::from(FAILED)
+        }
+    }
+}

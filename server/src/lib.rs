@@ -1,1 +1,5 @@
 //! The daemon: HTTP API, NBD exports, FUSE mounts.
+
+pub mod api;
+pub mod daemon;
+pub mod http;

@@ -1,0 +1,82 @@
+//! The command line: what can be asked, and who answers it.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
+const APPLETS: [&str; 3] = ["zpool", "zfs", "zdb"];
+
+/// OpenZFS pools in userspace: list, mount, serve and copy out, without a kernel module.
+#[derive(Debug, Parser)]
+#[command(name = "cenote", version, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the daemon in the foreground (other commands start it when they need it)
+    Serve(ServeArguments),
+    /// Print the completion script of a shell, to be sourced
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Arguments of `cenote serve`.
+#[derive(Debug, clap::Args)]
+pub struct ServeArguments {
+    /// Unix socket of the API (default: by user, or $CENOTE_SOCKET)
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+impl Command {
+    /// Does it.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Self::Serve(arguments) => crate::serve::run(&arguments),
+            Self::Completion { shell } => {
+                clap_complete::generate(shell, &mut Cli::command(), "cenote", &mut std::io::stdout());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The arguments to parse: those given, with the applet that `argv[0]` names put in front.
+pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut given = given.into_iter();
+    let program = given.next().unwrap_or_default();
+    let applet =
+        Path::new(&program).file_name().and_then(OsStr::to_str).filter(|name| APPLETS.contains(name));
+    let mut arguments = vec![OsString::from("cenote")];
+    arguments.extend(applet.map(OsString::from));
+    arguments.extend(given);
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_named_zpool_is_the_zpool_command() {
+        let given = ["/usr/local/bin/zpool", "list"].map(OsString::from);
+        assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
+        let given = ["./cenote", "zpool", "list"].map(OsString::from);
+        assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
+    }
+
+    #[test]
+    fn the_definition_of_the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

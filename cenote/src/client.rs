@@ -1,0 +1,94 @@
+//! Talks to the daemon: one connection for a command, the daemon started when none answers.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use server::api::{Action, ApiError};
+use tokio::net::UnixStream;
+
+/// How long a daemon may take to listen after it was started.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// Sends one request and waits for its reply, starting the daemon where none answers.
+pub fn call<A: Action>(action: &A) -> Result<A::Reply> {
+    runtime()?.block_on(async {
+        let socket = server::http::default_socket();
+        let stream = match UnixStream::connect(&socket).await {
+            Ok(stream) => stream,
+            Err(_) => start_daemon(&socket).await?,
+        };
+        exchange(stream, action).await
+    })
+}
+
+/// Like [`call`], but `None` when no daemon runs: for what makes no sense without one.
+pub fn call_running<A: Action>(action: &A) -> Result<Option<A::Reply>> {
+    runtime()?.block_on(async {
+        match UnixStream::connect(server::http::default_socket()).await {
+            Ok(stream) => exchange(stream, action).await.map(Some),
+            Err(_) => Ok(None),
+        }
+    })
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the client's runtime")
+}
+
+async fn exchange<A: Action>(stream: UnixStream, action: &A) -> Result<A::Reply> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .context("cannot talk to the daemon")?;
+    let connection = tokio::spawn(connection);
+    let request = Request::post(format!("/v1/{}", A::NAME))
+        .header("host", "cenote")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(serde_json::to_vec(action)?)))?;
+    let response = sender.send_request(request).await.context("the daemon closed the connection")?;
+    let status = response.status();
+    let body = response.into_body().collect().await.context("the daemon's answer broke off")?.to_bytes();
+    connection.abort();
+    if status.is_success() {
+        return serde_json::from_slice(&body)
+            .context("the daemon's answer is of another version than this command");
+    }
+    match serde_json::from_slice::<ApiError>(&body) {
+        Ok(error) => Err(error.into()),
+        Err(_) => bail!("the daemon answered with HTTP status {status}"),
+    }
+}
+
+async fn start_daemon(socket: &Path) -> Result<UnixStream> {
+    let program =
+        std::env::current_exe().context("cannot find this program's own file to start the daemon")?;
+    let mut command = Command::new(program);
+    command.arg("serve").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    {
+        use std::os::unix::process::CommandExt;
+        // A group of its own: Ctrl-C in the terminal must not reach the daemon.
+        command.process_group(0);
+    }
+    let mut child = command.spawn().context("cannot start the daemon")?;
+    let began = Instant::now();
+    loop {
+        if let Ok(stream) = UnixStream::connect(socket).await {
+            return Ok(stream);
+        }
+        if let Some(status) = child.try_wait()? {
+            bail!("the daemon ended at once ({status}); 'cenote serve' in a terminal shows why");
+        }
+        if began.elapsed() > START_LIMIT {
+            bail!("the daemon does not listen on {} after {} s", socket.display(), START_LIMIT.as_secs());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,81 @@
+//! The daemon's HTTP API: one typed request for each action.
+//!
+//! Every request is `POST /v1/NAME` with a JSON body, every answer is JSON: the action's reply with status 200, or an
+//! [`ApiError`] with status 400 (the request makes no sense), 404 (the named thing does not exist), 409 (busy), 422 (refused)
+//! or 500. The command line, the dashboard and other programs use the same requests. The types of the pool's state are the
+//! engine's own; this module only says how they travel.
+//!
+//! Adding an action: a request type here with its [`Action`] implementation, and its line in `daemon::dispatch`.
+
+mod datasets;
+mod pools;
+mod serving;
+
+pub use datasets::*;
+pub use pools::*;
+pub use serving::*;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// A request that the daemon answers.
+pub trait Action: Serialize + DeserializeOwned + Send + 'static {
+    /// Last part of the request's path: `/v1/NAME`.
+    const NAME: &'static str;
+    /// What a successful answer carries.
+    type Reply: Serialize + DeserializeOwned + Send + 'static;
+}
+
+/// Why the daemon refused or failed, as it travels.
+#[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// What a script can act on.
+    pub kind: ErrorKind,
+    /// For a person: what was being done, what is wrong, what to try.
+    pub message: String,
+}
+
+/// Kinds of failure, by what the caller can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorKind {
+    /// The request itself makes no sense.
+    Invalid,
+    /// The named thing does not exist.
+    NotFound,
+    /// In use; close what uses it, or force.
+    Busy,
+    /// Well-formed, but refused: read-only, unsupported, wrong key.
+    Refused,
+    /// The pool or the system failed.
+    Failed,
+}
+
+impl ErrorKind {
+    /// The HTTP status that carries this kind.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::NotFound => 404,
+            Self::Busy => 409,
+            Self::Refused => 422,
+            Self::Failed => 500,
+        }
+    }
+}
+
+impl From<engine::Error> for ApiError {
+    fn from(error: engine::Error) -> Self {
+        use engine::Error as E;
+        let kind = match &error {
+            E::NotFound(_) => ErrorKind::NotFound,
+            E::Invalid(_) | E::WrongType { .. } => ErrorKind::Invalid,
+            E::Busy(_) => ErrorKind::Busy,
+            E::Unsupported(_) | E::ReadOnly(_) | E::WrongKey { .. } | E::KeyNotLoaded { .. } => {
+                ErrorKind::Refused
+            }
+            _ => ErrorKind::Failed,
+        };
+        Self { kind, message: error.to_string() }
+    }
+}

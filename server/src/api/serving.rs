@@ -1,0 +1,63 @@
+//! Requests about the daemon itself and what it serves.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::Action;
+
+/// Asks who answers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Hello {}
+
+/// The daemon's answer to [`Hello`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DaemonInfo {
+    /// Version of the program.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// Names of the open pools.
+    pub pools: Vec<String>,
+    /// Unix socket of the NBD exports.
+    pub nbd_socket: Option<PathBuf>,
+    /// TCP address of the NBD exports, where asked for.
+    pub nbd_address: Option<SocketAddr>,
+}
+
+impl Action for Hello {
+    const NAME: &'static str = "hello";
+    type Reply = DaemonInfo;
+}
+
+/// One volume, or snapshot of one, that is served.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServedVolume {
+    /// Export name: the dataset's name.
+    pub name: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Block size in bytes.
+    pub block_bytes: u32,
+    /// Where a client connects, as an NBD URI.
+    pub uri: String,
+}
+
+/// Lists the volumes that are served.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ListVolumes {}
+
+impl Action for ListVolumes {
+    const NAME: &'static str = "volumes";
+    type Reply = Vec<ServedVolume>;
+}
+
+/// Exports every pool and ends the daemon.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Shutdown {}
+
+impl Action for Shutdown {
+    const NAME: &'static str = "shutdown";
+    type Reply = ();
+}

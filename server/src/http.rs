@@ -1,0 +1,139 @@
+//! The HTTP API on a Unix socket.
+//!
+//! One route, `POST /v1/{action}`. Who may connect is decided by the socket's mode (0600) and checked again by the peer's
+//! credentials: the daemon's own user and root. Bodies are bounded; a request that is dropped midway changes nothing that
+//! its action had not finished.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path as UrlPath, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::serve::Listener;
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::api::{ApiError, ErrorKind};
+use crate::daemon::{self, Daemon};
+
+/// Largest request body, in bytes: an action's arguments, never data.
+const MAX_BODY_BYTES: usize = 1 << 20;
+
+/// Where the daemon of this user listens: `$CENOTE_SOCKET`, `/run/cenote/cenote.sock` for root, else under
+/// `$XDG_RUNTIME_DIR`, else in a private directory under the temporary directory.
+pub fn default_socket() -> PathBuf {
+    if let Some(path) = std::env::var_os("CENOTE_SOCKET") {
+        return path.into();
+    }
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let uid = unsafe { libc::geteuid() };
+    if uid == 0 {
+        return "/run/cenote/cenote.sock".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) => Path::new(&dir).join("cenote/cenote.sock"),
+        None => std::env::temp_dir().join(format!("cenote-{uid}")).join("cenote.sock"),
+    }
+}
+
+/// A listening socket that accepts only the daemon's own user and root, and removes its file when dropped.
+#[derive(Debug)]
+pub struct ApiSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl ApiSocket {
+    /// Binds `path`, making its directory (mode 0700) where needed. A file left by a daemon that died is replaced; one that
+    /// answers is an error.
+    pub async fn bind(path: &Path) -> std::io::Result<Self> {
+        if let Some(dir) = path.parent()
+            && !dir.exists()
+        {
+            std::fs::create_dir_all(dir)?;
+            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))?;
+        }
+        if path.exists() {
+            if UnixStream::connect(path).await.is_ok() {
+                return Err(std::io::Error::new(
+                    std::io::ErrorKind::AddrInUse,
+                    format!("another daemon already answers on {}", path.display()),
+                ));
+            }
+            std::fs::remove_file(path)?;
+        }
+        let listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(Self { listener, path: path.to_owned() })
+    }
+}
+
+impl Drop for ApiSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Listener for ApiSocket {
+    type Io = UnixStream;
+    type Addr = tokio::net::unix::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, address)) if is_trusted(&stream) => return (stream, address),
+                Ok(_) => tracing::warn!("refused an API connection of another user"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an API connection");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+fn is_trusted(stream: &UnixStream) -> bool {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let own = unsafe { libc::geteuid() };
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
+}
+
+/// Answers requests until `stop` completes.
+pub async fn serve(
+    socket: ApiSocket,
+    daemon: Arc<Daemon>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let router = axum::Router::new()
+        .route("/v1/{action}", post(act))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(daemon);
+    axum::serve(socket, router).with_graceful_shutdown(stop).await
+}
+
+async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {
+    // Actions wait for devices through the calling thread's ring, which this runtime's threads do not drive.
+    let answer =
+        tokio::task::spawn_blocking(move || device::block_on(daemon::dispatch(&daemon, &action, &body)));
+    let (status, body) = match answer.await {
+        Ok(Ok(body)) => (StatusCode::OK, body),
+        Ok(Err(error)) => error_body(&error),
+        Err(panic) => error_body(&ApiError {
+            kind: ErrorKind::Failed,
+            message: format!("the daemon failed inside this request: {panic}"),
+        }),
+    };
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+fn error_body(error: &ApiError) -> (StatusCode, Vec<u8>) {
+    let status = StatusCode::from_u16(error.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, serde_json::to_vec(error).unwrap_or_default())
+}

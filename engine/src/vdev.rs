@@ -1,1 +1,378 @@
-//! The vdev tree: mirror, raidz, draid, indirect, replacing, spare, missing, hole; labels; error counters.
+//! The vdev tree: what turns (top-level vdev, offset, size) into transfers on devices.
+//!
+//! # The idea
+//! A [`VdevTree`] holds the top-level vdevs that DVAs name by number. A read enters at the top with a *verdict*: a function
+//! that says whether bytes are the right ones. Redundant vdevs use it to tell a good copy from a bad one, so that silent damage
+//! is handled where the redundancy is, and the layer above sees right bytes or a list of what was tried. Inside raidz and draid
+//! a single column has no verdict of its own; there the verdict judges the assembled block.
+//!
+//! # Stale devices
+//! A device that was away while others were written has a dirty time log ([`dtl`]): the txgs it missed. What it holds for
+//! those txgs is old data, maybe of another block. It is read for them only as a last resort, and only when a verdict can
+//! refuse old bytes; a block without a checksum is never taken from it.
+//!
+//! # Errors are counted
+//! as OpenZFS counts them: on the leaf that failed, and on each vdev above it that could not make up for it.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `config` | building a tree from a label's or the MOS's config and opened devices |
+//! | `label` | reading the four labels of a device and their uberblocks |
+//! | `read` | requests, leaf reads, dispatch by kind |
+//! | `mirror` | mirror, replacing, spare: order of children, retry |
+//! | `raidz` | raidz and draid: columns, reconstruction |
+//! | `indirect` | removed vdevs: where their blocks went |
+//! | `dtl` | dirty time logs |
+
+pub mod dtl;
+pub mod indirect;
+mod mirror;
+mod raidz;
+pub mod read;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use codec::draid::Draid;
+use codec::raidz::Raidz;
+use device::Device;
+use ondisk::Guid;
+
+use dtl::TxgRanges;
+use indirect::IndirectMapping;
+
+/// Bytes at the front of every leaf that hold labels and boot area; allocatable space begins after them.
+pub const LABEL_START_BYTES: u64 = 4 << 20;
+/// Bytes at the end of every leaf that hold labels.
+pub const LABEL_END_BYTES: u64 = 512 << 10;
+
+/// All vdevs of a pool that hold blocks, and the auxiliary devices beside them.
+#[derive(Debug)]
+pub struct VdevTree {
+    /// Top-level vdevs; the index is the number that DVAs use.
+    pub tops: Vec<Vdev>,
+    /// Hot spares.
+    pub spares: Vec<Vdev>,
+    /// Cache devices.
+    pub l2cache: Vec<Vdev>,
+}
+
+impl VdevTree {
+    /// The top-level vdev that DVAs call `id`.
+    pub fn top(&self, id: u32) -> Option<&Vdev> {
+        self.tops.get(usize::try_from(id).ok()?)
+    }
+
+    /// All leaves that hold blocks.
+    pub fn leaves(&self) -> impl Iterator<Item = &Vdev> {
+        self.tops.iter().flat_map(Vdev::walk).filter(|vdev| vdev.children.is_empty())
+    }
+
+    /// The vdev of this guid, at any depth, spares and cache devices included.
+    pub fn find(&self, guid: Guid) -> Option<&Vdev> {
+        let all = self.tops.iter().chain(&self.spares).chain(&self.l2cache);
+        all.flat_map(Vdev::walk).find(|vdev| vdev.guid == guid)
+    }
+}
+
+/// One vdev of the tree.
+#[derive(Debug)]
+pub struct Vdev {
+    /// Position among its siblings; for a top-level vdev the number that DVAs use.
+    pub id: u64,
+    /// Its guid.
+    pub guid: Guid,
+    /// Its name as `zpool status` prints it: a leaf's path, or `mirror-0`.
+    pub name: String,
+    /// What it is and what that kind needs.
+    pub kind: Kind,
+    /// Its children, in the order of the config.
+    pub children: Vec<Vdev>,
+    /// What it is used for (meaningful for top-level vdevs).
+    pub class: Class,
+    /// Sector size of the top-level vdev as a power of two.
+    pub ashift: u32,
+    /// Allocatable bytes of a top-level vdev; 0 where unknown.
+    pub asize: u64,
+    /// Whether and why it is (not) usable.
+    pub status: Status,
+    /// Errors since the pool was opened.
+    pub errors: ErrorCounters,
+    /// The transaction groups that it missed.
+    pub missing_txgs: OnceLock<TxgRanges>,
+    /// Transfers under way, to spread load over the children of a mirror.
+    pub(crate) in_flight: AtomicU32,
+    /// Numbers of the vdev's objects and its allocation geometry.
+    pub meta: Meta,
+}
+
+/// What of a vdev's config points into the MOS or describes its space.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Object of the metaslab array.
+    pub metaslab_array: u64,
+    /// Size of a metaslab as a power of two.
+    pub metaslab_shift: u32,
+    /// Object of the dirty time log (leaves), or 0.
+    pub dtl_object: u64,
+    /// Object of the vdev's own ZAP, or 0.
+    pub top_zap: u64,
+    /// ZAP object of a leaf, or 0.
+    pub leaf_zap: u64,
+    /// The indirect mapping's object, births object and the vdev removed before this one, for indirect vdevs.
+    pub indirect: Option<IndirectObjects>,
+}
+
+/// Where an indirect vdev keeps what replaced it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndirectObjects {
+    /// Object of the mapping.
+    pub mapping: u64,
+    /// Object of the births.
+    pub births: u64,
+    /// The indirect vdev that was removed before this one.
+    pub previous: Option<u64>,
+}
+
+/// What a vdev is.
+#[derive(Debug)]
+pub enum Kind {
+    /// A file or block device, or nothing when it could not be opened.
+    Leaf(Option<Arc<dyn Device>>),
+    /// Every child holds everything.
+    Mirror,
+    /// A mirror of an old device and the one that is to replace it.
+    Replacing,
+    /// A mirror of a failing device and the hot spare that stands in.
+    Spare,
+    /// Blocks striped over the children, with parity.
+    Raidz(Raidz),
+    /// Parity groups and spare space spread over many children.
+    Draid(Draid),
+    /// A spare made of the draid vdev's reserved space; a leaf without a device of its own.
+    DraidSpare {
+        /// The draid top-level vdev.
+        top: Guid,
+        /// Which of its spares.
+        spare: usize,
+    },
+    /// A removed vdev; its blocks live elsewhere.
+    Indirect(OnceLock<IndirectMapping>),
+    /// A number that no vdev has any more.
+    Hole,
+    /// A top-level vdev of which nothing is known.
+    Missing,
+}
+
+/// What a top-level vdev is used for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Everything.
+    #[default]
+    Normal,
+    /// Metadata and small blocks.
+    Special,
+    /// Dedup tables.
+    Dedup,
+    /// The intent log.
+    Log,
+}
+
+/// The states of OpenZFS, worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// An administrator took it offline.
+    Offline,
+    /// It was removed from the system.
+    Removed,
+    /// It cannot be opened.
+    CantOpen,
+    /// It was declared unusable.
+    Faulted,
+    /// It works with less redundancy than it should have.
+    Degraded,
+    /// All is well.
+    Healthy,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Offline => "OFFLINE",
+            Self::Removed => "REMOVED",
+            Self::CantOpen => "UNAVAIL",
+            Self::Faulted => "FAULTED",
+            Self::Degraded => "DEGRADED",
+            Self::Healthy => "ONLINE",
+        })
+    }
+}
+
+/// More about a state (`vdev_aux_t`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Aux {
+    /// Nothing to add.
+    #[default]
+    None,
+    /// The device could not be opened.
+    OpenFailed,
+    /// Its label could not be read.
+    CorruptData,
+    /// Too many children are unusable.
+    NoReplicas,
+    /// The sum of all guids is not what the uberblock says: a top-level vdev is missing from the config.
+    BadGuidSum,
+    /// The device is smaller than its config says.
+    TooSmall,
+    /// The label belongs to another pool or vdev, or is damaged.
+    BadLabel,
+    /// Another pool, or another host, uses it (a spare).
+    Spared,
+    /// Too many errors made it unusable.
+    ErrorsExceeded,
+    /// An outside agent declared it unusable.
+    External,
+    /// All children are offline.
+    ChildrenOffline,
+}
+
+/// State and reason, decided when the pool is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    /// The state.
+    pub state: State,
+    /// Why, where there is more to say.
+    pub aux: Aux,
+}
+
+impl Status {
+    /// Nothing is wrong.
+    pub const HEALTHY: Status = Status { state: State::Healthy, aux: Aux::None };
+
+    /// A state with its reason.
+    pub const fn new(state: State, aux: Aux) -> Self {
+        Self { state, aux }
+    }
+
+    /// Whether blocks can be read from a vdev in this state.
+    pub fn is_readable(&self) -> bool {
+        self.state >= State::Degraded
+    }
+}
+
+/// Errors of one vdev since the pool was opened.
+#[derive(Debug, Default)]
+pub struct ErrorCounters {
+    read: AtomicU64,
+    write: AtomicU64,
+    checksum: AtomicU64,
+}
+
+impl ErrorCounters {
+    /// Failed reads.
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// Failed writes.
+    pub fn write(&self) -> u64 {
+        self.write.load(Ordering::Relaxed)
+    }
+
+    /// Reads that gave wrong bytes.
+    pub fn checksum(&self) -> u64 {
+        self.checksum.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_read(&self) {
+        self.read.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_checksum(&self) {
+        self.checksum.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sets all to zero, as `zpool clear` does.
+    pub fn clear(&self) {
+        for counter in [&self.read, &self.write, &self.checksum] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Vdev {
+    /// This vdev and all below it, parents first.
+    pub fn walk(&self) -> Box<dyn Iterator<Item = &Vdev> + '_> {
+        Box::new(std::iter::once(self).chain(self.children.iter().flat_map(Vdev::walk)))
+    }
+
+    /// Whether it missed the writes of `txg`.
+    pub fn is_stale(&self, txg: u64) -> bool {
+        match &self.kind {
+            // As good as its best child.
+            Kind::Mirror | Kind::Replacing | Kind::Spare => {
+                self.children.iter().filter(|child| child.status.is_readable()).all(|child| child.is_stale(txg))
+            }
+            _ => self.missing_txgs.get().is_some_and(|ranges| ranges.contains(txg)),
+        }
+    }
+
+    /// The type name that `zdb` and configs use.
+    pub fn type_name(&self) -> &'static str {
+        match &self.kind {
+            Kind::Leaf(_) => "disk",
+            Kind::Mirror => "mirror",
+            Kind::Replacing => "replacing",
+            Kind::Spare => "spare",
+            Kind::Raidz(_) => "raidz",
+            Kind::Draid(_) => "draid",
+            Kind::DraidSpare { .. } => "dspare",
+            Kind::Indirect(_) => "indirect",
+            Kind::Hole => "hole",
+            Kind::Missing => "missing",
+        }
+    }
+
+    /// Bytes that a block of `psize` bytes born in `txg` occupies on this top-level vdev.
+    pub fn psize_to_asize(&self, psize: u64, txg: u64) -> Option<u64> {
+        match &self.kind {
+            Kind::Raidz(raidz) => raidz.asize(psize, txg).ok(),
+            Kind::Draid(draid) => draid.asize(psize).ok(),
+            _ => psize.checked_next_multiple_of(1u64.checked_shl(self.ashift)?),
+        }
+    }
+}
+
+/// The state of a vdev whose children have these states and which can do without `spare_children` of them.
+pub fn state_of_parent(children: &[Status], spare_children: usize) -> Status {
+    let unusable = children.iter().filter(|child| !child.is_readable()).count();
+    let imperfect = children.iter().filter(|child| child.state < State::Healthy).count();
+    if unusable > spare_children {
+        let all_offline = children.iter().all(|child| child.state == State::Offline);
+        let aux = if all_offline { Aux::ChildrenOffline } else { Aux::NoReplicas };
+        Status::new(State::CantOpen, aux)
+    } else if imperfect > 0 {
+        Status::new(State::Degraded, Aux::None)
+    } else {
+        Status::HEALTHY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GONE: Status = Status::new(State::CantOpen, Aux::OpenFailed);
+    const AWAY: Status = Status::new(State::Offline, Aux::None);
+
+    #[test]
+    fn a_parent_is_as_bad_as_its_redundancy_allows() {
+        let healthy = Status::HEALTHY;
+        assert_eq!(state_of_parent(&[healthy, healthy], 1), healthy);
+        assert_eq!(state_of_parent(&[healthy, GONE], 1).state, State::Degraded);
+        assert_eq!(state_of_parent(&[GONE, GONE], 1), Status::new(State::CantOpen, Aux::NoReplicas));
+        assert_eq!(state_of_parent(&[AWAY, AWAY], 1).aux, Aux::ChildrenOffline);
+        assert_eq!(state_of_parent(&[healthy, AWAY], 1).state, State::Degraded);
+    }
+}

@@ -1,0 +1,160 @@
+//! Reading through the vdev tree: requests, verdicts, leaves, and the dispatch by kind.
+
+use std::sync::atomic::Ordering;
+
+use device::IoBuf;
+use futures_util::future::BoxFuture;
+use ondisk::Guid;
+
+use super::{Kind, LABEL_START_BYTES, Vdev, VdevTree};
+use crate::error::{Attempt, Failure};
+
+/// How deep vdevs may lead to each other: a mirror in a spare in a raidz, and indirect vdevs that lead to indirect vdevs.
+const MAX_DEPTH: u32 = 64;
+
+/// Says whether bytes are the ones asked for, and if not, how they fail.
+pub type Verdict<'a> = &'a (dyn Fn(&[u8]) -> Result<(), Failure> + Sync);
+
+/// The bytes, or everything that was tried.
+pub type ReadResult = Result<IoBuf, Vec<Attempt>>;
+
+/// What is to be read.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The tree that the vdev belongs to.
+    pub tree: &'a VdevTree,
+    /// Offset in the vdev's allocatable space, in bytes.
+    pub offset: u64,
+    /// How many bytes.
+    pub size: usize,
+    /// The transaction group in which the block was written there.
+    pub txg: u64,
+    /// What the bytes must satisfy. `None`: nothing can tell right bytes from wrong ones here.
+    pub verdict: Option<Verdict<'a>>,
+    /// Steps down the tree so far.
+    pub(super) depth: u32,
+}
+
+impl<'a> Request<'a> {
+    /// A request to a top-level vdev.
+    pub fn new(tree: &'a VdevTree, offset: u64, size: usize, txg: u64, verdict: Option<Verdict<'a>>) -> Self {
+        Self { tree, offset, size, txg, verdict, depth: 0 }
+    }
+
+    pub(super) fn judge(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.verdict.map_or(Ok(()), |verdict| verdict(bytes))
+    }
+
+    /// The same request one step further down the tree.
+    pub(super) fn deeper(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+}
+
+impl Vdev {
+    /// Reads from this vdev and whatever redundancy it has: bytes that satisfy the request's verdict, or what was tried.
+    pub fn read<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, ReadResult> {
+        Box::pin(async move {
+            if !self.status.is_readable() {
+                return Err(self.failed(request.offset, Failure::Unavailable));
+            }
+            if request.depth > MAX_DEPTH {
+                let circle = Failure::Malformed("vdevs lead to each other in a circle".into());
+                return Err(self.failed(request.offset, circle));
+            }
+            match &self.kind {
+                Kind::Leaf(_) | Kind::DraidSpare { .. } => self.read_leaf(request).await,
+                Kind::Mirror | Kind::Replacing | Kind::Spare => self.read_mirror(request).await,
+                Kind::Raidz(raidz) => match raidz.map(request.offset, request.size as u64, request.txg) {
+                    Ok(map) => self.read_columns(request, &map).await,
+                    Err(error) => Err(self.failed(request.offset, Failure::Malformed(error.to_string()))),
+                },
+                Kind::Draid(draid) => match draid.map(request.offset, request.size as u64) {
+                    Ok(map) => self.read_columns(request, &map).await,
+                    Err(error) => Err(self.failed(request.offset, Failure::Malformed(error.to_string()))),
+                },
+                Kind::Indirect(mapping) => match mapping.get() {
+                    Some(mapping) => self.read_indirect(request, mapping).await,
+                    None => Err(self.failed(request.offset, Failure::Unavailable)),
+                },
+                Kind::Hole | Kind::Missing => Err(self.failed(request.offset, Failure::Unavailable)),
+            }
+        })
+    }
+
+    /// A single failure of this vdev, as the list that [`ReadResult`] wants.
+    pub(super) fn failed(&self, offset_bytes: u64, failure: Failure) -> Vec<Attempt> {
+        vec![Attempt { vdev: self.name.clone(), offset_bytes, failure }]
+    }
+
+    /// Counts that this vdev could not make up for what its children failed to give.
+    pub(super) fn count_failure(&self, tried: &[Attempt]) {
+        let damaged = |attempt: &Attempt| matches!(attempt.failure, Failure::Checksum | Failure::Malformed(_));
+        if tried.iter().any(damaged) {
+            self.errors.count_checksum();
+        } else {
+            self.errors.count_read();
+        }
+    }
+
+    async fn read_leaf(&self, request: Request<'_>) -> ReadResult {
+        let bytes = self.read_device(request).await?;
+        match request.judge(&bytes) {
+            Ok(()) => Ok(bytes),
+            Err(failure) => {
+                self.errors.count_checksum();
+                Err(self.failed(request.offset, failure))
+            }
+        }
+    }
+
+    async fn read_device(&self, request: Request<'_>) -> ReadResult {
+        match &self.kind {
+            Kind::Leaf(Some(device)) => {
+                let Some(position) = request.offset.checked_add(LABEL_START_BYTES) else {
+                    return Err(self.failed(request.offset, Failure::Malformed("offset overflows".into())));
+                };
+                let _load = Load::on(self);
+                device.read(position, request.size).await.map_err(|error| {
+                    self.errors.count_read();
+                    self.failed(request.offset, Failure::Io(error.to_string()))
+                })
+            }
+            Kind::DraidSpare { top, spare } => match behind_spare(&request, *top, *spare) {
+                // No verdict there: it was this leaf that was asked, so it is judged and counted here.
+                Some(child) => child.read(Request { verdict: None, ..request }.deeper()).await,
+                None => Err(self.failed(request.offset, Failure::Unavailable)),
+            },
+            _ => Err(self.failed(request.offset, Failure::Unavailable)),
+        }
+    }
+
+    /// Transfers under way on the leaves below.
+    pub(super) fn load(&self) -> u32 {
+        let own = self.in_flight.load(Ordering::Relaxed);
+        self.children.iter().fold(own, |sum, child| sum.saturating_add(child.load()))
+    }
+}
+
+/// The child of the draid vdev whose reserved space the spare uses at this offset.
+fn behind_spare<'a>(request: &Request<'a>, top: Guid, spare: usize) -> Option<&'a Vdev> {
+    let top = request.tree.tops.iter().find(|vdev| vdev.guid == top)?;
+    let Kind::Draid(draid) = &top.kind else { return None };
+    top.children.get(draid.spare_child(spare, request.offset)?)
+}
+
+/// Counts a transfer as under way on a leaf for as long as it lives.
+struct Load<'a>(&'a Vdev);
+
+impl<'a> Load<'a> {
+    fn on(vdev: &'a Vdev) -> Self {
+        vdev.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(vdev)
+    }
+}
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -44,6 +44,8 @@ use indirect::IndirectMapping;
 
 /// Bytes at the front of every leaf that hold labels and boot area; allocatable space begins after them.
 pub const LABEL_START_BYTES: u64 = 4 << 20;
+/// Where the boot area begins, after the two front labels.
+pub const BOOT_AREA_OFFSET: u64 = 512 << 10;
 /// Bytes at the end of every leaf that hold labels.
 pub const LABEL_END_BYTES: u64 = 512 << 10;
 

@@ -6,7 +6,7 @@ use device::IoBuf;
 use futures_util::future::BoxFuture;
 use ondisk::Guid;
 
-use super::{Kind, LABEL_START_BYTES, Vdev, VdevTree};
+use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev, VdevTree};
 use crate::error::{Attempt, Failure};
 
 /// How deep vdevs may lead to each other: a mirror in a spare in a raidz, and indirect vdevs that lead to indirect vdevs.
@@ -31,6 +31,8 @@ pub struct Request<'a> {
     pub txg: u64,
     /// What the bytes must satisfy. `None`: nothing can tell right bytes from wrong ones here.
     pub verdict: Option<Verdict<'a>>,
+    /// The offset counts from the boot area, where an interrupted raidz expansion keeps sectors.
+    pub(super) scratch: bool,
     /// Steps down the tree so far.
     pub(super) depth: u32,
 }
@@ -38,7 +40,7 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// A request to a top-level vdev.
     pub fn new(tree: &'a VdevTree, offset: u64, size: usize, txg: u64, verdict: Option<Verdict<'a>>) -> Self {
-        Self { tree, offset, size, txg, verdict, depth: 0 }
+        Self { tree, offset, size, txg, verdict, scratch: false, depth: 0 }
     }
 
     pub(super) fn judge(&self, bytes: &[u8]) -> Result<(), Failure> {
@@ -111,7 +113,8 @@ impl Vdev {
     async fn read_device(&self, request: Request<'_>) -> ReadResult {
         match &self.kind {
             Kind::Leaf(Some(device)) => {
-                let Some(position) = request.offset.checked_add(LABEL_START_BYTES) else {
+                let front_bytes = if request.scratch { BOOT_AREA_OFFSET } else { LABEL_START_BYTES };
+                let Some(position) = request.offset.checked_add(front_bytes) else {
                     return Err(self.failed(request.offset, Failure::Malformed("offset overflows".into())));
                 };
                 let _load = Load::on(self);

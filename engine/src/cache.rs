@@ -1,5 +1,7 @@
 //! Blocks in memory: the [`Block`] handle and the ARC that keeps them under one byte budget.
 
+pub mod arc;
 pub mod block;
 
-pub use block::{AlignedBuf, Block};
+pub use arc::{ArcCache, ArcStats};
+pub use block::Block;

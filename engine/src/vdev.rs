@@ -313,9 +313,11 @@ impl Vdev {
     pub fn is_stale(&self, txg: u64) -> bool {
         match &self.kind {
             // As good as its best child.
-            Kind::Mirror | Kind::Replacing | Kind::Spare => {
-                self.children.iter().filter(|child| child.status.is_readable()).all(|child| child.is_stale(txg))
-            }
+            Kind::Mirror | Kind::Replacing | Kind::Spare => self
+                .children
+                .iter()
+                .filter(|child| child.status.is_readable())
+                .all(|child| child.is_stale(txg)),
             _ => self.missing_txgs.get().is_some_and(|ranges| ranges.contains(txg)),
         }
     }

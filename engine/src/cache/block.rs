@@ -8,59 +8,16 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use device::IoBuf;
+
 /// The largest block of any pool (`SPA_MAXBLOCKSIZE`), 16 MiB.
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
 
 /// Lies in the zero-initialised segment: no memory is used until someone reads it, and then one page at a time.
-static ZEROES: Line16M = Line16M([0; MAX_BLOCK_BYTES]);
+static ZEROES: Zeroes = Zeroes([0; MAX_BLOCK_BYTES]);
 
 #[repr(C, align(64))]
-struct Line16M([u8; MAX_BLOCK_BYTES]);
-
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-/// An owned buffer that starts on a 64-byte boundary: where decompressors and reconstruction write.
-pub struct AlignedBuf {
-    lines: Vec<Line>,
-    len_bytes: usize,
-}
-
-impl AlignedBuf {
-    /// A zeroed buffer of `len_bytes`.
-    pub fn zeroed(len_bytes: usize) -> Self {
-        Self { lines: vec![Line([0; 64]); len_bytes.div_ceil(64)], len_bytes }
-    }
-
-    /// A buffer with a copy of `bytes`.
-    pub fn copy_of(bytes: &[u8]) -> Self {
-        let mut buf = Self::zeroed(bytes.len());
-        buf.copy_from_slice(bytes);
-        buf
-    }
-
-    /// Drops what lies beyond `len_bytes`; never grows.
-    pub fn truncate(&mut self, len_bytes: usize) {
-        self.len_bytes = self.len_bytes.min(len_bytes);
-    }
-}
-
-impl Deref for AlignedBuf {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        // SAFETY: `lines` is a contiguous run of initialised bytes of at least `len_bytes` (both set together at
-        // construction, `len_bytes` only shrinks), `Line` has no padding (64 bytes at alignment 64), and u8 needs no alignment.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len_bytes) }
-    }
-}
-
-impl std::ops::DerefMut for AlignedBuf {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; `&mut self` makes the access unique.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len_bytes) }
-    }
-}
+struct Zeroes([u8; MAX_BLOCK_BYTES]);
 
 /// One logical block's bytes; cheap to clone, immutable.
 #[derive(Clone)]
@@ -69,7 +26,7 @@ pub struct Block(Bytes);
 #[derive(Clone)]
 enum Bytes {
     Zero(usize),
-    Owned(Arc<AlignedBuf>),
+    Owned(Arc<IoBuf>),
 }
 
 impl Block {
@@ -82,10 +39,20 @@ impl Block {
     pub fn is_hole(&self) -> bool {
         matches!(self.0, Bytes::Zero(_))
     }
+
+    /// Memory that the block holds, for accounting.
+    pub fn memory_bytes(&self) -> usize {
+        match &self.0 {
+            Bytes::Zero(_) => 0,
+            Bytes::Owned(buf) => buf.capacity(),
+        }
+    }
 }
 
-impl From<AlignedBuf> for Block {
-    fn from(buf: AlignedBuf) -> Self {
+impl From<IoBuf> for Block {
+    fn from(buf: IoBuf) -> Self {
+        // Windows onto direct reads begin at sectors of 512 bytes, all else at pages.
+        debug_assert!((buf.as_ptr() as usize).is_multiple_of(64));
         Self(Bytes::Owned(Arc::new(buf)))
     }
 }
@@ -114,7 +81,7 @@ mod tests {
     #[test]
     fn bytes_start_on_a_64_byte_boundary() {
         for len in [1, 63, 64, 65, 4096] {
-            let block = Block::from(AlignedBuf::zeroed(len));
+            let block = Block::from(IoBuf::zeroed(len));
             assert_eq!(block.len(), len);
             assert_eq!(block.as_ptr() as usize % 64, 0);
         }

@@ -182,7 +182,9 @@ impl Vdev {
         };
         for source in sources {
             match source.read(request_for(request, piece, None).deeper()).await {
-                Ok(bytes) if copies.iter().all(|(known, _)| *known != bytes) => copies.push((bytes, Some(source))),
+                Ok(bytes) if copies.iter().all(|(known, _)| *known != bytes) => {
+                    copies.push((bytes, Some(source)))
+                }
                 Ok(_) => {}
                 Err(more) => tried.extend(more),
             }
@@ -255,7 +257,8 @@ mod tests {
     #[test]
     fn a_block_across_segments_is_split() {
         let pieces = mapping().remap(4096, 8192).unwrap();
-        let places: Vec<_> = pieces.iter().map(|piece| (piece.vdev, piece.offset, piece.size, piece.txg)).collect();
+        let places: Vec<_> =
+            pieces.iter().map(|piece| (piece.vdev, piece.offset, piece.size, piece.txg)).collect();
         assert_eq!(places, [(1, (100 << 20) + 4096, 4096, Some(50)), (2, 0, 4096, Some(51))]);
     }
 
@@ -269,7 +272,9 @@ mod tests {
 
     #[test]
     fn overlapping_or_unsorted_segments_are_refused() {
-        assert!(IndirectMapping::new(vec![segment(0, 8192, 1, 0), segment(4096, 4096, 1, 0)], vec![]).is_none());
+        assert!(
+            IndirectMapping::new(vec![segment(0, 8192, 1, 0), segment(4096, 4096, 1, 0)], vec![]).is_none()
+        );
         assert!(IndirectMapping::new(vec![segment(8192, 1, 1, 0), segment(0, 1, 1, 0)], vec![]).is_none());
         assert!(IndirectMapping::new(vec![segment(0, 0, 1, 0)], vec![]).is_none());
     }

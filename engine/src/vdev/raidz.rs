@@ -169,7 +169,8 @@ impl<'a> Columns<'a> {
     }
 
     fn unread(&self) -> Vec<usize> {
-        let unread = |&index: &usize| matches!(self.pieces[index], Piece::Unread) && self.column(index).size > 0;
+        let unread =
+            |&index: &usize| matches!(self.pieces[index], Piece::Unread) && self.column(index).size > 0;
         (0..self.pieces.len()).filter(unread).collect()
     }
 
@@ -195,7 +196,9 @@ impl<'a> Columns<'a> {
         let joins = |&a: &usize, &b: &usize| {
             let (a, b) = (self.column(a), self.column(b));
             let end = a.offset + a.size;
-            (a.child, a.scratch) == (b.child, b.scratch) && b.offset >= end && b.offset - end <= MERGE_GAP_BYTES
+            (a.child, a.scratch) == (b.child, b.scratch)
+                && b.offset >= end
+                && b.offset - end <= MERGE_GAP_BYTES
         };
         let groups: Vec<Vec<usize>> = wanted.chunk_by(joins).map(<[usize]>::to_vec).collect();
         let mut alone = Vec::new();
@@ -287,7 +290,11 @@ impl<'a> Columns<'a> {
     }
 
     /// All columns of a row, those in `missing` (indices into the map) computed from the others.
-    fn rebuild_row(&self, row: std::ops::Range<usize>, missing: &[usize]) -> Result<Vec<Vec<u8>>, TooManyLost> {
+    fn rebuild_row(
+        &self,
+        row: std::ops::Range<usize>,
+        missing: &[usize],
+    ) -> Result<Vec<Vec<u8>>, TooManyLost> {
         let start = row.start;
         let mut columns: Vec<Vec<u8>> = row
             .map(|index| match self.bytes(index) {
@@ -310,7 +317,8 @@ impl<'a> Columns<'a> {
             let Ok(rows) = self.rebuild(&hypothesis) else { continue };
             for (row, columns) in self.rows().zip(&rows) {
                 for index in row.clone().filter(|&index| self.is_data(index)) {
-                    let bytes = columns.as_ref().map_or(self.bytes(index), |columns| &columns[index - row.start]);
+                    let bytes =
+                        columns.as_ref().map_or(self.bytes(index), |columns| &columns[index - row.start]);
                     put(&mut block, self.column(index), bytes);
                 }
             }
@@ -327,7 +335,8 @@ impl<'a> Columns<'a> {
     /// The rows with the columns of `hypothesis` recomputed; `None` for rows that it does not touch.
     fn rebuild(&self, hypothesis: &[usize]) -> Result<Vec<Option<Vec<Vec<u8>>>>, TooManyLost> {
         let rows = self.rows().map(|row| {
-            let missing: Vec<usize> = hypothesis.iter().copied().filter(|index| row.contains(index)).collect();
+            let missing: Vec<usize> =
+                hypothesis.iter().copied().filter(|index| row.contains(index)).collect();
             if missing.is_empty() { Ok(None) } else { self.rebuild_row(row, &missing).map(Some) }
         });
         rows.collect()

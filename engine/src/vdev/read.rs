@@ -91,7 +91,8 @@ impl Vdev {
 
     /// Counts that this vdev could not make up for what its children failed to give.
     pub(super) fn count_failure(&self, tried: &[Attempt]) {
-        let damaged = |attempt: &Attempt| matches!(attempt.failure, Failure::Checksum | Failure::Malformed(_));
+        let damaged =
+            |attempt: &Attempt| matches!(attempt.failure, Failure::Checksum | Failure::Malformed(_));
         if tried.iter().any(damaged) {
             self.errors.count_checksum();
         } else {

@@ -1,0 +1,616 @@
+//! The ARC: blocks in memory under one byte budget, keeping both what was used lately and what is used often.
+//!
+//! # The idea
+//! Megiddo and Modha's adaptive replacement cache, in bytes. Each of [`SHARDS`] shards has four lists: blocks seen once
+//! (`recent`), blocks seen again (`frequent`), and for each of these a *ghost* list that remembers the keys of what was evicted
+//! from it. A miss that finds its key in a ghost list says that the list in front of it was too small; the shard then moves its
+//! `recent_target`, the share of the budget that `recent` may keep.
+//!
+//! Reading one record in small pieces touches its block many times in a row; that is one use, not many. So a block becomes
+//! frequent only when other blocks came in since it was last touched (OpenZFS asks for 62 ms instead; we need no clock).
+//!
+//! # Loading
+//! The first reader that misses becomes the loader; later ones wait for it and share its result. A loader that is dropped
+//! (its client went away) wakes the waiters and one of them takes over: nobody waits for a party that is gone.
+//!
+//! # Invariants
+//! - The lock of a shard is held for a bounded number of steps, never across an await, and never together with another lock.
+//! - A hit takes one shard lock, allocates nothing and finishes in the first poll.
+//! - The bytes of `recent` and `frequent` of a shard never exceed its share of the budget, save by its newest block.
+//! - Ghosts hold no bytes of blocks, and are no more than would fill the budget once again.
+
+use std::future::Future;
+use std::hash::BuildHasher;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+
+use super::Block;
+use crate::error::Result;
+
+/// Number of shards, each with its own lock.
+pub const SHARDS: usize = 64;
+
+/// Touches that come while fewer than this many blocks came into the shard count as one use.
+const SAME_USE_INSERTS: u64 = 4;
+
+/// What a block costs beside its bytes: the node, its table slot, the handle.
+const NODE_BYTES: usize = 128;
+
+/// Which block: the place and time of its first copy tell all blocks of a pool apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Number of the open pool, from [`ArcCache::register_pool`].
+    pub pool: u32,
+    /// Top-level vdev of the first DVA.
+    pub vdev: u32,
+    /// Offset of the first DVA.
+    pub offset_bytes: u64,
+    /// Physical birth txg.
+    pub birth: u64,
+    /// One word of the checksum, so that even two block pointers that contradict each other do not share bytes.
+    pub checksum_word: u64,
+}
+
+/// Counters of the whole cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArcStats {
+    /// Reads answered from memory.
+    pub hits: u64,
+    /// Reads that had to load.
+    pub misses: u64,
+    /// Reads that waited for another reader's load.
+    pub shared_loads: u64,
+    /// Blocks put out to make room.
+    pub evictions: u64,
+    /// Bytes of blocks in memory.
+    pub size_bytes: u64,
+    /// The budget.
+    pub budget_bytes: u64,
+}
+
+/// The cache; shared by all pools of a process.
+pub struct ArcCache {
+    hasher: DefaultHashBuilder,
+    shards: Box<[Mutex<Shard>]>,
+    budget_bytes: u64,
+    pools: AtomicU64,
+}
+
+impl std::fmt::Debug for ArcCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ArcCache").field("budget_bytes", &self.budget_bytes).finish_non_exhaustive()
+    }
+}
+
+impl ArcCache {
+    /// A cache that keeps at most about `budget_bytes`.
+    pub fn new(budget_bytes: u64) -> Self {
+        let share = usize::try_from(budget_bytes / SHARDS as u64).unwrap_or(usize::MAX);
+        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(share))).collect();
+        Self { hasher: DefaultHashBuilder::default(), shards, budget_bytes, pools: AtomicU64::new(0) }
+    }
+
+    /// A number that tells this opening of a pool from all others of the process.
+    pub fn register_pool(&self) -> u32 {
+        // Wraps after four billion imports; the blocks of the first ones are long evicted.
+        self.pools.fetch_add(1, Ordering::Relaxed) as u32
+    }
+
+    /// The block if it is in memory. One lock, no allocation.
+    pub fn get(&self, key: &Key) -> Option<Block> {
+        let hash = self.hasher.hash_one(key);
+        self.shard(hash).hit(hash, key)
+    }
+
+    /// The block from memory, or from a load in progress, or from `load`, whose result is kept.
+    ///
+    /// `load` is called at most once, and not at all when the block is in memory or another reader is loading it.
+    pub async fn get_or_load<L, F>(&self, key: Key, load: L) -> Result<Block>
+    where
+        L: FnOnce() -> F,
+        F: Future<Output = Result<Block>>,
+    {
+        let hash = self.hasher.hash_one(key);
+        let mut load = Some(load);
+        loop {
+            match self.look_up(hash, &key) {
+                Lookup::Hit(block) => return Ok(block),
+                Lookup::Wait(flight) => {
+                    if let Some(result) = Wait::new(flight).await {
+                        return result;
+                    }
+                }
+                Lookup::Load(ticket) => {
+                    // Present: this arm returns, so that it is reached once.
+                    let Some(load) = load.take() else { continue };
+                    let result = load().await;
+                    ticket.finish(result.clone());
+                    return result;
+                }
+            }
+        }
+    }
+
+    /// Puts a block in, for callers who loaded it by other means.
+    pub fn insert(&self, key: Key, block: Block) {
+        let hash = self.hasher.hash_one(key);
+        let evicted = self.shard(hash).insert(hash, key, block);
+        drop(evicted);
+    }
+
+    /// Forgets all blocks of a pool that was closed.
+    pub fn evict_pool(&self, pool: u32) {
+        for shard in &self.shards {
+            let evicted = lock(shard).remove_pool(pool);
+            drop(evicted);
+        }
+    }
+
+    /// The counters now, summed over the shards.
+    pub fn stats(&self) -> ArcStats {
+        let mut stats = ArcStats { budget_bytes: self.budget_bytes, ..ArcStats::default() };
+        for shard in &self.shards {
+            let shard = lock(shard);
+            stats.hits += shard.hits;
+            stats.misses += shard.misses;
+            stats.shared_loads += shard.shared_loads;
+            stats.evictions += shard.evictions;
+            stats.size_bytes += (shard.lists[RECENT].bytes + shard.lists[FREQUENT].bytes) as u64;
+        }
+        stats
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[self.shard_index(hash)])
+    }
+
+    fn shard_index(&self, hash: u64) -> usize {
+        // The table inside a shard uses the lowest and the highest bits; these lie between.
+        (hash >> 40) as usize % SHARDS
+    }
+
+    fn look_up(&self, hash: u64, key: &Key) -> Lookup<'_> {
+        let mut shard = self.shard(hash);
+        if let Some(block) = shard.hit(hash, key) {
+            return Lookup::Hit(block);
+        }
+        if let Some(flight) = shard.flights.get(key) {
+            let flight = Arc::clone(flight);
+            shard.shared_loads += 1;
+            return Lookup::Wait(flight);
+        }
+        let flight = Arc::new(Flight::default());
+        shard.flights.insert(*key, Arc::clone(&flight));
+        shard.misses += 1;
+        Lookup::Load(Ticket { cache: self, hash, key: *key, flight })
+    }
+}
+
+/// No code that runs under these locks panics; were it to, a list could lose a node, never change a block's bytes.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+enum Lookup<'a> {
+    Hit(Block),
+    Wait(Arc<Flight>),
+    Load(Ticket<'a>),
+}
+
+/// A load in progress, and who waits for it.
+#[derive(Default)]
+struct Flight(Mutex<FlightState>);
+
+#[derive(Default)]
+struct FlightState {
+    outcome: Option<Outcome>,
+    wakers: Vec<Option<Waker>>,
+}
+
+#[derive(Clone)]
+enum Outcome {
+    Done(Result<Block>),
+    Abandoned,
+}
+
+impl Flight {
+    fn land(&self, outcome: Outcome) {
+        let wakers = {
+            let mut state = lock(&self.0);
+            state.outcome = Some(outcome);
+            std::mem::take(&mut state.wakers)
+        };
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+/// The right and the duty to load one block. Dropped without [`Ticket::finish`], it lets a waiter take over.
+struct Ticket<'a> {
+    cache: &'a ArcCache,
+    hash: u64,
+    key: Key,
+    flight: Arc<Flight>,
+}
+
+impl Ticket<'_> {
+    fn finish(self, result: Result<Block>) {
+        let evicted = {
+            let mut shard = self.cache.shard(self.hash);
+            shard.flights.remove(&self.key);
+            match &result {
+                Ok(block) => shard.insert(self.hash, self.key, block.clone()),
+                Err(_) => Vec::new(),
+            }
+        };
+        // Freed outside of the lock.
+        drop(evicted);
+        self.flight.land(Outcome::Done(result));
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let unfinished = lock(&self.flight.0).outcome.is_none();
+        if unfinished {
+            self.cache.shard(self.hash).flights.remove(&self.key);
+            self.flight.land(Outcome::Abandoned);
+        }
+    }
+}
+
+/// Waits for a flight to land: its result, or `None` when the loader went away.
+struct Wait {
+    flight: Arc<Flight>,
+    slot: Option<usize>,
+}
+
+impl Wait {
+    fn new(flight: Arc<Flight>) -> Self {
+        Self { flight, slot: None }
+    }
+}
+
+impl Future for Wait {
+    type Output = Option<Result<Block>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let mut state = lock(&this.flight.0);
+        match &state.outcome {
+            Some(Outcome::Done(result)) => return Poll::Ready(Some(result.clone())),
+            Some(Outcome::Abandoned) => return Poll::Ready(None),
+            None => {}
+        }
+        match this.slot.and_then(|slot| state.wakers.get_mut(slot)) {
+            Some(Some(waker)) => waker.clone_from(context.waker()),
+            Some(empty) => *empty = Some(context.waker().clone()),
+            None => {
+                this.slot = Some(state.wakers.len());
+                state.wakers.push(Some(context.waker().clone()));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot
+            && let Some(waker) = lock(&self.flight.0).wakers.get_mut(slot)
+        {
+            *waker = None;
+        }
+    }
+}
+
+const RECENT: usize = 0;
+const FREQUENT: usize = 1;
+const GHOST_RECENT: usize = 2;
+const GHOST_FREQUENT: usize = 3;
+
+/// "No node" in the links of the lists.
+const NIL: u32 = u32::MAX;
+
+struct Node {
+    key: Key,
+    hash: u64,
+    block: Option<Block>,
+    bytes: usize,
+    list: usize,
+    touched_at: u64,
+    newer: u32,
+    older: u32,
+}
+
+#[derive(Clone, Copy)]
+struct List {
+    newest: u32,
+    oldest: u32,
+    bytes: usize,
+}
+
+struct Shard {
+    budget: usize,
+    recent_target: usize,
+    table: HashTable<u32>,
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+    lists: [List; 4],
+    flights: HashMap<Key, Arc<Flight>>,
+    inserts: u64,
+    hits: u64,
+    misses: u64,
+    shared_loads: u64,
+    evictions: u64,
+}
+
+impl Shard {
+    fn new(budget: usize) -> Self {
+        Self {
+            budget,
+            recent_target: budget / 2,
+            table: HashTable::new(),
+            nodes: Vec::new(),
+            free: Vec::new(),
+            lists: [List { newest: NIL, oldest: NIL, bytes: 0 }; 4],
+            flights: HashMap::new(),
+            inserts: 0,
+            hits: 0,
+            misses: 0,
+            shared_loads: 0,
+            evictions: 0,
+        }
+    }
+
+    fn find(&self, hash: u64, key: &Key) -> Option<u32> {
+        self.table.find(hash, |&index| self.nodes[index as usize].key == *key).copied()
+    }
+
+    fn hit(&mut self, hash: u64, key: &Key) -> Option<Block> {
+        let index = self.find(hash, key)?;
+        let now = self.inserts;
+        let node = &mut self.nodes[index as usize];
+        let block = node.block.clone()?;
+        let again = now.wrapping_sub(node.touched_at) >= SAME_USE_INSERTS;
+        node.touched_at = now;
+        let list = if again { FREQUENT } else { node.list };
+        self.hits += 1;
+        if self.lists[list].newest != index {
+            self.unlink(index);
+            self.link(index, list);
+        }
+        Some(block)
+    }
+
+    /// Returns what was evicted, for the caller to free outside of the lock.
+    fn insert(&mut self, hash: u64, key: Key, block: Block) -> Vec<Block> {
+        let bytes = block.memory_bytes() + NODE_BYTES;
+        self.inserts += 1;
+        let mut evicted = Vec::new();
+        let (index, list) = match self.find(hash, &key) {
+            Some(index) => {
+                let list = self.adapt(index);
+                self.unlink(index);
+                evicted.extend(self.nodes[index as usize].block.take());
+                (index, list)
+            }
+            None => (self.new_node(hash, key), RECENT),
+        };
+        let now = self.inserts;
+        let node = &mut self.nodes[index as usize];
+        (node.block, node.bytes, node.touched_at) = (Some(block), bytes, now);
+        self.link(index, list);
+        self.make_room(index, &mut evicted);
+        evicted
+    }
+
+    /// A key came back. Learns from the ghost list it was in; says which list it belongs to now.
+    fn adapt(&mut self, index: u32) -> usize {
+        let node = &self.nodes[index as usize];
+        let ratio = |a: usize, b: usize| (a / b.max(1)).clamp(1, 16);
+        let (ghost_recent, ghost_frequent) =
+            (self.lists[GHOST_RECENT].bytes, self.lists[GHOST_FREQUENT].bytes);
+        match node.list {
+            GHOST_RECENT => {
+                let step = node.bytes.saturating_mul(ratio(ghost_frequent, ghost_recent));
+                self.recent_target = self.recent_target.saturating_add(step).min(self.budget);
+                FREQUENT
+            }
+            GHOST_FREQUENT => {
+                let step = node.bytes.saturating_mul(ratio(ghost_recent, ghost_frequent));
+                self.recent_target = self.recent_target.saturating_sub(step);
+                FREQUENT
+            }
+            list => list,
+        }
+    }
+
+    fn make_room(&mut self, newest: u32, evicted: &mut Vec<Block>) {
+        while self.lists[RECENT].bytes + self.lists[FREQUENT].bytes > self.budget {
+            let recent_is_over = self.lists[RECENT].bytes > self.recent_target;
+            let order = if recent_is_over { [RECENT, FREQUENT] } else { [FREQUENT, RECENT] };
+            let victim =
+                order.map(|list| self.lists[list].oldest).into_iter().find(|&v| v != NIL && v != newest);
+            let Some(victim) = victim else { break };
+            let from = self.nodes[victim as usize].list;
+            evicted.extend(self.nodes[victim as usize].block.take());
+            self.evictions += 1;
+            self.unlink(victim);
+            self.link(victim, if from == RECENT { GHOST_RECENT } else { GHOST_FREQUENT });
+        }
+        for (ghost, real) in [(GHOST_RECENT, RECENT), (GHOST_FREQUENT, FREQUENT)] {
+            let limit = self.budget.saturating_sub(self.lists[real].bytes);
+            while self.lists[ghost].bytes > limit {
+                self.forget(self.lists[ghost].oldest);
+            }
+        }
+    }
+
+    fn remove_pool(&mut self, pool: u32) -> Vec<Block> {
+        let indices: Vec<u32> =
+            self.table.iter().copied().filter(|&index| self.nodes[index as usize].key.pool == pool).collect();
+        let mut evicted = Vec::new();
+        for index in indices {
+            evicted.extend(self.nodes[index as usize].block.take());
+            self.forget(index);
+        }
+        evicted
+    }
+
+    fn new_node(&mut self, hash: u64, key: Key) -> u32 {
+        let node =
+            Node { key, hash, block: None, bytes: 0, list: RECENT, touched_at: 0, newer: NIL, older: NIL };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.nodes[index as usize] = node;
+                index
+            }
+            None => {
+                self.nodes.push(node);
+                // A shard's budget holds fewer nodes than u32 can count: each costs NODE_BYTES at least.
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        let nodes = &self.nodes;
+        self.table.insert_unique(hash, index, |&other| nodes[other as usize].hash);
+        index
+    }
+
+    fn forget(&mut self, index: u32) {
+        let hash = self.nodes[index as usize].hash;
+        if let Ok(slot) = self.table.find_entry(hash, |&other| other == index) {
+            slot.remove();
+        }
+        self.unlink(index);
+        self.free.push(index);
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Node { newer, older, list, bytes, .. } = self.nodes[index as usize];
+        match newer {
+            NIL => self.lists[list].newest = older,
+            newer => self.nodes[newer as usize].older = older,
+        }
+        match older {
+            NIL => self.lists[list].oldest = newer,
+            older => self.nodes[older as usize].newer = newer,
+        }
+        self.lists[list].bytes -= bytes;
+    }
+
+    fn link(&mut self, index: u32, list: usize) {
+        let newest = self.lists[list].newest;
+        let node = &mut self.nodes[index as usize];
+        (node.list, node.newer, node.older) = (list, NIL, newest);
+        self.lists[list].bytes += node.bytes;
+        match newest {
+            NIL => self.lists[list].oldest = index,
+            newest => self.nodes[newest as usize].newer = index,
+        }
+        self.lists[list].newest = index;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::{IoBuf, block_on};
+    use futures_util::FutureExt;
+
+    fn key(offset_bytes: u64) -> Key {
+        Key { pool: 0, vdev: 0, offset_bytes, birth: 1, checksum_word: 0 }
+    }
+
+    fn block(fill: u8) -> Block {
+        Block::from(IoBuf::from([fill; 4096].as_slice()))
+    }
+
+    fn shard_with(budget_blocks: usize) -> (Shard, DefaultHashBuilder) {
+        (Shard::new(budget_blocks * (4096 + NODE_BYTES)), DefaultHashBuilder::default())
+    }
+
+    fn put(shard: &mut Shard, hasher: &DefaultHashBuilder, n: u64) {
+        shard.insert(hasher.hash_one(key(n)), key(n), block(n as u8));
+    }
+
+    fn has(shard: &mut Shard, hasher: &DefaultHashBuilder, n: u64) -> bool {
+        shard.hit(hasher.hash_one(key(n)), &key(n)).is_some()
+    }
+
+    #[test]
+    fn a_block_is_loaded_once() {
+        let cache = ArcCache::new(64 << 20);
+        let first = block_on(cache.get_or_load(key(1), || async { Ok(block(7)) }));
+        assert_eq!(first.unwrap()[0], 7);
+        let second = block_on(cache.get_or_load(key(1), || async { panic!("must not load twice") }));
+        assert_eq!(second.unwrap()[0], 7);
+        assert_eq!((cache.stats().hits, cache.stats().misses), (1, 1));
+    }
+
+    #[test]
+    fn a_dropped_loader_lets_a_waiter_take_over() {
+        let cache = ArcCache::new(64 << 20);
+        let mut first = Box::pin(cache.get_or_load(key(1), std::future::pending));
+        assert!(first.as_mut().now_or_never().is_none());
+        let mut second = Box::pin(cache.get_or_load(key(1), || async { Ok(block(9)) }));
+        assert!(second.as_mut().now_or_never().is_none(), "waits while the first one loads");
+        drop(first);
+        assert_eq!(block_on(second).unwrap()[0], 9);
+    }
+
+    #[test]
+    fn a_failed_load_answers_its_waiters_and_is_not_kept() {
+        let cache = ArcCache::new(64 << 20);
+        let fail = || async { Err(crate::Error::NotFound("it".into())) };
+        assert!(block_on(cache.get_or_load(key(1), fail)).is_err());
+        assert_eq!(block_on(cache.get_or_load(key(1), || async { Ok(block(1)) })).unwrap()[0], 1);
+    }
+
+    #[test]
+    fn the_budget_holds_and_the_newest_block_stays() {
+        let (mut shard, hasher) = shard_with(8);
+        for n in 0..100 {
+            put(&mut shard, &hasher, n);
+            assert!(shard.lists[RECENT].bytes + shard.lists[FREQUENT].bytes <= shard.budget);
+            assert!(has(&mut shard, &hasher, n));
+        }
+        assert!(shard.nodes.len() <= 18, "ghosts are bounded: {}", shard.nodes.len());
+    }
+
+    #[test]
+    fn a_scan_does_not_evict_what_is_used_often() {
+        let (mut shard, hasher) = shard_with(16);
+        for round in 0..4 {
+            for n in 0..4 {
+                if !has(&mut shard, &hasher, n) {
+                    put(&mut shard, &hasher, n);
+                }
+            }
+            (0..6).for_each(|n| put(&mut shard, &hasher, 50 + round * 6 + n));
+        }
+        (1000..2000).for_each(|n| put(&mut shard, &hasher, n));
+        assert!((0..4).all(|n| has(&mut shard, &hasher, n)));
+    }
+
+    #[test]
+    fn reading_one_block_in_pieces_is_one_use() {
+        let (mut shard, hasher) = shard_with(16);
+        put(&mut shard, &hasher, 1);
+        (0..32).for_each(|_| assert!(has(&mut shard, &hasher, 1)));
+        assert_eq!(shard.lists[FREQUENT].bytes, 0);
+    }
+
+    #[test]
+    fn a_closed_pools_blocks_are_forgotten() {
+        let cache = ArcCache::new(64 << 20);
+        (0..100).for_each(|n| cache.insert(key(n), block(1)));
+        assert!(cache.stats().size_bytes > 0);
+        cache.evict_pool(0);
+        assert_eq!(cache.stats().size_bytes, 0);
+        assert!(cache.get(&key(5)).is_none());
+    }
+}

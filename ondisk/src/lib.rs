@@ -22,6 +22,7 @@ pub mod accounting;
 pub mod bookmark;
 pub mod bpobj;
 pub mod brt;
+pub mod ddt;
 pub mod deadlist;
 pub mod deleg;
 pub mod dsl_dataset;

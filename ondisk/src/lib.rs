@@ -10,9 +10,12 @@ pub mod bytes;
 pub mod dmu;
 pub mod dnode;
 mod error;
+pub mod label;
 pub mod nvlist;
 pub mod objset;
 pub mod types;
+pub mod uberblock;
+pub mod vdev_config;
 
 pub use bytes::{ByteOrder, Reader, Writer};
 pub use error::{Error, Result};

@@ -1,0 +1,1 @@
+//! System attributes: which attributes an object has, and where in its bonus area and spill block each one lies.

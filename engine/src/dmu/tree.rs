@@ -1,0 +1,192 @@
+//! The block tree of one dnode: from (level, block id) to the block pointer, and from there to the block.
+//!
+//! The dnode holds the pointers of the top level, each indirect block the pointers of `2^n` blocks one level below. A
+//! pointer that is a hole stands for its whole subtree. The way down starts at the lowest indirect block that is at
+//! hand: a small table keeps handles of the indirect blocks used last, so that a read in a hot region parses one pointer and
+//! asks the ARC for one block. The handles share their bytes with the ARC; an evicted block that a handle still holds
+//! is bounded by the size of the table.
+//!
+//! A tree never changes: an object set that is open for reading is a snapshot in time.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | slot mutex | one handle; held for a clone, never across an await | taken alone |
+
+use std::sync::{Mutex, PoisonError};
+
+use ondisk::blkptr::Blkptr;
+use ondisk::dnode::Dnode;
+use ondisk::{BlockId, ByteOrder, Level, ObjectId, ObjsetId};
+
+use crate::{Block, Bookmark, Error, Pool, Result};
+
+/// Most handles of indirect blocks that one object keeps.
+const MAX_SLOTS: u64 = 64;
+
+/// A block and the byte order of the numbers in it.
+#[derive(Clone, Debug)]
+pub struct OrderedBlock {
+    /// The bytes.
+    pub block: Block,
+    /// Their byte order.
+    pub order: ByteOrder,
+}
+
+/// The block tree of one dnode.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    objset: ObjsetId,
+    object: ObjectId,
+    dnode: Dnode,
+    slots: Box<[Mutex<Option<Slot>>]>,
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    level: u8,
+    id: u64,
+    indirect: OrderedBlock,
+}
+
+/// What lies at a block id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Nothing was written here: a hole that ends before this block id, or nowhere.
+    Hole { end: Option<u64> },
+    /// A block is here.
+    Data(Blkptr),
+}
+
+impl Tree {
+    pub(crate) fn new(objset: ObjsetId, object: ObjectId, dnode: Dnode) -> Self {
+        let slots = if dnode.levels <= 1 {
+            0
+        } else {
+            let indirects =
+                dnode.ancestor(dnode.max_block_id, Level(1)).0.saturating_add(u64::from(dnode.levels));
+            indirects.min(MAX_SLOTS).next_power_of_two()
+        };
+        Self { objset, object, dnode, slots: (0..slots).map(|_| Mutex::new(None)).collect() }
+    }
+
+    pub(crate) fn dnode(&self) -> &Dnode {
+        &self.dnode
+    }
+
+    pub(crate) fn object_id(&self) -> ObjectId {
+        self.object
+    }
+
+    pub(crate) fn bookmark(&self, level: u8, id: u64) -> Bookmark {
+        Bookmark { objset: self.objset.0, object: self.object.0, level: level.into(), blkid: id }
+    }
+
+    fn slot(&self, level: u8, id: u64) -> Option<&Mutex<Option<Slot>>> {
+        let index =
+            id.wrapping_add(u64::from(level - 1).wrapping_mul(7)) & (self.slots.len() as u64).wrapping_sub(1);
+        self.slots.get(usize::try_from(index).ok()?)
+    }
+
+    /// The indirect block of `level`, if a handle is kept.
+    fn kept(&self, level: u8, id: u64) -> Option<OrderedBlock> {
+        let slot = self.slot(level, id)?.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.as_ref().filter(|kept| kept.level == level && kept.id == id).map(|kept| kept.indirect.clone())
+    }
+
+    fn keep(&self, level: u8, id: u64, indirect: OrderedBlock) {
+        if let Some(slot) = self.slot(level, id) {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Slot { level, id, indirect });
+        }
+    }
+
+    /// The block of `level` that is or covers data block `id`.
+    fn ancestor(&self, id: u64, level: u8) -> u64 {
+        self.dnode.ancestor(BlockId(id), Level(level as i8)).0
+    }
+
+    /// First data block after the subtree of block `id` of `level`; `None` when there can be none.
+    fn subtree_end(&self, id: u64, level: u8) -> Option<u64> {
+        let shift = self.dnode.pointers_per_indirect_shift() * u32::from(level);
+        if shift >= 64 {
+            return None;
+        }
+        u64::try_from((u128::from(id) + 1) << shift).ok()
+    }
+
+    /// The pointer to the block `wanted` levels above data block `id`.
+    pub(crate) async fn find(&self, pool: &Pool, wanted: u8, id: u64) -> Result<Found> {
+        let top = self.dnode.levels - 1;
+        if wanted > top || id > self.dnode.max_block_id.0 {
+            return Ok(Found::Hole { end: None });
+        }
+        // The lowest indirect block at hand.
+        let mut level = wanted;
+        let mut at_hand = None;
+        while level < top && at_hand.is_none() {
+            level += 1;
+            at_hand = self.kept(level, self.ancestor(id, level));
+        }
+        let mut pointer = match at_hand {
+            Some(indirect) => {
+                level -= 1;
+                self.pointer(&indirect, level, id)?
+            }
+            None => {
+                level = top;
+                let index = usize::try_from(self.ancestor(id, top)).ok();
+                match index.and_then(|index| self.dnode.blkptrs.get(index)) {
+                    Some(pointer) => *pointer,
+                    None => return Ok(Found::Hole { end: None }),
+                }
+            }
+        };
+        loop {
+            let here = self.ancestor(id, level);
+            if pointer.is_hole() {
+                return Ok(Found::Hole { end: self.subtree_end(here, level) });
+            }
+            self.check(&pointer, level, here)?;
+            if level == wanted {
+                return Ok(Found::Data(pointer));
+            }
+            let block = pool.read_block(&pointer, &self.bookmark(level, here)).await?;
+            let indirect = OrderedBlock { block, order: pointer.byte_order() };
+            level -= 1;
+            pointer = self.pointer(&indirect, level, id)?;
+            self.keep(level + 1, here, indirect);
+        }
+    }
+
+    /// The pointer for `level` out of the indirect block above it.
+    fn pointer(&self, indirect: &OrderedBlock, level: u8, id: u64) -> Result<Blkptr> {
+        let fan_out_mask = (1u64 << self.dnode.pointers_per_indirect_shift()) - 1;
+        let start = (self.ancestor(id, level) & fan_out_mask) as usize * Blkptr::SIZE;
+        let bytes = indirect.block.get(start..start + Blkptr::SIZE).unwrap_or_default();
+        Blkptr::parse(bytes, indirect.order).map_err(|error| {
+            Error::corrupt(self.bookmark(level, self.ancestor(id, level)).to_string(), error)
+        })
+    }
+
+    /// A pointer must be for a block of the size and level that the dnode says.
+    fn check(&self, pointer: &Blkptr, level: u8, id: u64) -> Result<()> {
+        let expected =
+            if level == 0 { self.dnode.data_block_size() } else { self.dnode.indirect_block_size() };
+        let (found, found_level) = (pointer.lsize().0, pointer.level().0);
+        if found != expected || (!pointer.is_embedded() && found_level != level as i8) {
+            let detail = format!("points to {found} bytes at level {found_level}, expected {expected} bytes");
+            return Err(Error::corrupt(self.bookmark(level, id).to_string(), detail));
+        }
+        Ok(())
+    }
+
+    /// Data block `id`, or `None` for a hole.
+    pub(crate) async fn block(&self, pool: &Pool, id: u64) -> Result<Option<OrderedBlock>> {
+        match self.find(pool, 0, id).await? {
+            Found::Hole { .. } => Ok(None),
+            Found::Data(pointer) => {
+                let block = pool.read_block(&pointer, &self.bookmark(0, id)).await?;
+                Ok(Some(OrderedBlock { block, order: pointer.byte_order() }))
+            }
+        }
+    }
+}

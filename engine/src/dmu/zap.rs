@@ -1,0 +1,3 @@
+//! ZAP: dictionaries from names, or from arrays of numbers, to arrays of integers.
+
+pub mod normalize;

@@ -22,11 +22,14 @@ use std::{
 };
 
 use rustix::{
-    fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags},
+    fs::{self, FileType, FlockOperation, Mode, OFlags, StatxFlags},
     io::Errno,
 };
 
-use crate::{ALIGNMENT_BYTES, Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
+use crate::{
+    ALIGNMENT_BYTES, Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes,
+    operation::{Request, Transfer, perform},
+};
 
 /// A regular file or a block device.
 pub struct FileDevice {
@@ -152,52 +155,54 @@ impl FileDevice {
         let unit = u64::from(self.unit_bytes);
         let lead = (offset % unit) as usize;
         let wanted = lead + len;
-        let mut buf = IoBuf::for_overwrite(wanted.next_multiple_of(self.unit_bytes as usize));
-        let mut done = 0;
-        while done < wanted {
-            let count = retry(|| {
-                rustix::io::pread(&self.file, &mut buf[done..], offset - lead as u64 + done as u64)
-            })?;
-            let reached = done + count;
+        let buf = IoBuf::for_overwrite(wanted.next_multiple_of(self.unit_bytes as usize));
+        let mut transfer = Transfer { buf, done: 0, offset: offset - lead as u64 };
+        while transfer.done < wanted {
+            let (count, request) = perform(Arc::clone(&self.file), Request::Read(transfer)).await;
+            let Request::Read(returned) = request else { unreachable!("a request comes back as it went") };
+            transfer = returned;
+            let reached = transfer.done + count?;
             // Direct I/O continues at whole units only. Less than one more unit is the end of the file.
             let continued = reached - reached % self.unit_bytes as usize;
-            if reached < wanted && continued <= done {
+            if reached < wanted && continued <= transfer.done {
                 return Err(Cause::UnexpectedEnd { read_bytes: reached.saturating_sub(lead) as u64 });
             }
-            done = if reached < wanted { continued } else { reached };
+            transfer.done = if reached < wanted { continued } else { reached };
         }
-        Ok(buf.narrow(lead..wanted))
+        Ok(transfer.buf.narrow(lead..wanted))
     }
 
     async fn write_all(&self, offset: u64, data: IoBuf) -> Result<IoBuf, Cause> {
         self.check_write(offset, data.len() as u64)?;
-        let data = if data.is_aligned_to(self.unit_bytes as usize) { data } else { IoBuf::from(&*data) };
-        let mut done = 0;
-        while done < data.len() {
-            let count = retry(|| rustix::io::pwrite(&self.file, &data[done..], offset + done as u64))?;
+        let buf = if data.is_aligned_to(self.unit_bytes as usize) { data } else { IoBuf::from(&*data) };
+        let mut transfer = Transfer { buf, done: 0, offset };
+        while transfer.done < transfer.buf.len() {
+            let (count, request) = perform(Arc::clone(&self.file), Request::Write(transfer)).await;
+            let Request::Write(returned) = request else { unreachable!("a request comes back as it went") };
+            transfer = returned;
+            let count = count?;
             if count == 0 {
                 return Err(Cause::Os { errno: libc::EIO });
             }
-            done += count;
+            transfer.done += count;
         }
-        Ok(data)
+        Ok(transfer.buf)
     }
 
     async fn flush_all(&self) -> Result<(), Cause> {
         if self.read_only {
             return Err(Cause::ReadOnly);
         }
-        Ok(retry(|| fs::fdatasync(&self.file))?)
+        perform(Arc::clone(&self.file), Request::Sync).await.0?;
+        Ok(())
     }
 
     async fn punch(&self, offset: u64, len: u64) -> Result<(), Cause> {
         self.check_write(offset, len)?;
-        if len == 0 {
-            return Ok(());
+        if len > 0 {
+            perform(Arc::clone(&self.file), Request::Punch { offset, len }).await.0?;
         }
-        Ok(retry(|| {
-            fs::fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)
-        })?)
+        Ok(())
     }
 }
 

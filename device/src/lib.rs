@@ -10,7 +10,9 @@
 //! | `buf` | [`IoBuf`]: owned, page-aligned, pooled memory; [`copy`] |
 //! | `error` | [`IoError`]: which device, operation, range and reason |
 //! | `file` | [`FileDevice`]: regular files and block devices |
-//! | `executor` | [`block_on`]: run one future on this thread |
+//! | `operation` | one request to the kernel, and who keeps its memory |
+//! | `ring` | one io_uring per thread |
+//! | `executor` | [`block_on`] and [`RingDriver`]: who drives a thread's ring |
 //!
 //! # What it promises
 //! - A read returns exactly the bytes asked for, or an error: short reads are continued, ranges past the end refused.
@@ -21,13 +23,16 @@ mod buf;
 mod error;
 mod executor;
 mod file;
+mod operation;
+mod ring;
 
 use std::{fmt::Debug, future::Future, path::Path, pin::Pin};
 
 pub use buf::{ALIGNMENT_BYTES, IoBuf, copy};
 pub use error::{Cause, IoError, Operation};
-pub use executor::block_on;
+pub use executor::{RingDriver, block_on};
 pub use file::{FileDevice, Lock, OpenOptions};
+pub use ring::submit_and_reap;
 
 /// The result of a device operation, to be awaited.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, IoError>> + Send + 'a>>;

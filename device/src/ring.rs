@@ -1,0 +1,329 @@
+//! One io_uring per thread.
+//!
+//! # The idea
+//! A ring belongs to the thread that made it: no lock, no cross-thread submission, and the kernel may run completions only
+//! when that thread enters (`SINGLE_ISSUER`, `DEFER_TASKRUN`), which spares interrupts. A future that is polled on a thread
+//! puts its request into that thread's ring. Requests are batched: they reach the kernel when the thread is about to
+//! sleep, or when [`SUBMIT_BATCH`] of them wait.
+//!
+//! The ring is made when a driven thread first needs it. Kernels before 6.1 get fewer flags; where there is no io_uring at
+//! all (an old kernel, a container that forbids it), requests are performed by plain system calls.
+//!
+//! # Invariants
+//! - A request is started only while the thread has a driver ([`enter_driver`]); the last driver to leave waits until
+//!   nothing is in flight. So a future that moved to another thread is always completed.
+//! - A slot holds its `Op`, and with it the buffer and the open file, from before submission until the completion. The ring is
+//!   dropped only when nothing is in flight.
+//! - At most [`MAX_IN_FLIGHT`] requests are in the kernel, fewer than the completion queue holds; the rest wait here.
+//! - Wakers run (and ops are dropped) with no borrow of the thread's state: they may start requests.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+    sync::Arc,
+};
+
+use io_uring::{IoUring, opcode, squeue, types};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::operation::Op;
+
+/// How many requests may wait for the thread to sleep before they are submitted anyway.
+const SUBMIT_BATCH: usize = 32;
+
+/// How many requests may be in the kernel at a time.
+const MAX_IN_FLIGHT: usize = 1024;
+
+const SUBMISSION_ENTRIES: u32 = 128;
+const COMPLETION_ENTRIES: u32 = 2048;
+
+/// Marks the completion of the read of the notification eventfd; no slot has this number.
+const NOTIFIED: u64 = u64::MAX;
+
+thread_local! {
+    static DRIVERS: Cell<usize> = const { Cell::new(0) };
+    static RING: RefCell<Slot> = const { RefCell::new(Slot::Untried) };
+}
+
+/// Where the thread's ring is, if it has one.
+enum Slot {
+    Untried,
+    Unavailable,
+    Ready(Box<ThreadRing>),
+}
+
+/// Whether this thread drives a ring, so that requests may be started on it.
+pub(crate) fn is_driven() -> bool {
+    DRIVERS.try_with(|drivers| drivers.get() > 0).unwrap_or(false)
+}
+
+/// Counts one more driver on this thread, until [`leave_driver`].
+pub(crate) fn enter_driver() {
+    DRIVERS.with(|drivers| drivers.set(drivers.get() + 1));
+}
+
+/// Counts one driver less. The last one waits until nothing is in flight.
+pub(crate) fn leave_driver() {
+    // Still driven while it drains: a waker may poll a future that asks for more.
+    if DRIVERS.with(Cell::get) == 1 {
+        while with_ring(|ring| ring.is_busy()) == Some(true) {
+            with_ring(|ring| ring.enter(1));
+            reap();
+        }
+    }
+    DRIVERS.with(|drivers| drivers.set(drivers.get() - 1));
+}
+
+/// Starts a request on this thread's ring, or performs it at once where there is none.
+pub(crate) fn start(op: &Arc<Op>) {
+    let started = with_ring_or_new(|ring| ring.start(Arc::clone(op)));
+    if started.is_none() {
+        op.land_synchronously();
+    }
+}
+
+/// Submits what waits and completes what the kernel has done, without sleeping. Returns whether anything was completed.
+///
+/// A thread whose ring is embedded in another reactor (see `RingDriver`) calls this before it sleeps and when the ring's
+/// eventfd is readable. It does nothing, cheaply, where there is nothing to do.
+pub fn submit_and_reap() -> bool {
+    with_ring(ThreadRing::turn);
+    reap()
+}
+
+/// Submits what waits and sleeps until something completes or the notification eventfd is written.
+pub(crate) fn sleep() {
+    with_ring(|ring| {
+        ring.arm_notification();
+        ring.enter(1);
+    });
+    reap();
+}
+
+/// The eventfd that ends this thread's [`sleep`] when it is written; `None` while the thread has no ring.
+pub(crate) fn notification() -> Option<Arc<OwnedFd>> {
+    with_ring(|ring| Arc::clone(&ring.notification))
+}
+
+/// An eventfd that the kernel signals at every completion of this thread's ring; `None` where there is no io_uring.
+pub(crate) fn register_eventfd() -> io::Result<Option<OwnedFd>> {
+    with_ring_or_new(|ring| {
+        let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        ring.uring.submitter().register_eventfd(signal.as_raw_fd())?;
+        Ok(signal)
+    })
+    .transpose()
+}
+
+/// Undoes [`register_eventfd`].
+pub(crate) fn unregister_eventfd() {
+    with_ring(|ring| ring.uring.submitter().unregister_eventfd());
+}
+
+fn with_ring<T>(action: impl FnOnce(&mut ThreadRing) -> T) -> Option<T> {
+    RING.try_with(|slot| match &mut *slot.borrow_mut() {
+        Slot::Ready(ring) => Some(action(ring)),
+        Slot::Untried | Slot::Unavailable => None,
+    })
+    .ok()
+    .flatten()
+}
+
+fn with_ring_or_new<T>(action: impl FnOnce(&mut ThreadRing) -> T) -> Option<T> {
+    RING.try_with(|slot| {
+        let slot = &mut *slot.borrow_mut();
+        if let Slot::Untried = slot {
+            *slot = match ThreadRing::new() {
+                Ok(ring) => Slot::Ready(Box::new(ring)),
+                Err(error) => {
+                    tracing::debug!(%error, "no io_uring on this thread, using plain reads and writes");
+                    Slot::Unavailable
+                }
+            };
+        }
+        match slot {
+            Slot::Ready(ring) => Some(action(ring)),
+            Slot::Untried | Slot::Unavailable => None,
+        }
+    })
+    .ok()
+    .flatten()
+}
+
+/// Completes what the kernel has done, with the thread's state not borrowed.
+fn reap() -> bool {
+    let Some(mut landed) = with_ring(ThreadRing::take_landed) else { return false };
+    let any = !landed.is_empty();
+    for (op, result) in landed.drain(..) {
+        op.land(result);
+    }
+    with_ring(|ring| ring.landed = landed);
+    any
+}
+
+struct ThreadRing {
+    uring: IoUring,
+    /// What the kernel has, by the number that a completion names.
+    slots: Vec<Option<Arc<Op>>>,
+    free_slots: Vec<usize>,
+    /// What waits for a slot.
+    waiting: VecDeque<Arc<Op>>,
+    /// Written by other threads to end a sleep. Read by the ring into `notified_count`, always one read at a time.
+    notification: Arc<OwnedFd>,
+    notified_count: Box<u64>,
+    notification_armed: bool,
+    /// An empty vector kept for its memory.
+    landed: Vec<(Arc<Op>, i32)>,
+}
+
+impl ThreadRing {
+    fn new() -> io::Result<Self> {
+        let notification = eventfd(0, EventfdFlags::CLOEXEC)?;
+        Ok(Self {
+            uring: new_uring()?,
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            waiting: VecDeque::new(),
+            notification: Arc::new(notification),
+            notified_count: Box::new(0),
+            notification_armed: false,
+            landed: Vec::new(),
+        })
+    }
+
+    /// Whether requests are in the kernel or wait to be.
+    fn is_busy(&self) -> bool {
+        self.in_flight() > 0 || !self.waiting.is_empty()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free_slots.len()
+    }
+
+    fn start(&mut self, op: Arc<Op>) {
+        if self.in_flight() >= MAX_IN_FLIGHT {
+            self.waiting.push_back(op);
+            return;
+        }
+        let number = self.free_slots.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        let entry = op.entry().user_data(number as u64);
+        self.slots[number] = Some(op);
+        self.push(&entry);
+        if self.uring.submission().len() >= SUBMIT_BATCH {
+            self.enter(0);
+        }
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: what the entry points to lives until its completion: an op's buffer and file in its slot, the
+        // notification's counter and file in `self`, which is dropped only when nothing is in flight.
+        while unsafe { self.uring.submission().push(entry) }.is_err() {
+            self.enter(0);
+        }
+    }
+
+    fn arm_notification(&mut self) {
+        if !self.notification_armed {
+            self.notification_armed = true;
+            let target = (&raw mut *self.notified_count).cast();
+            let fd = types::Fd(self.notification.as_raw_fd());
+            self.push(&opcode::Read::new(fd, target, size_of::<u64>() as u32).build().user_data(NOTIFIED));
+        }
+    }
+
+    /// Submits without sleeping, where there is something to submit or the kernel has deferred work for us.
+    fn turn(&mut self) {
+        let queue = self.uring.submission();
+        if !queue.is_empty() || queue.taskrun() || queue.cq_overflow() {
+            drop(queue);
+            self.enter(0);
+        }
+    }
+
+    /// Submits everything and waits for `wanted` completions, unless some have already arrived.
+    fn enter(&mut self, wanted: usize) {
+        loop {
+            let wanted = if self.uring.completion().is_empty() { wanted } else { 0 };
+            match self.uring.submit_and_wait(wanted) {
+                Ok(_) => return,
+                // The kernel is short of memory or of room for completions: the caller reaps and comes again.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {
+                    std::thread::yield_now();
+                    return;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // All that remain are wrong uses of the ring by this file. Nothing in flight may be freed now.
+                Err(error) => panic!("io_uring_enter: {error}"),
+            }
+        }
+    }
+
+    /// Takes the completions that have arrived and starts what waited for a slot. The caller lands them.
+    fn take_landed(&mut self) -> Vec<(Arc<Op>, i32)> {
+        let mut landed = std::mem::take(&mut self.landed);
+        for completion in self.uring.completion() {
+            if completion.user_data() == NOTIFIED {
+                self.notification_armed = false;
+                continue;
+            }
+            let number = completion.user_data() as usize;
+            if let Some(op) = self.slots.get_mut(number).and_then(Option::take) {
+                self.free_slots.push(number);
+                landed.push((op, completion.result()));
+            }
+        }
+        while self.in_flight() < MAX_IN_FLIGHT
+            && let Some(op) = self.waiting.pop_front()
+        {
+            self.start(op);
+        }
+        landed
+    }
+}
+
+impl Drop for ThreadRing {
+    /// Waits for what is in flight: the kernel must not write to memory that was freed.
+    fn drop(&mut self) {
+        if self.notification_armed {
+            // Cannot fail: the counter is far from full.
+            let _ = rustix::io::write(&self.notification, &1u64.to_ne_bytes());
+        }
+        while self.is_busy() || self.notification_armed {
+            self.enter(1);
+            for (op, result) in self.take_landed() {
+                op.land(result);
+            }
+        }
+    }
+}
+
+/// A ring with the best flags that the kernel knows.
+fn new_uring() -> io::Result<IoUring> {
+    let deferred = IoUring::builder()
+        .dontfork()
+        .setup_clamp()
+        .setup_cqsize(COMPLETION_ENTRIES)
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .build(SUBMISSION_ENTRIES);
+    let uring = match deferred {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::builder()
+            .dontfork()
+            .setup_clamp()
+            .setup_cqsize(COMPLETION_ENTRIES)
+            .build(SUBMISSION_ENTRIES),
+        other => other,
+    }?;
+    // Linux 5.7: by then all that we ask for is there, and completions are never lost.
+    if uring.params().is_feature_nodrop() && uring.params().is_feature_fast_poll() {
+        Ok(uring)
+    } else {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}

@@ -1,4 +1,7 @@
 //! An open pool.
+//!
+//! [`Pool`] owns the vdev tree, the keystore and its share of the ARC, and knows the uberblock that everything is read from. It never changes
+//! after import except for counters, loaded keys and what the ARC holds: a pool that is open for reading is a snapshot in time.
 
 pub mod discovery;
 pub mod errlog;
@@ -10,17 +13,33 @@ pub mod space;
 pub mod status;
 pub mod verify;
 
-use ondisk::blkptr::Blkptr;
+use std::sync::{Arc, OnceLock};
 
-use crate::cache::Block;
+use ondisk::Guid;
+use ondisk::blkptr::{Blkptr, Protection};
+use ondisk::dmu::DmuType;
+use ondisk::uberblock::Uberblock;
+use ondisk::vdev_config::PoolConfig;
+
+use crate::cache::arc::Key;
+use crate::cache::{ArcCache, Block};
 use crate::error::{Error, Result};
-use crate::zio::Bookmark;
+use crate::vdev::{ErrorCounters, VdevTree};
+use crate::zio::{Bookmark, Keystore};
 
 /// An open pool, shared as `Arc<Pool>`.
 #[derive(Debug)]
 pub struct Pool {
     name: String,
-    root: Blkptr,
+    guid: Guid,
+    config: PoolConfig,
+    uberblock: Uberblock,
+    pub(crate) vdevs: VdevTree,
+    pub(crate) root_errors: ErrorCounters,
+    pub(crate) salt: OnceLock<[u8; 32]>,
+    keystore: Keystore,
+    cache: Arc<ArcCache>,
+    cache_id: u32,
 }
 
 impl Pool {
@@ -29,19 +48,84 @@ impl Pool {
         &self.name
     }
 
-    /// The block pointer of the meta object set, from the uberblock that the pool was opened at.
+    /// The pool's guid.
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    /// The pool's config: of the MOS once imported.
+    pub fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    /// The uberblock that the pool was opened at.
+    pub fn uberblock(&self) -> &Uberblock {
+        &self.uberblock
+    }
+
+    /// The block pointer of the meta object set.
     pub fn root_blkptr(&self) -> &Blkptr {
-        &self.root
+        &self.uberblock.root_bp
+    }
+
+    /// The vdevs.
+    pub fn vdevs(&self) -> &VdevTree {
+        &self.vdevs
+    }
+
+    /// Errors that no redundancy could make up for.
+    pub fn root_errors(&self) -> &ErrorCounters {
+        &self.root_errors
+    }
+
+    /// The loaded keys.
+    pub fn keystore(&self) -> &Keystore {
+        &self.keystore
+    }
+
+    /// The cache, which the pool may share with others.
+    pub fn cache(&self) -> &Arc<ArcCache> {
+        &self.cache
     }
 
     /// The block that `bp` points to: from the ARC, or read, verified, decrypted and decompressed.
     ///
-    /// A hole reads as zeroes of its logical size. `at` says which block this is, for error messages; it does not change what is read.
+    /// A hole reads as zeroes of its logical size. `at` says which block this is, for error messages and the choice of the key.
     /// When the block is cached the future completes in its first poll without allocating.
     pub async fn read_block(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
         if bp.is_hole() {
             return Ok(Block::zero(bp.lsize().to_usize().unwrap_or(usize::MAX)));
         }
-        Err(Error::Unsupported(format!("{at}: this pool has no devices yet")))
+        if let Some(embedded) = bp.embedded() {
+            return crate::zio::decode_embedded(&embedded, at);
+        }
+        if bp.protection() == Protection::Encrypted
+            || (bp.protection() == Protection::Authenticated && bp.dmu_type() != DmuType::OBJSET)
+        {
+            return Err(Error::KeyNotLoaded { at: *at });
+        }
+        let key = self.cache_key(bp);
+        if let Some(block) = self.cache.get(&key) {
+            return Ok(block);
+        }
+        Box::pin(self.cache.get_or_load(key, || self.load(bp, at))).await
+    }
+
+    async fn load(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
+        let bytes = self.read_raw(bp, at).await?;
+        crate::zio::decode(bp, at, bytes)
+    }
+
+    fn cache_key(&self, bp: &Blkptr) -> Key {
+        let (vdev, offset_bytes) =
+            bp.dva(0).map_or((u32::MAX, u64::MAX), |dva| (dva.vdev.get(), dva.offset.get()));
+        let [checksum_word, ..] = bp.checksum();
+        Key { pool: self.cache_id, vdev, offset_bytes, birth: bp.physical_birth().get(), checksum_word }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.cache.evict_pool(self.cache_id);
     }
 }

@@ -24,8 +24,10 @@
 //! | `indirect` | removed vdevs: where their blocks went |
 //! | `dtl` | dirty time logs |
 
+pub mod config;
 pub mod dtl;
 pub mod indirect;
+pub mod label;
 mod mirror;
 mod raidz;
 pub mod read;
@@ -38,9 +40,10 @@ use codec::draid::Draid;
 use codec::raidz::Raidz;
 use device::Device;
 use ondisk::Guid;
+use ondisk::vdev_config::VdevConfig;
 
 use dtl::TxgRanges;
-use indirect::IndirectMapping;
+use indirect::Moved;
 
 /// Bytes at the front of every leaf that hold labels and boot area; allocatable space begins after them.
 pub const LABEL_START_BYTES: u64 = 4 << 20;
@@ -91,8 +94,8 @@ pub struct Vdev {
     pub kind: Kind,
     /// Its children, in the order of the config.
     pub children: Vec<Vdev>,
-    /// What it is used for (meaningful for top-level vdevs).
-    pub class: Class,
+    /// What a top-level vdev is used for, once its ZAP was read.
+    pub(crate) class: OnceLock<Class>,
     /// Sector size of the top-level vdev as a power of two.
     pub ashift: u32,
     /// Allocatable bytes of a top-level vdev; 0 where unknown.
@@ -105,36 +108,8 @@ pub struct Vdev {
     pub missing_txgs: OnceLock<TxgRanges>,
     /// Transfers under way, to spread load over the children of a mirror.
     pub(crate) in_flight: AtomicU32,
-    /// Numbers of the vdev's objects and its allocation geometry.
-    pub meta: Meta,
-}
-
-/// What of a vdev's config points into the MOS or describes its space.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Meta {
-    /// Object of the metaslab array.
-    pub metaslab_array: u64,
-    /// Size of a metaslab as a power of two.
-    pub metaslab_shift: u32,
-    /// Object of the dirty time log (leaves), or 0.
-    pub dtl_object: u64,
-    /// Object of the vdev's own ZAP, or 0.
-    pub top_zap: u64,
-    /// ZAP object of a leaf, or 0.
-    pub leaf_zap: u64,
-    /// The indirect mapping's object, births object and the vdev removed before this one, for indirect vdevs.
-    pub indirect: Option<IndirectObjects>,
-}
-
-/// Where an indirect vdev keeps what replaced it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IndirectObjects {
-    /// Object of the mapping.
-    pub mapping: u64,
-    /// Object of the births.
-    pub births: u64,
-    /// The indirect vdev that was removed before this one.
-    pub previous: Option<u64>,
+    /// The config it was made from, without the children.
+    pub config: VdevConfig,
 }
 
 /// What a vdev is.
@@ -160,7 +135,7 @@ pub enum Kind {
         spare: usize,
     },
     /// A removed vdev; its blocks live elsewhere.
-    Indirect(OnceLock<IndirectMapping>),
+    Indirect(OnceLock<Moved>),
     /// A number that no vdev has any more.
     Hole,
     /// A top-level vdev of which nothing is known.
@@ -304,6 +279,11 @@ impl ErrorCounters {
 }
 
 impl Vdev {
+    /// What a top-level vdev is used for.
+    pub fn class(&self) -> Class {
+        self.class.get().copied().unwrap_or_default()
+    }
+
     /// This vdev and all below it, parents first.
     pub fn walk(&self) -> Box<dyn Iterator<Item = &Vdev> + '_> {
         Box::new(std::iter::once(self).chain(self.children.iter().flat_map(Vdev::walk)))

@@ -1,5 +1,17 @@
 //! One logical block: choose a copy, gang, verify the checksum, decrypt, decompress; the keystore.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `bookmark` | which block, for messages |
+//! | `physical` | from a block pointer to verified bytes: copies, gangs, checksums |
+//! | `transform` | from verified bytes to the block: authentication, decryption, decompression |
+//! | `keystore` | the loaded keys |
 
 pub mod bookmark;
+pub mod keystore;
+mod physical;
+mod transform;
 
 pub use bookmark::Bookmark;
+pub use keystore::Keystore;
+pub(crate) use transform::{decode, decode_embedded};

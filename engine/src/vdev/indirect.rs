@@ -4,8 +4,7 @@
 //! keep their old addresses, and a mapping in the MOS says where each range of the old address space lies now. A block may straddle
 //! segments; it is then put together from pieces on different vdevs. The new place may itself be on a vdev that was removed later.
 //!
-//! The mapping is an array of entries sorted by source offset that do not overlap. A second array, the *births*, tells in which txg a range was copied;
-//! for a device that was away (see [`super::dtl`]) that txg counts, not the block's birth.
+//! A second array, the *births*, tells in which txg a range was copied; for a device that was away (see [`super::dtl`]) that txg counts, not the block's birth.
 //!
 //! The pieces of a straddling block have no checksums of their own. When the whole is wrong and pieces lie on mirrors, their
 //! copies are combined in turn until the whole is right, as OpenZFS does.
@@ -14,101 +13,38 @@
 
 use device::IoBuf;
 use futures_util::future::try_join_all;
+use ondisk::ByteOffset;
+use ondisk::indirect::{BirthEntry, IndirectMapping, Piece, phys_birth};
 
 use super::read::{ReadResult, Request};
 use super::{Kind, Vdev};
 use crate::error::{Attempt, Failure};
 
-/// Pieces that one block may consist of: one for each sector of the largest block.
-const MAX_PIECES: usize = (16 << 20) / 512;
-/// Combinations of copies tried before a block is given up (`zfs_reconstruct_indirect_combinations_max` is 4096 too).
+/// Combinations of copies tried before a block is given up (OpenZFS tries as many).
 const MAX_COMBINATIONS: usize = 4096;
 
-/// One moved range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
-    /// Where it was, in bytes of the removed vdev's space.
-    pub source: u64,
-    /// How long it is, in bytes.
-    pub size: u64,
-    /// The top-level vdev it is on now.
-    pub vdev: u32,
-    /// Where it is there, in bytes.
-    pub target: u64,
-}
-
-/// Where a removed vdev's space went.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IndirectMapping {
-    /// Sorted by source, not overlapping.
-    segments: Vec<Segment>,
-    /// Sorted by offset: ranges end at the offset and were copied in the txg.
-    births: Vec<(u64, u64)>,
-}
-
-/// A piece of a block in its new place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
-    /// The top-level vdev it is on.
-    pub vdev: u32,
-    /// Offset there, in bytes.
-    pub offset: u64,
-    /// Length in bytes.
-    pub size: u64,
-    /// The txg in which it was copied there; `None` when the births do not say.
-    pub txg: Option<u64>,
-}
-
-impl IndirectMapping {
-    /// Checks that segments are sorted and disjoint. `births` are pairs of (end offset, txg), ascending.
-    pub fn new(segments: Vec<Segment>, births: Vec<(u64, u64)>) -> Option<Self> {
-        let end = |segment: &Segment| segment.source.checked_add(segment.size);
-        let sound = segments.iter().all(|segment| segment.size > 0 && end(segment).is_some());
-        let sorted = segments.is_sorted_by(|a, b| end(a).is_some_and(|end| end <= b.source));
-        let births_sorted = births.is_sorted_by(|a, b| a.0 < b.0);
-        (sound && sorted && births_sorted).then_some(Self { segments, births })
-    }
-
-    /// The moved ranges, by source.
-    pub fn segments(&self) -> &[Segment] {
-        &self.segments
-    }
-
-    /// Where `size` bytes at `offset` of the removed vdev are now, or `None` when some of them were never moved.
-    pub fn remap(&self, offset: u64, size: u64) -> Option<Vec<Piece>> {
-        let end = offset.checked_add(size)?;
-        let mut pieces = Vec::new();
-        let mut next = offset;
-        let mut index = self.segments.partition_point(|segment| segment.source + segment.size <= offset);
-        while next < end {
-            let segment = self.segments.get(index).filter(|segment| segment.source <= next)?;
-            let within = next - segment.source;
-            let size = (segment.size - within).min(end - next);
-            let offset = segment.target.checked_add(within)?;
-            pieces.push(Piece { vdev: segment.vdev, offset, size, txg: self.birth(next) });
-            if pieces.len() > MAX_PIECES {
-                return None;
-            }
-            next += size;
-            index += 1;
-        }
-        Some(pieces)
-    }
-
-    fn birth(&self, offset: u64) -> Option<u64> {
-        let index = self.births.partition_point(|&(end, _)| end <= offset);
-        self.births.get(index).map(|&(_, txg)| txg)
-    }
+/// Where a removed vdev's space went, and when.
+#[derive(Debug, Clone, Default)]
+pub struct Moved {
+    /// Where each range is now.
+    pub mapping: IndirectMapping,
+    /// When each range was copied there, by end offset.
+    pub births: Vec<BirthEntry>,
 }
 
 impl Vdev {
-    pub(super) async fn read_indirect(&self, request: Request<'_>, mapping: &IndirectMapping) -> ReadResult {
-        let Some(pieces) = mapping.remap(request.offset, request.size as u64) else {
-            let reason = Failure::Malformed("not in the removed device's mapping".into());
-            return Err(self.failed(request.offset, reason));
+    pub(super) async fn read_indirect(&self, request: Request<'_>, moved: &Moved) -> ReadResult {
+        let source = ByteOffset(request.offset);
+        let pieces = match moved.mapping.pieces(source, request.size as u64) {
+            Ok(pieces) => pieces,
+            Err(error) => return Err(self.failed(request.offset, Failure::Malformed(error.to_string()))),
         };
+        // What was copied later than the block was born is missing on devices that were away then.
+        let copied = pieces.iter().filter_map(|piece| phys_birth(&moved.births, piece.source)).max();
+        let txg = copied.map_or(request.txg, |copied| copied.get().max(request.txg));
+        let request = Request { txg, ..request };
         if let [piece] = pieces.as_slice() {
-            return match request.tree.top(piece.vdev) {
+            return match request.tree.top(piece.vdev.get()) {
                 Some(vdev) => vdev.read(request_for(&request, piece, request.verdict).deeper()).await,
                 None => Err(self.failed(request.offset, Failure::Unavailable)),
             };
@@ -131,7 +67,7 @@ impl Vdev {
     }
 
     async fn read_piece(&self, request: &Request<'_>, piece: &Piece) -> ReadResult {
-        match request.tree.top(piece.vdev) {
+        match request.tree.top(piece.vdev.get()) {
             Some(vdev) => vdev.read(request_for(request, piece, None).deeper()).await,
             None => Err(self.failed(request.offset, Failure::Unavailable)),
         }
@@ -174,7 +110,7 @@ impl Vdev {
         piece: &Piece,
         tried: &mut Vec<Attempt>,
     ) -> Vec<(IoBuf, Option<&'a Vdev>)> {
-        let Some(top) = request.tree.top(piece.vdev) else { return Vec::new() };
+        let Some(top) = request.tree.top(piece.vdev.get()) else { return Vec::new() };
         let mut copies: Vec<(IoBuf, Option<&Vdev>)> = Vec::new();
         let sources: Vec<&Vdev> = match top.kind {
             Kind::Mirror | Kind::Replacing | Kind::Spare => top.children.iter().collect(),
@@ -212,10 +148,9 @@ fn request_for<'a>(
     verdict: Option<super::read::Verdict<'a>>,
 ) -> Request<'a> {
     Request {
-        offset: piece.offset,
+        offset: piece.offset.get(),
         // At most the size of the request.
-        size: piece.size as usize,
-        txg: piece.txg.unwrap_or(request.txg).max(request.txg),
+        size: piece.length_bytes as usize,
         verdict,
         ..*request
     }
@@ -232,50 +167,4 @@ fn join<B: AsRef<[u8]>>(size: usize, parts: &[B]) -> IoBuf {
         rest = behind;
     }
     block
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn segment(source: u64, size: u64, vdev: u32, target: u64) -> Segment {
-        Segment { source, size, vdev, target }
-    }
-
-    fn mapping() -> IndirectMapping {
-        let segments =
-            vec![segment(0, 8192, 1, 100 << 20), segment(8192, 4096, 2, 0), segment(65536, 4096, 1, 0)];
-        IndirectMapping::new(segments, vec![(8192, 50), (131_072, 51)]).unwrap()
-    }
-
-    #[test]
-    fn a_block_inside_a_segment_moves_as_one() {
-        let piece = Piece { vdev: 1, offset: (100 << 20) + 512, size: 1024, txg: Some(50) };
-        assert_eq!(mapping().remap(512, 1024), Some(vec![piece]));
-    }
-
-    #[test]
-    fn a_block_across_segments_is_split() {
-        let pieces = mapping().remap(4096, 8192).unwrap();
-        let places: Vec<_> =
-            pieces.iter().map(|piece| (piece.vdev, piece.offset, piece.size, piece.txg)).collect();
-        assert_eq!(places, [(1, (100 << 20) + 4096, 4096, Some(50)), (2, 0, 4096, Some(51))]);
-    }
-
-    #[test]
-    fn what_was_never_moved_has_no_new_place() {
-        assert_eq!(mapping().remap(8192, 8192), None);
-        assert_eq!(mapping().remap(20_000, 512), None);
-        assert_eq!(mapping().remap(65_536 + 4096, 512), None);
-        assert_eq!(mapping().remap(u64::MAX - 100, 512), None);
-    }
-
-    #[test]
-    fn overlapping_or_unsorted_segments_are_refused() {
-        assert!(
-            IndirectMapping::new(vec![segment(0, 8192, 1, 0), segment(4096, 4096, 1, 0)], vec![]).is_none()
-        );
-        assert!(IndirectMapping::new(vec![segment(8192, 1, 1, 0), segment(0, 1, 1, 0)], vec![]).is_none());
-        assert!(IndirectMapping::new(vec![segment(0, 0, 1, 0)], vec![]).is_none());
-    }
 }

@@ -1,0 +1,186 @@
+//! Building a [`VdevTree`] from a config and the devices that were found.
+//!
+//! Devices are matched by guid alone, so that renamed and moved ones find their place. A leaf whose device is absent becomes an unusable leaf, not
+//! an error: whether the pool can do without it follows from the states of its parents.
+//!
+//! Importing a pool forgets that leaves were once *faulted* or *removed* (a device that is back may be good; what it missed
+//! stands in its dirty time log), but not that they are *offline*, which a person decided. OpenZFS does the same.
+//!
+//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_alloc`, `vdev_open`, `vdev_propagate_state`).
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use codec::draid::{Draid, DraidConfig};
+use codec::raidz::{Raidz, Reflow};
+use device::Device;
+use ondisk::Guid;
+use ondisk::vdev_config::{VdevConfig, VdevKind};
+
+use super::{
+    Aux, Class, ErrorCounters, Kind, LABEL_END_BYTES, LABEL_START_BYTES, State, Status, Vdev, VdevTree,
+    state_of_parent,
+};
+use crate::error::{Error, Result};
+
+/// The devices of one pool, by vdev guid.
+pub type Devices = HashMap<Guid, Arc<dyn Device>>;
+
+/// Builds the tree under `root`, whose children are the top-level vdevs in order. `reflow` is the state of a raidz expansion that
+/// is under way, as the uberblock tells it.
+pub fn build_tree(root: &VdevConfig, devices: &Devices, reflow: Option<Reflow>) -> Result<VdevTree> {
+    let builder = Builder { devices, reflow };
+    let mut tops = Vec::with_capacity(root.children.len());
+    for (index, config) in root.children.iter().enumerate() {
+        if config.id.is_some_and(|id| id.get() as usize != index) {
+            let detail = format!("top-level vdev {index} has the id {:?}", config.id);
+            return Err(Error::corrupt("pool configuration", detail));
+        }
+        tops.push(builder.vdev(config, index as u64, Top::of(config))?);
+    }
+    Ok(VdevTree { tops, spares: Vec::new(), l2cache: Vec::new() })
+}
+
+/// Builds spares or cache devices from their list in the MOS.
+pub fn build_auxiliary(configs: &[VdevConfig], devices: &Devices) -> Result<Vec<Vdev>> {
+    let builder = Builder { devices, reflow: None };
+    let leaves = configs.iter().enumerate();
+    leaves.map(|(index, config)| builder.vdev(config, index as u64, Top::of(config))).collect()
+}
+
+/// What a top-level vdev says for all that is below it.
+#[derive(Clone, Copy)]
+struct Top {
+    ashift: u32,
+    /// Bytes that each leaf must have at least for its part of the top-level vdev.
+    leaf_bytes: u64,
+}
+
+impl Top {
+    fn of(config: &VdevConfig) -> Self {
+        let asize = config.asize.map_or(0, |asize| asize.get());
+        let leaf_bytes = match config.kind {
+            VdevKind::Raidz { .. } => asize / config.children.len().max(1) as u64,
+            // Its last rows may lie unevenly; devices that are too small show in their transfers.
+            VdevKind::Draid { .. } => 0,
+            _ => asize,
+        };
+        Self { ashift: config.ashift.map_or(9, u32::from), leaf_bytes }
+    }
+}
+
+struct Builder<'a> {
+    devices: &'a Devices,
+    reflow: Option<Reflow>,
+}
+
+impl Builder<'_> {
+    /// Depth is bounded by `VdevConfig`'s parser.
+    fn vdev(&self, config: &VdevConfig, id: u64, top: Top) -> Result<Vdev> {
+        let mut children = Vec::with_capacity(config.children.len());
+        for (index, child) in config.children.iter().enumerate() {
+            children.push(self.vdev(child, index as u64, top)?);
+        }
+        let kind = self.kind(config, top.ashift)?;
+        let status = status_of(config, &kind, &children, top);
+        let class = match config.is_log {
+            true => OnceLock::from(Class::Log),
+            false => OnceLock::new(),
+        };
+        Ok(Vdev {
+            id,
+            guid: config.guid,
+            name: name_of(config, &kind, id),
+            kind,
+            class,
+            ashift: top.ashift,
+            asize: config.asize.map_or(0, |asize| asize.get()),
+            status,
+            errors: ErrorCounters::default(),
+            missing_txgs: OnceLock::new(),
+            in_flight: Default::default(),
+            config: VdevConfig { children: Vec::new(), ..config.clone() },
+            children,
+        })
+    }
+
+    fn kind(&self, config: &VdevConfig, ashift: u32) -> Result<Kind> {
+        let layout = |error: codec::raidz::Error| Error::corrupt("pool configuration", error);
+        Ok(match &config.kind {
+            VdevKind::Disk | VdevKind::File => Kind::Leaf(self.devices.get(&config.guid).cloned()),
+            VdevKind::Mirror => Kind::Mirror,
+            VdevKind::Replacing => Kind::Replacing,
+            VdevKind::Spare => Kind::Spare,
+            VdevKind::Raidz { nparity, expanding, expand_txgs } => {
+                let txgs: Vec<u64> = expand_txgs.iter().map(|txg| txg.get()).collect();
+                let reflow = self.reflow.filter(|_| *expanding);
+                let children = config.children.len();
+                let nparity = usize::from(*nparity);
+                Kind::Raidz(Raidz::expanded(ashift, nparity, children, &txgs, reflow).map_err(layout)?)
+            }
+            VdevKind::Draid { nparity, ndata, nspares, ngroups } => {
+                let config = DraidConfig {
+                    data: usize::from(*ndata),
+                    nparity: usize::from(*nparity),
+                    spares: usize::from(*nspares),
+                    groups: usize::from(*ngroups),
+                    children: config.children.len(),
+                    ashift,
+                };
+                Kind::Draid(Draid::new(config).map_err(layout)?)
+            }
+            VdevKind::DraidSpare { top_guid, spare_id } => {
+                Kind::DraidSpare { top: *top_guid, spare: usize::try_from(*spare_id).unwrap_or(usize::MAX) }
+            }
+            VdevKind::Indirect => Kind::Indirect(OnceLock::new()),
+            VdevKind::Hole => Kind::Hole,
+            VdevKind::Missing => Kind::Missing,
+            VdevKind::Root => {
+                return Err(Error::corrupt("pool configuration", "a root inside the vdev tree"));
+            }
+        })
+    }
+}
+
+fn status_of(config: &VdevConfig, kind: &Kind, children: &[Vdev], top: Top) -> Status {
+    let of_children: Vec<Status> = children.iter().map(|child| child.status).collect();
+    match kind {
+        _ if config.offline => Status::new(State::Offline, Aux::None),
+        Kind::Leaf(None) => Status::new(State::CantOpen, Aux::OpenFailed),
+        Kind::Leaf(Some(device)) => {
+            let usable = device.size_bytes().saturating_sub(LABEL_START_BYTES + LABEL_END_BYTES);
+            if usable < top.leaf_bytes {
+                Status::new(State::CantOpen, Aux::TooSmall)
+            } else {
+                Status::HEALTHY
+            }
+        }
+        Kind::Mirror | Kind::Replacing | Kind::Spare => {
+            state_of_parent(&of_children, children.len().saturating_sub(1))
+        }
+        Kind::Raidz(raidz) => state_of_parent(&of_children, raidz.nparity()),
+        Kind::Draid(draid) => state_of_parent(&of_children, draid.config().nparity),
+        Kind::DraidSpare { .. } | Kind::Indirect(_) | Kind::Hole => Status::HEALTHY,
+        Kind::Missing => Status::new(State::CantOpen, Aux::OpenFailed),
+    }
+}
+
+fn name_of(config: &VdevConfig, kind: &Kind, id: u64) -> String {
+    let path = || config.path.as_ref().map(|path| String::from_utf8_lossy(path.as_bytes()).into_owned());
+    match kind {
+        Kind::Leaf(Some(device)) => device.path().display().to_string(),
+        Kind::Leaf(None) | Kind::DraidSpare { .. } => path().unwrap_or_else(|| config.guid.to_string()),
+        Kind::Raidz(raidz) => format!("raidz{}-{id}", raidz.nparity()),
+        Kind::Draid(draid) => {
+            let DraidConfig { data, nparity, spares, children, .. } = draid.config();
+            format!("draid{nparity}:{data}d:{children}c:{spares}s-{id}")
+        }
+        _ => format!("{}-{id}", config.kind.type_name()),
+    }
+}
+
+/// The place of a device as a config states it, for people.
+pub fn config_path(config: &VdevConfig) -> Option<PathBuf> {
+    config.path.as_ref().and_then(|path| path.to_str()).map(PathBuf::from)
+}

@@ -1,0 +1,74 @@
+//! Reading the labels of a device.
+//!
+//! Each device has four labels, two at each end, so that no single misplaced write can destroy all. A label is a config (an nvlist)
+//! and a ring of uberblocks; both carry checksums that include their position on the device. A label that fails is ignored;
+//! among the good ones the one with the highest txg counts.
+//!
+//! Source of the facts: OpenZFS 2.3 `vdev_label.c`.
+
+use codec::checksum::verify_label;
+use device::Device;
+use ondisk::label::{
+    LABELS, UBERBLOCK_RING, VDEV_PHYS, label_offset, parse_config, uberblock_count, uberblock_shift,
+    uberblock_slot,
+};
+use ondisk::uberblock::Uberblock;
+use ondisk::vdev_config::PoolConfig;
+
+use crate::error::{Error, Result};
+
+/// One label of a device.
+pub type Label = Result<PoolConfig>;
+
+/// The configs of the four labels, each with what is wrong with it.
+pub async fn read_labels(device: &dyn Device) -> [Label; LABELS] {
+    let mut labels = Vec::with_capacity(LABELS);
+    for index in 0..LABELS {
+        labels.push(read_label(device, index).await);
+    }
+    // The loop above makes exactly as many.
+    labels.try_into().unwrap_or_else(|_| std::array::from_fn(|_| Err(Error::Invalid("no label".into()))))
+}
+
+async fn read_label(device: &dyn Device, index: usize) -> Label {
+    let what = || format!("{}: label {index}", device.path().display());
+    let Some(start) = label_offset(device.size_bytes(), index) else {
+        return Err(Error::corrupt(what(), "the device is too small to have labels"));
+    };
+    let position = start.get() + VDEV_PHYS.start;
+    let area = device
+        .read(position, (VDEV_PHYS.end - VDEV_PHYS.start) as usize)
+        .await
+        .map_err(|error| Error::corrupt(what(), error))?;
+    verify_label(&area, position).map_err(|error| Error::corrupt(what(), error))?;
+    let config = parse_config(&area).map_err(Error::format(what()))?;
+    PoolConfig::parse(config).map_err(Error::format(what()))
+}
+
+/// The label that counts: the highest txg among the good ones.
+pub fn best_label(labels: [Label; LABELS]) -> Option<PoolConfig> {
+    // `max_by_key` takes the last of equals; the first label is the one to prefer.
+    labels.into_iter().filter_map(Result::ok).rev().max_by_key(|config| config.txg)
+}
+
+/// All intact uberblocks of a device, in the order of labels and slots.
+pub async fn read_uberblocks(device: &dyn Device, ashift: u32) -> Vec<(usize, u64, Uberblock)> {
+    let mut found = Vec::new();
+    for index in 0..LABELS {
+        let Some(start) = label_offset(device.size_bytes(), index) else { continue };
+        let ring = start.get() + UBERBLOCK_RING.start;
+        let size = (UBERBLOCK_RING.end - UBERBLOCK_RING.start) as usize;
+        let Ok(bytes) = device.read(ring, size).await else { continue };
+        for slot in 0..uberblock_count(ashift) {
+            let position = start.get() + uberblock_slot(ashift, slot).get();
+            let within = (position - ring) as usize;
+            let Some(bytes) = bytes.get(within..within + (1 << uberblock_shift(ashift))) else { continue };
+            // Most slots of a young pool are empty: look at the magic before hashing.
+            let Ok(uberblock) = Uberblock::parse(bytes) else { continue };
+            if verify_label(bytes, position).is_ok() {
+                found.push((index, slot, uberblock));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,159 @@
+//! From a block pointer to bytes that have the right checksum.
+//!
+//! The copies (DVAs) are tried in their order, those on usable vdevs first. Each is read with the checksum as verdict, so that the
+//! vdev's own redundancy is used up before the next copy is tried.
+//!
+//! # Gangs
+//! When no free run was long enough for a block, its DVA leads to a *gang header*: 512 bytes with three block pointers and a checksum
+//! that covers its own address. What these point to (again gangs, perhaps) makes up the block when joined; the block's checksum covers the whole.
+//!
+//! Source of the facts: OpenZFS 2.3 `zio.c` (the comment on gang blocks), `zio_checksum.c`, `vdev_mirror.c`.
+
+use codec::checksum::{self, verify_gang, verify_zilog};
+use device::IoBuf;
+use futures_util::future::BoxFuture;
+use ondisk::Reader;
+use ondisk::blkptr::{Blkptr, ChecksumType, Dva, GANG_HEADER_SIZE};
+use ondisk::dmu::DmuType;
+
+use super::Bookmark;
+use crate::error::{Attempt, Error, Failure, Result};
+use crate::pool::Pool;
+use crate::vdev::Vdev;
+use crate::vdev::read::{ReadResult, Request};
+
+/// Block pointers in a gang header.
+const GANG_POINTERS: usize = 3;
+/// How deep gangs may nest. Each level divides the block, down to one sector.
+const MAX_GANG_DEPTH: u32 = 16;
+
+impl Pool {
+    /// The bytes that `bp` points to as they lie on disk: checksum verified, still encrypted and compressed.
+    ///
+    /// Holes have no bytes on disk, embedded blocks have them in the pointer; both give an empty buffer.
+    pub async fn read_raw(&self, bp: &Blkptr, at: &Bookmark) -> Result<IoBuf> {
+        if bp.is_hole() || bp.is_embedded() {
+            return Ok(IoBuf::zeroed(0));
+        }
+        self.read_copies(bp, 0).await.map_err(|tried| {
+            let damaged =
+                |attempt: &Attempt| matches!(attempt.failure, Failure::Checksum | Failure::Malformed(_));
+            if tried.iter().any(damaged) {
+                self.root_errors.count_checksum();
+                Error::Checksum { at: *at, tried }
+            } else {
+                self.root_errors.count_read();
+                Error::Io { at: *at, tried }
+            }
+        })
+    }
+
+    fn read_copies<'a>(&'a self, bp: &'a Blkptr, gang_depth: u32) -> BoxFuture<'a, ReadResult> {
+        Box::pin(async move {
+            let mut dvas: Vec<Dva> = bp.dvas().collect();
+            dvas.sort_by_key(|dva| {
+                self.vdevs.top(dva.vdev.get()).is_none_or(|top| !top.status.is_readable())
+            });
+            let mut tried = Vec::new();
+            for dva in dvas {
+                match self.read_copy(bp, &dva, gang_depth).await {
+                    Ok(bytes) => return Ok(bytes),
+                    Err(more) => tried.extend(more),
+                }
+            }
+            Err(tried)
+        })
+    }
+
+    /// One copy, from wherever its vdev can get it.
+    pub(crate) async fn read_copy(&self, bp: &Blkptr, dva: &Dva, gang_depth: u32) -> ReadResult {
+        let top = self.top_for(dva)?;
+        if dva.gang {
+            return self.read_gang(bp, dva, top, gang_depth).await;
+        }
+        // Bounded by parsing.
+        let size = bp.psize().get() as usize;
+        let verdict = |bytes: &[u8]| self.verify(bp, bytes);
+        let has_checksum = !matches!(bp.checksum_type(), ChecksumType::Off | ChecksumType::NoParity);
+        let txg = bp.physical_birth().get();
+        let request = Request::new(
+            &self.vdevs,
+            dva.offset.get(),
+            size,
+            txg,
+            if has_checksum { Some(&verdict) } else { None },
+        );
+        top.read(request).await
+    }
+
+    fn top_for(&self, dva: &Dva) -> Result<&Vdev, Vec<Attempt>> {
+        let (id, offset_bytes) = (dva.vdev.get(), dva.offset.get());
+        let refuse = |failure| vec![Attempt { vdev: format!("vdev {id}"), offset_bytes, failure }];
+        let top = self.vdevs.top(id).ok_or_else(|| refuse(Failure::Unavailable))?;
+        let end = dva.offset.checked_add_bytes(dva.asize.get()).map(|end| end.get());
+        match end {
+            Some(end) if top.asize == 0 || end <= top.asize => Ok(top),
+            _ => Err(refuse(Failure::Malformed("the address lies beyond the end of the vdev".into()))),
+        }
+    }
+
+    /// Whether `bytes` are the ones that `bp` points to.
+    pub(crate) fn verify(&self, bp: &Blkptr, bytes: &[u8]) -> Result<(), Failure> {
+        let (ty, order, expected) = (bp.checksum_type(), bp.byte_order(), bp.checksum());
+        let salt = self.salt.get();
+        let with_mac = bp.uses_crypt() && bp.dmu_type() != DmuType::OBJSET;
+        let result = match ty {
+            ChecksumType::Zilog | ChecksumType::Zilog2 => {
+                verify_zilog(ty, bytes, &expected, with_mac).map(|_| ())
+            }
+            _ if with_mac => checksum::verify_encrypted(ty, bytes, order, salt, &expected),
+            _ => checksum::verify(ty, bytes, order, salt, &expected),
+        };
+        result.map_err(|error| match error {
+            codec::Error::ChecksumMismatch { .. } => Failure::Checksum,
+            other => Failure::Malformed(other.to_string()),
+        })
+    }
+
+    async fn read_gang(&self, bp: &Blkptr, dva: &Dva, top: &Vdev, depth: u32) -> ReadResult {
+        let attempt =
+            |failure| vec![Attempt { vdev: top.name.clone(), offset_bytes: dva.offset.get(), failure }];
+        let malformed = |why: &str| attempt(Failure::Malformed(why.into()));
+        if depth >= MAX_GANG_DEPTH {
+            return Err(malformed("gang headers lead to each other in a circle"));
+        }
+        let (vdev, offset, birth) = (dva.vdev.get().into(), dva.offset.get(), bp.physical_birth().get());
+        let verdict = |bytes: &[u8]| match verify_gang(bytes, vdev, offset, birth) {
+            Ok(_) => Ok(()),
+            Err(codec::Error::ChecksumMismatch { .. }) => Err(Failure::Checksum),
+            Err(other) => Err(Failure::Malformed(other.to_string())),
+        };
+        let request = Request::new(&self.vdevs, offset, GANG_HEADER_SIZE, birth, Some(&verdict));
+        let header = top.read(request).await?;
+        let order = verify_gang(&header, vdev, offset, birth).map_err(|_| attempt(Failure::Checksum))?;
+        let mut reader = Reader::new("gang header", &header, order);
+        let size = bp.psize().get() as usize;
+        let mut block = IoBuf::for_overwrite(size);
+        let mut filled = 0;
+        for _ in 0..GANG_POINTERS {
+            let member = Blkptr::read(&mut reader).map_err(|error| malformed(&error.to_string()))?;
+            if member.is_hole() {
+                continue;
+            }
+            let bytes = self.read_copies(&member, depth + 1).await?;
+            let place = block.get_mut(filled..).and_then(|rest| rest.get_mut(..bytes.len()));
+            device::copy(place.ok_or_else(|| malformed("gang members are longer than the block"))?, &bytes);
+            filled += bytes.len();
+        }
+        if filled != size {
+            return Err(malformed("gang members are shorter than the block"));
+        }
+        match self.verify(bp, &block) {
+            Ok(()) => Ok(block),
+            Err(failure) => {
+                top.errors.count_checksum();
+                Err(attempt(failure))
+            }
+        }
+    }
+}

@@ -51,6 +51,12 @@ pub enum Error {
         /// What the decoder met.
         detail: &'static str,
     },
+    /// A raidz or dRAID layout or rebuild was refused.
+    #[error(transparent)]
+    Raidz(#[from] crate::raidz::Error),
+    /// A key or an encrypted block was refused.
+    #[error(transparent)]
+    Crypt(#[from] crate::crypt::Error),
 }
 
 fn hex(digest: &Digest) -> String {

@@ -6,6 +6,7 @@
 
 pub mod checksum;
 pub mod compress;
+pub mod crypt;
 pub mod draid;
 mod error;
 pub mod raidz;

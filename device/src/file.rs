@@ -27,7 +27,7 @@ use rustix::{
 };
 
 use crate::{
-    ALIGNMENT_BYTES, Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes,
+    ALIGNMENT_BYTES, Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes, check_range,
     operation::{Request, Transfer, perform},
 };
 
@@ -130,18 +130,11 @@ impl FileDevice {
         })
     }
 
-    fn check_range(&self, offset: u64, len: u64) -> Result<(), Cause> {
-        match offset.checked_add(len) {
-            Some(end) if end <= self.size_bytes => Ok(()),
-            _ => Err(Cause::OutOfRange { size_bytes: self.size_bytes }),
-        }
-    }
-
     fn check_write(&self, offset: u64, len: u64) -> Result<(), Cause> {
         if self.read_only {
             return Err(Cause::ReadOnly);
         }
-        self.check_range(offset, len)?;
+        check_range(self.size_bytes, offset, len)?;
         let unit = u64::from(self.unit_bytes);
         if offset.is_multiple_of(unit) && len.is_multiple_of(unit) {
             Ok(())
@@ -151,7 +144,7 @@ impl FileDevice {
     }
 
     async fn read_exactly(&self, offset: u64, len: usize) -> Result<IoBuf, Cause> {
-        self.check_range(offset, len as u64)?;
+        check_range(self.size_bytes, offset, len as u64)?;
         let unit = u64::from(self.unit_bytes);
         let lead = (offset % unit) as usize;
         let wanted = lead + len;

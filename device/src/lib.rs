@@ -10,6 +10,8 @@
 //! | `buf` | [`IoBuf`]: owned, page-aligned, pooled memory; [`copy`] |
 //! | `error` | [`IoError`]: which device, operation, range and reason |
 //! | `file` | [`FileDevice`]: regular files and block devices |
+//! | `memory` | [`MemoryDevice`]: plain memory |
+//! | [`simulated`] | any device with scripted faults and the timing of a modelled medium |
 //! | `operation` | one request to the kernel, and who keeps its memory |
 //! | `ring` | one io_uring per thread |
 //! | `executor` | [`block_on`] and [`RingDriver`]: who drives a thread's ring |
@@ -23,8 +25,10 @@ mod buf;
 mod error;
 mod executor;
 mod file;
+mod memory;
 mod operation;
 mod ring;
+pub mod simulated;
 
 use std::{fmt::Debug, future::Future, path::Path, pin::Pin};
 
@@ -32,6 +36,7 @@ pub use buf::{ALIGNMENT_BYTES, IoBuf, copy};
 pub use error::{Cause, IoError, Operation};
 pub use executor::{RingDriver, block_on};
 pub use file::{FileDevice, Lock, OpenOptions};
+pub use memory::MemoryDevice;
 pub use ring::submit_and_reap;
 
 /// The result of a device operation, to be awaited.
@@ -79,4 +84,12 @@ pub trait Device: Send + Sync + Debug {
 
     /// Tells the device that a range is no longer needed. It reads as zeros or as before until it is written again.
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()>;
+}
+
+/// Whether a range lies within a device. Every device asks this first.
+fn check_range(size_bytes: u64, offset: u64, len: u64) -> Result<(), Cause> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size_bytes => Ok(()),
+        _ => Err(Cause::OutOfRange { size_bytes }),
+    }
 }

@@ -1,0 +1,161 @@
+//! How long a medium takes.
+//!
+//! # The idea
+//! A medium serves a number of commands at once (its lanes: one for a disk with one arm, many for flash). Each command
+//! waits for a lane, spends its own latency there (for a disk: moving the arm and waiting for the sector), and then moves its
+//! bytes over the one path that all share, at the medium's bandwidth. That yields the known curves: IOPS that grow
+//! with the queue until the lanes are full, and throughput that no queue lifts above the bandwidth.
+
+use super::fault::Random;
+use crate::Operation;
+
+/// The numbers that describe a medium.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Model {
+    /// Commands served at the same time.
+    pub lanes: usize,
+    /// What each command takes before its bytes move.
+    pub latency_ns: u64,
+    /// What making writes durable takes.
+    pub flush_ns: u64,
+    /// Bytes that move in a second, all commands together.
+    pub bytes_per_second: u64,
+    /// The arm, where there is one.
+    pub arm: Option<Arm>,
+}
+
+/// The moving part of a disk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arm {
+    /// From one track to the next.
+    pub shortest_seek_ns: u64,
+    /// From the first track to the last.
+    pub longest_seek_ns: u64,
+    /// One turn of the platter.
+    pub rotation_ns: u64,
+}
+
+impl Model {
+    /// A disk of 7200 turns a minute.
+    pub const HDD: Self = Self {
+        lanes: 1,
+        latency_ns: 50_000,
+        flush_ns: 8_000_000,
+        bytes_per_second: 200_000_000,
+        arm: Some(Arm { shortest_seek_ns: 800_000, longest_seek_ns: 16_000_000, rotation_ns: 8_333_333 }),
+    };
+    /// Flash behind SATA: 32 commands, 550 MB/s.
+    pub const SATA_SSD: Self = Self {
+        lanes: 32,
+        latency_ns: 100_000,
+        flush_ns: 1_000_000,
+        bytes_per_second: 550_000_000,
+        arm: None,
+    };
+    /// Flash behind PCIe: 3.5 GB/s.
+    pub const NVME: Self =
+        Self { lanes: 64, latency_ns: 70_000, flush_ns: 20_000, bytes_per_second: 3_500_000_000, arm: None };
+    /// A fast device behind a gigabit network.
+    pub const GIGABIT_ETHERNET: Self =
+        Self { lanes: 128, latency_ns: 250_000, flush_ns: 300_000, bytes_per_second: 117_000_000, arm: None };
+}
+
+/// A medium at work: what is busy until when.
+pub(super) struct Medium {
+    model: Model,
+    size_bytes: u64,
+    random: Random,
+    lanes_free_at_ns: Vec<u64>,
+    path_free_at_ns: u64,
+    /// Where the arm stands.
+    arm_offset: u64,
+}
+
+impl Medium {
+    pub(super) fn new(model: Model, size_bytes: u64, seed: u64) -> Self {
+        Self {
+            model,
+            size_bytes,
+            random: Random::new(seed),
+            lanes_free_at_ns: vec![0; model.lanes.max(1)],
+            path_free_at_ns: 0,
+            arm_offset: 0,
+        }
+    }
+
+    /// Queues a command that arrives at `now_ns` and says when it completes.
+    pub(super) fn serve(&mut self, now_ns: u64, operation: Operation, offset: u64, len: u64) -> u64 {
+        if operation == Operation::Flush {
+            // It completes after all that came before it.
+            let busy_until_ns = self.lanes_free_at_ns.iter().copied().max().unwrap_or(0);
+            return now_ns.max(busy_until_ns) + self.model.flush_ns;
+        }
+        let positioning_ns = self.position(offset, len);
+        let Some(lane_free_at_ns) = self.lanes_free_at_ns.iter_mut().min() else { return now_ns };
+        let ready_at_ns = now_ns.max(*lane_free_at_ns) + self.model.latency_ns + positioning_ns;
+        let transfer_ns = u128::from(len) * 1_000_000_000 / u128::from(self.model.bytes_per_second.max(1));
+        let done_at_ns = ready_at_ns.max(self.path_free_at_ns).saturating_add(transfer_ns as u64);
+        self.path_free_at_ns = done_at_ns;
+        *lane_free_at_ns = done_at_ns;
+        done_at_ns
+    }
+
+    /// Moves the arm, if there is one, to `offset` and says how long that takes with the wait for the sector.
+    fn position(&mut self, offset: u64, len: u64) -> u64 {
+        let Some(arm) = self.model.arm else { return 0 };
+        let distance = offset.abs_diff(self.arm_offset);
+        self.arm_offset = offset.saturating_add(len);
+        if distance == 0 {
+            return 0;
+        }
+        // An arm accelerates for half of the way and slows down for the other: time goes with the root of the distance.
+        let share = (distance as f64 / self.size_bytes.max(1) as f64).min(1.0).sqrt();
+        let span_ns = arm.longest_seek_ns.saturating_sub(arm.shortest_seek_ns);
+        arm.shortest_seek_ns + (span_ns as f64 * share) as u64 + self.random.below(arm.rotation_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK_BYTES: u64 = 4096;
+    const SIZE_BYTES: u64 = 1 << 40;
+
+    /// Operations a second at random places with `queue` always waiting.
+    fn iops(model: Model, queue: usize) -> u64 {
+        let mut medium = Medium::new(model, SIZE_BYTES, 1);
+        let mut places = Random::new(2);
+        let mut arrivals = vec![0; queue];
+        let mut last_ns = 0;
+        for index in 0..10_000 {
+            let offset = places.below(SIZE_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
+            last_ns = medium.serve(arrivals[index % queue], Operation::Read, offset, BLOCK_BYTES);
+            arrivals[index % queue] = last_ns;
+        }
+        10_000 * 1_000_000_000 / last_ns
+    }
+
+    #[test]
+    fn media_have_the_iops_that_they_are_known_for() {
+        assert!((50..120).contains(&iops(Model::HDD, 1)), "{}", iops(Model::HDD, 1));
+        assert!((8_000..10_000).contains(&iops(Model::SATA_SSD, 1)), "{}", iops(Model::SATA_SSD, 1));
+        assert!((80_000..140_000).contains(&iops(Model::SATA_SSD, 32)), "{}", iops(Model::SATA_SSD, 32));
+        assert!((400_000..900_000).contains(&iops(Model::NVME, 64)), "{}", iops(Model::NVME, 64));
+    }
+
+    #[test]
+    fn sequential_reads_reach_the_bandwidth_also_on_a_disk() {
+        for model in [Model::HDD, Model::SATA_SSD, Model::NVME, Model::GIGABIT_ETHERNET] {
+            let mut medium = Medium::new(model, SIZE_BYTES, 1);
+            let chunk_bytes = 16 << 20;
+            let mut done_ns = 0;
+            for index in 0..100 {
+                done_ns = medium.serve(done_ns, Operation::Read, index * chunk_bytes, chunk_bytes);
+            }
+            let rate = u128::from(100 * chunk_bytes) * 1_000_000_000 / u128::from(done_ns);
+            let share_percent = rate * 100 / u128::from(model.bytes_per_second);
+            assert!((90..=100).contains(&share_percent), "{model:?}: {share_percent} %");
+        }
+    }
+}

@@ -40,3 +40,4 @@ pub mod pool_directory;
 pub mod redaction;
 pub mod space_map;
 mod words;
+pub mod zil;

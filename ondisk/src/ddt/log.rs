@@ -148,7 +148,7 @@ mod tests {
         } else {
             DdtPhys::Traditional([slot; 4])
         };
-        let class = (n % 2 == 0).then_some(DdtClass::Unique);
+        let class = n.is_multiple_of(2).then_some(DdtClass::Unique);
         DdtLogRecord { class, key: DdtKey { checksum: [n; 4], prop: n }, phys }
     }
 

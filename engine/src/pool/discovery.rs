@@ -1,1 +1,234 @@
-//! Finding pools: scan paths for labels, group them by pool and device, judge what could be imported.
+//! Finding pools: look at the labels of devices and group them.
+//!
+//! # The idea
+//! A device belongs to the pool whose guid its best label names, at the place in the vdev tree that its own guid has. Paths mean nothing: a
+//! renamed or moved device is found all the same. A label knows only the top-level vdev that its device is part of; put together, the labels
+//! of all devices give a tree that is good enough to read the MOS with, which then says everything.
+//!
+//! # When labels disagree
+//! - Several devices claim one guid (a copy, a snapshot of a disk, two paths to one device): the one whose label has the highest txg counts, then
+//!   the first path found. The others are listed as duplicates.
+//! - Two labels describe a top-level vdev differently (one device missed a change): the description with the highest txg counts.
+//! - A top-level vdev of which no device was found is a gap in the tree.
+//!
+//! Devices without a good label are not an error: most files of a directory are no devices.
+
+use std::collections::{BTreeMap, HashSet};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use device::{Device, FileDevice, Lock, OpenOptions};
+use ondisk::nvlist::Nvlist;
+use ondisk::vdev_config::{PoolConfig, PoolState, VdevConfig};
+use ondisk::{Guid, Txg};
+
+use crate::error::{Error, Result};
+use crate::vdev::config::Devices;
+use crate::vdev::label::{best_label, read_labels};
+
+/// Most top-level vdevs that a pool is believed to have.
+const MAX_TOPS: u64 = 1 << 16;
+/// Most entries of one directory that are looked at.
+const MAX_ENTRIES: usize = 1 << 16;
+/// Smaller files cannot hold four labels and a boot area.
+const MIN_DEVICE_BYTES: u64 = 5 << 20;
+
+/// Directories that are searched when none is named, best names first.
+pub const DEFAULT_DIRECTORIES: [&str; 9] = [
+    "/dev/disk/by-vdev",
+    "/dev/mapper",
+    "/dev/disk/by-partlabel",
+    "/dev/disk/by-partuuid",
+    "/dev/disk/by-label",
+    "/dev/disk/by-uuid",
+    "/dev/disk/by-id",
+    "/dev/disk/by-path",
+    "/dev",
+];
+
+/// A device with at least one good label.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The device, open.
+    pub device: Arc<dyn Device>,
+    /// Its best label.
+    pub label: PoolConfig,
+}
+
+impl Candidate {
+    /// Looks at the labels of a device. `None` when none is good.
+    pub async fn examine(device: Arc<dyn Device>) -> Option<Self> {
+        let label = best_label(read_labels(&*device).await)?;
+        Some(Self { device, label })
+    }
+
+    /// Where the device is.
+    pub fn path(&self) -> &Path {
+        self.device.path()
+    }
+
+    fn txg(&self) -> Txg {
+        self.label.txg.unwrap_or(Txg::NONE)
+    }
+}
+
+/// A pool of which at least one device was found.
+#[derive(Debug, Clone)]
+pub struct FoundPool {
+    /// Its guid, which nothing else has.
+    pub guid: Guid,
+    /// Its name, which other pools may have too.
+    pub name: String,
+    /// The label with the highest txg.
+    pub label: PoolConfig,
+    /// The vdev tree as far as the labels tell it: a root whose children are the top-level vdevs.
+    pub tree: VdevConfig,
+    /// The devices, by the guid of the vdev that they are.
+    pub candidates: BTreeMap<Guid, Candidate>,
+    /// Devices that claim to be a vdev of which a better one was found.
+    pub duplicates: Vec<PathBuf>,
+}
+
+impl FoundPool {
+    /// Active, exported or destroyed, as the newest label says.
+    pub fn state(&self) -> PoolState {
+        self.label.state
+    }
+
+    /// The devices by vdev guid, for building a tree.
+    pub fn devices(&self) -> Devices {
+        self.candidates.iter().map(|(guid, candidate)| (*guid, Arc::clone(&candidate.device))).collect()
+    }
+}
+
+/// Looks for pools in `places`: directories, whose files and devices are looked at, and single files or devices.
+pub async fn scan<P: AsRef<Path>>(places: &[P]) -> Result<Vec<FoundPool>> {
+    let mut candidates = Vec::new();
+    for path in device_paths(places)? {
+        // A device that cannot be opened may be somebody else's; what it means for a pool shows when the pool lacks it.
+        let opened = match OpenOptions::read_only().lock(Lock::None).open(&path) {
+            Ok(device) => device,
+            Err(error) => {
+                tracing::debug!(path = %path.display(), %error, "not looked at");
+                continue;
+            }
+        };
+        if opened.size_bytes() < MIN_DEVICE_BYTES {
+            continue;
+        }
+        candidates.extend(Candidate::examine(Arc::new(opened) as Arc<dyn Device>).await);
+    }
+    Ok(group(candidates))
+}
+
+/// The files and block devices at `places`, each once however many names it has.
+pub fn device_paths<P: AsRef<Path>>(places: &[P]) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for place in places {
+        let place = place.as_ref();
+        let what = || format!("cannot look for devices in {}", place.display());
+        let metadata = std::fs::metadata(place).map_err(|error| Error::os(what(), &error))?;
+        if !metadata.is_dir() {
+            paths.push(place.to_owned());
+            continue;
+        }
+        let mut inside = Vec::new();
+        for entry in std::fs::read_dir(place).map_err(|error| Error::os(what(), &error))?.take(MAX_ENTRIES) {
+            let path = entry.map_err(|error| Error::os(what(), &error))?.path();
+            // Follows symbolic links, of which /dev/disk is made.
+            let Ok(metadata) = std::fs::metadata(&path) else { continue };
+            let large_file = metadata.is_file() && metadata.len() >= MIN_DEVICE_BYTES;
+            if large_file || metadata.file_type().is_block_device() {
+                inside.push(path);
+            }
+        }
+        inside.sort();
+        paths.extend(inside);
+    }
+    let mut seen = HashSet::new();
+    paths.retain(|path| seen.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
+    Ok(paths)
+}
+
+/// Opens one device for reading, as `scan` does.
+pub fn open_device(path: &Path) -> Result<Arc<dyn Device>> {
+    match FileDevice::open(path) {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(error) => Err(Error::Os { what: path.display().to_string(), errno: error.errno() }),
+    }
+}
+
+/// Groups devices by pool. Spares and cache devices, whose labels name no pool, are given to every pool: its config knows them by guid.
+pub fn group(candidates: Vec<Candidate>) -> Vec<FoundPool> {
+    let mut pools: BTreeMap<Guid, Vec<Candidate>> = BTreeMap::new();
+    let mut auxiliary = Vec::new();
+    for candidate in candidates {
+        match (candidate.label.pool_guid, candidate.label.guid) {
+            (Some(pool), Some(_)) if candidate.label.vdev_tree.is_some() => {
+                pools.entry(pool).or_default().push(candidate);
+            }
+            (None, Some(_)) => auxiliary.push(candidate),
+            _ => tracing::debug!(path = %candidate.path().display(), "label without pool or vdev"),
+        }
+    }
+    pools.into_iter().filter_map(|(guid, devices)| found_pool(guid, devices, &auxiliary)).collect()
+}
+
+fn found_pool(guid: Guid, devices: Vec<Candidate>, auxiliary: &[Candidate]) -> Option<FoundPool> {
+    let newest = devices.iter().rev().max_by_key(|candidate| candidate.txg())?;
+    let label = newest.label.clone();
+    let tree = tree_of(&label, &devices)?;
+    let name = label.name.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
+    let mut candidates: BTreeMap<Guid, Candidate> = BTreeMap::new();
+    let mut duplicates = Vec::new();
+    for candidate in devices.into_iter().chain(auxiliary.iter().cloned()) {
+        let Some(guid) = candidate.label.guid else { continue };
+        match candidates.get_mut(&guid) {
+            Some(known) if known.txg() < candidate.txg() => {
+                let worse = std::mem::replace(known, candidate);
+                duplicates.push(worse.path().to_owned());
+            }
+            Some(_) => duplicates.push(candidate.path().to_owned()),
+            None => {
+                candidates.insert(guid, candidate);
+            }
+        }
+    }
+    Some(FoundPool { guid, name: name?, label, tree, candidates, duplicates })
+}
+
+/// A root over the best description of each top-level vdev, with gaps for those that nothing is known of.
+fn tree_of(label: &PoolConfig, devices: &[Candidate]) -> Option<VdevConfig> {
+    let mut tops: BTreeMap<u64, (Txg, &VdevConfig)> = BTreeMap::new();
+    for candidate in devices {
+        let Some(top) = &candidate.label.vdev_tree else { continue };
+        let Some(id) = top.id else { continue };
+        let txg = candidate.txg();
+        match tops.get(&id.get().into()) {
+            Some((known, _)) if *known >= txg => {}
+            _ => {
+                tops.insert(id.get().into(), (txg, top));
+            }
+        }
+    }
+    let known = tops.keys().next_back().map_or(0, |last| last + 1);
+    let count = label.vdev_children.unwrap_or(0).max(known).min(MAX_TOPS);
+    let children = (0..count)
+        .map(|id| match tops.get(&id) {
+            _ if label.hole_array.contains(&id) => placeholder("hole", id),
+            Some((_, top)) => Some((*top).clone()),
+            None => placeholder("missing", id),
+        })
+        .collect::<Option<Vec<_>>>()?;
+    Some(VdevConfig { children, ..placeholder("root", 0)? })
+}
+
+/// A vdev without a device.
+fn placeholder(kind: &str, id: u64) -> Option<VdevConfig> {
+    let mut config = Nvlist::new();
+    config.push("type", kind);
+    config.push("id", id);
+    config.push("guid", 0u64);
+    VdevConfig::parse(&config).ok()
+}

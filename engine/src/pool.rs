@@ -15,17 +15,18 @@ pub mod verify;
 
 use std::sync::{Arc, OnceLock};
 
-use ondisk::Guid;
+use codec::crypt::DatasetKey;
 use ondisk::blkptr::{Blkptr, Protection};
 use ondisk::dmu::DmuType;
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::PoolConfig;
+use ondisk::{Guid, ObjsetId};
 
 use crate::cache::arc::Key;
 use crate::cache::{ArcCache, Block};
 use crate::error::{Error, Result};
 use crate::vdev::{ErrorCounters, VdevTree};
-use crate::zio::{Bookmark, Keystore};
+use crate::zio::{self, Bookmark, Keystore};
 
 /// An open pool, shared as `Arc<Pool>`.
 #[derive(Debug)]
@@ -92,36 +93,58 @@ impl Pool {
     ///
     /// A hole reads as zeroes of its logical size. `at` says which block this is, for error messages and the choice of the key.
     /// When the block is cached the future completes in its first poll without allocating.
+    ///
+    /// Of an encrypted dataset whose key is not loaded, object sets and indirect blocks can be read, all else is
+    /// [`Error::KeyNotLoaded`].
     pub async fn read_block(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
         if bp.is_hole() {
             return Ok(Block::zero(bp.lsize().to_usize().unwrap_or(usize::MAX)));
         }
         if let Some(embedded) = bp.embedded() {
-            return crate::zio::decode_embedded(&embedded, at);
+            return zio::decode_embedded(&embedded, at);
         }
-        if bp.protection() == Protection::Encrypted
-            || (bp.protection() == Protection::Authenticated && bp.dmu_type() != DmuType::OBJSET)
-        {
+        let key = if bp.uses_crypt() { self.keystore.get(ObjsetId(at.objset)) } else { None };
+        if key.is_none() && bp.uses_crypt() && !is_readable_without_key(bp) {
             return Err(Error::KeyNotLoaded { at: *at });
         }
-        let key = self.cache_key(bp);
-        if let Some(block) = self.cache.get(&key) {
+        self.read_cached(bp, at, key).await
+    }
+
+    /// As [`Pool::read_block`], for those who look at the structure of datasets whose keys are not loaded: what is in the clear is
+    /// not authenticated, and the private parts of dnodes are ciphertext. Encrypted data are [`Error::KeyNotLoaded`].
+    pub async fn read_block_without_key(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
+        match bp.protection() {
+            Protection::Encrypted if bp.dmu_type() != DmuType::DNODE => Err(Error::KeyNotLoaded { at: *at }),
+            _ if bp.is_hole() || bp.is_embedded() => self.read_block(bp, at).await,
+            _ => self.read_cached(bp, at, None).await,
+        }
+    }
+
+    async fn read_cached(&self, bp: &Blkptr, at: &Bookmark, key: Option<Arc<DatasetKey>>) -> Result<Block> {
+        let cache_key = self.cache_key(bp, key.is_some());
+        if let Some(block) = self.cache.get(&cache_key) {
             return Ok(block);
         }
-        Box::pin(self.cache.get_or_load(key, || self.load(bp, at))).await
+        Box::pin(self.cache.get_or_load(cache_key, || async move {
+            let bytes = self.read_raw(bp, at).await?;
+            zio::decode(bp, at, bytes, key.as_deref())
+        }))
+        .await
     }
 
-    async fn load(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
-        let bytes = self.read_raw(bp, at).await?;
-        crate::zio::decode(bp, at, bytes)
-    }
-
-    fn cache_key(&self, bp: &Blkptr) -> Key {
+    /// What was decoded with a key and what was not are different blocks to the cache.
+    fn cache_key(&self, bp: &Blkptr, with_key: bool) -> Key {
         let (vdev, offset_bytes) =
             bp.dva(0).map_or((u32::MAX, u64::MAX), |dva| (dva.vdev.get(), dva.offset.get()));
         let [checksum_word, ..] = bp.checksum();
+        let checksum_word = if with_key { !checksum_word } else { checksum_word };
         Key { pool: self.cache_id, vdev, offset_bytes, birth: bp.physical_birth().get(), checksum_word }
     }
+}
+
+/// What a dataset shows of itself while its key is not loaded.
+fn is_readable_without_key(bp: &Blkptr) -> bool {
+    bp.protection() == Protection::IndirectMac || bp.dmu_type() == DmuType::OBJSET
 }
 
 impl Drop for Pool {

@@ -1,5 +1,48 @@
 //! The keys of encrypted datasets that are loaded, by objset.
+//!
+//! All objsets of an encryption root (datasets, snapshots, clones) share the root's wrapping key, and a dataset shares its key with its snapshots
+//! and clones. Who loads a key registers it for each objset that it opens; who unloads it takes them all out. Reads of
+//! protected blocks look here first, so that what is cached becomes unreadable together with what is not.
+//!
+//! The lock is held for a look-up only, and not together with any other.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use codec::crypt::DatasetKey;
+use ondisk::ObjsetId;
 
 /// The loaded keys of a pool.
-#[derive(Debug, Default)]
-pub struct Keystore {}
+#[derive(Default)]
+pub struct Keystore {
+    keys: RwLock<HashMap<ObjsetId, Arc<DatasetKey>>>,
+}
+
+impl Keystore {
+    /// The key of an objset, if it is loaded.
+    pub fn get(&self, objset: ObjsetId) -> Option<Arc<DatasetKey>> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&objset).cloned()
+    }
+
+    /// Whether the key of an objset is loaded.
+    pub fn is_loaded(&self, objset: ObjsetId) -> bool {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).contains_key(&objset)
+    }
+
+    /// Loads a key for an objset.
+    pub fn insert(&self, objset: ObjsetId, key: Arc<DatasetKey>) {
+        self.keys.write().unwrap_or_else(PoisonError::into_inner).insert(objset, key);
+    }
+
+    /// Unloads the key of an objset. False when there was none.
+    pub fn remove(&self, objset: ObjsetId) -> bool {
+        self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(&objset).is_some()
+    }
+}
+
+impl std::fmt::Debug for Keystore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        write!(f, "Keystore({} keys)", keys.len())
+    }
+}

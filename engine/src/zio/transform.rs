@@ -1,22 +1,44 @@
 //! From verified bytes to the block: authentication, decryption, decompression.
+//!
+//! Encrypted bytes are decrypted first and decompressed then. An indirect block of an encrypted dataset is authenticated after
+//! decompression, by a hash over the MACs in its pointers, which needs no key.
 
 use codec::compress::decompress;
+use codec::crypt::{DatasetKey, decrypt_block, verify_indirect_mac};
 use device::IoBuf;
-use ondisk::blkptr::{Blkptr, CompressType, Embedded, EmbeddedType};
+use ondisk::blkptr::{Blkptr, CompressType, Embedded, EmbeddedType, Protection};
 
 use super::Bookmark;
 use crate::cache::Block;
 use crate::error::{Error, Result};
 
-/// Decodes `bytes`, which have the right checksum, to the block's logical size.
-pub(crate) fn decode(bp: &Blkptr, at: &Bookmark, mut bytes: IoBuf) -> Result<Block> {
+/// Decodes `bytes`, which have the right checksum, to the block's logical size. Without a key, what needs one to be
+/// authenticated is not, and what is encrypted stays so.
+pub(crate) fn decode(
+    bp: &Blkptr,
+    at: &Bookmark,
+    mut bytes: IoBuf,
+    key: Option<&DatasetKey>,
+) -> Result<Block> {
+    let refused = |error: codec::crypt::Error| match error {
+        codec::crypt::Error::Authentication => Error::Authentication { at: *at },
+        other => Error::corrupt(at.to_string(), other),
+    };
+    if let Some(key) = key {
+        decrypt_block(key, bp, &mut bytes).map_err(refused)?;
+    }
     // Bounded by parsing.
     let lsize = bp.lsize().get() as usize;
-    if bp.compress() == CompressType::Off && bytes.len() >= lsize {
+    let block = if bp.compress() == CompressType::Off && bytes.len() >= lsize {
         bytes.truncate(lsize);
-        return Ok(Block::from(bytes));
+        Block::from(bytes)
+    } else {
+        decompressed(bp.compress(), at, &bytes, lsize)?
+    };
+    if bp.protection() == Protection::IndirectMac {
+        verify_indirect_mac(bp, &block).map_err(refused)?;
     }
-    decompressed(bp.compress(), at, &bytes, lsize)
+    Ok(block)
 }
 
 /// The block that an embedded pointer carries in itself.

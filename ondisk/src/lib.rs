@@ -16,6 +16,7 @@ pub mod objset;
 pub mod types;
 pub mod uberblock;
 pub mod vdev_config;
+pub mod zap;
 
 pub use bytes::{ByteOrder, Reader, Writer};
 pub use error::{Error, Result};

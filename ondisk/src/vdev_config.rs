@@ -238,6 +238,8 @@ pub struct VdevConfig {
     pub prev_indirect_vdev: Option<VdevId>,
     /// Txg in which the vdev was added.
     pub create_txg: Option<Txg>,
+    /// When the device last grew, in seconds since 1970.
+    pub expansion_time: Option<u64>,
     /// ZAP of the root vdev.
     pub root_zap: Option<ObjectId>,
     /// ZAP of a top-level vdev.
@@ -337,6 +339,7 @@ impl VdevConfig {
             indirect_births: object("com.delphix:indirect_births"),
             prev_indirect_vdev: vdev_id("com.delphix:prev_indirect_vdev")?,
             create_txg: number("create_txg").map(Txg),
+            expansion_time: number("expansion_time"),
             root_zap: object("com.klarasystems:vdev_zap_root"),
             top_zap: object("com.delphix:vdev_zap_top"),
             leaf_zap: object("com.delphix:vdev_zap_leaf"),
@@ -402,12 +405,13 @@ impl VdevConfig {
         number(&mut list, "whole_disk", self.whole_disk.map(u64::from));
         truth(&mut list, "not_present", self.not_present);
         truth(&mut list, "is_spare", self.is_spare);
-        object(&mut list, "metaslab_array", self.metaslab_array);
+        // Top-level vdevs, which have an asize, always say these two.
+        let top = self.asize.is_some();
+        object(&mut list, "metaslab_array", self.metaslab_array.or(top.then_some(ObjectId(0))));
         number(&mut list, "metaslab_shift", self.metaslab_shift.map(u64::from));
         number(&mut list, "ashift", self.ashift.map(u64::from));
         number(&mut list, "asize", self.asize.map(|asize| asize.0));
-        // Top-level vdevs, which have an asize, always say whether they are logs.
-        number(&mut list, "is_log", (self.is_log || self.asize.is_some()).then_some(self.is_log.into()));
+        number(&mut list, "is_log", (self.is_log || top).then_some(self.is_log.into()));
         truth(&mut list, "non_allocating", self.non_allocating);
         truth(&mut list, "removing", self.removing);
         if let Some(bias) = self.allocation_bias {
@@ -418,6 +422,7 @@ impl VdevConfig {
         object(&mut list, "com.delphix:indirect_births", self.indirect_births);
         number(&mut list, "com.delphix:prev_indirect_vdev", self.prev_indirect_vdev.map(|id| id.0.into()));
         number(&mut list, "create_txg", self.create_txg.map(|txg| txg.0));
+        number(&mut list, "expansion_time", self.expansion_time);
         object(&mut list, "com.delphix:vdev_zap_leaf", self.leaf_zap);
         object(&mut list, "com.delphix:vdev_zap_top", self.top_zap);
         object(&mut list, "com.klarasystems:vdev_zap_root", self.root_zap);

@@ -1,44 +1,46 @@
 //! fletcher4: the default checksum of data, of metadata, of send streams and of the intent log.
 //!
-//! Four cascaded sums over 32-bit words, each wrapping at 2^64: `a += word; b += a; c += b; d += c`. So in a block of
-//! `n` words the word with `w` words after and including it counts `1` time in `a`, `w` times in `b`,
-//! `w(w+1)/2` times in `c` and `w(w+1)(w+2)/6` times in `d`. Everything is linear, and this gives two freedoms:
+//! Four cascaded sums over 32-bit words, each wrapping at 2^64: `a += word; b += a; c += b; d += c`. So a word that is
+//! the `w`-th from the end counts `1` time in `a`, `w` times in `b`, `w(w+1)/2` times in `c` and `w(w+1)(w+2)/6` times
+//! in `d`. Everything is linear, and this gives two freedoms:
 //!
 //! * **Concatenation** ([`Fletcher4`]): the sums of two pieces combine, given the word count of the second.
-//! * **Lanes**: `L` independent cascades, lane `j` taking the words `j, j+L, j+2L, …`, run side by side in vector
-//!   registers. A word that is `k`-th from the end of its lane is `w = L*k - j` from the end of the block, and a
-//!   polynomial in `w` is a polynomial in `k`. [`FOLD`] holds the coefficients that turn the lanes' four sums into the
-//!   block's four sums; it is computed at compile time by evaluating the polynomials at `k = 0, -1, -2, -3`.
+//! * **Interleaving**: of a sequence, sum the words at even places apart from those at odd places. The `k`-th even word
+//!   from the end is the `2k`-th of all, the `k`-th odd one the `2k-1`-th, and their counts are small fixed
+//!   combinations of the counts in `k` ([`interleave`]). By halves and halves of halves, any power of two of lanes
+//!   can run side by side in vector registers and be joined at the end.
 //!
 //! A vector step loads pairs of words as 64-bit numbers `y = low + high * 2^32` and cascades `y` and `high`, never
 //! `low`: by linearity the sums of `low` are the sums of `y` less `2^32` times those of `high`. This saves an
-//! instruction in ten. The vector form is plain Rust over arrays that the compiler turns into SSE2, AVX2 or AVX-512
-//! code; which one runs is chosen at run time.
+//! instruction in ten. `x86` has the steps for AVX2 and AVX-512, chosen at run time; elsewhere the same steps on arrays
+//! are left to the compiler.
 //!
 //! Words are read in the byte order of the machine that wrote the block. A tail of less than four bytes takes no part.
 //!
 //! Source: OpenZFS 2.3 `zfs_fletcher.c` for the definition; the rest follows from it.
 
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 use super::Digest;
 use ondisk::ByteOrder;
 
-/// Words that one vector step takes: two for each of the 64-bit lanes.
-const STEP_WORDS: usize = 16;
-const STEP_BYTES: usize = STEP_WORDS * 4;
-/// 64-bit lanes of a vector step.
-const PAIRS: usize = STEP_WORDS / 2;
-/// Under this length the scalar form is faster than folding the lanes.
-const MIN_VECTOR_BYTES: usize = 512;
+/// A vector form takes a multiple of this.
+const STEP_BYTES: usize = 64;
+/// Under this length the scalar form is faster than joining the lanes.
+const MIN_VECTOR_BYTES: usize = 256;
+/// Under this length twice the lanes cost more to join than they save.
+const MIN_AVX512_BYTES: usize = 16 << 10;
 
 /// The fletcher4 digest of `data`, whose words are in `order`.
 pub fn fletcher4(data: &[u8], order: ByteOrder) -> Digest {
     let vector_bytes = if data.len() < MIN_VECTOR_BYTES { 0 } else { data.len() - data.len() % STEP_BYTES };
     let (body, tail) = data.split_at(vector_bytes);
-    let words = if body.is_empty() { [0; 4] } else { vector(body, order) };
-    continue_scalar(words, tail, order)
+    let sums = if body.is_empty() { [0; 4] } else { vector(body, order) };
+    continue_scalar(sums, tail, order)
 }
 
-/// The definition, word by word: what the vector form must equal.
+/// The definition, word by word: what the vector forms must equal.
 pub fn fletcher4_scalar(data: &[u8], order: ByteOrder) -> Digest {
     continue_scalar([0; 4], data, order)
 }
@@ -104,118 +106,95 @@ fn continue_scalar([mut a, mut b, mut c, mut d]: Digest, data: &[u8], order: Byt
     [a, b, c, d]
 }
 
-/// `FOLD[j][s][t]`: how often sum `t` of lane `j` counts in sum `s` of the block.
-static FOLD: [[[u64; 4]; 4]; STEP_WORDS] = fold_table();
+/// The four sums in each of `P` lanes, where step `i` of lane `p` takes the pair of words `P*i + p`.
+struct Lanes<const P: usize> {
+    /// Sums of the pairs as 64-bit numbers.
+    whole: [[u64; P]; 4],
+    /// Sums of the pairs' second words.
+    high: [[u64; P]; 4],
+}
 
-/// The weight of a word, `w` from the end, in sum `s`: the binomial coefficient of `w + s - 1` over `s`.
-const fn weight(w: i64, s: usize) -> i64 {
-    match s {
-        0 => 1,
-        1 => w,
-        2 => w * (w + 1) / 2,
-        _ => w * (w + 1) * (w + 2) / 6,
+impl<const P: usize> Lanes<P> {
+    /// The sums of the whole sequence.
+    fn join(&self) -> Digest {
+        let whole = join_lanes(&self.whole);
+        let high = join_lanes(&self.high);
+        let low = std::array::from_fn(|t| whole[t].wrapping_sub(high[t] << 32));
+        interleave(low, high)
     }
 }
 
-const fn fold_table() -> [[[u64; 4]; 4]; STEP_WORDS] {
-    let mut table = [[[0; 4]; 4]; STEP_WORDS];
-    let mut lane = 0;
-    while lane < STEP_WORDS {
-        let mut s = 0;
-        while s < 4 {
-            // The weight in terms of `k` is `x0 + x1*weight(k,1) + x2*weight(k,2) + x3*weight(k,3)`. At k = 0, -1, -2
-            // and -3 one more term after another is not zero, so the coefficients come out in turn.
-            let stride = STEP_WORDS as i64;
-            let first = -(lane as i64);
-            let x0 = weight(first, s);
-            let x1 = x0 - weight(first - stride, s);
-            let x2 = weight(first - 2 * stride, s) - x0 + 2 * x1;
-            let x3 = x0 - 3 * x1 + 3 * x2 - weight(first - 3 * stride, s);
-            table[lane][s] = [x0 as u64, x1 as u64, x2 as u64, x3 as u64];
-            s += 1;
+fn join_lanes<const P: usize>(lanes: &[[u64; P]; 4]) -> Digest {
+    let mut sums: [Digest; P] = std::array::from_fn(|p| std::array::from_fn(|t| lanes[t][p]));
+    let mut left = P;
+    while left > 1 {
+        left /= 2;
+        for p in 0..left {
+            sums[p] = interleave(sums[p], sums[p + left]);
         }
-        lane += 1;
     }
-    table
+    sums[0]
 }
 
-/// Four cascaded sums in each of the 64-bit lanes.
-type Lanes = [[u64; PAIRS]; 4];
+/// The sums of a sequence from those of its words at even and at odd places, of which there are as many.
+#[inline(always)]
+fn interleave([a1, b1, c1, d1]: Digest, [a2, b2, c2, d2]: Digest) -> Digest {
+    let (a, b, c, d) = (a1.wrapping_add(a2), b1.wrapping_add(b2), c1.wrapping_add(c2), d1.wrapping_add(d2));
+    // With w(k) for the counts k, k(k+1)/2, k(k+1)(k+2)/6: of 2k they are 2 w1, 4 w2 - w1, 8 w3 - 4 w2; of 2k-1 they
+    // are 2 w1 - 1, 4 w2 - 3 w1, 8 w3 - 8 w2 + w1.
+    [
+        a,
+        (b << 1).wrapping_sub(a2),
+        (c << 2).wrapping_sub(b).wrapping_sub(b2 << 1),
+        (d << 3).wrapping_sub(c << 2).wrapping_sub(c2 << 2).wrapping_add(b2),
+    ]
+}
 
+/// Runs the best form that this processor has, over a whole number of steps.
 fn vector(body: &[u8], order: ByteOrder) -> Digest {
-    let (whole, high) = cascade(body, order);
-    let mut digest = [0u64; 4];
-    for pair in 0..PAIRS {
-        for t in 0..4 {
-            let high = high[t][pair];
-            let low = whole[t][pair].wrapping_sub(high << 32);
-            for (s, sum) in digest.iter_mut().enumerate() {
-                let even = FOLD[2 * pair][s][t].wrapping_mul(low);
-                let odd = FOLD[2 * pair + 1][s][t].wrapping_mul(high);
-                *sum = sum.wrapping_add(even).wrapping_add(odd);
-            }
-        }
-    }
-    digest
-}
-
-/// Runs the best form that this processor has. Returns the lanes of whole pairs and of their odd words.
-fn cascade(body: &[u8], order: ByteOrder) -> (Lanes, Lanes) {
     #[cfg(target_arch = "x86_64")]
     {
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+        if body.len() >= MIN_AVX512_BYTES
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+        {
             // SAFETY: the processor has the features that the function was compiled for; nothing else is asked.
-            return unsafe { cascade_avx512(body, order) };
+            return unsafe { x86::cascade_avx512(body, order) }.join();
         }
         if is_x86_feature_detected!("avx2") {
             // SAFETY: as above.
-            return unsafe { cascade_avx2(body, order) };
+            return unsafe { x86::cascade_avx2(body, order) }.join();
         }
     }
-    cascade_portable(body, order)
+    cascade_portable(body, order).join()
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn cascade_avx512(body: &[u8], order: ByteOrder) -> (Lanes, Lanes) {
-    cascade_portable(body, order)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn cascade_avx2(body: &[u8], order: ByteOrder) -> (Lanes, Lanes) {
-    cascade_portable(body, order)
-}
-
-#[inline(always)]
-fn cascade_portable(body: &[u8], order: ByteOrder) -> (Lanes, Lanes) {
+fn cascade_portable(body: &[u8], order: ByteOrder) -> Lanes<4> {
     match order {
-        ByteOrder::Little => cascade_pairs(body, u64::from_le_bytes),
+        ByteOrder::Little => cascade(body, u64::from_le_bytes),
         // Two big-endian words: swap the eight bytes, then put the first word back into the low half.
-        ByteOrder::Big => cascade_pairs(body, |pair| u64::from_be_bytes(pair).rotate_left(32)),
+        ByteOrder::Big => cascade(body, |pair| u64::from_be_bytes(pair).rotate_left(32)),
     }
 }
 
 #[inline(always)]
-fn cascade_pairs(body: &[u8], load: impl Fn([u8; 8]) -> u64) -> (Lanes, Lanes) {
-    let mut whole: Lanes = [[0; PAIRS]; 4];
-    let mut high: Lanes = [[0; PAIRS]; 4];
-    let (steps, _) = body.as_chunks::<STEP_BYTES>();
+fn cascade<const P: usize>(body: &[u8], load: impl Fn([u8; 8]) -> u64) -> Lanes<P> {
+    let mut lanes = Lanes { whole: [[0; P]; 4], high: [[0; P]; 4] };
+    let (pairs, _) = body.as_chunks::<8>();
+    let (steps, _) = pairs.as_chunks::<P>();
     for step in steps {
-        let (pairs, _) = step.as_chunks::<8>();
-        for lane in 0..PAIRS {
-            let pair = load(pairs[lane]);
-            let mut carry_whole = pair;
-            let mut carry_high = pair >> 32;
+        for (p, pair) in step.iter().enumerate() {
+            let mut whole = load(*pair);
+            let mut high = whole >> 32;
             for t in 0..4 {
-                carry_whole = whole[t][lane].wrapping_add(carry_whole);
-                whole[t][lane] = carry_whole;
-                carry_high = high[t][lane].wrapping_add(carry_high);
-                high[t][lane] = carry_high;
+                whole = lanes.whole[t][p].wrapping_add(whole);
+                lanes.whole[t][p] = whole;
+                high = lanes.high[t][p].wrapping_add(high);
+                lanes.high[t][p] = high;
             }
         }
     }
-    (whole, high)
+    lanes
 }
 
 #[cfg(test)]
@@ -264,14 +243,23 @@ mod tests {
 
     #[test]
     fn every_form_that_this_processor_has_agrees() {
-        let data = noise(128 * STEP_BYTES);
-        for order in ORDERS {
-            let expected = cascade_portable(&data, order);
-            assert_eq!(cascade(&data, order), expected);
-            #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("avx2") {
-                // SAFETY: the feature was just detected.
-                assert_eq!(unsafe { cascade_avx2(&data, order) }, expected);
+        let data = noise(2 * MIN_AVX512_BYTES);
+        for len in (STEP_BYTES..=20 * STEP_BYTES).step_by(STEP_BYTES).chain([data.len()]) {
+            let data = &data[..len];
+            for order in ORDERS {
+                let expected = fletcher4_scalar(data, order);
+                assert_eq!(vector(data, order), expected);
+                assert_eq!(cascade_portable(data, order).join(), expected);
+                #[cfg(target_arch = "x86_64")]
+                if is_x86_feature_detected!("avx2") {
+                    // SAFETY: the feature was just detected.
+                    assert_eq!(unsafe { x86::cascade_avx2(data, order) }.join(), expected);
+                }
+                #[cfg(target_arch = "x86_64")]
+                if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+                    // SAFETY: the features were just detected.
+                    assert_eq!(unsafe { x86::cascade_avx512(data, order) }.join(), expected);
+                }
             }
         }
     }

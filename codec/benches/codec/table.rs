@@ -1,0 +1,112 @@
+//! Measuring and printing.
+
+/// Block sizes that every codec is measured at.
+pub const SIZES: [usize; 3] = [4 << 10, 16 << 10, 128 << 10];
+
+/// Rounds of each implementation; their median counts.
+const ROUNDS: usize = 9;
+/// Length of a round.
+const ROUND_NS: u64 = 12_000_000;
+
+/// What ours is compared with.
+pub struct Peer<'a> {
+    /// Its name in the table.
+    pub name: &'a str,
+    /// Does what ours does, once.
+    pub run: &'a mut dyn FnMut(),
+}
+
+/// Prints rows as they are measured.
+pub struct Table {
+    filter: Option<String>,
+}
+
+impl Table {
+    /// A table of the rows whose name contains `filter`.
+    pub fn new(filter: Option<String>) -> Self {
+        println!(
+            "{:<26} {:>6} {:>9}   {:<22} {:>9} {:>6}",
+            "codec", "block", "ours GB/s", "other", "GB/s", "ratio"
+        );
+        Table { filter }
+    }
+
+    /// Whether a row of this name is wanted, to spare its preparation.
+    pub fn wants(&self, name: &str) -> bool {
+        self.filter.as_deref().is_none_or(|filter| name.contains(filter))
+    }
+
+    /// Measures `ours`, which handles `bytes` of logical data in a call, beside `peer`.
+    pub fn row(&mut self, name: &str, bytes: usize, ours: &mut dyn FnMut(), peer: Option<Peer<'_>>) {
+        if !self.wants(name) {
+            return;
+        }
+        let block = format!("{}K", bytes >> 10);
+        let Some(peer) = peer else {
+            let ours = median(&mut [ours])[0].rate(bytes);
+            println!("{name:<26} {block:>6} {ours:>9.3}");
+            return;
+        };
+        let rates = median(&mut [ours, peer.run]);
+        let (ours, theirs) = (rates[0].rate(bytes), rates[1].rate(bytes));
+        println!(
+            "{name:<26} {block:>6} {ours:>9.3}   {:<22} {theirs:>9.3} {:>6.2}",
+            peer.name,
+            ours / theirs
+        );
+    }
+}
+
+/// The cost of one call.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+struct Cost {
+    ns: f64,
+}
+
+impl Cost {
+    fn rate(self, bytes: usize) -> f64 {
+        bytes as f64 / self.ns
+    }
+}
+
+/// The median cost of each candidate, measured in turns so that a slow moment of the machine hits them alike.
+fn median(candidates: &mut [&mut dyn FnMut()]) -> Vec<Cost> {
+    let calls: Vec<u64> = candidates.iter_mut().map(|run| calibrate(*run)).collect();
+    let mut rounds = vec![Vec::with_capacity(ROUNDS); candidates.len()];
+    for _ in 0..ROUNDS {
+        for (at, run) in candidates.iter_mut().enumerate() {
+            let start = thread_cpu_ns();
+            for _ in 0..calls[at] {
+                run();
+            }
+            rounds[at].push(Cost { ns: (thread_cpu_ns() - start) as f64 / calls[at] as f64 });
+        }
+    }
+    let middle = |mut costs: Vec<Cost>| {
+        costs.sort_by(|a, b| a.ns.total_cmp(&b.ns));
+        costs[costs.len() / 2]
+    };
+    rounds.into_iter().map(middle).collect()
+}
+
+/// How many calls fill a round.
+fn calibrate(run: &mut dyn FnMut()) -> u64 {
+    let mut calls = 1;
+    loop {
+        let start = thread_cpu_ns();
+        (0..calls).for_each(|_| run());
+        let spent = thread_cpu_ns() - start;
+        if spent > ROUND_NS / 8 {
+            return (calls * ROUND_NS / spent).max(1);
+        }
+        calls *= 2;
+    }
+}
+
+/// CPU time of this thread: what others on the machine do counts little.
+fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a local that lives across the call; the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

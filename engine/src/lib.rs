@@ -4,6 +4,7 @@
 //! runtime-neutral `async` over `Send + Sync` shared state, and the block layer has one entry: [`Pool::read_block`].
 
 pub mod alloc;
+pub mod background;
 pub mod cache;
 pub mod dataset;
 pub mod dmu;

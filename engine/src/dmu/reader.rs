@@ -1,61 +1,39 @@
 //! [`Reader`]: reads an object and stays ahead of whoever reads it in order.
 //!
-//! The first blocks are read one by one. As long as the next block wanted is the one after the last, twice as many blocks are
-//! kept in flight ahead of it, up to a window of [`WINDOW_BYTES`]; a jump starts over. Nothing is spawned: the blocks ahead are
-//! futures that live in the reader and are polled whenever somebody reads, which is when their bytes are needed. Between reads
-//! the devices work on; checksum and decompression wait for the next read.
+//! As long as the next block wanted is the one after the last, twice as many blocks are kept loading ahead, up to a
+//! window of [`WINDOW_BYTES`]; a jump starts over. The loads are [background](crate::background) work that ends in the ARC, where the
+//! reader finds the block or joins its load. So blocks ahead are also verified and decompressed on other cores than the
+//! reader's, and nobody who wants one of them waits for this reader's client.
 //!
-//! Transfers belong to the thread that started them, so that a reader that wakes up on another thread forgets what is in
-//! flight and begins anew. An error ahead is not an error until its block is wanted.
-
-use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
-use std::thread::ThreadId;
+//! An error ahead is not an error until its block is wanted.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::object::Object;
 use super::tree::OrderedBlock;
-use crate::{Error, Result};
+use crate::{Result, background};
 
 /// Most bytes ahead of the reader.
 const WINDOW_BYTES: u64 = 8 << 20;
 /// Most blocks ahead of the reader.
-const WINDOW_BLOCKS: u64 = 128;
-
-type Found = Result<Option<OrderedBlock>>;
-type Ahead = Pin<Box<dyn Future<Output = (u64, Found)> + Send>>;
+const WINDOW_BLOCKS: u64 = 256;
+/// Blocks ahead are given to the background in runs of about this many bytes: a hand-off costs as much as reading a small block.
+const RUN_BYTES: u64 = 256 << 10;
 
 /// A reader of an object that reads ahead.
 pub struct Reader {
     object: Object,
     /// The block used last, for reads smaller than a block.
     current: Option<(u64, Option<OrderedBlock>)>,
-    /// Block that `arrived[0]` is for.
-    first: u64,
-    /// One place for each block in the window, filled when it arrived.
-    arrived: VecDeque<Option<Found>>,
-    flying: FuturesUnordered<Ahead>,
-    /// How many blocks to keep in the window.
-    depth: u64,
-    thread: ThreadId,
+    ahead: ReadAhead,
 }
 
 impl Reader {
     /// A reader at no place yet.
     pub fn new(object: Object) -> Self {
-        Self {
-            object,
-            current: None,
-            first: 0,
-            arrived: VecDeque::new(),
-            flying: FuturesUnordered::new(),
-            depth: 1,
-            thread: std::thread::current().id(),
-        }
+        let ahead = ReadAhead::default();
+        Self { object, current: None, ahead }
     }
 
     /// The object.
@@ -74,8 +52,8 @@ impl Reader {
             let here = rest.len().min(block_size as usize - start);
             let (piece, later) = rest.split_at_mut(here);
             if self.current.as_ref().is_none_or(|(current, _)| *current != id) {
-                let found = self.next_block(id).await?;
-                self.current = Some((id, found));
+                self.ahead.note(&self.object, id);
+                self.current = Some((id, self.object.block(id).await?));
             }
             let found = self.current.as_ref().and_then(|(_, found)| found.as_ref());
             self.object.copy_from(id, found, start, piece)?;
@@ -85,73 +63,49 @@ impl Reader {
         }
         Ok(())
     }
-
-    /// Block `id`, by way of the window.
-    async fn next_block(&mut self, id: u64) -> Found {
-        let thread = std::thread::current().id();
-        let in_window = id.checked_sub(self.first).filter(|skip| *skip < self.arrived.len() as u64);
-        let follows = self.current.as_ref().is_some_and(|(last, _)| last.checked_add(1) == Some(id));
-        match in_window {
-            Some(skip) if self.thread == thread => {
-                self.arrived.drain(..skip as usize);
-            }
-            _ => {
-                self.arrived.clear();
-                self.flying = FuturesUnordered::new();
-                self.thread = thread;
-            }
-        }
-        self.first = id;
-        let most = (WINDOW_BYTES / self.object.block_size()).clamp(2, WINDOW_BLOCKS);
-        self.depth = if follows { (self.depth * 2).min(most) } else { 1 };
-        self.fill();
-        let found = self.arrival().await;
-        self.arrived.pop_front();
-        self.first = id.saturating_add(1);
-        found
-    }
-
-    fn fill(&mut self) {
-        let last = self.object.dnode().max_block_id.0;
-        while (self.arrived.len() as u64) < self.depth {
-            let id = self.first.saturating_add(self.arrived.len() as u64);
-            if id > last && !self.arrived.is_empty() {
-                break;
-            }
-            let object = self.object.clone();
-            self.arrived.push_back(None);
-            self.flying.push(Box::pin(async move { (id, object.block(id).await) }));
-        }
-    }
-
-    /// Drives all that is in flight until the first block of the window has arrived.
-    async fn arrival(&mut self) -> Found {
-        poll_fn(|context| {
-            // All, not only until the first arrives: what was just added starts its transfer in its first poll.
-            let idle = loop {
-                match self.flying.poll_next_unpin(context) {
-                    Poll::Ready(Some((id, found))) => {
-                        let place = id.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
-                        if let Some(arrived) = place.and_then(|place| self.arrived.get_mut(place)) {
-                            *arrived = Some(found);
-                        }
-                    }
-                    Poll::Ready(None) => break true,
-                    Poll::Pending => break false,
-                }
-            };
-            match self.arrived.front_mut().and_then(Option::take) {
-                Some(found) => Poll::Ready(found),
-                None if idle => Poll::Ready(Err(Error::Invalid("read ahead lost a block".into()))),
-                None => Poll::Pending,
-            }
-        })
-        .await
-    }
 }
 
 impl std::fmt::Debug for Reader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Reader({:?}, {} blocks ahead)", self.object, self.arrived.len())
+        write!(f, "Reader({:?}, {:?})", self.object, self.ahead)
+    }
+}
+
+/// Where one sequential stream is, and how far ahead of it blocks were asked for.
+#[derive(Debug, Default)]
+struct ReadAhead {
+    /// The block that would continue the stream.
+    next: u64,
+    /// First block that was not asked for yet.
+    asked: u64,
+    /// Blocks to be ahead; 0 as long as there is no stream.
+    depth: u64,
+}
+
+impl ReadAhead {
+    /// Block `id` is wanted now: asks for what should follow.
+    fn note(&mut self, object: &Object, id: u64) {
+        let most = (WINDOW_BYTES / object.block_size()).clamp(1, WINDOW_BLOCKS);
+        let continues = id == self.next && id > 0;
+        self.depth = if continues { (self.depth * 2).clamp(1, most) } else { 0 };
+        self.next = id.saturating_add(1);
+        if !continues {
+            self.asked = self.next;
+        }
+        let after_last = object.dnode().max_block_id.0.saturating_add(1);
+        let target = self.next.saturating_add(self.depth).min(after_last);
+        let run = (RUN_BYTES / object.block_size()).max(1);
+        self.asked = self.asked.max(self.next);
+        // Not one by one: a full run, or all that is missing while the window is still small.
+        while self.asked < target && (target - self.asked >= run || self.depth < run) {
+            let first = self.asked;
+            let after = target.min(first.saturating_add(run));
+            self.asked = after;
+            let object = object.clone();
+            background::spawn(async move {
+                let mut loads: FuturesUnordered<_> = (first..after).map(|id| object.block(id)).collect();
+                while loads.next().await.is_some() {}
+            });
+        }
     }
 }

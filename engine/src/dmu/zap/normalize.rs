@@ -188,7 +188,28 @@ impl<'a> Iterator for Units<'a> {
     }
 }
 
+/// Bits of the flags that a ZAP, and the `normalization` property of a filesystem, keep (`U8_TEXTPREP_*`).
+const FOLD_UPPER: u64 = 0x2;
+const CANONICAL_DECOMPOSITION: u64 = 0x10;
+const COMPATIBILITY_DECOMPOSITION: u64 = 0x20;
+const CANONICAL_COMPOSITION: u64 = 0x40;
+
 impl NameRules {
+    /// The rules that stored flags ask for, or `None` when they ask for what does not exist.
+    pub fn from_flags(flags: u64) -> Option<Self> {
+        const D: u64 = CANONICAL_DECOMPOSITION;
+        const KD: u64 = COMPATIBILITY_DECOMPOSITION;
+        let form = match flags & !FOLD_UPPER {
+            0 => None,
+            D => Some(Form::D),
+            KD => Some(Form::Kd),
+            form if form == D | CANONICAL_COMPOSITION => Some(Form::C),
+            form if form == KD | CANONICAL_COMPOSITION => Some(Form::Kc),
+            _ => return None,
+        };
+        Some(Self { form, fold_case: flags & FOLD_UPPER != 0 })
+    }
+
     fn flush(self, form: Form, sequence: &mut String, out: &mut Vec<u8>) {
         // Marks are folded when they are in order and not yet composed; only one has an upper case.
         if self.fold_case && sequence.contains(IOTA_SUBSCRIPT) {

@@ -1,0 +1,121 @@
+//! Walking over a ZAP in the order of (hash, collision differentiator).
+
+use std::collections::VecDeque;
+
+use ondisk::zap::{Cursor as Position, Leaf, LeafEntry, MicroZap, ZapFlags};
+
+use super::{Entry, Key, Kind, Micro, Value, Zap};
+use crate::{Error, Result};
+
+/// An entry of a micro ZAP in the order of the walk: position, and number among the entries.
+pub(super) type Place = (Position, u32);
+
+/// A walk over a ZAP.
+#[derive(Debug)]
+pub struct Cursor {
+    zap: Zap,
+    /// Where the walk goes on when what is `ready` is used up; `None` at the end.
+    position: Option<Position>,
+    ready: VecDeque<Entry>,
+}
+
+impl Cursor {
+    pub(super) fn new(zap: Zap, cookie: u64) -> Self {
+        // The cookie after the last possible entry.
+        let position = (cookie != u64::MAX).then(|| Position::deserialize(cookie, zap.flags()));
+        Self { zap, position, ready: VecDeque::new() }
+    }
+
+    /// The next entry.
+    pub async fn next(&mut self) -> Result<Option<Entry>> {
+        loop {
+            if let Some(entry) = self.ready.pop_front() {
+                return Ok(Some(entry));
+            }
+            let Some(position) = self.position.take() else {
+                return Ok(None);
+            };
+            match &self.zap.kind {
+                Kind::Micro(micro) => self.ready = self.zap.micro_from(micro, position)?,
+                Kind::Fat(fat) => {
+                    // The walk goes on after this leaf's hashes, all of which are greater.
+                    let (block, order) = self.zap.leaf_block(fat, position.hash).await?;
+                    let leaf = self.zap.leaf(&block, order, fat, position.hash)?;
+                    let flags = fat.header.flags;
+                    let found = leaf.entries_from(position).and_then(|entries| {
+                        entries.iter().map(|entry| from_leaf(entry, flags)).collect::<ondisk::Result<_>>()
+                    });
+                    self.ready = found.map_err(|error| self.zap.corrupt(error))?;
+                    self.position = leaf.next_hash().map(|hash| Position { hash, cd: 0 });
+                }
+            }
+        }
+    }
+}
+
+/// Where a walk goes on after an entry.
+fn cookie_after(position: Position, flags: ZapFlags) -> u64 {
+    Position { cd: position.cd.saturating_add(1), ..position }.serialize(flags)
+}
+
+fn from_leaf(entry: &LeafEntry<'_>, flags: ZapFlags) -> ondisk::Result<Entry> {
+    let key = if flags.contains(ZapFlags::UINT64_KEY) { Key::Words(entry.key_words()?) } else { Key::Name(entry.name()?) };
+    Ok(Entry { key, value: entry.value()?, cookie: cookie_after(entry.cursor(), flags) })
+}
+
+impl Zap {
+    /// The entries of a micro ZAP from a position on.
+    fn micro_from(&self, micro: &Micro, from: Position) -> Result<VecDeque<Entry>> {
+        let view = micro.view().map_err(|error| self.corrupt(error))?;
+        let sorted = match micro.sorted.get() {
+            Some(sorted) => sorted,
+            None => {
+                let places = self.places(&view)?;
+                micro.sorted.get_or_init(|| places)
+            }
+        };
+        let entries: Vec<_> = view.entries().collect();
+        let first = sorted.partition_point(|(position, _)| *position < from);
+        let rest = sorted.get(first..).unwrap_or_default();
+        let found = rest.iter().filter_map(|(position, number)| {
+            let entry = entries.get(*number as usize)?;
+            Some(Entry {
+                key: Key::Name(entry.name.to_vec()),
+                value: Value::U64(vec![entry.value]),
+                cookie: cookie_after(*position, ZapFlags::default()),
+            })
+        });
+        Ok(found.collect())
+    }
+
+    fn places(&self, view: &MicroZap<'_>) -> Result<Box<[Place]>> {
+        let rules = self.name_rules()?;
+        let place = |(number, entry): (usize, ondisk::zap::MicroEntry<'_>)| -> Result<Place> {
+            let hash = if rules.is_exact() { view.hash_name(entry.name) } else { view.hash_name(&rules.prepare(entry.name)) };
+            let number = u32::try_from(number).map_err(|_| Error::corrupt("micro ZAP", "too many entries"))?;
+            Ok((Position { hash, cd: entry.cd }, number))
+        };
+        let mut places = view.entries().enumerate().map(place).collect::<Result<Vec<_>>>()?;
+        places.sort_unstable();
+        Ok(places.into())
+    }
+
+    /// A leaf, checked to be the one that this hash belongs to.
+    pub(super) fn leaf<'a>(
+        &self,
+        block: &'a [u8],
+        order: ondisk::ByteOrder,
+        fat: &super::Fat,
+        hash: u64,
+    ) -> Result<Leaf<'a>> {
+        let leaf = Leaf::parse(block, order).map_err(|error| self.corrupt(error))?;
+        let prefix = hash.checked_shr(64 - leaf.prefix_len).unwrap_or(0);
+        if leaf.prefix_len > fat.header.table.shift || leaf.prefix != prefix {
+            return Err(self.corrupt(format!(
+                "the ZAP leaf for hash {hash:#018x} is that of prefix {:#x} of {} bits",
+                leaf.prefix, leaf.prefix_len
+            )));
+        }
+        Ok(leaf)
+    }
+}

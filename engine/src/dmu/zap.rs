@@ -128,7 +128,9 @@ impl Zap {
     /// Number of entries, as the ZAP itself counts.
     pub fn count(&self) -> Result<u64> {
         match &self.kind {
-            Kind::Micro(micro) => Ok(micro.view().map_err(|error| self.corrupt(error))?.entries().count() as u64),
+            Kind::Micro(micro) => {
+                Ok(micro.view().map_err(|error| self.corrupt(error))?.entries().count() as u64)
+            }
             Kind::Fat(fat) => Ok(fat.header.entries),
         }
     }
@@ -147,7 +149,8 @@ impl Zap {
             Kind::Micro(micro) => micro.view().map_err(|error| self.corrupt(error))?.normalization,
             Kind::Fat(fat) => fat.header.normalization,
         };
-        NameRules::from_flags(flags).ok_or_else(|| self.corrupt(format!("normalization flags {flags:#x} are unknown")))
+        NameRules::from_flags(flags)
+            .ok_or_else(|| self.corrupt(format!("normalization flags {flags:#x} are unknown")))
     }
 
     fn flags(&self) -> ZapFlags {

@@ -59,7 +59,11 @@ fn cookie_after(position: Position, flags: ZapFlags) -> u64 {
 }
 
 fn from_leaf(entry: &LeafEntry<'_>, flags: ZapFlags) -> ondisk::Result<Entry> {
-    let key = if flags.contains(ZapFlags::UINT64_KEY) { Key::Words(entry.key_words()?) } else { Key::Name(entry.name()?) };
+    let key = if flags.contains(ZapFlags::UINT64_KEY) {
+        Key::Words(entry.key_words()?)
+    } else {
+        Key::Name(entry.name()?)
+    };
     Ok(Entry { key, value: entry.value()?, cookie: cookie_after(entry.cursor(), flags) })
 }
 
@@ -91,8 +95,13 @@ impl Zap {
     fn places(&self, view: &MicroZap<'_>) -> Result<Box<[Place]>> {
         let rules = self.name_rules()?;
         let place = |(number, entry): (usize, ondisk::zap::MicroEntry<'_>)| -> Result<Place> {
-            let hash = if rules.is_exact() { view.hash_name(entry.name) } else { view.hash_name(&rules.prepare(entry.name)) };
-            let number = u32::try_from(number).map_err(|_| Error::corrupt("micro ZAP", "too many entries"))?;
+            let hash = if rules.is_exact() {
+                view.hash_name(entry.name)
+            } else {
+                view.hash_name(&rules.prepare(entry.name))
+            };
+            let number =
+                u32::try_from(number).map_err(|_| Error::corrupt("micro ZAP", "too many entries"))?;
             Ok((Position { hash, cd: entry.cd }, number))
         };
         let mut places = view.entries().enumerate().map(place).collect::<Result<Vec<_>>>()?;

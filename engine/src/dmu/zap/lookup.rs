@@ -36,7 +36,8 @@ impl Zap {
             }
             Kind::Fat(fat) => {
                 let value = |entry: Option<LeafEntry<'_>>| entry.map(|entry| entry.value()).transpose();
-                self.in_leaf(fat, self.hash(fat, name)?, |leaf, hash| leaf.lookup(hash, name).and_then(value)).await
+                self.in_leaf(fat, self.hash(fat, name)?, |leaf, hash| leaf.lookup(hash, name).and_then(value))
+                    .await
             }
         }
     }
@@ -52,7 +53,11 @@ impl Zap {
             return Ok(None);
         };
         let single = value.as_u64().ok_or_else(|| {
-            self.corrupt(format!("{:?} has {} integers, expected one", String::from_utf8_lossy(name), value.len()))
+            self.corrupt(format!(
+                "{:?} has {} integers, expected one",
+                String::from_utf8_lossy(name),
+                value.len()
+            ))
         });
         single.map(Some)
     }
@@ -88,10 +93,9 @@ impl Zap {
             Kind::Micro(micro) => {
                 let view = micro.view().map_err(|error| self.corrupt(error))?;
                 let same = view.entries().filter(|entry| rules.prepare(entry.name) == wanted);
-                Ok(same.min_by_key(|entry| entry.cd).map(|entry| Found {
-                    name: entry.name.to_vec(),
-                    value: Value::U64(vec![entry.value]),
-                }))
+                Ok(same
+                    .min_by_key(|entry| entry.cd)
+                    .map(|entry| Found { name: entry.name.to_vec(), value: Value::U64(vec![entry.value]) }))
             }
             Kind::Fat(fat) => {
                 let hash = self.hash(fat, name)?;
@@ -103,7 +107,11 @@ impl Zap {
     /// Hash of a name: always that of the prepared name.
     fn hash(&self, fat: &Fat, name: &[u8]) -> Result<u64> {
         let rules = self.name_rules()?;
-        Ok(if rules.is_exact() { fat.header.hash_name(name) } else { fat.header.hash_name(&rules.prepare(name)) })
+        Ok(if rules.is_exact() {
+            fat.header.hash_name(name)
+        } else {
+            fat.header.hash_name(&rules.prepare(name))
+        })
     }
 
     async fn in_leaf<T>(

@@ -103,11 +103,36 @@ impl Pool {
         if let Some(embedded) = bp.embedded() {
             return zio::decode_embedded(&embedded, at);
         }
-        let key = if bp.uses_crypt() { self.keystore.get(ObjsetId(at.objset)) } else { None };
-        if key.is_none() && bp.uses_crypt() && !is_readable_without_key(bp) {
-            return Err(Error::KeyNotLoaded { at: *at });
-        }
+        let key = self.key_for(bp, at)?;
         self.read_cached(bp, at, key).await
+    }
+
+    /// As [`Pool::read_block`], for blocks that are wanted later: nobody else waits for this load, so that its future may be left
+    /// alone for as long as its owner likes. Whoever wants the block meanwhile loads it too.
+    pub async fn read_ahead(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
+        if bp.is_hole() || bp.is_embedded() {
+            return self.read_block(bp, at).await;
+        }
+        let key = self.key_for(bp, at)?;
+        let cache_key = self.cache_key(bp, key.is_some());
+        if let Some(block) = self.cache.get(&cache_key) {
+            return Ok(block);
+        }
+        let bytes = self.read_raw(bp, at).await?;
+        let block = zio::decode(bp, at, bytes, key.as_deref())?;
+        self.cache.insert(cache_key, block.clone());
+        Ok(block)
+    }
+
+    /// The key that a block needs, if it needs one.
+    fn key_for(&self, bp: &Blkptr, at: &Bookmark) -> Result<Option<Arc<DatasetKey>>> {
+        if !bp.uses_crypt() {
+            return Ok(None);
+        }
+        match self.keystore.get(ObjsetId(at.objset)) {
+            None if !is_readable_without_key(bp) => Err(Error::KeyNotLoaded { at: *at }),
+            key => Ok(key),
+        }
     }
 
     /// As [`Pool::read_block`], for those who look at the structure of datasets whose keys are not loaded: what is in the clear is

@@ -8,13 +8,11 @@ pub mod errlog;
 pub mod features;
 pub mod history;
 pub mod import;
-mod load;
 pub mod properties;
 pub mod space;
 pub mod status;
 pub mod verify;
 
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use codec::crypt::DatasetKey;
@@ -37,8 +35,6 @@ pub struct Pool {
     guid: Guid,
     config: PoolConfig,
     uberblock: Uberblock,
-    checkpoint: Option<Uberblock>,
-    altroot: Option<PathBuf>,
     pub(crate) vdevs: VdevTree,
     pub(crate) root_errors: ErrorCounters,
     pub(crate) salt: OnceLock<[u8; 32]>,
@@ -66,16 +62,6 @@ impl Pool {
     /// The uberblock that the pool was opened at.
     pub fn uberblock(&self) -> &Uberblock {
         &self.uberblock
-    }
-
-    /// The pool's checkpoint, if it has one: the uberblock that it can be opened at instead.
-    pub fn checkpoint(&self) -> Option<&Uberblock> {
-        self.checkpoint.as_ref()
-    }
-
-    /// Where the pool's mount points begin, if not at the root.
-    pub fn altroot(&self) -> Option<&Path> {
-        self.altroot.as_deref()
     }
 
     /// The block pointer of the meta object set.

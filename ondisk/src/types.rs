@@ -136,6 +136,11 @@ impl Txg {
 }
 
 impl ObjectId {
+    /// Whether this is 0, which stands for no object wherever a structure names one.
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
     /// The meta-dnode: the object whose content is the array of all other dnodes.
     pub const META_DNODE: ObjectId = ObjectId(0);
 }

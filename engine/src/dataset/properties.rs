@@ -3,11 +3,14 @@
 //! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`format`] how values look,
 //! [`set`] which value and source is shown for one dataset.
 
+pub mod evaluate;
 pub mod format;
 pub mod index;
+mod resume;
 pub mod set;
 pub mod table;
 
+pub use evaluate::Environment;
 pub use format::Style;
 pub use set::{Mounted, PropertySet, Shown, Source};
 pub use table::{Attr, Desc, Kind, Prop, Types, is_user};

@@ -12,6 +12,13 @@
 //! the mean over its free bytes, a vdev's the mean over its metaslabs by free bytes, a class's over its vdevs by size.
 //! Source of the facts: OpenZFS 2.3 `metaslab.c`, `vdev.c`, `spa_misc.c`.
 
+mod load;
+mod tables;
+
+pub use tables::{CloneSpace, DedupSpace};
+
+use ondisk::Asize;
+use ondisk::blkptr::Blkptr;
 use ondisk::space_map::HISTOGRAM_BUCKETS;
 
 const MIN_BLOCK_SHIFT: u32 = 9;
@@ -157,10 +164,10 @@ pub struct PoolSpace {
     pub checkpoint_bytes: u64,
     /// Bytes freed in the last transaction group, whose blocks are given back in the next.
     pub deferred_frees_bytes: u64,
-    /// Bytes that files have but deduplication saves.
-    pub dedup_saved_bytes: u64,
-    /// Bytes that files have but block cloning saves.
-    pub clone_saved_bytes: u64,
+    /// What the dedup tables say.
+    pub dedup: DedupSpace,
+    /// What the tables of cloned blocks say.
+    pub clones: CloneSpace,
 }
 
 impl PoolSpace {
@@ -220,11 +227,24 @@ impl PoolSpace {
         slop.max((space >> 1).min(MIN_SLOP_BYTES))
     }
 
+    /// The deflated size of `asize` raw bytes on a top-level vdev.
+    fn deflated(&self, vdev: u64, asize: Asize) -> u64 {
+        match self.vdevs.iter().find(|space| space.id == vdev) {
+            Some(space) if self.deflate => space.deflate(asize.0),
+            _ => asize.0,
+        }
+    }
+
+    /// The deflated size of a block, all its copies together.
+    pub fn block_bytes(&self, bp: &Blkptr) -> u64 {
+        bp.dvas().fold(0, |sum: u64, dva| sum.saturating_add(self.deflated(u64::from(dva.vdev.0), dva.asize)))
+    }
+
     /// What all datasets together may occupy: the root dataset's `used` and `available` add up to it.
     pub fn adjusted_bytes(&self) -> u64 {
         self.real_bytes()
-            .saturating_add(self.dedup_saved_bytes)
-            .saturating_add(self.clone_saved_bytes)
+            .saturating_add(self.dedup.saved_bytes())
+            .saturating_add(self.clones.saved_bytes)
             .saturating_sub(self.checkpoint_bytes)
             .saturating_sub(self.deferred_frees_bytes)
             .saturating_sub(self.slop_bytes())

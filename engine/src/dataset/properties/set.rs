@@ -150,6 +150,14 @@ impl PropertySet {
         self.places.contains_key(name)
     }
 
+    /// The number stored for `prop`, or its default.
+    pub(super) fn stored_number(&self, prop: Prop) -> u64 {
+        match self.kept(prop.desc().name) {
+            Some((Value::Number(number), _)) => *number,
+            _ => prop.desc().default_number(),
+        }
+    }
+
     /// Keeps a value received with a send stream, for the RECEIVED column.
     pub(super) fn add_received(&mut self, name: &str, value: Value) {
         self.received.push((name.to_owned(), value));

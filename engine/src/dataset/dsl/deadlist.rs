@@ -1,0 +1,105 @@
+//! Deadlists: how many bytes a dataset's blocks had that its next snapshot has no more.
+//!
+//! A deadlist sorts dead blocks by the snapshot before which they were born: a ZAP whose keys are transaction groups and
+//! whose values are block lists, with the total in the bonus area. Old pools have one plain block list instead.
+
+use ondisk::blkptr::Blkptr;
+use ondisk::bpobj::{self, BpobjPhys};
+use ondisk::deadlist::{self, DeadlistPhys};
+use ondisk::dmu::DmuType;
+use ondisk::{ObjectId, Txg};
+
+use super::mos::Mos;
+use crate::error::{Error, Result};
+
+/// Lists within lists: no more.
+const MAX_LISTS: usize = 1 << 20;
+
+/// Bytes in the whole deadlist `id`.
+pub(super) async fn total(mos: &Mos, id: ObjectId) -> Result<u64> {
+    if id.is_none() {
+        return Ok(0);
+    }
+    if is_plain(mos, id).await? {
+        return Ok(mos.bonus(id, BpobjPhys::parse).await?.1.bytes);
+    }
+    Ok(mos.bonus(id, DeadlistPhys::parse).await?.1.used_bytes)
+}
+
+/// Bytes of the blocks in the deadlist `id` that were born before or with the snapshot of `txg`. `dsize` tells the
+/// deflated size of a block, which only a plain list needs.
+pub(super) async fn born_until(
+    mos: &Mos,
+    id: ObjectId,
+    txg: Txg,
+    dsize: &(dyn Fn(&Blkptr) -> u64 + Sync),
+) -> Result<u64> {
+    if id.is_none() {
+        return Ok(0);
+    }
+    if is_plain(mos, id).await? {
+        return plain_born_until(mos, id, txg, dsize).await;
+    }
+    let mut sum = 0u64;
+    for (key, list) in mos.u64_entries(id).await? {
+        let since = deadlist::parse_key(key.as_bytes())
+            .map_err(|error| Error::corrupt(format!("deadlist {id}"), error))?;
+        if since < txg {
+            let (_, list) = mos.bonus(ObjectId(list), BpobjPhys::parse).await?;
+            sum = sum.saturating_add(list.bytes);
+        }
+    }
+    Ok(sum)
+}
+
+async fn is_plain(mos: &Mos, id: ObjectId) -> Result<bool> {
+    Ok(mos.object(id).await?.dnode().dmu_type == DmuType::BPOBJ)
+}
+
+/// A plain list must be read through, with the lists that it includes.
+async fn plain_born_until(
+    mos: &Mos,
+    id: ObjectId,
+    txg: Txg,
+    dsize: &(dyn Fn(&Blkptr) -> u64 + Sync),
+) -> Result<u64> {
+    let mut lists = vec![id];
+    let mut sum = 0u64;
+    let mut seen = 0;
+    while let Some(id) = lists.pop() {
+        seen += 1;
+        let object = mos.object(id).await?;
+        let (bytes, order) = object.bonus();
+        let phys = BpobjPhys::parse(bytes, order).map_err(|error| object.corrupt(error))?;
+        let included = phys.included();
+        if seen > MAX_LISTS || phys.num_blkptrs > object.end() / Blkptr::SIZE as u64 {
+            return Err(object.corrupt("more block pointers than a deadlist can have"));
+        }
+        let mut left = phys.num_blkptrs;
+        let mut block_id = 0;
+        while left > 0 {
+            let Some(found) = object.block(block_id).await? else {
+                return Err(object.corrupt("a hole among its block pointers"));
+            };
+            let here = left.min(found.block.len() as u64 / Blkptr::SIZE as u64).max(1);
+            let entries = found.block.get(..here as usize * Blkptr::SIZE).unwrap_or_default();
+            for entry in bpobj::blkptrs(entries, found.order) {
+                let entry = entry.map_err(|error| object.corrupt(error))?;
+                if entry.physical_birth() <= txg {
+                    sum = sum.saturating_add(dsize(&entry));
+                }
+            }
+            left -= here;
+            block_id += 1;
+        }
+        if !included.object.is_none() {
+            let numbers = mos.object(included.object).await?;
+            let length = included.count.saturating_mul(8);
+            let bytes = numbers.read_all(length, MAX_LISTS * 8).await?;
+            // The numbers are in the byte order of their block, which is the pool's.
+            let order = numbers.block(0).await?.map_or(order, |found| found.order);
+            lists.extend(bpobj::subobjs(&bytes, order));
+        }
+    }
+    Ok(sum)
+}

@@ -13,10 +13,12 @@ mod error;
 pub mod label;
 pub mod nvlist;
 pub mod objset;
+pub mod sa;
 pub mod types;
 pub mod uberblock;
 pub mod vdev_config;
 pub mod zap;
+pub mod zpl;
 
 pub use bytes::{ByteOrder, Reader, Writer};
 pub use error::{Error, Result};

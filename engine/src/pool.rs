@@ -107,23 +107,6 @@ impl Pool {
         self.read_cached(bp, at, key).await
     }
 
-    /// As [`Pool::read_block`], for blocks that are wanted later: nobody else waits for this load, so that its future may be left
-    /// alone for as long as its owner likes. Whoever wants the block meanwhile loads it too.
-    pub async fn read_ahead(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
-        if bp.is_hole() || bp.is_embedded() {
-            return self.read_block(bp, at).await;
-        }
-        let key = self.key_for(bp, at)?;
-        let cache_key = self.cache_key(bp, key.is_some());
-        if let Some(block) = self.cache.get(&cache_key) {
-            return Ok(block);
-        }
-        let bytes = self.read_raw(bp, at).await?;
-        let block = zio::decode(bp, at, bytes, key.as_deref())?;
-        self.cache.insert(cache_key, block.clone());
-        Ok(block)
-    }
-
     /// The key that a block needs, if it needs one.
     fn key_for(&self, bp: &Blkptr, at: &Bookmark) -> Result<Option<Arc<DatasetKey>>> {
         if !bp.uses_crypt() {

@@ -1,1 +1,217 @@
 //! Filesystems (the ZFS POSIX layer).
+//!
+//! Object 1 of a filesystem, the *master node*, is a ZAP that names everything else: the version, the root directory, the
+//! registry of system attributes, the queue of unlinked files, and the properties that can only be set at creation
+//! (`normalization`, `utf8only`, `casesensitivity`). A file is an object; its inode number is its object number, its attributes are
+//! system attributes ([`crate::dmu::sa`]), its content is the object's content. A directory's object is a ZAP from names to
+//! object numbers with the file type in the top bits.
+//!
+//! A [`Zpl`] reads a filesystem, a clone or a snapshot alike, as of the moment at which its object set was opened. What is
+//! shown is what the Linux port shows: inode numbers, link counts, device numbers, names of extended attributes. Access control is
+//! the caller's.
+//!
+//! Source: OpenZFS 2.3 `zfs_znode.h`, `zfs_vfsops.c`, `zfs_vnops_os.c`, `zfs_dir.c`.
+
+pub mod attr;
+pub mod dir;
+pub mod file;
+pub mod statfs;
+pub mod xattr;
+mod xattr_names;
+
+pub use attr::{Stat, Time};
+pub use dir::{DirCursor, DirEntry};
+pub use file::{File, Znode};
+pub use statfs::{Space, StatFs};
+pub use xattr_names::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
+
+use std::sync::Arc;
+
+use ondisk::ObjectId;
+use ondisk::objset::ObjsetType;
+use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, master};
+
+use crate::dmu::zap::normalize::NameRules;
+use crate::dmu::{Objset, sa, zap::Zap};
+use crate::{Error, Result};
+
+/// Inode number of the root of a mounted snapshot: this, less the number of its object set (`ZFSCTL_INO_SNAPDIRS`).
+const SNAPSHOT_ROOT_INO: u64 = 0xffff_ffff_fffd;
+
+/// Which ACLs files have, by the property `acltype`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AclType {
+    /// None is shown.
+    #[default]
+    Off,
+    /// POSIX ACLs, as two extended attributes.
+    Posix,
+    /// NFSv4 ACLs, which the Linux port keeps but does not show.
+    Nfs4,
+}
+
+/// How a filesystem tells names apart, by the property `casesensitivity`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CaseSensitivity {
+    /// Upper and lower case differ.
+    #[default]
+    Sensitive,
+    /// They are the same.
+    Insensitive,
+    /// They differ, unless a client asks otherwise.
+    Mixed,
+}
+
+/// How a filesystem is to be shown: what its dataset's properties say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZplOptions {
+    /// It is a snapshot: its root has another inode number.
+    pub snapshot: bool,
+    /// `xattr` is not `off`.
+    pub xattr: bool,
+    /// The property `acltype`.
+    pub acl: AclType,
+}
+
+impl Default for ZplOptions {
+    fn default() -> Self {
+        Self { snapshot: false, xattr: true, acl: AclType::Off }
+    }
+}
+
+/// An open filesystem.
+#[derive(Debug)]
+pub struct Zpl {
+    objset: Arc<Objset>,
+    options: ZplOptions,
+    version: u64,
+    root: ObjectId,
+    unlinked_set: Option<ObjectId>,
+    case: CaseSensitivity,
+    utf8_only: bool,
+    rules: NameRules,
+    long_names: bool,
+    attributes: sa::Registry,
+}
+
+impl Zpl {
+    /// Opens the filesystem of an object set.
+    pub async fn open(objset: &Arc<Objset>, options: ZplOptions) -> Result<Arc<Self>> {
+        if objset.objset_type() != ObjsetType::Zfs {
+            let detail = format!("is a {} object set, not a filesystem", objset.objset_type());
+            return Err(Error::WrongType { what: format!("objset {}", objset.id()), detail });
+        }
+        let master_node = objset.object(MASTER_NODE).await?;
+        let names = Zap::open(&master_node).await?;
+        let number =
+            async |name: &str, default: u64| Ok::<_, Error>(names.lookup_u64(name).await?.unwrap_or(default));
+
+        let version = number(master::VERSION, ZPL_VERSION).await?;
+        if version == 0 || version > ZPL_VERSION {
+            return Err(Error::Unsupported(format!(
+                "objset {}: filesystem version {version} is newer than {ZPL_VERSION}, the newest that is known",
+                objset.id()
+            )));
+        }
+        let case = match number(master::CASESENSITIVITY, 0).await? {
+            0 => CaseSensitivity::Sensitive,
+            1 => CaseSensitivity::Insensitive,
+            2 => CaseSensitivity::Mixed,
+            other => return Err(master_node.corrupt(format!("casesensitivity is {other}"))),
+        };
+        let flags = number(master::NORMALIZATION, 0).await?;
+        let form = NameRules::from_flags(flags)
+            .ok_or_else(|| master_node.corrupt(format!("normalization is {flags:#x}")))?;
+        let rules = NameRules { form: form.form, fold_case: case != CaseSensitivity::Sensitive };
+        let root = match number(master::ROOT, 0).await? {
+            0 => return Err(master_node.corrupt("a filesystem without a root directory")),
+            root => ObjectId(root),
+        };
+        let attributes = match number(master::SA_ATTRS, 0).await? {
+            0 => sa::Registry::default(),
+            id => sa::Registry::load(objset, ObjectId(id)).await?,
+        };
+        Ok(Arc::new(Self {
+            options,
+            version,
+            root,
+            unlinked_set: Some(number(master::DELETE_QUEUE, 0).await?).filter(|id| *id != 0).map(ObjectId),
+            case,
+            utf8_only: number(master::UTF8ONLY, 0).await? != 0,
+            rules,
+            long_names: number("longname", 0).await? != 0,
+            attributes,
+            objset: Arc::clone(objset),
+        }))
+    }
+
+    /// The object set.
+    pub fn objset(&self) -> &Arc<Objset> {
+        &self.objset
+    }
+
+    /// Version of the layout of files, 1 to 5.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Object number of the root directory.
+    pub fn root(&self) -> ObjectId {
+        self.root
+    }
+
+    /// How names are told apart.
+    pub fn case_sensitivity(&self) -> CaseSensitivity {
+        self.case
+    }
+
+    /// Only names in UTF-8 may be created.
+    pub fn utf8_only(&self) -> bool {
+        self.utf8_only
+    }
+
+    /// How names are prepared before they are compared.
+    pub fn name_rules(&self) -> NameRules {
+        self.rules
+    }
+
+    /// Longest name in bytes.
+    pub fn max_name(&self) -> u32 {
+        if self.long_names { 1023 } else { 255 }
+    }
+
+    /// What `statfs` answers, given the figures of the dataset.
+    pub fn statfs(&self, space: Space) -> StatFs {
+        StatFs::new(space, self.max_name())
+    }
+
+    /// Opens a file, directory or whatever else has this object number.
+    pub async fn node(self: &Arc<Self>, id: ObjectId) -> Result<Znode> {
+        Znode::open(self, id).await
+    }
+
+    /// What `stat` tells of the object `id`.
+    pub async fn stat(self: &Arc<Self>, id: ObjectId) -> Result<Stat> {
+        self.node(id).await?.stat()
+    }
+
+    /// Files that were unlinked while somebody had them open, when the object set was written.
+    pub async fn unlinked(&self) -> Result<Vec<ObjectId>> {
+        let Some(id) = self.unlinked_set else {
+            return Ok(Vec::new());
+        };
+        const MOST: usize = 1 << 20;
+        let set = Zap::open(&self.objset.object(id).await?).await?;
+        let entries = set.entries(MOST).await?;
+        Ok(entries.iter().filter_map(|entry| entry.value.as_u64()).map(ObjectId).collect())
+    }
+
+    /// The inode number of object `id`.
+    fn ino(&self, id: ObjectId) -> u64 {
+        if self.options.snapshot && id == self.root {
+            SNAPSHOT_ROOT_INO.wrapping_sub(self.objset.id().0)
+        } else {
+            id.0
+        }
+    }
+}

@@ -12,7 +12,7 @@ use ondisk::dnode::Dnode;
 use ondisk::{ByteOrder, ObjectId};
 
 use super::objset::Objset;
-use super::tree::{Found, Haste, OrderedBlock, Tree};
+use super::tree::{Found, OrderedBlock, Tree};
 use crate::{Bookmark, Error, Result};
 
 /// Blocks of one large read that are in flight together.
@@ -79,17 +79,12 @@ impl Object {
 
     /// Data block `id`; `None` for a hole, and after the last block.
     pub async fn block(&self, id: u64) -> Result<Option<OrderedBlock>> {
-        self.tree.block(self.objset.pool(), id, Haste::Now).await
-    }
-
-    /// As [`Object::block`], for blocks that are wanted later.
-    pub(crate) async fn block_ahead(&self, id: u64) -> Result<Option<OrderedBlock>> {
-        self.tree.block(self.objset.pool(), id, Haste::Ahead).await
+        self.tree.block(self.objset.pool(), id).await
     }
 
     /// The block pointer of the block of `level` that is or covers data block `id`; `None` for a hole.
     pub async fn blkptr(&self, level: u8, id: u64) -> Result<Option<ondisk::blkptr::Blkptr>> {
-        Ok(match self.tree.find(self.objset.pool(), level, id, Haste::Now).await? {
+        Ok(match self.tree.find(self.objset.pool(), level, id).await? {
             Found::Data(pointer) => Some(pointer),
             Found::Hole { .. } => None,
         })
@@ -163,7 +158,7 @@ impl Object {
         let block_size = self.block_size();
         let id = offset / block_size;
         let to_bytes = |id: u64| id.saturating_mul(block_size);
-        Ok(match self.tree.find(self.objset.pool(), 0, id, Haste::Now).await? {
+        Ok(match self.tree.find(self.objset.pool(), 0, id).await? {
             Found::Data(_) => Span { is_hole: false, end: to_bytes(id.saturating_add(1)) },
             Found::Hole { end: Some(end) } => Span { is_hole: true, end: to_bytes(end) },
             Found::Hole { end: None } => Span { is_hole: true, end: u64::MAX },

@@ -12,7 +12,7 @@ use ondisk::objset::{Objset as ObjsetPhys, ObjsetType};
 use ondisk::{ObjectId, ObjsetId};
 
 use super::object::Object;
-use super::tree::{Found, Haste, OrderedBlock, Tree};
+use super::tree::{Found, OrderedBlock, Tree};
 use crate::{Bookmark, Error, Pool, Result};
 
 /// Object numbers have 48 bits (`DN_MAX_OBJECT`).
@@ -106,7 +106,7 @@ impl Objset {
             return Err(self.no_object(id));
         }
         let (block_id, slot) = self.place(id.0);
-        let Some(found) = self.meta.block(&self.pool, block_id, Haste::Now).await? else {
+        let Some(found) = self.meta.block(&self.pool, block_id).await? else {
             return Err(self.no_object(id));
         };
         if !is_first_slot(&found.block, slot) {
@@ -125,7 +125,7 @@ impl Objset {
         let (mut block_id, mut slot) = self.place(from.0.max(1));
         let last = self.meta.dnode().max_block_id.0.min(self.place(MAX_OBJECT).0);
         while block_id <= last {
-            match self.meta.find(&self.pool, 0, block_id, Haste::Now).await? {
+            match self.meta.find(&self.pool, 0, block_id).await? {
                 Found::Hole { end: None } => return Ok(None),
                 Found::Hole { end: Some(end) } => (block_id, slot) = (end.max(block_id + 1), 0),
                 Found::Data(pointer) => {

@@ -1,1 +1,130 @@
-//! System attributes: which attributes an object has, and where in its bonus area and spill block each one lies.
+//! System attributes of objects: reads a filesystem's tables of attributes, and an object's areas with them.
+//!
+//! The format is told in [`ondisk::sa`]. Here the tables are read from their ZAPs, once for a filesystem, and the two areas that
+//! an object may have are searched: the bonus area, and the spill block when there is one.
+
+use ondisk::ObjectId;
+use ondisk::dmu::DmuType;
+pub use ondisk::sa::Attr;
+use ondisk::sa::{AreaKind, Located, Tables, ZNODE_SIZE};
+use ondisk::zpl::master;
+
+use super::zap::{Key, Value, Zap};
+use super::{Object, Objset, OrderedBlock};
+use crate::{Error, Result};
+
+use std::sync::Arc;
+
+/// Attributes and layouts have numbers of 16 and 10 bits.
+const MOST_ENTRIES: usize = 1 << 16;
+
+/// The tables of attributes of a filesystem.
+#[derive(Clone, Debug, Default)]
+pub struct Registry(Tables);
+
+impl Registry {
+    /// Reads the tables that the object `id` names.
+    pub async fn load(objset: &Arc<Objset>, id: ObjectId) -> Result<Self> {
+        let names = Zap::open(&objset.object(id).await?).await?;
+        let registry = ObjectId(names.require_u64(master::SA_REGISTRY).await?);
+        let registry = Zap::open(&objset.object(registry).await?).await?.entries(MOST_ENTRIES).await?;
+        let registry = registry
+            .iter()
+            .filter_map(|entry| Some((entry.key.name()?, entry.value.as_u64()?)))
+            .collect::<Vec<_>>();
+        let layouts = match names.lookup_u64(master::SA_LAYOUTS).await? {
+            Some(id) => Zap::open(&objset.object(ObjectId(id)).await?).await?.entries(MOST_ENTRIES).await?,
+            None => Vec::new(),
+        };
+        let layouts = layouts.iter().filter_map(|entry| match (&entry.key, &entry.value) {
+            (Key::Name(name), Value::U16(numbers)) => Some((name.as_slice(), numbers.clone())),
+            _ => None,
+        });
+        Tables::new(registry, layouts).map(Self).map_err(|error| names.object().corrupt(error))
+    }
+
+    /// Finds the attributes of an object.
+    pub async fn of(&self, object: &Object) -> Result<Attributes> {
+        let dnode = object.dnode();
+        let kind = match dnode.bonus_type {
+            DmuType::SA => AreaKind::Sa,
+            DmuType::ZNODE => AreaKind::Znode,
+            other => {
+                let what = format!("objset {}, object {}", object.objset().id(), object.id());
+                return Err(Error::WrongType {
+                    what,
+                    detail: format!("is no file: its bonus is {}", other.name()),
+                });
+            }
+        };
+        let damaged = |error| object.corrupt(error);
+        let bonus = self.0.locate(&dnode.bonus, kind, dnode.order).map_err(damaged)?;
+        let spill = match object.spill().await? {
+            Some(spill) => {
+                let located = self.0.locate(&spill.block, AreaKind::Sa, spill.order).map_err(damaged)?;
+                Some((spill, located))
+            }
+            None => None,
+        };
+        Ok(Attributes { object: object.clone(), kind, bonus, spill })
+    }
+}
+
+/// The attributes of one object.
+#[derive(Clone, Debug)]
+pub struct Attributes {
+    object: Object,
+    kind: AreaKind,
+    bonus: Located,
+    spill: Option<(OrderedBlock, Located)>,
+}
+
+impl Attributes {
+    /// True when the object is from before system attributes.
+    pub fn is_old(&self) -> bool {
+        self.kind == AreaKind::Znode
+    }
+
+    /// The bytes of an attribute.
+    pub fn bytes(&self, attr: Attr) -> Option<&[u8]> {
+        self.area(attr).and_then(|(area, located)| located.get(area, attr))
+    }
+
+    /// An attribute that is one number.
+    pub fn number(&self, attr: Attr) -> Option<u64> {
+        self.area(attr).and_then(|(area, located)| located.u64(area, attr))
+    }
+
+    /// An attribute that is one number and that every file has.
+    pub fn required(&self, attr: Attr) -> Result<u64> {
+        self.number(attr).ok_or_else(|| self.missing(attr))
+    }
+
+    /// An attribute that is two numbers and that every file has.
+    pub fn pair(&self, attr: Attr) -> Result<[u64; 2]> {
+        let found = self.area(attr).and_then(|(area, located)| located.pair(area, attr));
+        found.ok_or_else(|| self.missing(attr))
+    }
+
+    /// What follows the fixed structure in the bonus area of an old object.
+    pub fn after_znode(&self) -> Option<&[u8]> {
+        if self.is_old() { self.object.dnode().bonus.get(ZNODE_SIZE..) } else { None }
+    }
+
+    /// Byte order of the numbers inside an attribute.
+    pub fn order(&self, attr: Attr) -> ondisk::ByteOrder {
+        self.area(attr).map_or(self.bonus.order, |(_, located)| located.order)
+    }
+
+    /// The area that an attribute lies in.
+    fn area(&self, attr: Attr) -> Option<(&[u8], &Located)> {
+        if self.bonus.contains(attr) {
+            return Some((&self.object.dnode().bonus, &self.bonus));
+        }
+        self.spill.as_ref().map(|(spill, located)| (&spill.block[..], located))
+    }
+
+    fn missing(&self, attr: Attr) -> Error {
+        self.object.corrupt(format!("attribute {} is missing", attr.name()))
+    }
+}

@@ -48,23 +48,6 @@ struct Slot {
     indirect: OrderedBlock,
 }
 
-/// Whether somebody waits for a block, or it is fetched ahead of time by a future that may be left alone for long. Others must
-/// not be made to wait for such a one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Haste {
-    Now,
-    Ahead,
-}
-
-impl Haste {
-    pub(crate) async fn read(self, pool: &Pool, pointer: &Blkptr, at: &Bookmark) -> Result<Block> {
-        match self {
-            Self::Now => pool.read_block(pointer, at).await,
-            Self::Ahead => pool.read_ahead(pointer, at).await,
-        }
-    }
-}
-
 /// What lies at a block id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -131,7 +114,7 @@ impl Tree {
     }
 
     /// The pointer to the block `wanted` levels above data block `id`.
-    pub(crate) async fn find(&self, pool: &Pool, wanted: u8, id: u64, haste: Haste) -> Result<Found> {
+    pub(crate) async fn find(&self, pool: &Pool, wanted: u8, id: u64) -> Result<Found> {
         let top = self.dnode.levels - 1;
         if wanted > top || id > self.dnode.max_block_id.0 {
             return Ok(Found::Hole { end: None });
@@ -166,7 +149,7 @@ impl Tree {
             if level == wanted {
                 return Ok(Found::Data(pointer));
             }
-            let block = haste.read(pool, &pointer, &self.bookmark(level, here)).await?;
+            let block = pool.read_block(&pointer, &self.bookmark(level, here)).await?;
             let indirect = OrderedBlock { block, order: pointer.byte_order() };
             level -= 1;
             pointer = self.pointer(&indirect, level, id)?;
@@ -197,11 +180,11 @@ impl Tree {
     }
 
     /// Data block `id`, or `None` for a hole.
-    pub(crate) async fn block(&self, pool: &Pool, id: u64, haste: Haste) -> Result<Option<OrderedBlock>> {
-        match self.find(pool, 0, id, haste).await? {
+    pub(crate) async fn block(&self, pool: &Pool, id: u64) -> Result<Option<OrderedBlock>> {
+        match self.find(pool, 0, id).await? {
             Found::Hole { .. } => Ok(None),
             Found::Data(pointer) => {
-                let block = haste.read(pool, &pointer, &self.bookmark(0, id)).await?;
+                let block = pool.read_block(&pointer, &self.bookmark(0, id)).await?;
                 Ok(Some(OrderedBlock { block, order: pointer.byte_order() }))
             }
         }

@@ -8,11 +8,13 @@ pub mod errlog;
 pub mod features;
 pub mod history;
 pub mod import;
+mod load;
 pub mod properties;
 pub mod space;
 pub mod status;
 pub mod verify;
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use codec::crypt::DatasetKey;
@@ -35,6 +37,8 @@ pub struct Pool {
     guid: Guid,
     config: PoolConfig,
     uberblock: Uberblock,
+    checkpoint: Option<Uberblock>,
+    altroot: Option<PathBuf>,
     pub(crate) vdevs: VdevTree,
     pub(crate) root_errors: ErrorCounters,
     pub(crate) salt: OnceLock<[u8; 32]>,
@@ -62,6 +66,16 @@ impl Pool {
     /// The uberblock that the pool was opened at.
     pub fn uberblock(&self) -> &Uberblock {
         &self.uberblock
+    }
+
+    /// The pool's checkpoint, if it has one: the uberblock that it can be opened at instead.
+    pub fn checkpoint(&self) -> Option<&Uberblock> {
+        self.checkpoint.as_ref()
+    }
+
+    /// Where the pool's mount points begin, if not at the root.
+    pub fn altroot(&self) -> Option<&Path> {
+        self.altroot.as_deref()
     }
 
     /// The block pointer of the meta object set.
@@ -105,6 +119,23 @@ impl Pool {
         }
         let key = self.key_for(bp, at)?;
         self.read_cached(bp, at, key).await
+    }
+
+    /// As [`Pool::read_block`], for blocks that are wanted later: nobody else waits for this load, so that its future may be left
+    /// alone for as long as its owner likes. Whoever wants the block meanwhile loads it too.
+    pub async fn read_ahead(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
+        if bp.is_hole() || bp.is_embedded() {
+            return self.read_block(bp, at).await;
+        }
+        let key = self.key_for(bp, at)?;
+        let cache_key = self.cache_key(bp, key.is_some());
+        if let Some(block) = self.cache.get(&cache_key) {
+            return Ok(block);
+        }
+        let bytes = self.read_raw(bp, at).await?;
+        let block = zio::decode(bp, at, bytes, key.as_deref())?;
+        self.cache.insert(cache_key, block.clone());
+        Ok(block)
     }
 
     /// The key that a block needs, if it needs one.

@@ -181,6 +181,8 @@ impl Objset {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::BlockId;
     use crate::blkptr::{Blkptr, ChecksumType, CompressType};
@@ -228,6 +230,15 @@ mod tests {
                 assert_eq!(bytes.len(), size);
                 assert_eq!(Objset::parse(&bytes, order).unwrap(), objset);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 1024), head: [u8; 16]) {
+            bytes[..16].copy_from_slice(&head);
+            bytes[0] = DmuType::DNODE.raw();
+            let _ = (Objset::parse(&bytes, ByteOrder::Little), Objset::parse(&bytes, ByteOrder::Big));
         }
     }
 

@@ -13,7 +13,7 @@ use std::{
     future::Future,
     io,
     marker::PhantomData,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     pin::pin,
     sync::{
         Arc, OnceLock,
@@ -85,6 +85,12 @@ impl RingDriver {
 impl AsFd for RingDriver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.eventfd.as_fd()
+    }
+}
+
+impl AsRawFd for RingDriver {
+    fn as_raw_fd(&self) -> RawFd {
+        self.eventfd.as_raw_fd()
     }
 }
 

@@ -3,3 +3,5 @@
 pub mod api;
 pub mod daemon;
 pub mod http;
+pub mod nbd;
+pub mod runtime;

@@ -1,0 +1,85 @@
+//! NBD: volumes as block devices for anything that speaks the protocol.
+//!
+//! # The idea
+//! One connection is one task on one shard. It reads as many requests as the socket has, starts each of them, and polls it once
+//! on the spot. What is cached is answered by that first poll: no task, no thread, no allocation. What has to wait for a disk
+//! stays with the connection as a future. All answers that are there leave in one vectored write.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `protocol` | the numbers and layouts of the protocol, as pure functions |
+//! | `handshake` | from the greeting to an opened export |
+//! | `transmission` | requests and replies |
+//! | `extents` | block status |
+//! | `listener` | sockets, and which shard gets a connection |
+//!
+//! # What a client cannot do
+//! Ask for more than [`MAX_REQUEST_BYTES`] at once, have more than a bounded number of requests and bytes under way, send an
+//! option longer than the protocol needs, or take longer than [`HANDSHAKE_TIMEOUT`] to choose an export. What breaks the
+//! framing ends the connection; what only asks for something wrong gets an error.
+//!
+//! Source of the facts: the NBD project's `doc/proto.md`.
+
+mod extents;
+mod handshake;
+mod listener;
+mod protocol;
+mod transmission;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+pub use listener::{serve_connection, serve_tcp, serve_unix};
+pub use protocol::Errno;
+
+/// The longest read or write that is served; clients are told.
+pub const MAX_REQUEST_BYTES: u32 = 32 << 20;
+
+/// How long a client may take to choose an export.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What is exported, by name.
+pub trait Exports: Send + Sync + 'static {
+    /// The kind of export.
+    type Export: Export;
+
+    /// The names to list. An export may exist without being listed.
+    fn names(&self) -> impl Future<Output = Vec<String>> + Send;
+
+    /// The export of that name.
+    fn open(&self, name: &str) -> impl Future<Output = Option<Arc<Self::Export>>> + Send;
+}
+
+/// A read-only block device.
+pub trait Export: Send + Sync + 'static {
+    /// Its size.
+    fn size_bytes(&self) -> u64;
+
+    /// The size and alignment of requests that cost the least. A power of two.
+    fn block_bytes(&self) -> u32;
+
+    /// Fills `into` with what is at `offset`; the range lies within the size. Ready in the first poll when cached.
+    fn read(&self, offset: u64, into: &mut [u8]) -> impl Future<Output = Result<(), ExportError>> + Send;
+
+    /// What is known about the bytes from `offset` on, which lies within the size. The extent may be shorter than the
+    /// whole run of its kind, but not empty, and may reach past the end.
+    fn extent(&self, offset: u64) -> impl Future<Output = Result<Extent, ExportError>> + Send;
+}
+
+/// A run of bytes of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its length.
+    pub len_bytes: u64,
+    /// Never written: it takes no space and reads as zeros.
+    pub is_hole: bool,
+}
+
+/// Why an export could not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ExportError {
+    /// What the protocol can say of it.
+    pub errno: Errno,
+    /// For a person. Clients see it where they take structured replies.
+    pub message: String,
+}

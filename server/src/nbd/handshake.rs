@@ -1,0 +1,259 @@
+//! From the greeting to an opened export (fixed newstyle).
+//!
+//! The client asks for things one by one, each answered before the next is read. Whatever it asks for that is unknown or
+//! malformed is answered with an error, and it may go on; only what breaks the framing ends the connection. TLS is refused
+//! with a word about the Unix socket.
+
+use std::{io, sync::Arc};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::{Export, Exports, MAX_REQUEST_BYTES, protocol::*};
+
+/// The longest option that is read: a name of the length that the protocol allows (4096), and many context queries.
+const MAX_OPTION_BYTES: u32 = 16 << 10;
+
+/// How many options a client may send.
+const MAX_OPTIONS: usize = 256;
+
+/// What the client and the server agreed on.
+pub(super) struct Session<E> {
+    pub export: Arc<E>,
+    /// Replies to reads come in chunks.
+    pub structured: bool,
+    /// The client may ask for block status.
+    pub base_allocation: bool,
+}
+
+/// The state of a handshake.
+struct Handshake<'a, S, X> {
+    socket: &'a mut S,
+    exports: &'a X,
+    no_zeroes: bool,
+    structured: bool,
+    /// The export for which the client chose `base:allocation`.
+    allocation_of: Option<String>,
+}
+
+/// How an option leaves the handshake.
+enum Next<E> {
+    Continue,
+    /// The client goes away.
+    Leave,
+    Transmit(Session<E>),
+}
+
+/// Leads the handshake; `None` when the client leaves in good order without choosing an export.
+pub(super) async fn negotiate<S, X>(socket: &mut S, exports: &X) -> io::Result<Option<Session<X::Export>>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    X: Exports,
+{
+    let mut greeting = Vec::with_capacity(18);
+    greeting.extend(GREETING_MAGIC.to_be_bytes());
+    greeting.extend(OPTION_MAGIC.to_be_bytes());
+    greeting.extend((FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
+    socket.write_all(&greeting).await?;
+
+    let client_flags = socket.read_u32().await?;
+    if client_flags & !u32::from(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES) != 0 {
+        return Err(violation("unknown client flags"));
+    }
+    let no_zeroes = client_flags & u32::from(FLAG_NO_ZEROES) != 0;
+    let mut handshake = Handshake { socket, exports, no_zeroes, structured: false, allocation_of: None };
+    for _ in 0..MAX_OPTIONS {
+        match handshake.serve_option().await? {
+            Next::Continue => {}
+            Next::Leave => return Ok(None),
+            Next::Transmit(session) => return Ok(Some(session)),
+        }
+    }
+    Err(violation("too many options"))
+}
+
+impl<S, X> Handshake<'_, S, X>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    X: Exports,
+{
+    async fn serve_option(&mut self) -> io::Result<Next<X::Export>> {
+        if self.socket.read_u64().await? != OPTION_MAGIC {
+            return Err(violation("no option magic"));
+        }
+        let option = self.socket.read_u32().await?;
+        let len = self.socket.read_u32().await?;
+        if len > MAX_OPTION_BYTES {
+            return Err(violation("an option is too long"));
+        }
+        let mut data = vec![0; len as usize];
+        self.socket.read_exact(&mut data).await?;
+
+        match option {
+            option::EXPORT_NAME => return self.export_name(&data).await,
+            option::INFO | option::GO => return self.info(option, &data).await,
+            option::ABORT => {
+                // The client need not wait for the answer.
+                let _ = self.reply(option, reply::ACK, &[]).await;
+                return Ok(Next::Leave);
+            }
+            option::LIST => self.list(&data).await?,
+            option::STRUCTURED_REPLY if data.is_empty() => {
+                self.structured = true;
+                self.reply(option, reply::ACK, &[]).await?;
+            }
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.meta_context(option, &data).await?,
+            option::STARTTLS => {
+                let advice = b"TLS is not offered; use the Unix socket, or a tunnel";
+                self.reply(option, reply::ERR_POLICY, advice).await?;
+            }
+            option::STRUCTURED_REPLY => self.reply(option, reply::ERR_INVALID, &[]).await?,
+            _ => self.reply(option, reply::ERR_UNSUP, &[]).await?,
+        }
+        Ok(Next::Continue)
+    }
+
+    async fn reply(&mut self, option: u32, kind: u32, data: &[u8]) -> io::Result<()> {
+        let mut message = Vec::with_capacity(20 + data.len());
+        message.extend(OPTION_REPLY_MAGIC.to_be_bytes());
+        message.extend(option.to_be_bytes());
+        message.extend(kind.to_be_bytes());
+        message.extend((data.len() as u32).to_be_bytes());
+        message.extend(data);
+        self.socket.write_all(&message).await
+    }
+
+    async fn list(&mut self, data: &[u8]) -> io::Result<()> {
+        if !data.is_empty() {
+            return self.reply(option::LIST, reply::ERR_INVALID, &[]).await;
+        }
+        for name in self.exports.names().await {
+            let entry = [&(name.len() as u32).to_be_bytes(), name.as_bytes()].concat();
+            self.reply(option::LIST, reply::SERVER, &entry).await?;
+        }
+        self.reply(option::LIST, reply::ACK, &[]).await
+    }
+
+    /// Opens an export. Without a name it is the only one, where there is only one.
+    async fn open(&self, name: &str) -> Option<Arc<X::Export>> {
+        if name.is_empty() {
+            return match self.exports.names().await.as_slice() {
+                [only] => self.exports.open(only).await,
+                _ => None,
+            };
+        }
+        self.exports.open(name).await
+    }
+
+    fn session(&self, name: &str, export: Arc<X::Export>) -> Session<X::Export> {
+        let base_allocation = self.allocation_of.as_deref() == Some(name);
+        Session { export, structured: self.structured, base_allocation }
+    }
+
+    fn transmission_flags(&self) -> u16 {
+        let flags = transmission::HAS_FLAGS | transmission::READ_ONLY | transmission::CAN_MULTI_CONN;
+        if self.structured { flags | transmission::SEND_DF } else { flags }
+    }
+
+    /// The old way to choose an export, which knows no error.
+    async fn export_name(&mut self, data: &[u8]) -> io::Result<Next<X::Export>> {
+        let name = std::str::from_utf8(data).map_err(|_| violation("a name is not UTF-8"))?;
+        let Some(export) = self.open(name).await else {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("no export '{name}'")));
+        };
+        let mut message = Vec::with_capacity(10 + EXPORT_NAME_ZEROES);
+        message.extend(export.size_bytes().to_be_bytes());
+        message.extend(self.transmission_flags().to_be_bytes());
+        if !self.no_zeroes {
+            message.extend([0; EXPORT_NAME_ZEROES]);
+        }
+        self.socket.write_all(&message).await?;
+        Ok(Next::Transmit(self.session(name, export)))
+    }
+
+    /// `NBD_OPT_INFO` and `NBD_OPT_GO`: facts about an export, and for the latter its opening.
+    async fn info(&mut self, option: u32, data: &[u8]) -> io::Result<Next<X::Export>> {
+        let Some((name, asked)) = parse_info(data) else {
+            self.reply(option, reply::ERR_INVALID, &[]).await?;
+            return Ok(Next::Continue);
+        };
+        let Some(export) = self.open(name).await else {
+            self.reply(option, reply::ERR_UNKNOWN, format!("there is no volume '{name}'").as_bytes()).await?;
+            return Ok(Next::Continue);
+        };
+        let mut facts = Vec::with_capacity(32);
+        facts.extend(info::EXPORT.to_be_bytes());
+        facts.extend(export.size_bytes().to_be_bytes());
+        facts.extend(self.transmission_flags().to_be_bytes());
+        self.reply(option, reply::INFO, &facts).await?;
+
+        if asked.contains(&info::NAME) {
+            let named = [&info::NAME.to_be_bytes(), name.as_bytes()].concat();
+            self.reply(option, reply::INFO, &named).await?;
+        }
+        facts.clear();
+        facts.extend(info::BLOCK_SIZE.to_be_bytes());
+        for bytes in [1, export.block_bytes().clamp(512, MAX_REQUEST_BYTES), MAX_REQUEST_BYTES] {
+            facts.extend(bytes.to_be_bytes());
+        }
+        self.reply(option, reply::INFO, &facts).await?;
+        self.reply(option, reply::ACK, &[]).await?;
+        Ok(match option {
+            option::GO => Next::Transmit(self.session(name, export)),
+            _ => Next::Continue,
+        })
+    }
+
+    async fn meta_context(&mut self, option: u32, data: &[u8]) -> io::Result<()> {
+        let sets = option == option::SET_META_CONTEXT;
+        if sets {
+            self.allocation_of = None;
+        }
+        let Some((name, queries)) = parse_meta_context(data) else {
+            return self.reply(option, reply::ERR_INVALID, &[]).await;
+        };
+        if !self.structured {
+            let advice = b"structured replies must be negotiated first";
+            return self.reply(option, reply::ERR_INVALID, advice).await;
+        }
+        if self.open(name).await.is_none() {
+            return self.reply(option, reply::ERR_UNKNOWN, &[]).await;
+        }
+        let wanted =
+            queries.contains(&BASE_ALLOCATION) || !sets && (queries.is_empty() || queries.contains(&"base:"));
+        if wanted {
+            // In a list the number means nothing.
+            let id = if sets { BASE_ALLOCATION_ID } else { 0 };
+            let context = [&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()].concat();
+            self.reply(option, reply::META_CONTEXT, &context).await?;
+            if sets {
+                self.allocation_of = Some(name.to_owned());
+            }
+        }
+        self.reply(option, reply::ACK, &[]).await
+    }
+}
+
+/// The export's name, and which kinds of information are asked for.
+fn parse_info(data: &[u8]) -> Option<(&str, Vec<u16>)> {
+    let mut data = OptionData(data);
+    let name = data.string()?;
+    let count = data.u16()?;
+    let asked = (0..count).map(|_| data.u16()).collect::<Option<_>>()?;
+    data.end()?;
+    Some((name, asked))
+}
+
+/// The export's name, and the contexts that are asked for.
+fn parse_meta_context(data: &[u8]) -> Option<(&str, Vec<&str>)> {
+    let mut data = OptionData(data);
+    let name = data.string()?;
+    let count = data.u32()?;
+    // Each takes at least four bytes: the count cannot make us loop past the data.
+    let queries = (0..count).map(|_| data.string()).collect::<Option<_>>()?;
+    data.end()?;
+    Some((name, queries))
+}
+
+fn violation(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("handshake: {what}"))
+}

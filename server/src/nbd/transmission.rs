@@ -1,0 +1,455 @@
+//! Requests and replies, after the handshake.
+//!
+//! # The idea
+//! A connection is polled as one state machine: take what has been read from the disks meanwhile, start the requests that are in
+//! the input buffer, write the replies that are there, read more requests. It repeats until nothing moves.
+//!
+//! A started request is a future in a *slot* (a pinned allocation that is used again and again), with a pooled, page-aligned
+//! buffer for its data. The slot is polled once at once. A request whose data is cached is done then, its slot free again and its
+//! reply queued. One that waits moves, slot and all, to `waiting`.
+//!
+//! # Invariants
+//! - Requests under way (waiting or replied but unsent) are at most [`MAX_REQUESTS`], and their bytes at most
+//!   [`MAX_BYTES`], save for the one that passed the mark. Beyond that no input is taken until replies have left.
+//! - Every request gets exactly one reply, in any order.
+//! - A request that breaks the framing ends the connection; its neighbours' replies may be lost, as with a broken wire.
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use device::IoBuf;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{Export, ExportError, MAX_REQUEST_BYTES, extents, handshake::Session, protocol::*};
+
+/// Requests of a connection that are under way.
+const MAX_REQUESTS: usize = 256;
+
+/// Bytes of replies of a connection that are under way.
+const MAX_BYTES: usize = 32 << 20;
+
+/// Replies of this size are written before more requests are started: their memory is still in the processor's cache.
+const WRITE_BATCH_BYTES: usize = 512 << 10;
+
+/// The input buffer: more than a thousand requests.
+const INPUT_BYTES: usize = 32 << 10;
+
+/// Slices of one vectored write: two for each reply.
+const MAX_SLICES: usize = 128;
+
+/// Serves the session until the client leaves.
+pub(super) async fn serve<S, E>(socket: S, session: Session<E>) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    E: Export,
+{
+    let session = Arc::new(session);
+    let start = {
+        let session = Arc::clone(&session);
+        move |request| answer(Arc::clone(&session), request)
+    };
+    let mut connection = Connection {
+        socket,
+        size_bytes: session.export.size_bytes(),
+        structured: session.structured,
+        base_allocation: session.base_allocation,
+        start,
+        input: Input::new(),
+        free_slots: Vec::new(),
+        waiting: FuturesUnordered::new(),
+        waiting_bytes: 0,
+        output: Output::default(),
+    };
+    std::future::poll_fn(|context| connection.poll(context)).await
+}
+
+/// A request that is answered by the export.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Read(Request),
+    BlockStatus(Request),
+}
+
+impl Asked {
+    fn request(&self) -> &Request {
+        match self {
+            Asked::Read(request) | Asked::BlockStatus(request) => request,
+        }
+    }
+
+    /// What its reply may hold in memory.
+    fn bytes(&self) -> usize {
+        match self {
+            Asked::Read(request) => request.len_bytes as usize,
+            Asked::BlockStatus(_) => 0,
+        }
+    }
+}
+
+/// Head and payload of a reply.
+struct Reply {
+    head: Head,
+    payload: Payload,
+}
+
+enum Payload {
+    None,
+    Data(IoBuf),
+    Bytes(Vec<u8>),
+}
+
+impl Payload {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Payload::None => &[],
+            Payload::Data(data) => data,
+            Payload::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl Reply {
+    fn done(cookie: u64) -> Self {
+        Self { head: Head::simple(cookie, None), payload: Payload::None }
+    }
+
+    fn failed(cookie: u64, structured: bool, error: &ExportError) -> Self {
+        if !structured {
+            return Self { head: Head::simple(cookie, Some(error.errno)), payload: Payload::None };
+        }
+        let message = error.message.as_bytes();
+        let message = &message[..message.len().min(4096)];
+        let mut bytes = Vec::with_capacity(6 + message.len());
+        bytes.extend((error.errno as u32).to_be_bytes());
+        bytes.extend((message.len() as u16).to_be_bytes());
+        bytes.extend(message);
+        Self { head: Head::chunk(cookie, chunk::ERROR, bytes.len() as u32), payload: Payload::Bytes(bytes) }
+    }
+
+    fn refused(cookie: u64, errno: Errno) -> Self {
+        Self { head: Head::simple(cookie, Some(errno)), payload: Payload::None }
+    }
+
+    fn len(&self) -> usize {
+        self.head.as_bytes().len() + self.payload.as_bytes().len()
+    }
+}
+
+/// Answers a request whose range has been checked.
+async fn answer<E: Export>(session: Arc<Session<E>>, asked: Asked) -> Reply {
+    let &Request { cookie, offset, len_bytes, flags, .. } = asked.request();
+    let result = match asked {
+        Asked::Read(_) => {
+            let mut data = IoBuf::for_overwrite(len_bytes as usize);
+            session.export.read(offset, &mut data).await.map(|()| Reply {
+                head: match session.structured {
+                    true => Head::data_chunk(cookie, offset, len_bytes),
+                    false => Head::simple(cookie, None),
+                },
+                payload: Payload::Data(data),
+            })
+        }
+        Asked::BlockStatus(_) => {
+            let only_first = flags & command_flag::REQ_ONE != 0;
+            extents::describe(&*session.export, offset, len_bytes, only_first).await.map(|payload| Reply {
+                head: Head::chunk(cookie, chunk::BLOCK_STATUS, payload.len() as u32),
+                payload: Payload::Bytes(payload),
+            })
+        }
+    };
+    result.unwrap_or_else(|error| {
+        tracing::warn!(offset, len_bytes, %error, "a request failed");
+        Reply::failed(cookie, session.structured, &error)
+    })
+}
+
+/// Memory for one request's future, used again and again.
+type Slot<F> = Pin<Box<Option<F>>>;
+
+/// A request that waits: completes with its reply and the slot.
+struct Waiting<F> {
+    slot: Option<Slot<F>>,
+    bytes: usize,
+}
+
+impl<F: Future<Output = Reply>> Future for Waiting<F> {
+    type Output = (Reply, Slot<F>, usize);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(slot) = &mut self.slot else { return Poll::Pending };
+        let reply = ready!(poll_slot(slot, context));
+        match self.slot.take() {
+            Some(slot) => Poll::Ready((reply, slot, self.bytes)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Polls the slot's future, and frees it when it is done.
+fn poll_slot<F: Future<Output = Reply>>(slot: &mut Slot<F>, context: &mut Context<'_>) -> Poll<Reply> {
+    let Some(future) = slot.as_mut().as_pin_mut() else { return Poll::Pending };
+    let reply = ready!(future.poll(context));
+    slot.set(None);
+    Poll::Ready(reply)
+}
+
+struct Connection<S, M, F> {
+    socket: S,
+    size_bytes: u64,
+    structured: bool,
+    base_allocation: bool,
+    start: M,
+    input: Input,
+    free_slots: Vec<Slot<F>>,
+    waiting: FuturesUnordered<Waiting<F>>,
+    waiting_bytes: usize,
+    output: Output,
+}
+
+impl<S, M, F> Connection<S, M, F>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    M: Fn(Asked) -> F,
+    F: Future<Output = Reply>,
+{
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut moved = false;
+            while let Poll::Ready(Some((reply, slot, bytes))) = self.waiting.poll_next_unpin(context) {
+                self.waiting_bytes -= bytes;
+                self.free_slots.push(slot);
+                self.output.push(reply);
+                moved = true;
+            }
+            while self.has_room()
+                && let Some(request) = self.input.next_request()?
+            {
+                if request.command == command::DISC {
+                    return Poll::Ready(Ok(()));
+                }
+                self.start_request(request, context)?;
+                moved = true;
+            }
+            if let Poll::Ready(written) = self.output.poll_write(&mut self.socket, context)? {
+                moved |= written > 0;
+            }
+            if self.has_room()
+                && !self.input.is_full()
+                && let Poll::Ready(read) = self.input.poll_read(&mut self.socket, context)?
+            {
+                match read {
+                    0 if self.input.is_empty() => return Poll::Ready(Ok(())),
+                    0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                    _ => moved = true,
+                }
+            }
+            if !moved {
+                if !self.waiting.is_empty() {
+                    // A busy shard seldom sleeps, and only then submits by itself.
+                    device::submit_and_reap();
+                }
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.waiting.len() + self.output.replies.len() < MAX_REQUESTS
+            && self.waiting_bytes + self.output.bytes < MAX_BYTES
+            && self.output.bytes < WRITE_BATCH_BYTES
+    }
+
+    fn start_request(&mut self, request: Request, context: &mut Context<'_>) -> io::Result<()> {
+        let asked = match self.check(request)? {
+            Ok(asked) => asked,
+            Err(reply) => {
+                self.output.push(reply);
+                return Ok(());
+            }
+        };
+        let mut slot = self.free_slots.pop().unwrap_or_else(|| Box::pin(None));
+        slot.set(Some((self.start)(asked)));
+        match poll_slot(&mut slot, context) {
+            Poll::Ready(reply) => {
+                self.free_slots.push(slot);
+                self.output.push(reply);
+            }
+            Poll::Pending => {
+                self.waiting_bytes += asked.bytes();
+                self.waiting.push(Waiting { slot: Some(slot), bytes: asked.bytes() });
+            }
+        }
+        Ok(())
+    }
+
+    /// What to ask the export for, or the reply where it need not be asked. An error ends the connection.
+    fn check(&mut self, request: Request) -> io::Result<Result<Asked, Reply>> {
+        let Request { flags, command, cookie, offset, len_bytes } = request;
+        let in_range = offset.checked_add(len_bytes.into()).is_some_and(|end| end <= self.size_bytes);
+        let is_valid = in_range && len_bytes > 0;
+        Ok(match command {
+            command::READ if is_valid && len_bytes <= MAX_REQUEST_BYTES && flags & !command_flag::DF == 0 => {
+                Ok(Asked::Read(request))
+            }
+            command::BLOCK_STATUS
+                if self.base_allocation && is_valid && flags & !command_flag::REQ_ONE == 0 =>
+            {
+                Ok(Asked::BlockStatus(request))
+            }
+            // Replies to reads must be structured where that was agreed, also when they fail.
+            command::READ | command::BLOCK_STATUS => {
+                let message = "the request is malformed or out of range".to_owned();
+                let error = ExportError { errno: Errno::Inval, message };
+                Err(Reply::failed(cookie, self.structured, &error))
+            }
+            command::WRITE => {
+                if len_bytes > MAX_REQUEST_BYTES {
+                    return Err(violation("a write is too long"));
+                }
+                self.input.skip(len_bytes);
+                Err(Reply::refused(cookie, Errno::Perm))
+            }
+            command::TRIM | command::WRITE_ZEROES => Err(Reply::refused(cookie, Errno::Perm)),
+            command::FLUSH => Err(Reply::done(cookie)),
+            command::CACHE if in_range => Err(Reply::done(cookie)),
+            _ => Err(Reply::refused(cookie, Errno::Inval)),
+        })
+    }
+}
+
+/// What came from the socket and was not looked at yet: `buffer[start..end]`, after `skip` bytes that nobody wants.
+struct Input {
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    skip: usize,
+}
+
+impl Input {
+    fn new() -> Self {
+        Self { buffer: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0, skip: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start == self.end && self.skip == 0
+    }
+
+    /// Whether a whole request is there, so that nothing more need be read to go on.
+    fn is_full(&self) -> bool {
+        self.skip == 0 && self.end - self.start >= Request::BYTES
+    }
+
+    /// Drops the next bytes, which may not have arrived yet: the payload of a refused write.
+    fn skip(&mut self, bytes: u32) {
+        self.skip += bytes as usize;
+        self.drop_skipped();
+    }
+
+    fn drop_skipped(&mut self) {
+        let dropped = self.skip.min(self.end - self.start);
+        self.start += dropped;
+        self.skip -= dropped;
+    }
+
+    fn next_request(&mut self) -> io::Result<Option<Request>> {
+        if self.skip > 0 {
+            return Ok(None);
+        }
+        let Some(bytes) = self.buffer[self.start..self.end].first_chunk() else { return Ok(None) };
+        let request = Request::parse(bytes).ok_or_else(|| violation("no request magic"))?;
+        self.start += Request::BYTES;
+        Ok(Some(request))
+    }
+
+    /// Reads what the socket has, after moving a partial request to the front. 0 is the end of the stream.
+    fn poll_read<S>(&mut self, socket: &mut S, context: &mut Context<'_>) -> Poll<io::Result<usize>>
+    where
+        S: AsyncRead + Unpin,
+    {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        let mut free = ReadBuf::new(&mut self.buffer[self.end..]);
+        ready!(Pin::new(socket).poll_read(context, &mut free))?;
+        let read = free.filled().len();
+        self.end += read;
+        self.drop_skipped();
+        Poll::Ready(Ok(read))
+    }
+}
+
+/// Replies that have not left yet.
+#[derive(Default)]
+struct Output {
+    replies: VecDeque<Reply>,
+    /// What of the first reply has left.
+    sent_of_first: usize,
+    /// The bytes of all replies.
+    bytes: usize,
+}
+
+impl Output {
+    fn push(&mut self, reply: Reply) {
+        self.bytes += reply.len();
+        self.replies.push_back(reply);
+    }
+
+    /// Writes as much as the socket takes, and says how much that was.
+    fn poll_write<S>(&mut self, socket: &mut S, context: &mut Context<'_>) -> Poll<io::Result<usize>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        let mut total = 0;
+        while !self.replies.is_empty() {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let parts =
+                self.replies.iter().flat_map(|reply| [reply.head.as_bytes(), reply.payload.as_bytes()]);
+            let mut used = 0;
+            let mut passed = self.sent_of_first;
+            for part in parts {
+                let hidden = passed.min(part.len());
+                passed -= hidden;
+                if hidden < part.len() {
+                    slices[used] = IoSlice::new(&part[hidden..]);
+                    used += 1;
+                    if used == MAX_SLICES {
+                        break;
+                    }
+                }
+            }
+            match Pin::new(&mut *socket).poll_write_vectored(context, &slices[..used]) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(written)) => {
+                    total += written;
+                    self.sent(written);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending if total > 0 => break,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(total))
+    }
+
+    fn sent(&mut self, written: usize) {
+        self.sent_of_first += written;
+        while let Some(first) = self.replies.front()
+            && self.sent_of_first >= first.len()
+        {
+            self.sent_of_first -= first.len();
+            self.bytes -= first.len();
+            self.replies.pop_front();
+        }
+    }
+}
+
+fn violation(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("transmission: {what}"))
+}

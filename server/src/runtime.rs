@@ -1,0 +1,175 @@
+//! Shards: one thread per core, each with its own reactor and its own io_uring.
+//!
+//! # The idea
+//! Handing a request to another thread costs more than answering it from the cache. So a connection lives on one thread, which
+//! parses, looks up and answers, and the disks answer to that same thread. Each shard is a tokio `current_thread` runtime
+//! with the thread's ring embedded: before the thread sleeps it submits what waits and takes what is done, in one system
+//! call; while it sleeps, the ring's eventfd wakes it as any socket does.
+//!
+//! Where io_uring is not available the shard reads its disks synchronously, and everything else is the same.
+
+use std::{
+    future::Future,
+    io,
+    pin::pin,
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+};
+
+use device::RingDriver;
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    runtime::{Builder, Handle},
+    sync::oneshot,
+};
+
+/// The threads that serve.
+#[derive(Debug)]
+pub struct Shards {
+    shards: Vec<Shard>,
+    next: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Shard {
+    handle: Handle,
+    /// Dropped to stop the shard.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Shards {
+    /// Starts one shard for each core that this process may use.
+    ///
+    /// # Errors
+    /// When a thread, a reactor or a ring cannot be made.
+    pub fn start() -> io::Result<Self> {
+        let cores = allowed_cores();
+        let shards = cores.into_iter().map(Shard::start).collect::<io::Result<Vec<Shard>>>()?;
+        Ok(Self { shards, next: AtomicUsize::new(0) })
+    }
+
+    /// Runs `future` on the next shard in turn. It is dropped when the shards stop.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        if let Some(shard) = self.shards.get(turn % self.shards.len().max(1)) {
+            shard.handle.spawn(future);
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.shards.len()
+    }
+}
+
+impl Drop for Shards {
+    /// Stops all shards, dropping what runs on them, and waits until they have ended.
+    fn drop(&mut self) {
+        for shard in &mut self.shards {
+            drop(shard.stop.take());
+        }
+        for shard in &mut self.shards {
+            if let Some(thread) = shard.thread.take()
+                && thread.join().is_err()
+            {
+                tracing::error!("a shard ended with a panic");
+            }
+        }
+    }
+}
+
+impl Shard {
+    fn start(core: Option<usize>) -> io::Result<Self> {
+        let (stop, stopped) = oneshot::channel();
+        let (ready_sender, ready) = mpsc::channel();
+        let name = core.map_or_else(|| "shard".to_owned(), |core| format!("shard-{core}"));
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            if let Some(core) = core {
+                pin_to(core);
+            }
+            match build() {
+                Ok((runtime, driver)) => {
+                    // The other side waits for it.
+                    let _ = ready_sender.send(Ok(runtime.handle().clone()));
+                    runtime.block_on(run(driver, stopped));
+                }
+                Err(error) => {
+                    let _ = ready_sender.send(Err(error));
+                }
+            }
+        })?;
+        let handle = ready.recv().map_err(|_| io::Error::other("a shard did not start"))??;
+        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+fn build() -> io::Result<(tokio::runtime::Runtime, Option<RingDriver>)> {
+    let park = || {
+        device::submit_and_reap();
+    };
+    let runtime = Builder::new_current_thread().enable_all().on_thread_park(park).build()?;
+    Ok((runtime, RingDriver::attach()?))
+}
+
+/// Lets the shard run until it is stopped.
+async fn run(driver: Option<RingDriver>, stopped: oneshot::Receiver<()>) {
+    let Some(driver) = driver else {
+        // Either way the sender is gone.
+        let _ = stopped.await;
+        return;
+    };
+    futures_util::future::select(pin!(pump(driver)), stopped).await;
+}
+
+/// Completes what the ring has done whenever its eventfd says so.
+async fn pump(driver: RingDriver) {
+    // SAFETY: the driver owns its eventfd, always names the same one, and closes it when it is dropped.
+    let signal = match unsafe { AsyncFd::register_with_interest(driver, Interest::READABLE) } {
+        Ok(signal) => signal,
+        Err(error) => {
+            // Without it completions are still taken before each sleep, but nothing would end the sleep.
+            tracing::error!(%error, "the ring cannot be watched; this shard reads synchronously");
+            return std::future::pending().await;
+        }
+    };
+    loop {
+        match signal.readable().await {
+            // Edge-triggered: each completion is a new edge, also when the counter is never read.
+            Ok(mut guard) => guard.clear_ready(),
+            Err(_) => return,
+        }
+        device::submit_and_reap();
+    }
+}
+
+/// The cores that this process may run on; one unnamed core where they are not known.
+fn allowed_cores() -> Vec<Option<usize>> {
+    // SAFETY: an all-zero set is a valid, empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes at most the given size into the set.
+    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) } != 0 {
+        return vec![None];
+    }
+    // SAFETY: every number is below the set's size.
+    let cores = (0..libc::CPU_SETSIZE as usize).filter(|core| unsafe { libc::CPU_ISSET(*core, &set) });
+    let cores: Vec<Option<usize>> = cores.map(Some).collect();
+    if cores.is_empty() { vec![None] } else { cores }
+}
+
+/// Keeps this thread on one core. Where that is not allowed it runs anywhere, more slowly.
+fn pin_to(core: usize) {
+    // SAFETY: an all-zero set is a valid, empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the number came from such a set; the kernel only reads it.
+    let pinned = unsafe {
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    if pinned != 0 {
+        tracing::debug!(core, "cannot pin a shard to its core");
+    }
+}

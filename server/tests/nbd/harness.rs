@@ -1,0 +1,157 @@
+//! A server with a few exports on a socket of its own.
+
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use device::{Device, FileDevice, MemoryDevice};
+use server::{
+    nbd::{self, Errno, Export, ExportError, Exports, Extent},
+    runtime::Shards,
+};
+use tempfile::TempDir;
+use tokio::{net::UnixListener, sync::oneshot};
+
+/// What the blocks of `pattern` repeat over: nothing that a block size divides.
+const PERIOD_BYTES: usize = 251;
+
+/// Content in which every place is different from its neighbours.
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|index| (index % PERIOD_BYTES) as u8 ^ (index >> 12) as u8).collect()
+}
+
+/// A device as an export.
+pub struct DeviceExport {
+    device: Arc<dyn Device>,
+    holes: Vec<Range<u64>>,
+    bad: Range<u64>,
+}
+
+impl DeviceExport {
+    pub fn new(device: impl Device + 'static) -> Self {
+        Self { device: Arc::new(device), holes: Vec::new(), bad: 0..0 }
+    }
+
+    /// Answered in the first poll.
+    pub fn in_memory(content: Vec<u8>) -> Self {
+        Self::new(MemoryDevice::with_content("<memory>", content))
+    }
+
+    /// Answered by the shard's ring.
+    pub fn in_file(path: &Path, content: &[u8]) -> Self {
+        std::fs::write(path, content).unwrap();
+        Self::new(FileDevice::open(path).unwrap())
+    }
+
+    pub fn with_holes(self, holes: Vec<Range<u64>>) -> Self {
+        Self { holes, ..self }
+    }
+
+    /// Reads that touch the range fail.
+    pub fn with_bad_range(self, bad: Range<u64>) -> Self {
+        Self { bad, ..self }
+    }
+}
+
+impl Export for DeviceExport {
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        16384
+    }
+
+    async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
+        if offset < self.bad.end && offset + into.len() as u64 > self.bad.start {
+            return Err(ExportError { errno: Errno::Io, message: "block 3 is damaged".into() });
+        }
+        let read = self.device.read(offset, into.len()).await;
+        let data = read.map_err(|error| ExportError { errno: Errno::Io, message: error.to_string() })?;
+        device::copy(into, &data);
+        Ok(())
+    }
+
+    async fn extent(&self, offset: u64) -> Result<Extent, ExportError> {
+        if let Some(hole) = self.holes.iter().find(|hole| hole.contains(&offset)) {
+            return Ok(Extent { len_bytes: hole.end - offset, is_hole: true });
+        }
+        let next = self.holes.iter().map(|hole| hole.start).filter(|start| *start > offset).min();
+        // In short pieces, as a tree of blocks has them: the server joins them.
+        let len_bytes = (next.unwrap_or(u64::MAX) - offset).min(4096);
+        Ok(Extent { len_bytes, is_hole: false })
+    }
+}
+
+/// Exports by name.
+#[derive(Default)]
+pub struct Named(BTreeMap<String, Arc<DeviceExport>>);
+
+impl Named {
+    pub fn with(mut self, name: &str, export: DeviceExport) -> Self {
+        self.0.insert(name.to_owned(), Arc::new(export));
+        self
+    }
+}
+
+impl Exports for Named {
+    type Export = DeviceExport;
+
+    async fn names(&self) -> Vec<String> {
+        self.0.keys().cloned().collect()
+    }
+
+    async fn open(&self, name: &str) -> Option<Arc<DeviceExport>> {
+        self.0.get(name).cloned()
+    }
+}
+
+/// A running server. Stops when dropped.
+pub struct Served {
+    pub directory: TempDir,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    pub fn start(exports: impl FnOnce(&Path) -> Named) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let exports = Arc::new(exports(directory.path()));
+        let listener = std::os::unix::net::UnixListener::bind(directory.path().join("nbd")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = UnixListener::from_std(listener).unwrap();
+                let shards = Arc::new(Shards::start().unwrap());
+                tokio::select! {
+                    served = nbd::serve_unix(listener, exports, shards) => panic!("{served:?}"),
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { directory, stop: Some(stop), thread: Some(thread) }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("nbd")
+    }
+
+    pub fn uri(&self, name: &str) -> String {
+        format!("nbd+unix:///{name}?socket={}", self.socket().display())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if self.thread.take().unwrap().join().is_err() && !thread::panicking() {
+            panic!("the server panicked");
+        }
+    }
+}

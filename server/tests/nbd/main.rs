@@ -1,0 +1,5 @@
+//! The NBD server, judged by the clients that people use and by clients that mean harm.
+
+mod clients;
+mod harness;
+mod protocol;

@@ -36,7 +36,7 @@ use crate::dmu::{Objset, sa, zap::Zap};
 use crate::{Error, Result};
 
 /// Inode number of the root of a mounted snapshot: this, less the number of its object set (`ZFSCTL_INO_SNAPDIRS`).
-const SNAPSHOT_ROOT_INO: u64 = 0xffff_ffff_fffd;
+const SNAPSHOT_ROOT_INO: u64 = 0xffff_ffff_fffc;
 
 /// Which ACLs files have, by the property `acltype`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -44,6 +44,7 @@ pub mod log_space_map;
 pub mod metaslab;
 pub mod pool_directory;
 pub mod redaction;
+pub mod send;
 pub mod space_map;
 mod words;
 pub mod zil;

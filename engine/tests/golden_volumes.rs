@@ -12,10 +12,9 @@ use testkit::manifest::hex_sha256;
 /// All bytes of a volume, read in order.
 fn content(volume: &Arc<Zvol>) -> Vec<u8> {
     let mut bytes = vec![0; volume.size() as usize];
-    let mut reader = volume.reader();
     block_on(async {
         for (number, piece) in bytes.chunks_mut(1_000_003).enumerate() {
-            reader.read_at(number as u64 * 1_000_003, piece).await.unwrap();
+            volume.read_at(number as u64 * 1_000_003, piece).await.unwrap();
         }
     });
     bytes

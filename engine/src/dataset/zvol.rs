@@ -24,7 +24,7 @@ const PROPERTIES: ObjectId = ObjectId(2);
 /// An open volume.
 #[derive(Debug)]
 pub struct Zvol {
-    content: Object,
+    content: Reader,
     size: u64,
 }
 
@@ -47,12 +47,12 @@ impl Zvol {
         let properties = objset.object(PROPERTIES).await?;
         let size = zap::lookup_u64(&properties, "size").await?;
         let size = size.ok_or_else(|| properties.corrupt("a volume without a size"))?;
-        Ok(Arc::new(Self { content: objset.object(CONTENT).await?, size }))
+        Ok(Arc::new(Self { content: Reader::new(objset.object(CONTENT).await?), size }))
     }
 
     /// The object set.
     pub fn objset(&self) -> &Arc<Objset> {
-        self.content.objset()
+        self.object().objset()
     }
 
     /// Size in bytes.
@@ -62,24 +62,19 @@ impl Zvol {
 
     /// Size of a block in bytes.
     pub fn block_size(&self) -> u64 {
-        self.content.block_size()
+        self.object().block_size()
     }
 
     /// The object that holds the content.
     pub fn object(&self) -> &Object {
-        &self.content
+        self.content.object()
     }
 
     /// Fills `into` with the bytes from `offset` on. When they are cached and within one block, this finishes in the first poll and
-    /// allocates nothing.
+    /// allocates nothing. Reads in order are served ahead of time.
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len() as u64)?;
         self.content.read_at(offset, into).await
-    }
-
-    /// A reader that reads ahead of whoever reads in order. Its reads are not checked against the size: beyond it are zeroes.
-    pub fn reader(&self) -> Reader {
-        Reader::new(self.content.clone())
     }
 
     /// What lies in a range, as runs of data and of holes, in order and without gaps. No more than `limit` runs are told, and at
@@ -90,7 +85,7 @@ impl Zvol {
         let mut at = offset;
         let mut extents: Vec<Extent> = Vec::new();
         while at < end {
-            let span = self.content.span(at).await?;
+            let span = self.object().span(at).await?;
             let length = span.end.min(end) - at;
             let full = extents.len() >= limit.max(1);
             match extents.last_mut() {

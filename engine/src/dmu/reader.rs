@@ -1,39 +1,46 @@
 //! [`Reader`]: reads an object and stays ahead of whoever reads it in order.
 //!
-//! As long as the next block wanted is the one after the last, twice as many blocks are kept loading ahead, up to a
-//! window of [`WINDOW_BYTES`]; a jump starts over. The loads are [background](crate::background) work that ends in the ARC, where the
-//! reader finds the block or joins its load. So blocks ahead are also verified and decompressed on other cores than the
-//! reader's, and nobody who wants one of them waits for this reader's client.
+//! # The idea
+//! A reader follows a few streams at a time. A read that begins at (or a little before) the place where a stream is expected
+//! to go on belongs to it; any other read takes the place of the stream that was idle longest. As long as a stream goes on, twice as much
+//! of it is kept loading ahead, up to [`WINDOW_BYTES`]. Clients that read in order from several threads do not arrive quite in
+//! order, hence "a little before".
 //!
-//! An error ahead is not an error until its block is wanted.
+//! The loads are [background](crate::background) work that ends in the ARC, where the read finds the block or joins its load. So blocks
+//! ahead are also verified and decompressed on other cores than the reader's, and nobody who wants one of them waits for this
+//! reader's client. An error ahead is not an error until its block is wanted.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `streams` | where the streams are; held to note one read, never across an await | taken alone |
+
+use std::sync::{Mutex, PoisonError};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::object::Object;
-use super::tree::OrderedBlock;
 use crate::{Result, background};
 
-/// Most bytes ahead of the reader.
+/// Most bytes ahead of a stream.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// Most blocks ahead of the reader.
+/// Most blocks ahead of a stream.
 const WINDOW_BLOCKS: u64 = 256;
 /// Blocks ahead are given to the background in runs of about this many bytes: a hand-off costs as much as reading a small block.
 const RUN_BYTES: u64 = 256 << 10;
+/// Streams that one reader follows.
+const STREAMS: usize = 8;
 
-/// A reader of an object that reads ahead.
+/// A reader of an object that reads ahead. Any number of reads may be under way at once.
 pub struct Reader {
     object: Object,
-    /// The block used last, for reads smaller than a block.
-    current: Option<(u64, Option<OrderedBlock>)>,
-    ahead: ReadAhead,
+    streams: Mutex<Streams>,
 }
 
 impl Reader {
-    /// A reader at no place yet.
+    /// A reader that has seen no read yet.
     pub fn new(object: Object) -> Self {
-        let ahead = ReadAhead::default();
-        Self { object, current: None, ahead }
+        Self { object, streams: Mutex::default() }
     }
 
     /// The object.
@@ -42,70 +49,182 @@ impl Reader {
     }
 
     /// Fills `into` with the bytes from `offset` on.
-    pub async fn read_at(&mut self, offset: u64, into: &mut [u8]) -> Result<()> {
+    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let block_size = self.object.block_size();
-        offset.checked_add(into.len() as u64).ok_or_else(|| self.object.corrupt("read beyond 2^64"))?;
-        let mut id = offset / block_size;
-        let mut start = (offset % block_size) as usize;
-        let mut rest = into;
-        while !rest.is_empty() {
-            let here = rest.len().min(block_size as usize - start);
-            let (piece, later) = rest.split_at_mut(here);
-            if self.current.as_ref().is_none_or(|(current, _)| *current != id) {
-                self.ahead.note(&self.object, id);
-                self.current = Some((id, self.object.block(id).await?));
-            }
-            let found = self.current.as_ref().and_then(|(_, found)| found.as_ref());
-            self.object.copy_from(id, found, start, piece)?;
-            rest = later;
-            start = 0;
-            id += 1;
-        }
-        Ok(())
-    }
-}
-
-impl std::fmt::Debug for Reader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Reader({:?}, {:?})", self.object, self.ahead)
-    }
-}
-
-/// Where one sequential stream is, and how far ahead of it blocks were asked for.
-#[derive(Debug, Default)]
-struct ReadAhead {
-    /// The block that would continue the stream.
-    next: u64,
-    /// First block that was not asked for yet.
-    asked: u64,
-    /// Blocks to be ahead; 0 as long as there is no stream.
-    depth: u64,
-}
-
-impl ReadAhead {
-    /// Block `id` is wanted now: asks for what should follow.
-    fn note(&mut self, object: &Object, id: u64) {
-        let most = (WINDOW_BYTES / object.block_size()).clamp(1, WINDOW_BLOCKS);
-        let continues = id == self.next && id > 0;
-        self.depth = if continues { (self.depth * 2).clamp(1, most) } else { 0 };
-        self.next = id.saturating_add(1);
-        if !continues {
-            self.asked = self.next;
-        }
-        let after_last = object.dnode().max_block_id.0.saturating_add(1);
-        let target = self.next.saturating_add(self.depth).min(after_last);
-        let run = (RUN_BYTES / object.block_size()).max(1);
-        self.asked = self.asked.max(self.next);
-        // Not one by one: a full run, or all that is missing while the window is still small.
-        while self.asked < target && (target - self.asked >= run || self.depth < run) {
-            let first = self.asked;
-            let after = target.min(first.saturating_add(run));
-            self.asked = after;
-            let object = object.clone();
+        let last = offset.saturating_add((into.len() as u64).saturating_sub(1)) / block_size;
+        let limits = Limits::of(&self.object);
+        let mut ahead = self.streams.lock().unwrap_or_else(PoisonError::into_inner).note(
+            offset / block_size,
+            last,
+            limits,
+        );
+        while let Some((first, after)) = ahead.next_run(limits) {
+            let object = self.object.clone();
             background::spawn(async move {
                 let mut loads: FuturesUnordered<_> = (first..after).map(|id| object.block(id)).collect();
                 while loads.next().await.is_some() {}
             });
         }
+        self.object.read_at(offset, into).await
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reader({:?})", self.object)
+    }
+}
+
+/// The bounds of an object's read-ahead, in blocks.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    window: u64,
+    run: u64,
+    end: u64,
+}
+
+impl Limits {
+    fn of(object: &Object) -> Self {
+        let block_size = object.block_size();
+        Self {
+            window: (WINDOW_BYTES / block_size).clamp(1, WINDOW_BLOCKS),
+            run: (RUN_BYTES / block_size).max(1),
+            end: object.dnode().max_block_id.0.saturating_add(1),
+        }
+    }
+}
+
+/// Blocks to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ahead {
+    first: u64,
+    after: u64,
+}
+
+impl Ahead {
+    fn next_run(&mut self, limits: Limits) -> Option<(u64, u64)> {
+        if self.first >= self.after {
+            return None;
+        }
+        let first = self.first;
+        self.first = self.after.min(first.saturating_add(limits.run));
+        Some((first, self.first))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Streams {
+    streams: [Stream; STREAMS],
+    reads: u64,
+}
+
+/// Where one sequential stream is, and how far ahead of it blocks were asked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    /// The block that would continue it.
+    next: u64,
+    /// First block that was not asked for yet.
+    asked: u64,
+    /// Blocks to be ahead; 0 as long as it was one read only.
+    depth: u64,
+    /// The number of its last read; 0 when unused.
+    used_at: u64,
+}
+
+impl Streams {
+    /// Blocks `first..=last` are wanted now: what should be asked for ahead.
+    fn note(&mut self, first: u64, last: u64, limits: Limits) -> Ahead {
+        self.reads += 1;
+        let now = self.reads;
+        let found = self.streams.iter_mut().find(|stream| stream.is_continued_by(first, limits));
+        let Some(stream) = found else {
+            let next = last.saturating_add(1);
+            if let Some(idle) = self.streams.iter_mut().min_by_key(|stream| stream.used_at) {
+                *idle = Stream { next, asked: next, depth: 0, used_at: now };
+            }
+            return Ahead { first: 0, after: 0 };
+        };
+        stream.used_at = now;
+        if last < stream.next {
+            // Again within the same block, or a little late: nothing new to ask for.
+            return Ahead { first: 0, after: 0 };
+        }
+        let read = last - first + 1;
+        stream.next = last.saturating_add(1);
+        stream.depth = stream.depth.saturating_mul(2).max(read).min(limits.window);
+        stream.asked = stream.asked.max(stream.next);
+        let target = stream.next.saturating_add(stream.depth).min(limits.end);
+        let missing = target.saturating_sub(stream.asked);
+        // Not one by one: a full run, or all that is missing while the window is small or at the end.
+        if missing < limits.run && stream.depth >= limits.run && target < limits.end {
+            return Ahead { first: 0, after: 0 };
+        }
+        let ahead = Ahead { first: stream.asked, after: target };
+        stream.asked = stream.asked.max(target);
+        ahead
+    }
+}
+
+impl Stream {
+    fn is_continued_by(&self, first: u64, limits: Limits) -> bool {
+        // Block 0 begins a stream: an unused slot would otherwise take it.
+        if self.used_at == 0 {
+            return false;
+        }
+        let late = self.depth.min(limits.window / 4).max(1);
+        first <= self.next && first.saturating_add(late) >= self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { window: 64, run: 4, end: 1000 };
+
+    fn asked_blocks(streams: &mut Streams, first: u64, last: u64) -> Vec<u64> {
+        let ahead = streams.note(first, last, LIMITS);
+        (ahead.first..ahead.after).collect()
+    }
+
+    #[test]
+    fn a_stream_is_asked_for_once_and_ever_further_ahead() {
+        let mut streams = Streams::default();
+        let mut asked = Vec::new();
+        for id in 0..200 {
+            asked.extend(asked_blocks(&mut streams, id, id));
+        }
+        let expected: Vec<u64> = (asked[0]..asked[0] + asked.len() as u64).collect();
+        assert_eq!(asked, expected);
+        assert!(*asked.last().unwrap() >= 200 + 48);
+    }
+
+    #[test]
+    fn nothing_is_asked_for_after_the_end() {
+        let mut streams = Streams::default();
+        let asked: Vec<u64> = (900..1000).flat_map(|id| asked_blocks(&mut streams, id, id)).collect();
+        assert_eq!(asked.last(), Some(&999));
+    }
+
+    #[test]
+    fn random_reads_ask_for_nothing() {
+        let mut streams = Streams::default();
+        for id in [500, 3, 901, 77, 640, 12, 333, 850, 410, 230] {
+            assert_eq!(asked_blocks(&mut streams, id, id), []);
+        }
+    }
+
+    #[test]
+    fn two_streams_at_once_and_reads_that_arrive_late_are_still_streams() {
+        let mut streams = Streams::default();
+        let mut asked = 0;
+        for step in 0..40 {
+            for (swap, base) in [(1, 0), (0, 500)] {
+                // Pairs arrive as 1, 0, 3, 2, …
+                let id = base + if swap == 1 { step ^ 1 } else { step };
+                asked += asked_blocks(&mut streams, id, id).len();
+            }
+        }
+        assert!(asked > 100, "{asked}");
     }
 }

@@ -143,7 +143,7 @@ impl File {
 
     /// Reads at `offset` until `into` is full or the file ends; tells how much was read. Reads in order are served
     /// ahead of time.
-    pub async fn read_at(&mut self, offset: u64, into: &mut [u8]) -> Result<usize> {
+    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
         let length = self.node.readable(offset, into.len())?;
         self.reader.read_at(offset, &mut into[..length]).await?;
         Ok(length)

@@ -54,12 +54,10 @@ impl Visible {
                 true => vec![asked, bare],
                 false => Vec::new(),
             }
-        } else if asked.starts_with(TRUSTED) || asked.starts_with(SECURITY) {
-            vec![asked]
-        } else if (asked == POSIX_ACL_ACCESS || asked == POSIX_ACL_DEFAULT) && self.acl == AclType::Posix {
-            vec![asked]
         } else {
-            Vec::new()
+            let acl = asked == POSIX_ACL_ACCESS || asked == POSIX_ACL_DEFAULT;
+            let known = asked.starts_with(TRUSTED) || asked.starts_with(SECURITY);
+            if known || (acl && self.acl == AclType::Posix) { vec![asked] } else { Vec::new() }
         }
     }
 }

@@ -1,0 +1,42 @@
+//! Encrypted filesystems and volumes are refused without their keys and right with them.
+
+mod common;
+
+use common::{EngineTree, import_golden, objset};
+use device::block_on;
+use engine::Error;
+use engine::dataset::dsl::Dsl;
+use engine::dataset::zpl::{Zpl, ZplOptions};
+use engine::dataset::zvol::Zvol;
+use testkit::manifest::hex_sha256;
+
+#[test]
+fn encrypted_datasets_need_their_keys_and_are_right_with_them() {
+    let Some(golden) = testkit::golden::pool("crypt") else { return };
+    let pool = import_golden(&golden).unwrap();
+
+    for name in ["crypt/gcm", "crypt/ccm", "crypt/gcm/child", "crypt/gcm@s"] {
+        let error = block_on(Zpl::open(&objset(&pool, name).unwrap(), ZplOptions::default())).unwrap_err();
+        assert!(matches!(error, Error::KeyNotLoaded { .. }), "{name}: {error}");
+    }
+
+    let dsl = block_on(Dsl::open(&pool)).unwrap();
+    for (root, file) in [("crypt/gcm", "pass"), ("crypt/ccm", "rawkey"), ("crypt/vol", "hex")] {
+        let key = std::fs::read(golden.expect(file)).unwrap();
+        let key = if file == "rawkey" { &key[..] } else { key.trim_ascii_end() };
+        let wrong = [&key[1..], b"0"].concat();
+        assert!(block_on(dsl.load_key(root, &wrong, false)).is_err(), "{root}: a wrong key was taken");
+        block_on(dsl.load_key(root, key, false)).unwrap();
+    }
+
+    for name in golden.filesystems().unwrap() {
+        let tree = EngineTree::open(&pool, &name).unwrap();
+        golden.manifest(&name).unwrap().assert_same(&name, &tree);
+    }
+    for name in golden.volumes().unwrap() {
+        let volume = block_on(Zvol::open(&objset(&pool, &name).unwrap())).unwrap();
+        let mut bytes = vec![0; volume.size() as usize];
+        block_on(volume.read_at(0, &mut bytes)).unwrap();
+        assert_eq!(hex_sha256(&bytes), golden.volume_sha256(&name).unwrap(), "{name}");
+    }
+}

@@ -7,8 +7,11 @@
 //! theirs. See [`table`] for how it is measured.
 
 mod checksums;
+mod ciphers;
 mod compressors;
 mod corpus;
+mod external;
+mod raidz;
 mod table;
 
 fn main() {
@@ -17,4 +20,6 @@ fn main() {
     let mut table = table::Table::new(filter);
     checksums::rows(&mut table);
     compressors::rows(&mut table);
+    ciphers::rows(&mut table);
+    raidz::rows(&mut table);
 }

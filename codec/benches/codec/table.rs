@@ -36,25 +36,38 @@ impl Table {
         self.filter.as_deref().is_none_or(|filter| name.contains(filter))
     }
 
+    /// Whether the filter begins with `name`: whoever asks for it by name accepts that it takes long.
+    pub fn names(&self, name: &str) -> bool {
+        self.filter.as_deref().is_some_and(|filter| filter.starts_with(name))
+    }
+
+    /// Measures `ours` beside the rate of a peer that measured itself, in GB/s.
+    pub fn row_beside(&mut self, name: &str, bytes: usize, ours: &mut dyn FnMut(), peer: &str, theirs: f64) {
+        if self.wants(name) {
+            let ours = median(&mut [ours])[0].rate(bytes);
+            print(name, bytes, ours, peer, theirs);
+        }
+    }
+
     /// Measures `ours`, which handles `bytes` of logical data in a call, beside `peer`.
     pub fn row(&mut self, name: &str, bytes: usize, ours: &mut dyn FnMut(), peer: Option<Peer<'_>>) {
         if !self.wants(name) {
             return;
         }
-        let block = format!("{}K", bytes >> 10);
         let Some(peer) = peer else {
+            let block = format!("{}K", bytes >> 10);
             let ours = median(&mut [ours])[0].rate(bytes);
             println!("{name:<26} {block:>6} {ours:>9.3}");
             return;
         };
         let rates = median(&mut [ours, peer.run]);
-        let (ours, theirs) = (rates[0].rate(bytes), rates[1].rate(bytes));
-        println!(
-            "{name:<26} {block:>6} {ours:>9.3}   {:<22} {theirs:>9.3} {:>6.2}",
-            peer.name,
-            ours / theirs
-        );
+        print(name, bytes, rates[0].rate(bytes), peer.name, rates[1].rate(bytes));
     }
+}
+
+fn print(name: &str, bytes: usize, ours: f64, peer: &str, theirs: f64) {
+    let block = format!("{}K", bytes >> 10);
+    println!("{name:<26} {block:>6} {ours:>9.3}   {peer:<22} {theirs:>9.3} {:>6.2}", ours / theirs);
 }
 
 /// The cost of one call.

@@ -27,6 +27,13 @@ pub(super) fn combine(inputs: &[Input<'_>], outputs: &mut [&mut [u8]]) {
 
 fn combine_with(variant: Variant, inputs: &[Input<'_>], outputs: &mut [&mut [u8]]) {
     debug_assert!(outputs.len() <= MAX_PARITY);
+    if let Some(length) = outputs.first().map(|output| output.len())
+        && inputs.iter().all(|input| input.bytes.len() == length)
+        && outputs.iter().all(|output| output.len() == length)
+    {
+        variant.run_on(inputs, outputs.iter_mut().map(|output| &mut **output));
+        return;
+    }
     let longest = outputs.iter().map(|output| output.len()).max().unwrap_or(0);
     let mut active: Vec<Input<'_>> = Vec::with_capacity(inputs.len());
     let mut start = 0;
@@ -47,14 +54,8 @@ fn combine_with(variant: Variant, inputs: &[Input<'_>], outputs: &mut [&mut [u8]
                 active.push(Input { bytes: &input.bytes[start..end], weights });
             }
         }
-        let mut pieces =
-            outputs.iter_mut().filter(|output| output.len() >= end).map(|output| &mut output[start..end]);
-        match (pieces.next(), pieces.next(), pieces.next()) {
-            (Some(a), None, None) => variant.run(&active, [a]),
-            (Some(a), Some(b), None) => variant.run(&active, [a, b]),
-            (Some(a), Some(b), Some(c)) => variant.run(&active, [a, b, c]),
-            _ => {}
-        }
+        let pieces = outputs.iter_mut().filter(|output| output.len() >= end);
+        variant.run_on(&active, pieces.map(|output| &mut output[start..end]));
         start = end;
     }
 }
@@ -93,6 +94,16 @@ impl Variant {
         Variant::Avx2,
         Variant::Scalar,
     ];
+
+    /// Runs on one to three outputs.
+    fn run_on<'a>(self, inputs: &[Input<'_>], mut outputs: impl Iterator<Item = &'a mut [u8]>) {
+        match (outputs.next(), outputs.next(), outputs.next()) {
+            (Some(a), None, None) => self.run(inputs, [a]),
+            (Some(a), Some(b), None) => self.run(inputs, [a, b]),
+            (Some(a), Some(b), Some(c)) => self.run(inputs, [a, b, c]),
+            _ => {}
+        }
+    }
 
     /// Slices of all inputs and outputs have the same length.
     fn run<const N: usize>(self, inputs: &[Input<'_>], mut outputs: [&mut [u8]; N]) {

@@ -11,6 +11,8 @@
 //! before it was moved, so a "child" there is any child of any width that the vdev has had.
 //! Source of the rule: OpenZFS 2.3 `vdev_raidz.c` (`vdev_raidz_combrec`).
 
+use ondisk::label::{BOOT_REGION, FRONT_SIZE};
+
 /// One piece of a block on one child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
@@ -26,15 +28,10 @@ pub struct Column {
     pub scratch: bool,
 }
 
-/// Size of the front labels and boot area of every leaf device.
-const FRONT_BYTES: u64 = 4 << 20;
-/// Size of the boot area (the last part of it), which an expansion uses as scratch space.
-const BOOT_BYTES: u64 = 7 << 19;
-
 impl Column {
     /// Offset in bytes from the very beginning of the device, labels included. `None` when it does not fit in 64 bits.
     pub fn label_relative_offset(&self) -> Option<u64> {
-        let front = if self.scratch { FRONT_BYTES - BOOT_BYTES } else { FRONT_BYTES };
+        let front = if self.scratch { BOOT_REGION.start } else { FRONT_SIZE };
         self.offset.checked_add(front)
     }
 }

@@ -21,6 +21,7 @@
 //! | `read` | requests, leaf reads, dispatch by kind |
 //! | `mirror` | mirror, replacing, spare: order of children, retry |
 //! | `raidz` | raidz and draid: columns, reconstruction |
+//! | `scrub` | reading all copies and parity |
 //! | `indirect` | removed vdevs: where their blocks went |
 //! | `dtl` | dirty time logs |
 
@@ -31,6 +32,7 @@ pub mod label;
 mod mirror;
 mod raidz;
 pub mod read;
+pub mod scrub;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -47,6 +47,10 @@ impl<'a> Request<'a> {
         self.verdict.map_or(Ok(()), |verdict| verdict(bytes))
     }
 
+    pub(super) fn is_too_deep(&self) -> bool {
+        self.depth > MAX_DEPTH
+    }
+
     /// The same request one step further down the tree.
     pub(super) fn deeper(self) -> Self {
         Self { depth: self.depth + 1, ..self }
@@ -60,7 +64,7 @@ impl Vdev {
             if !self.status.is_readable() {
                 return Err(self.failed(request.offset, Failure::Unavailable));
             }
-            if request.depth > MAX_DEPTH {
+            if request.is_too_deep() {
                 let circle = Failure::Malformed("vdevs lead to each other in a circle".into());
                 return Err(self.failed(request.offset, circle));
             }
@@ -141,7 +145,7 @@ impl Vdev {
 }
 
 /// The child of the draid vdev whose reserved space the spare uses at this offset.
-fn behind_spare<'a>(request: &Request<'a>, top: Guid, spare: usize) -> Option<&'a Vdev> {
+pub(super) fn behind_spare<'a>(request: &Request<'a>, top: Guid, spare: usize) -> Option<&'a Vdev> {
     let top = request.tree.tops.iter().find(|vdev| vdev.guid == top)?;
     let Kind::Draid(draid) = &top.kind else { return None };
     top.children.get(draid.spare_child(spare, request.offset)?)

@@ -1,0 +1,303 @@
+//! Reading everything that is stored of a block: all children of mirrors, all columns of raidz, parity compared.
+//!
+//! [`Vdev::scrub`] is to [`Vdev::read`] what an audit is to a purchase: it looks at every copy and says which are bad, also when others are good.
+//!
+//! # Windows
+//! Blocks that lie side by side are best read together. [`Vdev::extents`] says which ranges of which leaves a scrub of a block will touch; the caller joins the
+//! ranges of many blocks, reads them into a [`Window`], and scrubs the blocks out of memory. What the window does not hold is read as usual.
+
+use std::collections::HashMap;
+
+use codec::raidz::{self, Map};
+use device::IoBuf;
+use futures_util::future::{BoxFuture, join_all};
+use ondisk::{ByteOffset, Guid};
+
+use super::read::{Request, behind_spare};
+use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev};
+use crate::error::{Attempt, Failure};
+
+/// Ranges of a leaf that are no further apart than this are read in one transfer.
+const JOIN_GAP_BYTES: u64 = 32 << 10;
+/// Longest transfer made of joined ranges.
+const MAX_TRANSFER_BYTES: u64 = 1 << 20;
+
+/// A range of a leaf, from the beginning of the device.
+#[derive(Debug, Clone, Copy)]
+pub struct Extent<'a> {
+    leaf: &'a Vdev,
+    start: u64,
+    end: u64,
+}
+
+/// Ranges of leaves in memory.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// Sorted by start, not overlapping.
+    leaves: HashMap<Guid, Vec<(u64, IoBuf)>>,
+}
+
+impl Window {
+    /// Reads all extents, joined where they are near each other. Transfers that fail are left out.
+    pub async fn read(mut extents: Vec<Extent<'_>>) -> Self {
+        extents.sort_by_key(|extent| (extent.leaf.guid, extent.start));
+        let mut joined: Vec<Extent<'_>> = Vec::new();
+        for extent in extents {
+            match joined.last_mut() {
+                Some(last)
+                    if last.leaf.guid == extent.leaf.guid
+                        && extent.start <= last.end.saturating_add(JOIN_GAP_BYTES)
+                        && extent.end.max(last.end) - last.start <= MAX_TRANSFER_BYTES =>
+                {
+                    last.end = last.end.max(extent.end);
+                }
+                // Overlapping what is already long enough: only the rest is read.
+                Some(last) if last.leaf.guid == extent.leaf.guid && extent.start < last.end => {
+                    let start = last.end;
+                    if extent.end > start {
+                        joined.push(Extent { start, ..extent });
+                    }
+                }
+                _ => joined.push(extent),
+            }
+        }
+        let transfers = joined.into_iter().filter_map(|extent| {
+            let Kind::Leaf(Some(device)) = &extent.leaf.kind else { return None };
+            // Bounded by MAX_TRANSFER_BYTES or one block.
+            let size = (extent.end - extent.start) as usize;
+            Some(async move { (extent, device.read(extent.start, size).await) })
+        });
+        let mut window = Self::default();
+        for (extent, result) in join_all(transfers).await {
+            if let Ok(bytes) = result {
+                window.leaves.entry(extent.leaf.guid).or_default().push((extent.start, bytes));
+            }
+        }
+        window
+    }
+
+    /// The bytes of a range of a leaf, if all are here.
+    fn get(&self, leaf: Guid, start: u64, size: usize) -> Option<&[u8]> {
+        let pieces = self.leaves.get(&leaf)?;
+        let index = pieces.partition_point(|(from, _)| *from <= start).checked_sub(1)?;
+        let (from, bytes) = pieces.get(index)?;
+        let within = usize::try_from(start - from).ok()?;
+        bytes.get(within..within.checked_add(size)?)
+    }
+}
+
+/// What a scrub of one copy of a block found.
+#[derive(Debug, Default)]
+pub struct Scrubbed {
+    /// The right bytes, from whichever place had them.
+    pub bytes: Option<IoBuf>,
+    /// Every place that had not.
+    pub bad: Vec<Attempt>,
+}
+
+impl Vdev {
+    /// Adds the ranges of leaves that a scrub of this request will read.
+    pub fn extents<'a>(&'a self, request: &Request<'a>, extents: &mut Vec<Extent<'a>>) {
+        if !self.status.is_readable() || request.is_too_deep() {
+            return;
+        }
+        let size = request.size as u64;
+        match &self.kind {
+            Kind::Leaf(Some(_)) => {
+                let front_bytes = if request.scratch { BOOT_AREA_OFFSET } else { LABEL_START_BYTES };
+                let start = request.offset.saturating_add(front_bytes);
+                extents.push(Extent { leaf: self, start, end: start.saturating_add(size) });
+            }
+            Kind::Mirror | Kind::Replacing | Kind::Spare => {
+                self.children.iter().for_each(|child| child.extents(&request.deeper(), extents));
+            }
+            Kind::DraidSpare { top, spare } => {
+                if let Some(child) = behind_spare(request, *top, *spare) {
+                    child.extents(&request.deeper(), extents);
+                }
+            }
+            Kind::Raidz(_) | Kind::Draid(_) => {
+                for column in self.map(request).iter().flat_map(Map::columns).filter(|column| column.size > 0)
+                {
+                    if let Some(child) = self.children.get(column.child) {
+                        let (offset, size) = (column.offset, column.size as usize);
+                        let request = Request { offset, size, scratch: column.scratch, ..*request };
+                        child.extents(&request.deeper(), extents);
+                    }
+                }
+            }
+            Kind::Indirect(moved) => {
+                let source = ByteOffset(request.offset);
+                let pieces = moved.get().and_then(|moved| moved.mapping.pieces(source, size).ok());
+                for piece in pieces.unwrap_or_default() {
+                    if let Some(top) = request.tree.top(piece.vdev.get()) {
+                        let (offset, size) = (piece.offset.get(), piece.length_bytes as usize);
+                        top.extents(&Request { offset, size, ..*request }.deeper(), extents);
+                    }
+                }
+            }
+            Kind::Leaf(None) | Kind::Hole | Kind::Missing => {}
+        }
+    }
+
+    /// Reads and judges everything that is stored here of a block.
+    pub fn scrub<'a>(&'a self, request: Request<'a>, window: &'a Window) -> BoxFuture<'a, Scrubbed> {
+        Box::pin(async move {
+            if !self.status.is_readable() || request.is_too_deep() {
+                return Scrubbed { bytes: None, bad: self.failed(request.offset, Failure::Unavailable) };
+            }
+            match &self.kind {
+                Kind::Leaf(Some(_)) => self.scrub_leaf(request, window).await,
+                Kind::Mirror | Kind::Replacing | Kind::Spare => self.scrub_mirror(request, window).await,
+                Kind::Raidz(_) | Kind::Draid(_) => self.scrub_raidz(request, window).await,
+                Kind::Indirect(moved) => {
+                    let source = ByteOffset(request.offset);
+                    let pieces = moved.get().map(|moved| moved.mapping.pieces(source, request.size as u64));
+                    match pieces {
+                        Some(Ok(pieces)) if pieces.len() == 1 => {
+                            let target = pieces.first().and_then(|piece| {
+                                Some((request.tree.top(piece.vdev.get())?, piece.offset.get()))
+                            });
+                            match target {
+                                Some((top, offset)) => {
+                                    top.scrub(Request { offset, ..request }.deeper(), window).await
+                                }
+                                None => self.scrub_by_reading(request).await,
+                            }
+                        }
+                        _ => self.scrub_by_reading(request).await,
+                    }
+                }
+                _ => self.scrub_by_reading(request).await,
+            }
+        })
+    }
+
+    /// For what has no parts that could be judged alone.
+    async fn scrub_by_reading(&self, request: Request<'_>) -> Scrubbed {
+        match self.read(request).await {
+            Ok(bytes) => Scrubbed { bytes: Some(bytes), bad: Vec::new() },
+            Err(bad) => Scrubbed { bytes: None, bad },
+        }
+    }
+
+    async fn scrub_leaf(&self, request: Request<'_>, window: &Window) -> Scrubbed {
+        let front_bytes = if request.scratch { BOOT_AREA_OFFSET } else { LABEL_START_BYTES };
+        let start = request.offset.saturating_add(front_bytes);
+        match window.get(self.guid, start, request.size) {
+            Some(bytes) => match request.judge(bytes) {
+                Ok(()) => Scrubbed { bytes: Some(IoBuf::from(bytes)), bad: Vec::new() },
+                Err(failure) => {
+                    self.errors.count_checksum();
+                    Scrubbed { bytes: None, bad: self.failed(request.offset, failure) }
+                }
+            },
+            None => self.scrub_by_reading(request).await,
+        }
+    }
+
+    async fn scrub_mirror(&self, request: Request<'_>, window: &Window) -> Scrubbed {
+        let mut found = Scrubbed::default();
+        for child in &self.children {
+            // What a device missed is no damage; what is absent is known without reading.
+            if !child.status.is_readable() || child.is_stale(request.txg) {
+                continue;
+            }
+            let of_child = child.scrub(request.deeper(), window).await;
+            found.bad.extend(of_child.bad);
+            found.bytes = found.bytes.or(of_child.bytes);
+        }
+        match found.bytes {
+            Some(_) => found,
+            None => self.scrub_by_reading(request).await,
+        }
+    }
+
+    /// The layout of a block on a raidz or draid vdev.
+    fn map(&self, request: &Request<'_>) -> Option<Map> {
+        match &self.kind {
+            Kind::Raidz(raidz) => raidz.map(request.offset, request.size as u64, request.txg).ok(),
+            Kind::Draid(draid) => draid.map(request.offset, request.size as u64).ok(),
+            _ => None,
+        }
+    }
+
+    async fn scrub_raidz(&self, request: Request<'_>, window: &Window) -> Scrubbed {
+        let Some(map) = self.map(&request) else { return self.scrub_by_reading(request).await };
+        let mut columns: Vec<Option<IoBuf>> = Vec::with_capacity(map.columns().len());
+        for column in map.columns() {
+            let child = self.children.get(column.child);
+            let child = child.filter(|child| child.status.is_readable() && !child.is_stale(request.txg));
+            columns.push(match child {
+                _ if column.size == 0 => Some(IoBuf::zeroed(0)),
+                Some(child) => {
+                    let (offset, size) = (column.offset, column.size as usize);
+                    let request = Request { offset, size, verdict: None, scratch: column.scratch, ..request };
+                    child.scrub(request.deeper(), window).await.bytes
+                }
+                None => None,
+            });
+        }
+        let data_is_complete = map
+            .rows()
+            .zip(columns.chunks_exact(map.width()))
+            .all(|(_, columns)| columns.iter().skip(map.nparity()).all(Option::is_some));
+        if !data_is_complete {
+            return self.scrub_by_reading(request).await;
+        }
+        let mut block = IoBuf::for_overwrite(map.data_bytes() as usize);
+        for (column, bytes) in data_columns(&map, &columns) {
+            let start = column.block_offset as usize;
+            if let Some(place) = block.get_mut(start..start + bytes.len()) {
+                device::copy(place, bytes);
+            }
+        }
+        block.truncate(request.size);
+        // Reading once more finds out which column is wrong, rebuilds it, and counts.
+        if request.judge(&block).is_err() {
+            let mut again = self.scrub_by_reading(request).await;
+            again.bad.extend(self.failed(request.offset, Failure::Checksum));
+            return again;
+        }
+        let bad = if request.verdict.is_some() { self.compare_parity(&map, &columns) } else { Vec::new() };
+        Scrubbed { bytes: Some(block), bad }
+    }
+
+    /// The parity columns that do not match the data, which are known to be right.
+    fn compare_parity(&self, map: &Map, columns: &[Option<IoBuf>]) -> Vec<Attempt> {
+        let mut bad = Vec::new();
+        for (row, columns) in map.rows().zip(columns.chunks_exact(map.width())) {
+            let (parity, data) = columns.split_at(map.nparity());
+            let data: Vec<&[u8]> = data.iter().map(|column| column.as_deref().unwrap_or_default()).collect();
+            let mut right: Vec<IoBuf> = row
+                .iter()
+                .take(map.nparity())
+                .map(|column| IoBuf::for_overwrite(column.size as usize))
+                .collect();
+            let mut slices: Vec<&mut [u8]> = right.iter_mut().map(|column| &mut column[..]).collect();
+            if raidz::generate_parity(&mut slices, &data).is_err() {
+                continue;
+            }
+            for ((column, stored), right) in row.iter().zip(parity).zip(&right) {
+                let Some(stored) = stored else { continue };
+                if let Some(child) = self.children.get(column.child)
+                    && stored != right
+                {
+                    child.errors.count_checksum();
+                    bad.extend(child.failed(column.offset, Failure::Checksum));
+                }
+            }
+        }
+        bad
+    }
+}
+
+/// The data columns that hold something, with their bytes.
+fn data_columns<'a>(
+    map: &'a Map,
+    columns: &'a [Option<IoBuf>],
+) -> impl Iterator<Item = (&'a raidz::Column, &'a [u8])> {
+    let rows = map.rows().zip(columns.chunks_exact(map.width()));
+    rows.flat_map(|(row, columns)| row.iter().zip(columns).skip(map.nparity()))
+        .filter_map(|(column, bytes)| Some((column, bytes.as_deref()?)))
+}

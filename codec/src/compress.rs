@@ -68,7 +68,7 @@ pub fn decompress(ty: CompressType, src: &[u8], dst: &mut [u8]) -> Result<()> {
 
 /// Encodes `src` into `dst` and gives the number of bytes, or `None` when they would be more than `dst` holds.
 ///
-/// `level` is the level code of a zstd block ([`zstd_level_code`]), ignored by all others.
+/// `level` is the level code of a zstd block ([`zstd_level_code`], or 255 for the default), ignored by all others.
 pub fn compress(ty: CompressType, level: u8, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     match ty {
         CompressType::Lzjb => lzjb::compress(src, dst),

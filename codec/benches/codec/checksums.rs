@@ -55,6 +55,12 @@ pub fn rows(table: &mut Table) {
         });
     }
     for size in SIZES {
+        let zeros = vec![0u8; size];
+        let mut ours = || assert!(codec::is_all_zero(black_box(&zeros)));
+        let mut theirs = || assert!(black_box(&zeros).iter().all(|byte| *byte == 0));
+        table.row("all zero?", size, &mut ours, Some(Peer { name: "byte by byte", run: &mut theirs }));
+    }
+    for size in SIZES {
         row_alone(table, "edonr", ChecksumType::Edonr, &corpus::text(size));
     }
     for size in SIZES {

@@ -2,6 +2,8 @@
 //!
 //! The LZ4 block format is fixed, the encoder's choices are free: any decoder reads any encoder's block.
 
+mod decode;
+
 use super::length_prefixed;
 use crate::{Error, Result};
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
@@ -11,10 +13,10 @@ const LENGTH_BYTES: usize = 4;
 
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<()> {
     let payload = length_prefixed("lz4", src, LENGTH_BYTES)?;
-    match lz4_flex::block::decompress_into(payload, dst) {
-        Ok(len) if len == dst.len() => Ok(()),
-        Ok(_) => Err(Error::Corrupt { algorithm: "lz4", detail: "the block ends too early" }),
-        Err(_) => Err(Error::Corrupt { algorithm: "lz4", detail: "bad LZ4 block" }),
+    match decode::decode(payload, dst) {
+        Some(len) if len == dst.len() => Ok(()),
+        Some(_) => Err(Error::Corrupt { algorithm: "lz4", detail: "the block ends too early" }),
+        None => Err(Error::Corrupt { algorithm: "lz4", detail: "bad LZ4 block" }),
     }
 }
 

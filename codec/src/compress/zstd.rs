@@ -22,6 +22,8 @@ use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat, ResetDirective}
 
 /// The level code that plain `zstd` stands for.
 pub const ZSTD_LEVEL_DEFAULT: u8 = 3;
+/// Asks for the default level, whichever it is; never stands in a block.
+const ANY_LEVEL: u8 = 255;
 
 const HEADER_BYTES: usize = 8;
 const FIRST_FAST_CODE: u8 = 103;
@@ -87,6 +89,7 @@ fn stated_level(src: &[u8]) -> Option<u8> {
 }
 
 pub(super) fn compress(code: u8, src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    let code = if code == ANY_LEVEL { ZSTD_LEVEL_DEFAULT } else { code };
     let level = zstd_level(code)?;
     if worth_a_try(level, src, dst) { encode(level, code, src, dst) } else { None }
 }
@@ -125,4 +128,51 @@ fn encode(level: i32, code: u8, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     header[4..].copy_from_slice(&zstd_safe::version_number().to_be_bytes());
     header[4] = code;
     Some(HEADER_BYTES + len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_has_one_code() {
+        let codes: Vec<u8> = (0..=u8::MAX).filter(|code| zstd_level(*code).is_some()).collect();
+        assert_eq!(codes.len(), 19 + FAST_LEVELS.len());
+        for code in codes {
+            assert_eq!(zstd_level(code).and_then(zstd_level_code), Some(code));
+        }
+        for level in [0, 20, -11, -1001, i32::MIN] {
+            assert_eq!(zstd_level_code(level), None);
+        }
+    }
+
+    #[test]
+    fn the_level_is_found_in_both_layouts_of_the_header() {
+        let little = [0, 0, 0, 0, 3, 0x00, 0x28, 0xa5];
+        let big = [0, 0, 0, 0, 0x00, 0x28, 0xa5, 3];
+        assert_eq!((stated_level(&little), stated_level(&big)), (Some(3), Some(3)));
+        assert_eq!(stated_level(&[0, 0, 0, 0, 1, 2, 3, 4]), None);
+    }
+
+    #[test]
+    fn the_header_states_the_level_that_was_asked_for() {
+        let mut block = [0; 4096];
+        for (asked, stated) in [(7, 7), (112, 112), (ANY_LEVEL, ZSTD_LEVEL_DEFAULT)] {
+            compress(asked, &[9; 4096], &mut block).unwrap();
+            assert_eq!((block[4], block[5]), (stated, 0));
+        }
+        assert_eq!(compress(0, &[9; 4096], &mut block), None);
+    }
+
+    #[test]
+    fn noise_is_given_up_before_the_slow_levels() {
+        let mut state = 1u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 56) as u8
+        })
+        .take(128 << 10)
+        .collect();
+        assert_eq!(compress(19, &noise, &mut vec![0; noise.len() / 8 * 7]), None);
+    }
 }

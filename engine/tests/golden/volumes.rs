@@ -1,10 +1,8 @@
 //! Every volume of the golden pools has the content that was recorded.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{import_golden, objset};
+use crate::support::{import_golden, objset};
 use device::block_on;
 use engine::dataset::zvol::Zvol;
 use testkit::manifest::hex_sha256;

@@ -1,8 +1,6 @@
 //! Looking up names, walking directories in pieces, and finding holes, in golden filesystems.
 
-mod common;
-
-use common::{EngineTree, import_golden};
+use crate::support::{EngineTree, import_golden};
 use device::block_on;
 use engine::dataset::zpl::Znode;
 use testkit::Tree;
@@ -101,7 +99,7 @@ fn reads_in_order_and_out_of_order_give_the_same_bytes() {
     let mut whole = vec![0; node.size() as usize];
     block_on(async {
         assert_eq!(node.read_at(0, &mut whole).await.unwrap(), whole.len());
-        let mut file = node.open_file();
+        let file = node.open_file();
         for (offset, length) in
             [(0, 100), (100, 5000), (5100, 100_000), (1_000_000, 9), (4095, 2), (2_097_000, 500)]
         {

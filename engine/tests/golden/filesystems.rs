@@ -1,8 +1,6 @@
 //! Every filesystem and snapshot of the golden pools is what its manifest says.
 
-mod common;
-
-use common::{EngineTree, import_golden};
+use crate::support::{EngineTree, import_golden};
 
 fn check(name: &str) {
     let Some(golden) = testkit::golden::pool(name) else { return };

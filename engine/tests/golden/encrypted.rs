@@ -1,8 +1,6 @@
 //! Encrypted filesystems and volumes are refused without their keys and right with them.
 
-mod common;
-
-use common::{EngineTree, import_golden, objset};
+use crate::support::{EngineTree, import_golden, objset};
 use device::block_on;
 use engine::Error;
 use engine::dataset::dsl::Dsl;

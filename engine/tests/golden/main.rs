@@ -1,0 +1,7 @@
+//! Golden pools, made by OpenZFS, read by the engine and compared with what was recorded of them.
+
+mod encrypted;
+mod filesystems;
+mod names;
+mod support;
+mod volumes;

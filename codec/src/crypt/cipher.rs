@@ -1,12 +1,12 @@
 //! The ciphers: AES with three key lengths, in GCM or CCM mode, with IVs of 12 bytes and MACs of 16.
 //!
-//! GCM with 128 and 256 bits comes from `ring` (fastest), the others, which it lacks, from RustCrypto.
+//! GCM with 128 and 256 bits comes from `ring` (fastest), with 192 bits from RustCrypto; the CCM mode (`super::ccm`) runs RustCrypto's AES.
 
+use super::ccm;
 use super::{Error, IV_BYTES, MAC_BYTES, Result};
 use aes_gcm::AesGcm;
-use aes_gcm::aead::consts::{U12, U16};
+use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::{AeadInOut, KeyInit};
-use ccm::Ccm;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use std::fmt;
 
@@ -84,9 +84,9 @@ impl fmt::Display for Suite {
 pub(super) enum Cipher {
     Ring(LessSafeKey),
     Gcm192(AesGcm<aes::Aes192, U12>),
-    Ccm128(Ccm<aes::Aes128, U16, U12>),
-    Ccm192(Ccm<aes::Aes192, U16, U12>),
-    Ccm256(Ccm<aes::Aes256, U16, U12>),
+    Ccm128(aes::Aes128),
+    Ccm192(aes::Aes192),
+    Ccm256(aes::Aes256),
 }
 
 impl Cipher {
@@ -124,9 +124,9 @@ impl Cipher {
                 };
             }
             Self::Gcm192(key) => key.decrypt_inout_detached(iv.into(), aad, text.into(), mac.into()),
-            Self::Ccm128(key) => key.decrypt_inout_detached(iv.into(), aad, text.into(), mac.into()),
-            Self::Ccm192(key) => key.decrypt_inout_detached(iv.into(), aad, text.into(), mac.into()),
-            Self::Ccm256(key) => key.decrypt_inout_detached(iv.into(), aad, text.into(), mac.into()),
+            Self::Ccm128(key) => return ccm::open(key, iv, aad, text, mac),
+            Self::Ccm192(key) => return ccm::open(key, iv, aad, text, mac),
+            Self::Ccm256(key) => return ccm::open(key, iv, aad, text, mac),
         };
         opened.map_err(|_| Error::Authentication)
     }
@@ -141,9 +141,9 @@ impl Cipher {
                 return tag.as_ref().try_into().map_err(|_| Error::Malformed("MAC length"));
             }
             Self::Gcm192(key) => key.encrypt_inout_detached(iv.into(), aad, text.into()),
-            Self::Ccm128(key) => key.encrypt_inout_detached(iv.into(), aad, text.into()),
-            Self::Ccm192(key) => key.encrypt_inout_detached(iv.into(), aad, text.into()),
-            Self::Ccm256(key) => key.encrypt_inout_detached(iv.into(), aad, text.into()),
+            Self::Ccm128(key) => return ccm::seal(key, iv, aad, text),
+            Self::Ccm192(key) => return ccm::seal(key, iv, aad, text),
+            Self::Ccm256(key) => return ccm::seal(key, iv, aad, text),
         };
         Ok(sealed.map_err(|_| Error::Malformed("too long for the cipher"))?.into())
     }

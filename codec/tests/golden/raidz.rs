@@ -68,7 +68,7 @@ fn read_pool(name: &str) {
     let config = parse_config(&label).unwrap();
     let layout = Layout::of(&VdevConfig::parse(config.find_nvlist("vdev_tree").unwrap()).unwrap());
 
-    let blocks = Cell::new(0);
+    let blocks = Cell::new(0usize);
     let fetch = |bp: &Blkptr| {
         blocks.set(blocks.get() + 1);
         let dva = bp.dva(0).unwrap();
@@ -79,7 +79,7 @@ fn read_pool(name: &str) {
             .iter()
             .map(|column| read_front(&disks[column.child], column.offset, column.size))
             .collect();
-        if blocks.get() % REBUILD_EVERY == 0 {
+        if blocks.get().is_multiple_of(REBUILD_EVERY) {
             columns.chunks(map.width()).for_each(|row| rebuild_in_every_way(map.nparity(), row));
         }
         let mut data = vec![0; map.data_bytes() as usize];

@@ -13,7 +13,7 @@
 //! | kind | digest | verifier |
 //! |---|---|---|
 //! | label (nvlist, uberblock, boot area) | sha256 | byte offset on the device, 0, 0, 0 |
-//! | gang header | sha256 | vdev, offset and birth txg of its DVA, 0 |
+//! | gang header | sha256 | vdev and offset of the pointer's first DVA, birth txg, 0 |
 //! | `zilog` (trailer at the end) | fletcher2 | the checksum of the block pointer: two guids, objset, sequence number |
 //! | `zilog2` (trailer in `zil_chain`, at the block's start; only the used bytes count) | fletcher4 | the same |
 //!
@@ -55,7 +55,8 @@ pub fn seal_label(block: &mut [u8], offset: u64, order: ByteOrder) -> Result<()>
     seal_sha256(block, [offset, 0, 0, 0], order)
 }
 
-/// Verifies the gang header at `offset` of `vdev` (as its DVA states them), born in `birth`. Returns its byte order.
+/// Verifies a gang header born in `birth`. Returns its byte order. `vdev` and `offset` are those of the first DVA of its
+/// block pointer, whichever copy it was read from: all copies are the same bytes.
 pub fn verify_gang(header: &[u8], vdev: u64, offset: u64, birth: u64) -> Result<ByteOrder> {
     verify_sha256(header, [vdev, offset, birth, 0])
 }

@@ -122,15 +122,19 @@ impl Pool {
         if depth >= MAX_GANG_DEPTH {
             return Err(malformed("gang headers lead to each other in a circle"));
         }
-        let (vdev, offset, birth) = (dva.vdev.get().into(), dva.offset.get(), bp.physical_birth().get());
-        let verdict = |bytes: &[u8]| match verify_gang(bytes, vdev, offset, birth) {
+        let (offset, birth) = (dva.offset.get(), bp.physical_birth().get());
+        // All copies of a gang header are sealed for the first one's place.
+        let first = bp.dva(0).unwrap_or(*dva);
+        let (first_vdev, first_offset) = (first.vdev.get().into(), first.offset.get());
+        let verdict = |bytes: &[u8]| match verify_gang(bytes, first_vdev, first_offset, birth) {
             Ok(_) => Ok(()),
             Err(codec::Error::ChecksumMismatch { .. }) => Err(Failure::Checksum),
             Err(other) => Err(Failure::Malformed(other.to_string())),
         };
         let request = Request::new(&self.vdevs, offset, GANG_HEADER_SIZE, birth, Some(&verdict));
         let header = top.read(request).await?;
-        let order = verify_gang(&header, vdev, offset, birth).map_err(|_| attempt(Failure::Checksum))?;
+        let order =
+            verify_gang(&header, first_vdev, first_offset, birth).map_err(|_| attempt(Failure::Checksum))?;
         let mut reader = Reader::new("gang header", &header, order);
         let size = bp.psize().get() as usize;
         let mut block = IoBuf::for_overwrite(size);

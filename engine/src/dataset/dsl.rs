@@ -116,7 +116,7 @@ pub struct Hold {
 #[derive(Debug, Clone)]
 pub enum Found {
     /// A filesystem, volume or snapshot.
-    Dataset(Dataset),
+    Dataset(Box<Dataset>),
     /// A bookmark.
     Bookmark(DatasetBookmark),
 }
@@ -230,8 +230,10 @@ impl Dsl {
         let dir = self.find_dir(parsed.dataset).await?;
         let head = self.head(&dir).await?;
         let found = match parsed.part {
-            Part::Head => Some(Found::Dataset(head)),
-            Part::Snapshot(snapshot) => self.snapshot(&head, snapshot).await?.map(Found::Dataset),
+            Part::Head => Some(Found::Dataset(Box::new(head))),
+            Part::Snapshot(snapshot) => {
+                self.snapshot(&head, snapshot).await?.map(Box::new).map(Found::Dataset)
+            }
             Part::Bookmark(mark) => self.bookmark(&head, mark).await?.map(Found::Bookmark),
         };
         found.ok_or_else(|| Error::NotFound(name.to_owned()))
@@ -240,7 +242,7 @@ impl Dsl {
     /// The filesystem, volume or snapshot called `name`.
     pub async fn find(&self, name: &str) -> Result<Dataset> {
         match self.lookup(name).await? {
-            Found::Dataset(dataset) => Ok(dataset),
+            Found::Dataset(dataset) => Ok(*dataset),
             Found::Bookmark(_) => Err(Error::WrongType {
                 what: name.to_owned(),
                 detail: "is a bookmark, and a filesystem, volume or snapshot is needed".to_owned(),

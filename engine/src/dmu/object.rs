@@ -38,7 +38,7 @@ pub struct Span {
 
 impl Object {
     pub(crate) fn new(objset: Arc<Objset>, id: ObjectId, dnode: Dnode) -> Self {
-        let tree = Arc::new(Tree::new(objset.id(), id, dnode));
+        let tree = Arc::new(Tree::new(objset.id(), id, dnode, objset.is_keyless()));
         Self { objset, tree }
     }
 

@@ -116,7 +116,7 @@ impl Dsl {
         freed_before_next: Option<u64>,
     ) -> Result<u64> {
         let mut overwritten = 0u64;
-        let mut phys = dataset.phys.clone();
+        let mut phys = dataset.phys;
         let mut steps = 0;
         while phys.prev_snap_txg > since {
             let space = self.pool_space().await?;

@@ -224,7 +224,10 @@ impl Dsl {
             for snapshot in self.snapshots(&head).await? {
                 let name = snapshot.name.rsplit('@').next().unwrap_or_default();
                 if walk.hidden || !is_hidden(name) {
-                    into.push(Entry { kind: Kind::Snapshot { of_volume }, found: Found::Dataset(snapshot) });
+                    into.push(Entry {
+                        kind: Kind::Snapshot { of_volume },
+                        found: Found::Dataset(Box::new(snapshot)),
+                    });
                 }
             }
         }
@@ -233,7 +236,7 @@ impl Dsl {
             let entry = |mark: DatasetBookmark| Entry { kind: Kind::Bookmark, found: Found::Bookmark(mark) };
             into.extend(marks.into_iter().map(entry));
         }
-        into.push(Entry { kind, found: Found::Dataset(head) });
+        into.push(Entry { kind, found: Found::Dataset(Box::new(head)) });
         Ok(())
     }
 }

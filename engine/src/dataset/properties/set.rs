@@ -9,12 +9,15 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::format::Style;
 use super::index;
 use super::table::{Kind, Prop, TABLE, Types, is_user};
 
 /// Where a value comes from, as the SOURCE column says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// `-`: computed.
     None,

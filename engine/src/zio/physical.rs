@@ -115,7 +115,14 @@ impl Pool {
         })
     }
 
-    async fn read_gang(&self, bp: &Blkptr, dva: &Dva, top: &Vdev, depth: u32) -> ReadResult {
+    /// The pointers of the gang header that a DVA leads to.
+    async fn gang_header(
+        &self,
+        bp: &Blkptr,
+        dva: &Dva,
+        top: &Vdev,
+        depth: u32,
+    ) -> Result<Vec<Blkptr>, Vec<Attempt>> {
         let attempt =
             |failure| vec![Attempt { vdev: top.name.clone(), offset_bytes: dva.offset.get(), failure }];
         let malformed = |why: &str| attempt(Failure::Malformed(why.into()));
@@ -136,14 +143,42 @@ impl Pool {
         let order =
             verify_gang(&header, first_vdev, first_offset, birth).map_err(|_| attempt(Failure::Checksum))?;
         let mut reader = Reader::new("gang header", &header, order);
+        let mut members = Vec::with_capacity(GANG_POINTERS);
+        for _ in 0..GANG_POINTERS {
+            let member = Blkptr::read(&mut reader).map_err(|error| malformed(&error.to_string()))?;
+            if !member.is_hole() {
+                members.push(member);
+            }
+        }
+        Ok(members)
+    }
+
+    /// What the gang headers of a block point to, at all depths.
+    pub(crate) fn gang_members<'a>(
+        &'a self,
+        bp: &'a Blkptr,
+        depth: u32,
+        members: &'a mut Vec<Blkptr>,
+    ) -> BoxFuture<'a, Result<(), Vec<Attempt>>> {
+        Box::pin(async move {
+            for dva in bp.dvas().filter(|dva| dva.gang) {
+                for member in self.gang_header(bp, &dva, self.top_for(&dva)?, depth).await? {
+                    members.push(member);
+                    self.gang_members(&member, depth + 1, members).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    async fn read_gang(&self, bp: &Blkptr, dva: &Dva, top: &Vdev, depth: u32) -> ReadResult {
+        let attempt =
+            |failure| vec![Attempt { vdev: top.name.clone(), offset_bytes: dva.offset.get(), failure }];
+        let malformed = |why: &str| attempt(Failure::Malformed(why.into()));
         let size = bp.psize().get() as usize;
         let mut block = IoBuf::for_overwrite(size);
         let mut filled = 0;
-        for _ in 0..GANG_POINTERS {
-            let member = Blkptr::read(&mut reader).map_err(|error| malformed(&error.to_string()))?;
-            if member.is_hole() {
-                continue;
-            }
+        for member in self.gang_header(bp, dva, top, depth).await? {
             let bytes = self.read_copies(&member, depth + 1).await?;
             let place = block.get_mut(filled..).and_then(|rest| rest.get_mut(..bytes.len()));
             device::copy(place.ok_or_else(|| malformed("gang members are longer than the block"))?, &bytes);

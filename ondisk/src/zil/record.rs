@@ -12,29 +12,29 @@
 //!
 //! | number | kind | body |
 //! |---|---|---|
-//! | 1, 2, 3 | create, mkdir, mkxattr | [create], domains, name |
-//! | 4 | symlink | [create], name, target |
+//! | 1, 2, 3 | create, mkdir, mkxattr | *create*, domains, name |
+//! | 4 | symlink | *create*, name, target |
 //! | 5, 6 | remove, rmdir | directory, name |
 //! | 7 | link | directory, object, name |
 //! | 8, 22 | rename, exchange | source directory, target directory, source name, target name |
 //! | 9 | write | object, offset, length, unused, block pointer; then the data, unless the pointer says where it is |
 //! | 10 | truncate | object, offset, length |
-//! | 11 | setattr | object, mask, mode, uid, gid, size, atime (2), mtime (2), [attributes] if bit 31 of the mask, domains |
+//! | 11 | setattr | object, mask, mode, uid, gid, size, atime (2), mtime (2), *attributes* if bit 31 of the mask, domains |
 //! | 12 | acl v0 | object, count, old entries |
-//! | 13 | acl | object, [acl counts], entries (padded to 8), FUIDs, domains |
-//! | 14, 17 | create, mkdir with ACL | [create], [acl counts], entries (padded to 8), FUIDs, domains, name |
-//! | 15, 18 | create, mkdir with attributes | [create], [attributes], domains, name |
-//! | 16, 19 | create, mkdir with both | [create], [acl counts], [attributes], entries (padded to 8), FUIDs, domains, name |
+//! | 13 | acl | object, *acl counts*, entries (padded to 8), FUIDs, domains |
+//! | 14, 17 | create, mkdir with ACL | *create*, *acl counts*, entries (padded to 8), FUIDs, domains, name |
+//! | 15, 18 | create, mkdir with attributes | *create*, *attributes*, domains, name |
+//! | 16, 19 | create, mkdir with both | *create*, *acl counts*, *attributes*, entries (padded to 8), FUIDs, domains, name |
 //! | 20 | write2 | as write, without data: the block is in the file already, only its size may lag |
 //! | 21 | setsaxattr | object, size of the value, name, value (none: remove) |
-//! | 23 | whiteout | as rename, then [create] without directory for the whiteout, before the names |
+//! | 23 | whiteout | as rename, then *create* without directory for the whiteout, before the names |
 //! | 24 | clone range | object, offset, length, block size, count, block pointers |
 //!
-//! - create: directory, object (bits 0-47; bits 56-63: slots of its dnode less one), mode, uid, gid, generation, creation time (2), rdev.
-//! - acl counts: entries, domains, FUIDs, bytes of entries, flags.
-//! - attributes: u32 count of mask words, that many u32 mask words (which are set), u64 of bits (their values), creation time (2), 32 bytes that are an
+//! - *create*: directory, object (bits 0-47; bits 56-63: slots of its dnode less one), mode, uid, gid, generation, creation time (2), rdev.
+//! - *acl counts*: entries, domains, FUIDs, bytes of entries, flags.
+//! - *attributes*: u32 count of mask words, that many u32 mask words (which are set), u64 of bits (their values), creation time (2), 32 bytes that are an
 //!   anti-virus stamp or begin with a project id.
-//! - domains: NUL-terminated strings that the FUIDs of this record refer to by number, from 1. Without a count there are as
+//! - *domains*: NUL-terminated strings that the FUIDs of this record refer to by number, from 1. Without a count there are as
 //!   many as the uid and gid have different domain numbers (their upper 32 bits).
 //!
 //! Source of the facts: OpenZFS 2.3 `zil.h`, `zfs_log.c`, `zfs_replay.c`.

@@ -243,11 +243,11 @@ impl FuseMount {
     ///
     /// # Errors
     /// [`MountError::Busy`] or [`MountError::Unmount`], with the mount, which stays as it was.
-    pub fn unmount(mut self, force: bool) -> Result<(), (Self, MountError)> {
+    pub fn unmount(mut self, force: bool) -> Result<(), Box<(Self, MountError)>> {
         if self.is_alive()
             && let Err(error) = unmount_path(&self.at, force)
         {
-            return Err((self, error));
+            return Err(Box::new((self, error)));
         }
         if let Some(session) = self.session.take() {
             if force && !session.guard.is_finished() {

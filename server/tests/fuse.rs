@@ -66,7 +66,7 @@ fn check(name: &str) {
             let path = place.path().join(".zfs/snapshot").join(&snapshot[below.len()..]);
             golden.manifest(snapshot).unwrap().assert_same(snapshot, &HostTree::new(path));
         }
-        mount.unmount(false).map_err(|(_, error)| error).unwrap();
+        mount.unmount(false).map_err(|failed| failed.1).unwrap();
     }
 }
 
@@ -88,10 +88,10 @@ fn a_mount_in_use_is_busy_until_forced() {
     let place = tempfile::tempdir().unwrap();
     let held = mount(&dsl, "single/fs", place.path());
     let open_file = File::open(place.path()).unwrap();
-    let (held, error) = held.unmount(false).unwrap_err();
+    let (held, error) = *held.unmount(false).unwrap_err();
     assert!(matches!(error, MountError::Busy { .. }), "{error}");
     assert!(held.is_alive());
-    held.unmount(true).map_err(|(_, error)| error).unwrap();
+    held.unmount(true).map_err(|failed| failed.1).unwrap();
     assert!(!place.path().join("a").exists());
     drop(open_file);
 }

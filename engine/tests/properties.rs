@@ -6,12 +6,16 @@ use std::sync::Arc;
 
 use device::block_on;
 use engine::dataset::dsl::{Dsl, Entry, Walk};
-use engine::dataset::properties::{Environment, Mounted, Prop, PropertySet, Shown, Style};
+use engine::dataset::properties::{
+    Environment, Mounted, Prop, PropertySet, Shown, Source, Style, UserProperty,
+};
 use engine::pool::discovery::scan;
+use engine::pool::errlog::{self, DamagedBlock};
 use engine::pool::history::{self, Form};
 use engine::pool::import::{ImportOptions, import, select};
-use engine::pool::properties::{PoolEnvironment, PoolProperties};
+use engine::pool::properties::{PoolEnvironment, PoolProperties, VdevProp, VdevProperties};
 use engine::{Error, Pool};
+use ondisk::{BlockId, ObjectId, ObjsetId};
 use testkit::{GoldenPool, golden};
 
 /// What a row may say otherwise than OpenZFS did, and why. `*` stands for any pool.
@@ -271,6 +275,84 @@ fn the_history_reads_as_openzfs_prints_it() {
         let expected = pool.expect_text("history.txt").unwrap();
         // The export and what it did came after the recording.
         assert!(found.starts_with(expected.trim_end()), "{}:\n{found}", pool.name);
+    }
+}
+
+#[test]
+fn properties_with_an_argument_tell_what_users_use_and_what_was_written_since() {
+    let Some(pool) = golden::pool("single") else { return };
+    let opened = open(&pool);
+    let dsl = block_on(Dsl::open(&opened)).expect("DSL");
+    let fs = block_on(dsl.find("single/fs")).expect("single/fs");
+    let (used, _) = UserProperty::parse("userused@0").unwrap();
+    let (objects, _) = UserProperty::parse("userobjused@0").unwrap();
+    let (quota, _) = UserProperty::parse("userquota@0").unwrap();
+    let all = block_on(dsl.user_properties(&fs, used)).expect("userspace");
+    let sum: u64 = all.iter().map(|(_, bytes)| bytes).sum();
+    let counted: u64 =
+        block_on(dsl.user_properties(&fs, objects)).unwrap().iter().map(|(_, count)| count).sum();
+    // Each object is charged its dnode too; the master node and its like are nobody's.
+    let blocks = sum - 512 * counted;
+    assert!(blocks > 0 && blocks <= fs.phys.referenced_bytes, "{blocks} of {}", fs.phys.referenced_bytes);
+    for (id, bytes) in all {
+        assert_eq!(block_on(dsl.user_property(&fs, used, id)).unwrap(), Some(bytes));
+        assert!(block_on(dsl.user_property(&fs, objects, id)).unwrap().unwrap() > 0);
+    }
+    assert_eq!(block_on(dsl.user_property(&fs, quota, 0)).unwrap(), Some(0));
+    let written = |since: &str| block_on(dsl.written_property(&fs, since)).unwrap();
+    let set = block_on(dsl.properties(&block_on(dsl.entry("single/fs")).unwrap(), &MOUNTED)).unwrap();
+    assert_eq!(Some(written("two")), set.number(Prop::Written));
+    assert_eq!(written("one"), written("single/fs#mark"));
+    assert!(written("one") >= written("two"));
+    assert!(block_on(dsl.written_property(&fs, "none")).is_err());
+}
+
+#[test]
+fn a_damaged_object_is_called_by_its_path() {
+    let Some(pool) = golden::pool("single") else { return };
+    let opened = open(&pool);
+    let dsl = block_on(Dsl::open(&opened)).expect("DSL");
+    assert_eq!(block_on(errlog::read(&dsl)).expect("error log"), []);
+    let manifest = pool.manifest("single/fs").expect("manifest");
+    let fs = block_on(dsl.find("single/fs")).expect("single/fs");
+    let block = |object: u64| DamagedBlock {
+        objset: fs.objset_id(),
+        object: ObjectId(object),
+        level: 0,
+        block: BlockId(0),
+    };
+    let describe = |object: u64| block_on(errlog::describe(&dsl, &block(object), &|_| None));
+    let deep = manifest.rows.values().filter(|row| row.nlink == 1 && row.path.contains('/')).take(5);
+    for row in deep {
+        assert_eq!(describe(row.ino), format!("single/fs:/{}", row.path));
+    }
+    assert_eq!(describe(1), "single/fs:<0x1>");
+    let mos = DamagedBlock { objset: ObjsetId::MOS, ..block(31) };
+    assert_eq!(block_on(errlog::describe(&dsl, &mos, &|_| None)), "<metadata>:<0x1f>");
+}
+
+#[test]
+fn a_vdev_has_its_share_of_the_pools_space() {
+    let Some(pool) = golden::pool("classes") else { return };
+    let opened = open(&pool);
+    let dsl = block_on(Dsl::open(&opened)).expect("DSL");
+    let space = block_on(dsl.pool_space()).expect("space");
+    for top in &opened.vdevs().tops {
+        let set = block_on(VdevProperties::load(&dsl, top.guid)).expect("vdev properties");
+        let value = |prop| set.get(prop, Style::PARSABLE).expect("shown").value;
+        let share = space.vdevs.iter().find(|share| share.id == top.id).expect("share");
+        assert_eq!(value(VdevProp::Allocated), share.allocated_bytes.to_string());
+        assert_eq!(value(VdevProp::Parent), "classes");
+        assert_eq!(value(VdevProp::State), "7");
+        assert_eq!(
+            set.all(Style::HUMAN_UTC).iter().filter(|shown| shown.name == "raidz_expanding").count(),
+            0
+        );
+        for child in &top.children {
+            let set = block_on(VdevProperties::load(&dsl, child.guid)).expect("leaf properties");
+            let allocating = set.get(VdevProp::Allocating, Style::PARSABLE).expect("shown");
+            assert_eq!((allocating.value.as_str(), allocating.source), ("-", Source::None));
+        }
     }
 }
 

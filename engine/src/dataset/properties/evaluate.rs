@@ -7,6 +7,7 @@
 //! are laid over that. Source of the facts: OpenZFS 2.3 `dsl_prop.c`, `dsl_dataset.c`, `dsl_dir.c`, `dsl_crypt.c`, `zvol.c`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ondisk::ObjectId;
 use ondisk::crypto_key::key;
@@ -23,7 +24,7 @@ use crate::dmu::Objset;
 use crate::error::Result;
 
 /// Object of a filesystem's objset that names its other well-known objects and holds its fixed properties.
-const MASTER_NODE: ObjectId = ObjectId(1);
+pub(super) const MASTER_NODE: ObjectId = ObjectId(1);
 /// Object of a volume's objset that is its contents.
 const ZVOL_DATA: ObjectId = ObjectId(1);
 /// Object of a volume's objset that holds its size.
@@ -236,13 +237,17 @@ impl Dsl {
         Ok(())
     }
 
-    /// Adds what stands in the dataset's own objects. None of it is secret, so that no key is needed; with one, it is authenticated.
+    /// The object set for those who want nothing secret of it: no key is needed, but with one all is authenticated.
+    pub(super) async fn clear_objset(&self, dataset: &Dataset) -> Result<Arc<Objset>> {
+        if self.key_is_loaded(dataset) {
+            return self.open_objset(dataset).await;
+        }
+        Objset::open_without_key(self.pool(), dataset.objset_id(), &dataset.phys.bp).await
+    }
+
+    /// Adds what stands in the dataset's own objects.
     async fn add_contents(&self, dataset: &Dataset, set: &mut PropertySet) -> Result<()> {
-        let objset = if self.key_is_loaded(dataset) {
-            self.open_objset(dataset).await?
-        } else {
-            Objset::open_without_key(self.pool(), dataset.objset_id(), &dataset.phys.bp).await?
-        };
+        let objset = self.clear_objset(dataset).await?;
         set.add_number(Prop::Useraccounting, u64::from(objset.user_used().is_some()));
         match objset.objset_type() {
             ObjsetType::Zfs => {

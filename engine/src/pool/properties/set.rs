@@ -198,7 +198,7 @@ impl PoolProperties {
     }
 }
 
-fn shown(name: String, value: String, source: Source) -> Shown {
+pub(super) fn shown(name: String, value: String, source: Source) -> Shown {
     Shown { name, value, source }
 }
 

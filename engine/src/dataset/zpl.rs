@@ -12,9 +12,11 @@
 //!
 //! Source: OpenZFS 2.3 `zfs_znode.h`, `zfs_vfsops.c`, `zfs_vnops_os.c`, `zfs_dir.c`.
 
+mod acl;
 pub mod attr;
 pub mod dir;
 pub mod file;
+mod path;
 pub mod statfs;
 pub mod xattr;
 mod xattr_names;

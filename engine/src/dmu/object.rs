@@ -208,7 +208,7 @@ impl Object {
         };
         match start.checked_add(into.len()).and_then(|end| found.block.get(start..end)) {
             Some(bytes) => {
-                into.copy_from_slice(bytes);
+                device::copy(into, bytes);
                 Ok(())
             }
             None => Err(Error::corrupt(self.bookmark(id).to_string(), "shorter than its object's blocks")),

@@ -55,6 +55,8 @@ pub struct MountOptions {
     pub xattr: bool,
     /// The kind of ACLs (`acltype`).
     pub acl: AclType,
+    /// Names may be longer than 255 bytes (`longname`).
+    pub long_names: bool,
 }
 
 impl Default for MountOptions {
@@ -67,6 +69,7 @@ impl Default for MountOptions {
             snapdir_visible: false,
             xattr: true,
             acl: AclType::Off,
+            long_names: false,
         }
     }
 }
@@ -88,6 +91,7 @@ impl MountOptions {
                 "nfsv4" => AclType::Nfs4,
                 _ => AclType::Off,
             },
+            long_names: properties.number(Prop::Longname) == Some(1),
         }
     }
 

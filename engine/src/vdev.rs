@@ -330,6 +330,9 @@ impl Vdev {
         match &self.kind {
             Kind::Raidz(raidz) => raidz.asize(psize, txg).ok(),
             Kind::Draid(draid) => draid.asize(psize).ok(),
+            Kind::Mirror | Kind::Replacing | Kind::Spare => {
+                self.children.iter().map(|child| child.psize_to_asize(psize, txg)).max().flatten()
+            }
             _ => psize.checked_next_multiple_of(1u64.checked_shl(self.ashift)?),
         }
     }

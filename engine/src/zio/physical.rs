@@ -101,12 +101,11 @@ impl Pool {
     pub(crate) fn verify(&self, bp: &Blkptr, bytes: &[u8]) -> Result<(), Failure> {
         let (ty, order, expected) = (bp.checksum_type(), bp.byte_order(), bp.checksum());
         let salt = self.salt.get();
-        let with_mac = bp.uses_crypt() && bp.dmu_type() != DmuType::OBJSET;
         let result = match ty {
             ChecksumType::Zilog | ChecksumType::Zilog2 => {
-                verify_zilog(ty, bytes, &expected, with_mac).map(|_| ())
+                verify_zilog(ty, bytes, &expected, has_mac(bp)).map(|_| ())
             }
-            _ if with_mac => checksum::verify_encrypted(ty, bytes, order, salt, &expected),
+            _ if has_mac(bp) => checksum::verify_encrypted(ty, bytes, order, salt, &expected),
             _ => checksum::verify(ty, bytes, order, salt, &expected),
         };
         result.map_err(|error| match error {
@@ -133,15 +132,15 @@ impl Pool {
         // All copies of a gang header are sealed for the first one's place.
         let first = bp.dva(0).unwrap_or(*dva);
         let (first_vdev, first_offset) = (first.vdev.get().into(), first.offset.get());
-        let verdict = |bytes: &[u8]| match verify_gang(bytes, first_vdev, first_offset, birth) {
+        let verify = |bytes: &[u8]| verify_gang(bytes, first_vdev, first_offset, birth, has_mac(bp));
+        let verdict = |bytes: &[u8]| match verify(bytes) {
             Ok(_) => Ok(()),
             Err(codec::Error::ChecksumMismatch { .. }) => Err(Failure::Checksum),
             Err(other) => Err(Failure::Malformed(other.to_string())),
         };
         let request = Request::new(&self.vdevs, offset, GANG_HEADER_SIZE, birth, Some(&verdict));
         let header = top.read(request).await?;
-        let order =
-            verify_gang(&header, first_vdev, first_offset, birth).map_err(|_| attempt(Failure::Checksum))?;
+        let order = verify(&header).map_err(|_| attempt(Failure::Checksum))?;
         let mut reader = Reader::new("gang header", &header, order);
         let mut members = Vec::with_capacity(GANG_POINTERS);
         for _ in 0..GANG_POINTERS {
@@ -153,7 +152,7 @@ impl Pool {
         Ok(members)
     }
 
-    /// What the gang headers of a block point to, at all depths.
+    /// What the gang headers of a block point to, at all depths. All copies of a header say the same.
     pub(crate) fn gang_members<'a>(
         &'a self,
         bp: &'a Blkptr,
@@ -161,13 +160,24 @@ impl Pool {
         members: &'a mut Vec<Blkptr>,
     ) -> BoxFuture<'a, Result<(), Vec<Attempt>>> {
         Box::pin(async move {
+            let mut tried = Vec::new();
             for dva in bp.dvas().filter(|dva| dva.gang) {
-                for member in self.gang_header(bp, &dva, self.top_for(&dva)?, depth).await? {
-                    members.push(member);
-                    self.gang_members(&member, depth + 1, members).await?;
+                let header = match self.top_for(&dva) {
+                    Ok(top) => self.gang_header(bp, &dva, top, depth).await,
+                    Err(tried) => Err(tried),
+                };
+                match header {
+                    Ok(found) => {
+                        for member in found {
+                            members.push(member);
+                            self.gang_members(&member, depth + 1, members).await?;
+                        }
+                        return Ok(());
+                    }
+                    Err(more) => tried.extend(more),
                 }
             }
-            Ok(())
+            if tried.is_empty() { Ok(()) } else { Err(tried) }
         })
     }
 
@@ -195,4 +205,9 @@ impl Pool {
             }
         }
     }
+}
+
+/// Whether half of the pointer's checksum is a MAC. Object sets keep theirs inside the block.
+fn has_mac(bp: &Blkptr) -> bool {
+    bp.uses_crypt() && bp.dmu_type() != DmuType::OBJSET
 }

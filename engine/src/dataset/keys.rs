@@ -104,8 +104,11 @@ impl Dsl {
         for dir in self.dirs(self.root()).await? {
             let uses = self.uses_root(&dir, &root.dir).await?;
             if uses && dir.object != root.dir.object {
-                let key = self.unwrap_key(&dir, &wrapping, name).await?;
-                keys.push((dir, key));
+                // One damaged key must not keep all others from being used.
+                match self.unwrap_key(&dir, &wrapping, name).await {
+                    Ok(key) => keys.push((dir, key)),
+                    Err(error) => tracing::warn!(dataset = dir.name, %error, "its key cannot be loaded"),
+                }
             }
         }
         let count = keys.len();

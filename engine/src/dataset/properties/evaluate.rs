@@ -55,7 +55,7 @@ impl Dsl {
                 self.add_space(dataset, &mut set).await?;
                 self.add_identity(dataset, &mut set).await?;
                 self.add_crypt(dataset, &mut set).await?;
-                if !dataset.is_inconsistent() {
+                if !dataset.is_inconsistent() && !dataset.phys.bp.is_hole() {
                     self.add_contents(dataset, &mut set).await?;
                 }
             }

@@ -22,9 +22,9 @@ use crate::pool::features::Features;
 use crate::vdev::Class;
 
 /// More metaslabs than a vdev can have: OpenZFS aims at 200 and allows 128 K.
-const MAX_METASLABS: u64 = 1 << 24;
-/// More log space maps than a pool keeps.
-const MAX_LOG_BYTES: u64 = 1 << 40;
+const MAX_METASLABS: u64 = 1 << 20;
+/// A longer log space map than any pool has: OpenZFS flushes when all logs together hold a quarter of that.
+const MAX_LOG_BYTES: u64 = 1 << 32;
 
 /// One top-level vdev while it is being read.
 struct Top<'a> {
@@ -212,9 +212,10 @@ fn metaslab_size(config: &VdevConfig, layout: MetaslabLayout, index: u64) -> u64
     let VdevKind::Draid { nparity, ndata, .. } = &config.kind else { return size };
     let row = (u64::from(*nparity) + u64::from(*ndata)) << config.ashift.unwrap_or(9);
     let start = layout.start(index).unwrap_or(ByteOffset(0)).0;
-    let cut = start.next_multiple_of(row.max(1)) - start;
+    let row = row.max(1);
+    let cut = start.checked_next_multiple_of(row).map_or(size, |aligned| aligned - start);
     let left = size.saturating_sub(cut);
-    left - left % row.max(1)
+    left - left % row
 }
 
 /// Data bytes that 512 raw bytes of a 128 KiB block hold, as the vdev was before any expansion.

@@ -2,7 +2,6 @@
 
 pub mod api;
 pub mod daemon;
-pub mod fuse;
 pub mod http;
 pub mod nbd;
 pub mod runtime;

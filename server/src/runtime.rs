@@ -6,11 +6,16 @@
 //! with the thread's ring embedded: before the thread sleeps it submits what waits and takes what is done, in one system
 //! call; while it sleeps, the ring's eventfd wakes it as any socket does.
 //!
+//! Shards are as many as the cores, but not tied to them. Clients run on the same machine more often than not, and the
+//! scheduler places a shard well beside the client that wakes it; tied to a core that a client keeps busy, it waits (4 KiB
+//! NBD reads at depth 1 were three times slower so; see `benches/nbd.rs`).
+//!
 //! Where io_uring is not available the shard reads its disks synchronously, and everything else is the same.
 
 use std::{
     future::Future,
     io,
+    num::NonZero,
     pin::pin,
     sync::{
         atomic::{AtomicUsize, Ordering},
@@ -47,8 +52,8 @@ impl Shards {
     /// # Errors
     /// When a thread, a reactor or a ring cannot be made.
     pub fn start() -> io::Result<Self> {
-        let cores = allowed_cores();
-        let shards = cores.into_iter().map(Shard::start).collect::<io::Result<Vec<Shard>>>()?;
+        let count = thread::available_parallelism().map_or(1, NonZero::get);
+        let shards = (0..count).map(Shard::start).collect::<io::Result<Vec<Shard>>>()?;
         Ok(Self { shards, next: AtomicUsize::new(0) })
     }
 
@@ -74,6 +79,8 @@ impl Drop for Shards {
         }
         for shard in &mut self.shards {
             if let Some(thread) = shard.thread.take()
+                // The last owner may live on a shard; that one ends by itself.
+                && thread.thread().id() != thread::current().id()
                 && thread.join().is_err()
             {
                 tracing::error!("a shard ended with a panic");
@@ -83,14 +90,10 @@ impl Drop for Shards {
 }
 
 impl Shard {
-    fn start(core: Option<usize>) -> io::Result<Self> {
+    fn start(number: usize) -> io::Result<Self> {
         let (stop, stopped) = oneshot::channel();
         let (ready_sender, ready) = mpsc::channel();
-        let name = core.map_or_else(|| "shard".to_owned(), |core| format!("shard-{core}"));
-        let thread = thread::Builder::new().name(name).spawn(move || {
-            if let Some(core) = core {
-                pin_to(core);
-            }
+        let thread = thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
             match build() {
                 Ok((runtime, driver)) => {
                     // The other side waits for it.
@@ -143,33 +146,5 @@ async fn pump(driver: RingDriver) {
             Err(_) => return,
         }
         device::submit_and_reap();
-    }
-}
-
-/// The cores that this process may run on; one unnamed core where they are not known.
-fn allowed_cores() -> Vec<Option<usize>> {
-    // SAFETY: an all-zero set is a valid, empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes at most the given size into the set.
-    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) } != 0 {
-        return vec![None];
-    }
-    // SAFETY: every number is below the set's size.
-    let cores = (0..libc::CPU_SETSIZE as usize).filter(|core| unsafe { libc::CPU_ISSET(*core, &set) });
-    let cores: Vec<Option<usize>> = cores.map(Some).collect();
-    if cores.is_empty() { vec![None] } else { cores }
-}
-
-/// Keeps this thread on one core. Where that is not allowed it runs anywhere, more slowly.
-fn pin_to(core: usize) {
-    // SAFETY: an all-zero set is a valid, empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the number came from such a set; the kernel only reads it.
-    let pinned = unsafe {
-        libc::CPU_SET(core, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
-    };
-    if pinned != 0 {
-        tracing::debug!(core, "cannot pin a shard to its core");
     }
 }

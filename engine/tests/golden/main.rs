@@ -2,7 +2,6 @@
 
 mod encrypted;
 mod filesystems;
-mod mos;
 mod names;
 mod support;
 mod volumes;

@@ -82,7 +82,7 @@ fn nbdinfo_maps_the_holes() {
         extents.map(|extent| [&extent["offset"], &extent["length"], &extent["type"]]).collect();
     assert_eq!(
         extents,
-        [[&0, &65536, &3], [&65536, &65536, &0], [&131072, &917504, &3]].map(|row| row.map(|n| *n))
+        [[&0, &65536, &3], [&65536, &65536, &0], [&131072, &917504, &3]].map(|row| row.map(|number| *number))
     );
 }
 

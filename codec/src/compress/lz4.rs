@@ -62,10 +62,9 @@ mod tests {
     #[test]
     fn a_block_ends_with_literals() {
         assert_eq!(decoded(&[0x30, 1, 2, 3], 3), Some(vec![1, 2, 3]));
-        assert_eq!(
-            decoded(&[0x10, 7, 1, 0, 0x50, 1, 2, 3, 4, 5], 10),
-            Some(vec![7, 7, 7, 7, 7, 1, 2, 3, 4, 5])
-        );
+        let repeated = [0x10, 7, 1, 0, 0xc0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+        let expected = vec![7, 7, 7, 7, 7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+        assert_eq!(decoded(&repeated, expected.len()), Some(expected));
         assert_eq!(decoded(&[], 3), None);
         // A match last, a distance cut short, literals cut short.
         assert_eq!(decoded(&[0x11, 7, 1, 0], 6), None);
@@ -75,7 +74,8 @@ mod tests {
 
     #[test]
     fn a_distance_beyond_the_start_is_refused() {
-        assert_eq!(decoded(&[0x10, 7, 2, 0, 0x50, 1, 2, 3, 4, 5], 10), None);
+        let block = [0x10, 7, 2, 0, 0xc0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+        assert_eq!(decoded(&block, 17), None);
     }
 
     #[test]

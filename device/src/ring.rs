@@ -327,3 +327,20 @@ fn new_uring() -> io::Result<IoUring> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Device, FileDevice, RingDriver, block_on};
+
+    #[test]
+    fn without_io_uring_everything_is_read_at_once() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, [5; 10_000]).unwrap();
+        let device = FileDevice::open(&file).unwrap();
+        RING.with(|slot| *slot.borrow_mut() = Slot::Unavailable);
+        assert_eq!(*block_on(device.read(100, 9000)).unwrap(), [5; 9000]);
+        assert!(RingDriver::attach().unwrap().is_none());
+        assert!(!submit_and_reap());
+    }
+}

@@ -126,3 +126,58 @@ fn salted<T>(salt: &[u8; 32], hash: impl FnOnce(&Keyed) -> T) -> T {
         hash(last.insert(Keyed { salt: *salt, skein: Skein::keyed(salt), edonr: Edonr::keyed(salt) }))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATA: [u8; 512] = [0x5a; 512];
+
+    #[test]
+    fn sha256_is_big_endian_words_in_both_orders() {
+        let expected = [0xba7816bf8f01cfea, 0x414140de5dae2223, 0xb00361a396177a9c, 0xb410ff61f20015ad];
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            assert_eq!(compute(ChecksumType::Sha256, b"abc", order, None), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn other_hashes_are_words_of_the_blocks_order() {
+        let salt = [9; 32];
+        for ty in [ChecksumType::Sha512, ChecksumType::Skein, ChecksumType::Edonr, ChecksumType::Blake3] {
+            let little = compute(ty, &DATA, ByteOrder::Little, Some(&salt)).unwrap();
+            let big = compute(ty, &DATA, ByteOrder::Big, Some(&salt)).unwrap();
+            assert_eq!(little.map(u64::swap_bytes), big, "{ty}");
+        }
+    }
+
+    #[test]
+    fn changing_salts_do_not_mix() {
+        for ty in [ChecksumType::Skein, ChecksumType::Edonr] {
+            let with = |salt| compute(ty, &DATA, ByteOrder::Little, Some(&[salt; 32])).unwrap();
+            let (one, two) = (with(1), with(2));
+            assert_ne!(one, two);
+            assert_eq!((with(1), with(2)), (one, two));
+        }
+    }
+
+    #[test]
+    fn only_words_beside_the_mac_count_for_encrypted_blocks() {
+        let digest = compute(ChecksumType::Sha512, &DATA, ByteOrder::Little, None).unwrap();
+        let stated = [digest[0], digest[1], 1, 2];
+        assert!(verify_encrypted(ChecksumType::Sha512, &DATA, ByteOrder::Little, None, &stated).is_ok());
+        let stated = [digest[0], digest[1] ^ 1, 1, 2];
+        assert!(verify_encrypted(ChecksumType::Sha512, &DATA, ByteOrder::Little, None, &stated).is_err());
+        // Sums are folded, so damage that only the last words would show is not lost.
+        assert_eq!(beside_mac(ChecksumType::Fletcher4, [1, 2, 4, 8]), [5, 10]);
+        assert_eq!(beside_mac(ChecksumType::Edonr, [1, 2, 4, 8]), [5, 10]);
+    }
+
+    #[test]
+    fn names_of_no_algorithm_are_refused() {
+        for ty in ChecksumType::ALL.iter().copied().filter(|ty| ty.is_embedded()) {
+            assert_eq!(compute(ty, &DATA, ByteOrder::Little, None), Err(Error::NotAChecksum(ty)));
+        }
+        assert_eq!(compute(ChecksumType::Off, &DATA, ByteOrder::Little, None), Ok([0; 4]));
+    }
+}

@@ -43,6 +43,7 @@ use codec::raidz::Raidz;
 use device::Device;
 use ondisk::Guid;
 use ondisk::vdev_config::VdevConfig;
+use serde::{Deserialize, Serialize};
 
 use dtl::TxgRanges;
 use indirect::Moved;
@@ -159,19 +160,22 @@ pub enum Class {
 }
 
 /// The states of OpenZFS, worst first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
 pub enum State {
     /// An administrator took it offline.
     Offline,
     /// It was removed from the system.
     Removed,
     /// It cannot be opened.
+    #[serde(rename = "UNAVAIL")]
     CantOpen,
     /// It was declared unusable.
     Faulted,
     /// It works with less redundancy than it should have.
     Degraded,
     /// All is well.
+    #[serde(rename = "ONLINE")]
     Healthy,
 }
 
@@ -189,7 +193,8 @@ impl fmt::Display for State {
 }
 
 /// More about a state (`vdev_aux_t`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Aux {
     /// Nothing to add.
     #[default]
@@ -325,6 +330,9 @@ impl Vdev {
         match &self.kind {
             Kind::Raidz(raidz) => raidz.asize(psize, txg).ok(),
             Kind::Draid(draid) => draid.asize(psize).ok(),
+            Kind::Mirror | Kind::Replacing | Kind::Spare => {
+                self.children.iter().map(|child| child.psize_to_asize(psize, txg)).max().flatten()
+            }
             _ => psize.checked_next_multiple_of(1u64.checked_shl(self.ashift)?),
         }
     }

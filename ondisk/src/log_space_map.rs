@@ -8,7 +8,7 @@
 //!
 //! To load the metaslabs of a pool: read each metaslab's own space map, then replay all logs in order of txg, applying an
 //! entry to the metaslab that contains it only if the log's txg is not below the metaslab's unflushed txg
-//! ([`MetaslabUnflushedPhys`](crate::metaslab::MetaslabUnflushedPhys)).
+//! ([`MetaslabUnflushedPhys`]).
 //!
 //! Source of the facts: OpenZFS 2.3 `spa_log_spacemap.c`.
 

@@ -69,7 +69,7 @@ word_struct! {
         pub claim_blk_seq: u64,
         /// `FLAG_*`.
         pub flags: u64,
-        /// Last record claimed, see [`ZilHeader::last_record`].
+        /// Last record claimed, see [`ZilHeader::includes_record`].
         pub claim_lr_seq: u64,
     }
 }

@@ -8,12 +8,18 @@
 //! Adding an action: a request type here with its [`Action`] implementation, and its line in `daemon::dispatch`.
 
 mod datasets;
+mod keys;
+mod mounts;
 mod pools;
 mod serving;
+mod status;
 
 pub use datasets::*;
+pub use keys::*;
+pub use mounts::*;
 pub use pools::*;
 pub use serving::*;
+pub use status::*;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -61,6 +67,54 @@ impl ErrorKind {
             Self::Refused => 422,
             Self::Failed => 500,
         }
+    }
+}
+
+impl ApiError {
+    /// A failure of this kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// The request itself makes no sense.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, message)
+    }
+
+    /// The named thing does not exist.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NotFound, message)
+    }
+
+    /// In use.
+    pub fn busy(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Busy, message)
+    }
+
+    /// Well-formed, but refused.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Refused, message)
+    }
+
+    /// The pool or the system failed.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Failed, message)
+    }
+}
+
+impl From<engine::pool::import::ImportError> for ApiError {
+    fn from(error: engine::pool::import::ImportError) -> Self {
+        use engine::pool::import::ImportError as E;
+        let kind = match &error {
+            E::NotFound(_) => ErrorKind::NotFound,
+            E::Ambiguous { .. } => ErrorKind::Invalid,
+            E::InUse { .. } => ErrorKind::Busy,
+            E::Destroyed(_) | E::Version { .. } | E::UnsupportedFeatures { .. } | E::ReadOnlyNeeded(_) => {
+                ErrorKind::Refused
+            }
+            _ => ErrorKind::Failed,
+        };
+        Self { kind, message: error.to_string() }
     }
 }
 

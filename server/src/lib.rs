@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod daemon;
+pub mod fuse;
 pub mod http;
 pub mod nbd;
 pub mod runtime;

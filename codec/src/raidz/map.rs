@@ -87,7 +87,7 @@ impl Map {
 
     /// The sets of columns to distrust, one after the other, when `known_bad` (indices into [`Map::columns`]: unreadable or stale) is not the whole truth.
     ///
-    /// Each set contains `known_bad`, blames one to `nparity` children more, and leaves every row recoverable. `known_bad` alone is not repeated.
+    /// Each set contains `known_bad`, blames one to `nparity` children more, leaves every row recoverable and changes what the block's data will be. `known_bad` alone is not repeated.
     pub fn hypotheses(&self, known_bad: &[usize]) -> Hypotheses<'_> {
         Hypotheses::new(self, known_bad)
     }
@@ -169,6 +169,11 @@ impl<'a> Hypotheses<'a> {
         lost.chunk_by(|a, b| a / self.map.width == b / self.map.width)
             .all(|row| row.len() <= self.map.nparity)
     }
+
+    /// Without a data column in it, a set leaves the block as it was read, which is known to be wrong.
+    fn changes_data(&self, lost: &[usize]) -> bool {
+        lost.iter().any(|column| column % self.map.width >= self.map.nparity)
+    }
 }
 
 impl Iterator for Hypotheses<'_> {
@@ -177,7 +182,7 @@ impl Iterator for Hypotheses<'_> {
     fn next(&mut self) -> Option<Vec<usize>> {
         while self.advance() {
             let lost = self.lost();
-            if self.recoverable(&lost) {
+            if self.recoverable(&lost) && self.changes_data(&lost) {
                 return Some(lost);
             }
         }
@@ -193,9 +198,10 @@ mod tests {
     fn one_child_is_blamed_before_two() {
         let map = Raidz::new(12, 2, 5).unwrap().map(0, 3 * 4096, 1).unwrap();
         let sets: Vec<_> = map.hypotheses(&[]).collect();
-        assert_eq!(sets.len(), 5 + 10);
-        assert!(sets[..5].iter().all(|set| set.len() == 1));
-        assert!(sets[5..].iter().all(|set| set.len() == 2));
+        // Three of the columns are data; both parity columns together change nothing.
+        assert_eq!(sets.len(), 3 + 9);
+        assert!(sets[..3].iter().all(|set| set.len() == 1));
+        assert!(sets[3..].iter().all(|set| set.len() == 2));
         let unique: std::collections::HashSet<_> = sets.iter().collect();
         assert_eq!(unique.len(), sets.len());
     }
@@ -211,6 +217,16 @@ mod tests {
     #[test]
     fn children_that_hold_nothing_are_never_blamed() {
         let map = Raidz::new(9, 1, 200).unwrap().map(0, 512, 1).unwrap();
-        assert_eq!(map.hypotheses(&[]).count(), 2);
+        assert_eq!(map.hypotheses(&[]).count(), 1);
+    }
+
+    #[test]
+    fn damage_from_before_an_expansion_is_traced_to_the_child_of_that_time() {
+        let map = Raidz::expanded(12, 1, 4, &[10], None).unwrap().map(0, 6 * 4096, 1).unwrap();
+        // Three rows over what was then three children; sector 3 * row + 1 lay on child 1, whatever child it is on now.
+        let once_on_child_1: Vec<usize> = (0..9).filter(|sector| sector % 3 == 1).collect();
+        assert!(map.hypotheses(&[]).any(|set| set == once_on_child_1));
+        let now_on_child_1: Vec<usize> = (0..9).filter(|sector| sector % 4 == 1).collect();
+        assert!(map.hypotheses(&[]).any(|set| set == now_on_child_1));
     }
 }

@@ -3,7 +3,9 @@
 //! The wrapped keys and the numbers of the dataset objects are those that `zdb -dddd crypt` prints.
 
 use crate::walk::{Walk, read_front, uberblock};
-use codec::crypt::{Error, Suite, WrappedKey, WrappingKey, verify_objset_macs};
+use codec::checksum::verify_zilog;
+use codec::crypt::{Error, Suite, WrappedKey, WrappingKey, decrypt_block, verify_objset_macs};
+use ondisk::ByteOrder;
 use ondisk::blkptr::{Blkptr, Protection};
 use std::fs::File;
 
@@ -137,4 +139,27 @@ fn a_volume_under_a_hex_key_is_decrypted() {
     let Some((pool, disk)) = disk() else { return };
     let key = WrappingKey::from_hex(pool.expect_text("hex").unwrap().trim_end().as_bytes()).unwrap();
     walk(&VOLUME, &key, &disk);
+}
+
+/// The logs are empty since the export, but the first log block of the filesystem and of the volume still lie on the disk, as do the object sets that led to them.
+#[test]
+fn intent_log_blocks_are_authenticated() {
+    let Some((pool, disk)) = disk() else { return };
+    let passphrase = pool.expect_text("pass").unwrap();
+    let passphrase = passphrase.trim_end().as_bytes();
+    let passphrase_key = WrappingKey::from_passphrase(passphrase, SALT.cast_unsigned(), ITERATIONS).unwrap();
+    let hex_key = WrappingKey::from_hex(pool.expect_text("hex").unwrap().trim_end().as_bytes()).unwrap();
+    for (dataset, wrapping_key, objset_at) in [(GCM, passphrase_key, 0x2f_cc00), (VOLUME, hex_key, 0x75_8c00)]
+    {
+        let key = dataset.wrapped_key().unwrap(&wrapping_key).unwrap();
+        let zil_header = read_front(&disk, objset_at + 512, 192);
+        let bp = Blkptr::parse(&zil_header[16..144], ByteOrder::Little).unwrap();
+        let mut block = read_front(&disk, bp.dva(0).unwrap().offset.get(), bp.psize().get());
+        let order = verify_zilog(bp.checksum_type(), &block, &bp.checksum(), true);
+        assert_eq!(order, Ok(ByteOrder::Little));
+        let mut changed = block.clone();
+        changed[20] ^= 1;
+        assert_eq!(decrypt_block(&key, &bp, &mut block), Ok(()));
+        assert_eq!(decrypt_block(&key, &bp, &mut changed), Err(Error::Authentication));
+    }
 }

@@ -116,7 +116,7 @@ pub struct Hold {
 #[derive(Debug, Clone)]
 pub enum Found {
     /// A filesystem, volume or snapshot.
-    Dataset(Dataset),
+    Dataset(Box<Dataset>),
     /// A bookmark.
     Bookmark(DatasetBookmark),
 }
@@ -185,6 +185,7 @@ impl Dsl {
         if depth == MAX_DEPTH {
             return Err(Error::corrupt(full, "directories nest too deep"));
         }
+        check_component(&full, name)?;
         let child = self.mos.dir(object, full, Some(Arc::clone(dir))).await?;
         if child.phys.parent != dir.object {
             return Err(Error::corrupt(
@@ -230,8 +231,10 @@ impl Dsl {
         let dir = self.find_dir(parsed.dataset).await?;
         let head = self.head(&dir).await?;
         let found = match parsed.part {
-            Part::Head => Some(Found::Dataset(head)),
-            Part::Snapshot(snapshot) => self.snapshot(&head, snapshot).await?.map(Found::Dataset),
+            Part::Head => Some(Found::Dataset(Box::new(head))),
+            Part::Snapshot(snapshot) => {
+                self.snapshot(&head, snapshot).await?.map(Box::new).map(Found::Dataset)
+            }
             Part::Bookmark(mark) => self.bookmark(&head, mark).await?.map(Found::Bookmark),
         };
         found.ok_or_else(|| Error::NotFound(name.to_owned()))
@@ -240,7 +243,7 @@ impl Dsl {
     /// The filesystem, volume or snapshot called `name`.
     pub async fn find(&self, name: &str) -> Result<Dataset> {
         match self.lookup(name).await? {
-            Found::Dataset(dataset) => Ok(dataset),
+            Found::Dataset(dataset) => Ok(*dataset),
             Found::Bookmark(_) => Err(Error::WrongType {
                 what: name.to_owned(),
                 detail: "is a bookmark, and a filesystem, volume or snapshot is needed".to_owned(),
@@ -267,6 +270,7 @@ impl Dsl {
 
     async fn open_snapshot(&self, head: &Dataset, name: &str, object: ObjectId) -> Result<Dataset> {
         let full = format!("{}@{name}", head.dir.name);
+        check_component(&full, name)?;
         let snapshot = self.mos.dataset(object, full, &head.dir).await?;
         if !snapshot.is_snapshot() {
             return Err(Error::corrupt(snapshot.name, "is named as a snapshot but is none"));
@@ -414,5 +418,32 @@ impl Dsl {
     pub(crate) async fn crypto_object(&self, dir: &Dir) -> Result<Option<ObjectId>> {
         let object = self.dir_field(dir, dsl_dir::field::CRYPTO_KEY_OBJ).await?;
         Ok(object.filter(|object| *object != 0).map(ObjectId))
+    }
+}
+
+/// Names become paths and are shown to people: whatever a disk calls a dataset, it must be a name that OpenZFS allows there.
+fn check_component(full: &str, name: &str) -> Result<()> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.: %$".contains(&byte);
+    let whole = DatasetName::parse(full).is_some() && !matches!(name, "." | "..");
+    if whole && name.bytes().all(allowed) {
+        return Ok(());
+    }
+    Err(Error::corrupt(full.escape_debug().to_string(), "not a name that a dataset can have"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_leave_their_place_are_refused() {
+        assert!(check_component("pool/fs", "fs").is_ok());
+        assert!(check_component("pool/$ORIGIN", "$ORIGIN").is_ok());
+        assert!(check_component("pool/fs@a b:c", "a b:c").is_ok());
+        for name in ["..", ".", "", "a/b", "a@b", "a\nb", "\u{e9}"] {
+            assert!(check_component(&format!("pool/{name}"), name).is_err(), "{name:?}");
+        }
+        let long = "x".repeat(300);
+        assert!(check_component(&format!("pool/{long}"), &long).is_err());
     }
 }

@@ -10,67 +10,12 @@
 use std::sync::Arc;
 
 use codec::crypt::{self, DatasetKey, Suite, WrappedKey, WrappingKey};
-use ondisk::ObjectId;
+pub use ondisk::crypto_key::KeyFormat;
+use ondisk::crypto_key::{DslCryptoKey, key};
+use ondisk::{ObjectId, ObjsetId};
 
 use super::dsl::{Dataset, Dir, Dsl, ValueExt};
 use crate::error::{Error, Result};
-
-/// Names in the ZAP of a dataset's key.
-pub(crate) mod field {
-    /// Number of the cipher.
-    pub(crate) const SUITE: &str = "DSL_CRYPTO_SUITE";
-    /// Number of the key.
-    pub(crate) const GUID: &str = "DSL_CRYPTO_GUID";
-    /// Initialization vector of the wrapping.
-    pub(crate) const IV: &str = "DSL_CRYPTO_IV";
-    /// Authentication code of the wrapping.
-    pub(crate) const MAC: &str = "DSL_CRYPTO_MAC";
-    /// The wrapped master key.
-    pub(crate) const MASTER_KEY: &str = "DSL_CRYPTO_MASTER_KEY_1";
-    /// The wrapped key for authentication.
-    pub(crate) const HMAC_KEY: &str = "DSL_CRYPTO_HMAC_KEY_1";
-    /// Directory that is the encryption root.
-    pub(crate) const ROOT_DIR: &str = "DSL_CRYPTO_ROOT_DDOBJ";
-    /// Version of the form, absent for 0.
-    pub(crate) const VERSION: &str = "DSL_CRYPTO_VERSION";
-    /// How the user gives the key.
-    pub(crate) const KEYFORMAT: &str = "keyformat";
-    /// Salt of the passphrase.
-    pub(crate) const PBKDF2_SALT: &str = "pbkdf2salt";
-    /// Rounds of the passphrase's hash.
-    pub(crate) const PBKDF2_ITERS: &str = "pbkdf2iters";
-}
-
-/// How a user gives a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyFormat {
-    /// 32 bytes.
-    Raw,
-    /// 64 hexadecimal digits.
-    Hex,
-    /// 8 to 512 characters.
-    Passphrase,
-}
-
-impl KeyFormat {
-    fn from_number(number: u64) -> Option<Self> {
-        match number {
-            1 => Some(KeyFormat::Raw),
-            2 => Some(KeyFormat::Hex),
-            3 => Some(KeyFormat::Passphrase),
-            _ => None,
-        }
-    }
-
-    /// The word of the property `keyformat`.
-    pub fn word(self) -> &'static str {
-        match self {
-            KeyFormat::Raw => "raw",
-            KeyFormat::Hex => "hex",
-            KeyFormat::Passphrase => "passphrase",
-        }
-    }
-}
 
 /// A dataset whose user knows a key.
 #[derive(Debug, Clone)]
@@ -93,8 +38,8 @@ impl Dsl {
 
     /// The encryption root of a directory; `None` where it is not encrypted.
     pub async fn encryption_root(&self, dir: &Dir) -> Result<Option<Arc<Dir>>> {
-        let Some(key) = self.crypto_object(dir).await? else { return Ok(None) };
-        match self.mos().u64(key, field::ROOT_DIR).await? {
+        let Some(object) = self.crypto_object(dir).await? else { return Ok(None) };
+        match self.mos().u64(object, key::ROOT_DDOBJ).await? {
             Some(root) => self.dir_of_object(ObjectId(root)).await.map(Some),
             None => Err(Error::corrupt(&dir.name, "its key names no encryption root")),
         }
@@ -125,17 +70,13 @@ impl Dsl {
     }
 
     async fn describe_root(&self, dir: Arc<Dir>) -> Result<EncryptionRoot> {
-        let key = self.crypto_object(&dir).await?;
-        let key = key.ok_or_else(|| Error::corrupt(&dir.name, "an encryption root without a key"))?;
-        let number = self.mos().u64(key, field::KEYFORMAT).await?.unwrap_or(0);
-        let format = KeyFormat::from_number(number);
-        let format = format.ok_or_else(|| Error::corrupt(&dir.name, format!("key format {number}")))?;
+        let format = self.wrapped_key(&dir).await?.keyformat;
         let location = match dir.phys.props_zap.is_none() {
             true => None,
             false => self.mos().value(dir.phys.props_zap, "keylocation").await?,
         };
         let location = location.and_then(|value| value.text()).unwrap_or_else(|| "prompt".to_owned());
-        let loaded = self.pool().keystore().is_loaded(ondisk::ObjsetId(dir.phys.head_dataset.0));
+        let loaded = self.pool().keystore().is_loaded(ObjsetId(dir.phys.head_dataset.0));
         Ok(EncryptionRoot { dir, format, location, loaded })
     }
 
@@ -163,8 +104,11 @@ impl Dsl {
         for dir in self.dirs(self.root()).await? {
             let uses = self.uses_root(&dir, &root.dir).await?;
             if uses && dir.object != root.dir.object {
-                let key = self.unwrap_key(&dir, &wrapping, name).await?;
-                keys.push((dir, key));
+                // One damaged key must not keep all others from being used.
+                match self.unwrap_key(&dir, &wrapping, name).await {
+                    Ok(key) => keys.push((dir, key)),
+                    Err(error) => tracing::warn!(dataset = dir.name, %error, "its key cannot be loaded"),
+                }
             }
         }
         let count = keys.len();
@@ -200,8 +144,8 @@ impl Dsl {
     }
 
     async fn uses_root(&self, dir: &Dir, root: &Dir) -> Result<bool> {
-        let Some(key) = self.crypto_object(dir).await? else { return Ok(false) };
-        Ok(self.mos().u64(key, field::ROOT_DIR).await? == Some(root.object.0))
+        let Some(object) = self.crypto_object(dir).await? else { return Ok(false) };
+        Ok(self.mos().u64(object, key::ROOT_DDOBJ).await? == Some(root.object.0))
     }
 
     /// The head of a directory and its snapshots.
@@ -218,52 +162,40 @@ impl Dsl {
             KeyFormat::Raw => WrappingKey::from_raw(material).map_err(invalid),
             KeyFormat::Hex => WrappingKey::from_hex(without_line_end(material)).map_err(invalid),
             KeyFormat::Passphrase => {
-                let key = self.crypto_object(&root.dir).await?.unwrap_or(ObjectId(0));
-                let salt = self.mos().u64(key, field::PBKDF2_SALT).await?.unwrap_or(0);
-                let rounds = self.mos().u64(key, field::PBKDF2_ITERS).await?.unwrap_or(0);
-                WrappingKey::from_passphrase(without_line_end(material), salt, rounds).map_err(invalid)
+                let stored = self.wrapped_key(&root.dir).await?;
+                let passphrase = without_line_end(material);
+                WrappingKey::from_passphrase(passphrase, stored.pbkdf2_salt, stored.pbkdf2_iters)
+                    .map_err(invalid)
             }
         }
     }
 
     /// The key of one directory.
     async fn unwrap_key(&self, dir: &Dir, wrapping: &WrappingKey, root: &str) -> Result<DatasetKey> {
-        let object = self.crypto_object(dir).await?;
-        let object = object.ok_or_else(|| Error::corrupt(&dir.name, "encrypted without a key"))?;
-        let wrapped = self.wrapped_key(dir, object).await?;
+        let unsupported = |error: crypt::Error| Error::Unsupported(format!("key of '{}': {error}", dir.name));
+        let stored = self.wrapped_key(dir).await?;
+        let wrapped = WrappedKey {
+            suite: Suite::from_raw(stored.suite).map_err(unsupported)?,
+            guid: stored.guid.0,
+            version: stored.version,
+            iv: stored.iv,
+            mac: stored.mac,
+            master_key: stored.master_key,
+            hmac_key: stored.hmac_key,
+        };
         wrapped.unwrap(wrapping).map_err(|error| match error {
             crypt::Error::WrongKey => Error::WrongKey { dataset: root.to_owned() },
-            other => Error::Unsupported(format!("key of '{}': {other}", dir.name)),
+            other => unsupported(other),
         })
     }
 
-    async fn wrapped_key(&self, dir: &Dir, object: ObjectId) -> Result<WrappedKey> {
-        let missing = |name: &str| Error::corrupt(&dir.name, format!("its key lacks a well-formed {name}"));
-        let number = async |name: &str| self.mos().u64(object, name).await;
-        let suite = number(field::SUITE).await?.ok_or_else(|| missing(field::SUITE))?;
-        let suite = Suite::from_raw(suite)
-            .map_err(|error| Error::Unsupported(format!("key of '{}': {error}", dir.name)))?;
-        Ok(WrappedKey {
-            suite,
-            guid: number(field::GUID).await?.ok_or_else(|| missing(field::GUID))?,
-            version: number(field::VERSION).await?.unwrap_or(0),
-            iv: self.key_bytes(object, field::IV).await?.ok_or_else(|| missing(field::IV))?,
-            mac: self.key_bytes(object, field::MAC).await?.ok_or_else(|| missing(field::MAC))?,
-            master_key: self
-                .key_bytes(object, field::MASTER_KEY)
-                .await?
-                .ok_or_else(|| missing(field::MASTER_KEY))?,
-            hmac_key: self
-                .key_bytes(object, field::HMAC_KEY)
-                .await?
-                .ok_or_else(|| missing(field::HMAC_KEY))?,
-        })
-    }
-
-    /// A byte array of exactly `N` bytes.
-    async fn key_bytes<const N: usize>(&self, object: ObjectId, name: &str) -> Result<Option<[u8; N]>> {
-        let value = self.mos().value(object, name).await?;
-        Ok(value.and_then(|value| value.as_bytes()?.try_into().ok()))
+    /// The key of one directory as it is stored.
+    async fn wrapped_key(&self, dir: &Dir) -> Result<DslCryptoKey> {
+        let object = self.crypto_object(dir).await?;
+        let object = object.ok_or_else(|| Error::corrupt(&dir.name, "encrypted without a key"))?;
+        let entries = self.mos().entries(object).await?;
+        DslCryptoKey::from_entries(entries.iter().map(|(name, value)| (name.as_bytes(), value)))
+            .map_err(|error| Error::corrupt(format!("key of '{}'", dir.name), error))
     }
 }
 

@@ -1,16 +1,18 @@
 //! Properties of datasets: the table of all native ones, their values and where each value comes from.
 //!
 //! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`format`] how values look,
-//! [`set`] which value and source is shown for one dataset.
+//! [`set`] which value and source is shown for one dataset, [`evaluate`] reads them, [`special`] is for names with an argument.
 
 pub mod evaluate;
 pub mod format;
 pub mod index;
 mod resume;
 pub mod set;
+pub mod special;
 pub mod table;
 
 pub use evaluate::Environment;
 pub use format::Style;
 pub use set::{Mounted, PropertySet, Shown, Source};
+pub use special::UserProperty;
 pub use table::{Attr, Desc, Kind, Prop, Types, is_user};

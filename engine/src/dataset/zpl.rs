@@ -12,9 +12,11 @@
 //!
 //! Source: OpenZFS 2.3 `zfs_znode.h`, `zfs_vfsops.c`, `zfs_vnops_os.c`, `zfs_dir.c`.
 
+mod acl;
 pub mod attr;
 pub mod dir;
 pub mod file;
+mod path;
 pub mod statfs;
 pub mod xattr;
 mod xattr_names;
@@ -71,11 +73,13 @@ pub struct ZplOptions {
     pub xattr: bool,
     /// The property `acltype`.
     pub acl: AclType,
+    /// The property `longname`: names may have 1023 bytes instead of 255.
+    pub long_names: bool,
 }
 
 impl Default for ZplOptions {
     fn default() -> Self {
-        Self { snapshot: false, xattr: true, acl: AclType::Off }
+        Self { snapshot: false, xattr: true, acl: AclType::Off, long_names: false }
     }
 }
 
@@ -90,7 +94,6 @@ pub struct Zpl {
     case: CaseSensitivity,
     utf8_only: bool,
     rules: NameRules,
-    long_names: bool,
     attributes: sa::Registry,
 }
 
@@ -139,7 +142,6 @@ impl Zpl {
             case,
             utf8_only: number(master::UTF8ONLY, 0).await? != 0,
             rules,
-            long_names: number("longname", 0).await? != 0,
             attributes,
             objset: Arc::clone(objset),
         }))
@@ -177,7 +179,7 @@ impl Zpl {
 
     /// Longest name in bytes.
     pub fn max_name(&self) -> u32 {
-        if self.long_names { 1023 } else { 255 }
+        if self.options.long_names { 1023 } else { 255 }
     }
 
     /// What `statfs` answers, given the figures of the dataset.

@@ -38,7 +38,7 @@ pub struct Span {
 
 impl Object {
     pub(crate) fn new(objset: Arc<Objset>, id: ObjectId, dnode: Dnode) -> Self {
-        let tree = Arc::new(Tree::new(objset.id(), id, dnode));
+        let tree = Arc::new(Tree::new(objset.id(), id, dnode, objset.is_keyless()));
         Self { objset, tree }
     }
 
@@ -208,7 +208,7 @@ impl Object {
         };
         match start.checked_add(into.len()).and_then(|end| found.block.get(start..end)) {
             Some(bytes) => {
-                into.copy_from_slice(bytes);
+                device::copy(into, bytes);
                 Ok(())
             }
             None => Err(Error::corrupt(self.bookmark(id).to_string(), "shorter than its object's blocks")),

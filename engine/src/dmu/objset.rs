@@ -27,12 +27,23 @@ pub struct Objset {
     root: Blkptr,
     phys: ObjsetPhys,
     meta: Tree,
+    keyless: bool,
 }
 
 impl Objset {
     /// Opens the object set whose block is at `root`. `id` is the object number of its dataset in the MOS, for messages,
     /// the error log and the choice of the key; 0 for the MOS.
     pub async fn open(pool: &Arc<Pool>, id: ObjsetId, root: &Blkptr) -> Result<Arc<Self>> {
+        Self::open_as(pool, id, root, false).await
+    }
+
+    /// As [`Objset::open`], for those who look at what an encrypted dataset shows without its key: its objects, and the contents of
+    /// those that are in the clear. Nothing is authenticated, and the bonus areas of encrypted types are ciphertext.
+    pub async fn open_without_key(pool: &Arc<Pool>, id: ObjsetId, root: &Blkptr) -> Result<Arc<Self>> {
+        Self::open_as(pool, id, root, true).await
+    }
+
+    async fn open_as(pool: &Arc<Pool>, id: ObjsetId, root: &Blkptr, keyless: bool) -> Result<Arc<Self>> {
         let at = Bookmark::objset_root(id.0);
         if root.is_hole() {
             return Err(Error::corrupt(at.to_string(), "the object set was never written"));
@@ -40,8 +51,12 @@ impl Objset {
         let block = pool.read_block(root, &at).await?;
         let phys = ObjsetPhys::parse(&block, root.byte_order())
             .map_err(|error| Error::corrupt(at.to_string(), error))?;
-        let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone());
-        Ok(Arc::new(Self { pool: Arc::clone(pool), id, root: *root, phys, meta }))
+        let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), keyless);
+        Ok(Arc::new(Self { pool: Arc::clone(pool), id, root: *root, phys, meta, keyless }))
+    }
+
+    pub(crate) fn is_keyless(&self) -> bool {
+        self.keyless
     }
 
     /// The pool.
@@ -129,7 +144,8 @@ impl Objset {
                 Found::Hole { end: None } => return Ok(None),
                 Found::Hole { end: Some(end) } => (block_id, slot) = (end.max(block_id + 1), 0),
                 Found::Data(pointer) => {
-                    let block = self.pool.read_block(&pointer, &self.meta.bookmark(0, block_id)).await?;
+                    let block =
+                        self.meta.read(&self.pool, &pointer, &self.meta.bookmark(0, block_id)).await?;
                     if let Some(found) = first_slots(&block).find(|first| *first >= slot) {
                         let slots_per_block = self.meta.dnode().data_block_size() / DNODE_MIN_SIZE as u64;
                         return Ok(Some(ObjectId(block_id * slots_per_block + found as u64)));
@@ -157,7 +173,7 @@ impl Objset {
             return Ok(None);
         };
         let at = Bookmark::spill(self.id.0, tree.object_id().0);
-        let block = self.pool.read_block(&pointer, &at).await?;
+        let block = tree.read(&self.pool, &pointer, &at).await?;
         Ok(Some(OrderedBlock { block, order: pointer.byte_order() }))
     }
 }

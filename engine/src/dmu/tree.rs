@@ -38,6 +38,7 @@ pub(crate) struct Tree {
     objset: ObjsetId,
     object: ObjectId,
     dnode: Dnode,
+    keyless: bool,
     slots: Box<[Mutex<Option<Slot>>]>,
 }
 
@@ -58,7 +59,8 @@ pub(crate) enum Found {
 }
 
 impl Tree {
-    pub(crate) fn new(objset: ObjsetId, object: ObjectId, dnode: Dnode) -> Self {
+    /// With `keyless` blocks are read as they are shown without a key ([`Pool::read_block_without_key`]).
+    pub(crate) fn new(objset: ObjsetId, object: ObjectId, dnode: Dnode, keyless: bool) -> Self {
         let slots = if dnode.levels <= 1 {
             0
         } else {
@@ -66,7 +68,12 @@ impl Tree {
                 dnode.ancestor(dnode.max_block_id, Level(1)).0.saturating_add(u64::from(dnode.levels));
             indirects.min(MAX_SLOTS).next_power_of_two()
         };
-        Self { objset, object, dnode, slots: (0..slots).map(|_| Mutex::new(None)).collect() }
+        Self { objset, object, dnode, keyless, slots: (0..slots).map(|_| Mutex::new(None)).collect() }
+    }
+
+    /// A block of this tree, as the object set is opened.
+    pub(crate) async fn read(&self, pool: &Pool, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
+        if self.keyless { pool.read_block_without_key(bp, at).await } else { pool.read_block(bp, at).await }
     }
 
     pub(crate) fn dnode(&self) -> &Dnode {
@@ -149,7 +156,7 @@ impl Tree {
             if level == wanted {
                 return Ok(Found::Data(pointer));
             }
-            let block = pool.read_block(&pointer, &self.bookmark(level, here)).await?;
+            let block = self.read(pool, &pointer, &self.bookmark(level, here)).await?;
             let indirect = OrderedBlock { block, order: pointer.byte_order() };
             level -= 1;
             pointer = self.pointer(&indirect, level, id)?;
@@ -184,7 +191,7 @@ impl Tree {
         match self.find(pool, 0, id).await? {
             Found::Hole { .. } => Ok(None),
             Found::Data(pointer) => {
-                let block = pool.read_block(&pointer, &self.bookmark(0, id)).await?;
+                let block = self.read(pool, &pointer, &self.bookmark(0, id)).await?;
                 Ok(Some(OrderedBlock { block, order: pointer.byte_order() }))
             }
         }

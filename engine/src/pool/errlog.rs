@@ -1,1 +1,182 @@
 //! The persistent error log: blocks known to be damaged, by dataset, object and path.
+//!
+//! The pool directory names two logs, of the last scrub and of one still running. Old logs name each block by its object
+//! set. With the feature `head_errlog` a log names the head dataset and the transaction group in which the block was born;
+//! the same block may also be in snapshots, and in clones of those, so that each version of the dataset is asked whether it
+//! still points to a block of that birth. Objects are shown by path where they are files.
+//! Source of the facts: OpenZFS 2.3 `spa_errlog.c`, `zfs_znode_os.c`, `libzfs_pool.c`.
+
+use std::collections::{BTreeSet, HashSet};
+
+use ondisk::errlog::{ErrorBookmark, HeadError};
+use ondisk::features::Feature;
+use ondisk::objset::ObjsetType;
+use ondisk::pool_directory::{self, DIRECTORY_OBJECT, parse_hex_key};
+use ondisk::{BlockId, ObjectId, ObjsetId, Txg};
+
+use super::features::Features;
+use crate::dataset::dsl::{Dataset, Dsl};
+use crate::dataset::zpl::{Zpl, ZplOptions};
+use crate::error::{Error, Result};
+
+/// More than a log can have: OpenZFS stops to remember long before.
+const MAX_ERRORS: usize = 1 << 20;
+/// Directories above a file, before they are taken for a loop.
+const MAX_PATH_DEPTH: usize = 4096;
+
+/// A damaged block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DamagedBlock {
+    /// Object set; 0 is the MOS.
+    pub objset: ObjsetId,
+    /// Object.
+    pub object: ObjectId,
+    /// Level.
+    pub level: i64,
+    /// Block.
+    pub block: BlockId,
+}
+
+/// All damaged blocks that the pool knows of, in order.
+pub async fn read(dsl: &Dsl) -> Result<Vec<DamagedBlock>> {
+    let by_head = Features::load(dsl.mos()).await?.is_enabled(Feature::HeadErrlog);
+    let mut found = BTreeSet::new();
+    for name in [pool_directory::ERRLOG_SCRUB, pool_directory::ERRLOG_LAST] {
+        let log = dsl.mos().u64(DIRECTORY_OBJECT, name).await?.unwrap_or(0);
+        if log == 0 {
+            continue;
+        }
+        let bad_key = |key: &str| Error::corrupt(format!("error log {name}"), format!("key {key:?}"));
+        for (key, value) in dsl.mos().u64_entries(ObjectId(log)).await? {
+            if !by_head {
+                let error = ErrorBookmark::parse(key.as_bytes()).ok_or_else(|| bad_key(&key))?;
+                let ErrorBookmark { objset, object, level, block } = error;
+                found.insert(DamagedBlock { objset, object, level, block });
+                continue;
+            }
+            let head = ObjectId(parse_hex_key(key.as_bytes()).ok_or_else(|| bad_key(&key))?);
+            for (key, _) in dsl.mos().u64_entries(ObjectId(value)).await? {
+                let error = HeadError::parse(key.as_bytes()).ok_or_else(|| bad_key(&key))?;
+                add_versions(dsl, head, &error, &mut found).await?;
+            }
+        }
+        if found.len() > MAX_ERRORS {
+            return Err(Error::corrupt(format!("error log {name}"), "more errors than a log can have"));
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// Adds a block of a head for each version of the dataset that still has it.
+async fn add_versions(
+    dsl: &Dsl,
+    head: ObjectId,
+    error: &HeadError,
+    found: &mut BTreeSet<DamagedBlock>,
+) -> Result<()> {
+    let block = |objset: ObjsetId| DamagedBlock {
+        objset,
+        object: error.object,
+        level: error.level,
+        block: error.block,
+    };
+    // Without a birth, or without a dataset, the block could not be looked up when it was noted either.
+    if error.birth == Txg(0) || head.is_none() {
+        found.insert(block(ObjsetId(head.0)));
+        return Ok(());
+    }
+    let mut seen = HashSet::new();
+    let mut heads = vec![head];
+    while let Some(head) = heads.pop() {
+        let head = match dsl.dataset_of_object(head).await {
+            Ok(head) => head,
+            Err(Error::NotFound(_)) => continue,
+            Err(other) => return Err(other),
+        };
+        if !seen.insert(head.object) {
+            continue;
+        }
+        let snapshots = dsl.snapshots(&head).await?;
+        for version in snapshots.iter().chain([&head]) {
+            let born_later = version.is_snapshot() && version.phys.creation_txg < error.birth;
+            if born_later || birth_of(dsl, version, error).await? != Some(error.birth) {
+                continue;
+            }
+            found.insert(block(version.objset_id()));
+            for clone in dsl.clones(version).await? {
+                heads.push(dsl.find(&clone).await?.object);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// When the block that a version of a dataset has in this place was born.
+async fn birth_of(dsl: &Dsl, version: &Dataset, error: &HeadError) -> Result<Option<Txg>> {
+    let Ok(level) = u8::try_from(error.level) else { return Ok(None) };
+    let found = async {
+        let objset = dsl.open_objset(version).await?;
+        objset.object(error.object).await?.blkptr(level, error.block.0).await
+    };
+    match found.await {
+        Ok(pointer) => Ok(pointer.map(|pointer| pointer.logical_birth())),
+        // What leads to the block may be as damaged as the block.
+        Err(_) => Ok(None),
+    }
+}
+
+/// What `zpool status -v` calls an object: `dataset:/path` (with its mountpoint in place of the dataset where `mountpoint`
+/// knows one), `dataset:<0x…>` where it is no file, `<metadata>:<0x…>` in the MOS.
+pub async fn describe(
+    dsl: &Dsl,
+    block: &DamagedBlock,
+    mountpoint: &(dyn Fn(&str) -> Option<String> + Sync),
+) -> String {
+    let DamagedBlock { objset, object, .. } = *block;
+    if objset == ObjsetId::MOS {
+        return format!("<metadata>:<{:#x}>", object.0);
+    }
+    let Ok(dataset) = dsl.dataset_of_object(ObjectId(objset.0)).await else {
+        return format!("<{:#x}>:<{:#x}>", objset.0, object.0);
+    };
+    match path_of(dsl, &dataset, object).await {
+        Ok(Some(path)) => match mountpoint(&dataset.name) {
+            Some(mountpoint) => format!("{mountpoint}{path}"),
+            None => format!("{}:{path}", dataset.name),
+        },
+        _ => format!("{}:<{:#x}>", dataset.name, object.0),
+    }
+}
+
+/// The path of a file from the root of its filesystem; `None` where the object is no file, or in no directory.
+async fn path_of(dsl: &Dsl, dataset: &Dataset, object: ObjectId) -> Result<Option<String>> {
+    let objset = dsl.open_objset(dataset).await?;
+    if objset.objset_type() != ObjsetType::Zfs {
+        return Ok(None);
+    }
+    let zpl = Zpl::open(&objset, ZplOptions::default()).await?;
+    let mut names = Vec::new();
+    let mut at = object;
+    while at != zpl.root() {
+        if names.len() >= MAX_PATH_DEPTH {
+            return Err(objset.object(object).await?.corrupt("its directories form a loop"));
+        }
+        let parent = zpl.node(at).await?.parent()?;
+        let mut entries = zpl.node(parent).await?.read_dir(0).await?;
+        let name = loop {
+            match entries.next().await? {
+                Some(entry) if entry.object == at && !matches!(&entry.name[..], b"." | b"..") => {
+                    break entry.name;
+                }
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        };
+        names.push(String::from_utf8_lossy(&name).into_owned());
+        at = parent;
+    }
+    names.push(String::new());
+    names.reverse();
+    let path = names.join("/");
+    Ok(Some(if path.is_empty() { "/".to_owned() } else { path }))
+}

@@ -7,54 +7,34 @@
 
 use std::fmt::Write as _;
 
-use ondisk::nvlist::Nvlist;
+use ondisk::ObjectId;
+use ondisk::history::{self, HistoryEvent, HistoryPhys, HistoryRecord, MAX_RING_BYTES};
+use ondisk::pool_directory::{self, DIRECTORY_OBJECT};
 
+use crate::dataset::dsl::Dsl;
 use crate::dataset::properties::format::Civil;
+use crate::error::Result;
 
-/// Names of internal events that old records give by number.
-const LEGACY_EVENTS: [&str; 41] = [
-    "invalid event",
-    "pool create",
-    "vdev add",
-    "pool remove",
-    "pool destroy",
-    "pool export",
-    "pool import",
-    "vdev attach",
-    "vdev replace",
-    "vdev detach",
-    "vdev online",
-    "vdev offline",
-    "vdev upgrade",
-    "pool clear",
-    "pool scrub",
-    "pool property set",
-    "create",
-    "clone",
-    "destroy",
-    "destroy_begin_sync",
-    "inherit",
-    "property set",
-    "quota set",
-    "permission update",
-    "permission remove",
-    "permission who remove",
-    "promote",
-    "receive",
-    "rename",
-    "reservation set",
-    "replay_inc_sync",
-    "replay_full_sync",
-    "rollback",
-    "snapshot",
-    "filesystem version upgrade",
-    "refquota set",
-    "refreservation set",
-    "pool scrub done",
-    "user hold",
-    "user release",
-    "pool split",
-];
+/// All records of the pool's history, oldest first. Records that cannot be decoded are left out.
+pub async fn read(dsl: &Dsl) -> Result<Vec<HistoryRecord>> {
+    let Some(id) = dsl.mos().u64(DIRECTORY_OBJECT, pool_directory::HISTORY).await? else {
+        return Ok(Vec::new());
+    };
+    let object = dsl.mos().object(ObjectId(id)).await?;
+    let (bytes, order) = object.bonus();
+    let phys = HistoryPhys::parse(bytes, order).map_err(|error| object.corrupt(error))?;
+    let mut all = Vec::new();
+    for extent in phys.extents().map_err(|error| object.corrupt(error))? {
+        let length = extent.end.saturating_sub(extent.start);
+        if extent.end > object.end() || length > MAX_RING_BYTES {
+            return Err(object.corrupt("the history reaches beyond its object"));
+        }
+        let start = all.len();
+        all.resize(start + length as usize, 0);
+        object.read_at(extent.start, &mut all[start..]).await?;
+    }
+    Ok(history::records(&all).filter_map(std::result::Result::ok).collect())
+}
 
 /// How records are shown.
 #[derive(Clone, Copy)]
@@ -70,29 +50,28 @@ pub struct Form<'a> {
 }
 
 /// The lines of one record, each ended; `None` for a record that the form leaves out.
-pub fn render(record: &Nvlist, form: &Form<'_>) -> Option<String> {
-    let mut when =
-        record.find_u64("history time").map_or_else(String::new, |time| date(time, form.utc_offset));
-    if let Some(elapsed) = record.find_i64("elapsed_ns") {
+pub fn render(record: &HistoryRecord, form: &Form<'_>) -> Option<String> {
+    let mut when = record.time().map_or_else(String::new, |time| date(time, form.utc_offset));
+    if let Some(elapsed) = record.elapsed_ns() {
         let _ = write!(when, " ({}ms)", elapsed / 1_000_000);
     }
-    let mut out = match record.find_string("history command") {
-        Some(command) => format!("{when} {command}"),
-        None if form.internal => internal(record, &when)?,
-        None => return None,
-    };
+    let event = record.event();
+    if !form.internal && !matches!(event, HistoryEvent::Command(_)) {
+        return None;
+    }
+    let mut out = what_happened(record, &event, &when)?;
     if form.long {
         out.push_str(" [");
-        if let Some(who) = record.find_u64("history who") {
+        if let Some(who) = record.who() {
             let _ = write!(out, "user {who} ");
             if let Some(name) = (form.user_name)(who) {
                 let _ = write!(out, "({name}) ");
             }
         }
-        if let Some(host) = record.find_string("history hostname") {
+        if let Some(host) = record.host() {
             let _ = write!(out, "on {host}");
         }
-        if let Some(zone) = record.find_string("history zone") {
+        if let Some(zone) = record.zone() {
             let _ = write!(out, ":{zone}");
         }
         out.push(']');
@@ -101,38 +80,42 @@ pub fn render(record: &Nvlist, form: &Form<'_>) -> Option<String> {
     Some(out)
 }
 
-/// A record that nobody typed.
-fn internal(record: &Nvlist, when: &str) -> Option<String> {
-    let txg = record.find_u64("history txg").unwrap_or(0);
-    let detail = record.find_string("history internal str").map(ToString::to_string).unwrap_or_default();
+fn what_happened(record: &HistoryRecord, event: &HistoryEvent<'_>, when: &str) -> Option<String> {
     let mut out = String::new();
-    let legacy = record.find_u64("history internal event");
-    let legacy_name = legacy.and_then(|event| LEGACY_EVENTS.get(usize::try_from(event).ok()?));
-    if let Some(name) = legacy_name {
-        let _ = write!(out, "{when} [internal {name} txg:{txg}] {detail}");
-    } else if let Some(name) = record.find_string("internal_name").filter(|_| legacy.is_none()) {
-        let _ = write!(out, "{when} [txg:{txg}] {name}");
-        if let Some(dataset) = record.find_string("dsname") {
-            let _ = write!(out, " {dataset} ({})", record.find_u64("dsid").unwrap_or(0));
+    match event {
+        HistoryEvent::Command(command) => {
+            let _ = write!(out, "{when} {command}");
         }
-        let _ = write!(out, " {detail}");
-    } else if let Some(ioctl) = record.find_string("ioctl").filter(|_| legacy.is_none()) {
-        let _ = writeln!(out, "{when} ioctl {ioctl}");
-        for (name, title) in [("in_nvl", "input"), ("out_nvl", "output")] {
-            if let Some(list) = record.find_nvlist(name) {
-                let _ = writeln!(out, "    {title}:");
-                list.dump(&mut out, 8).ok()?;
+        HistoryEvent::Internal { name, txg, dataset, text } => {
+            let _ = write!(out, "{when} [txg:{txg}] {name}");
+            if let Some((dataset, id)) = dataset {
+                let _ = write!(out, " {dataset} ({id})");
+            }
+            let _ = write!(out, " {text}");
+        }
+        HistoryEvent::LegacyInternal { event, txg, text } if history::legacy_event_name(*event).is_some() => {
+            let name = history::legacy_event_name(*event).unwrap_or_default();
+            let _ = write!(out, "{when} [internal {name} txg:{txg}] {text}");
+        }
+        HistoryEvent::Ioctl { name, input, output, omitted_output_bytes, errno } => {
+            let _ = writeln!(out, "{when} ioctl {name}");
+            for (list, title) in [(input, "input"), (output, "output")] {
+                if let Some(list) = list {
+                    let _ = writeln!(out, "    {title}:");
+                    list.dump(&mut out, 8).ok()?;
+                }
+            }
+            if let Some(size) = omitted_output_bytes {
+                let _ = writeln!(out, "    output nvlist omitted; original size: {}KB", size / 1024);
+            }
+            if let Some(errno) = errno {
+                let _ = writeln!(out, "    errno: {errno}");
             }
         }
-        if let Some(size) = record.find_i64("out_size") {
-            let _ = writeln!(out, "    output nvlist omitted; original size: {}KB", size / 1024);
+        HistoryEvent::LegacyInternal { .. } | HistoryEvent::Unknown => {
+            let _ = writeln!(out, "{when} unrecognized record:");
+            record.nvlist.dump(&mut out, 4).ok()?;
         }
-        if let Some(errno) = record.find_i64("errno") {
-            let _ = writeln!(out, "    errno: {errno}");
-        }
-    } else {
-        let _ = writeln!(out, "{when} unrecognized record:");
-        record.dump(&mut out, 4).ok()?;
     }
     Some(out)
 }

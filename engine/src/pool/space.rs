@@ -21,6 +21,8 @@ use ondisk::Asize;
 use ondisk::blkptr::Blkptr;
 use ondisk::space_map::HISTOGRAM_BUCKETS;
 
+use crate::vdev::Class;
+
 const MIN_BLOCK_SHIFT: u32 = 9;
 /// The smallest number of metaslabs with which none is set apart for the intent log.
 const EMBEDDED_LOG_MAX_NONE: usize = 64;
@@ -32,22 +34,11 @@ const MAX_SLOP_BYTES: u64 = 128 << 30;
 const FRAGMENTATION_MARKS: [u8; 21] =
     [100, 99, 97, 93, 88, 83, 77, 71, 64, 57, 50, 43, 36, 29, 23, 17, 12, 7, 3, 1, 0];
 
-/// What a top-level vdev is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// Anything.
-    Normal,
-    /// The intent log.
-    Log,
-    /// Metadata and small blocks.
-    Special,
-    /// Dedup tables.
-    Dedup,
-}
-
 /// One metaslab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metaslab {
+    /// Its size; on dRAID vdevs a little less than `1 << ms_shift`.
+    pub size_bytes: u64,
     /// Bytes allocated in it.
     pub allocated_bytes: u64,
     /// Its fragmentation; `None` where its space map keeps no histogram.
@@ -64,7 +55,7 @@ pub fn fragmentation(histogram: &[u64; HISTOGRAM_BUCKETS], shift: u32) -> u64 {
         total = total.saturating_add(space);
         weighted = weighted.saturating_add(space.saturating_mul(mark.into()));
     }
-    if total == 0 { 0 } else { (weighted / total) as u64 }
+    weighted.checked_div(total).unwrap_or(0) as u64
 }
 
 /// Space of one top-level vdev.
@@ -92,8 +83,7 @@ impl VdevSpace {
     /// Adds up the metaslabs of a vdev.
     ///
     /// `deflate_ratio` is the number of data bytes that 512 raw bytes of a 128 KiB block hold.
-    pub fn new(id: u64, class: Class, ms_shift: u32, deflate_ratio: u64, metaslabs: &[Metaslab]) -> Self {
-        let ms_bytes = 1u64.checked_shl(ms_shift).unwrap_or(0);
+    pub fn new(id: u64, class: Class, deflate_ratio: u64, metaslabs: &[Metaslab]) -> Self {
         let log = (class == Class::Normal && metaslabs.len() > EMBEDDED_LOG_MAX_NONE)
             .then(|| (0..metaslabs.len()).min_by_key(|&index| metaslabs[index].allocated_bytes))
             .flatten();
@@ -104,21 +94,22 @@ impl VdevSpace {
             }
             counted += 1;
             if let Some(mark) = metaslab.fragmentation {
-                let units = ms_bytes.saturating_sub(metaslab.allocated_bytes) >> MIN_BLOCK_SHIFT;
+                let units = metaslab.size_bytes.saturating_sub(metaslab.allocated_bytes) >> MIN_BLOCK_SHIFT;
                 marked += 1;
                 free_units += u128::from(units);
                 weighted += u128::from(units) * u128::from(mark);
             }
         }
+        let sum = |of: fn(&Metaslab) -> u64| metaslabs.iter().map(of).fold(0, u64::saturating_add);
         let known = marked >= counted.div_ceil(2) && free_units > 0;
         Self {
             id,
             class,
-            size_bytes: ms_bytes.saturating_mul(metaslabs.len() as u64),
-            allocated_bytes: metaslabs.iter().fold(0, |sum: u64, ms| sum.saturating_add(ms.allocated_bytes)),
+            size_bytes: sum(|metaslab| metaslab.size_bytes),
+            allocated_bytes: sum(|metaslab| metaslab.allocated_bytes),
             fragmentation: known.then(|| (weighted / free_units) as u64),
             allocating: true,
-            embedded_log_bytes: log.map_or(0, |_| ms_bytes),
+            embedded_log_bytes: log.map_or(0, |index| metaslabs[index].size_bytes),
             deflate_ratio,
         }
     }
@@ -256,17 +247,17 @@ mod tests {
     use super::*;
 
     fn slab(allocated_bytes: u64, fragmentation: Option<u64>) -> Metaslab {
-        Metaslab { allocated_bytes, fragmentation }
+        Metaslab { size_bytes: 1 << 24, allocated_bytes, fragmentation }
     }
 
     #[test]
     fn small_pools_keep_back_128_mib_or_half() {
-        let vdev = VdevSpace::new(0, Class::Normal, 24, 512, &[slab(0, Some(0)); 30]);
+        let vdev = VdevSpace::new(0, Class::Normal, 512, &[slab(0, Some(0)); 30]);
         let pool = PoolSpace { vdevs: vec![vdev], deflate: true, ..PoolSpace::default() };
         assert_eq!(pool.size_bytes(), 480 << 20);
         assert_eq!(pool.slop_bytes(), 128 << 20);
         assert_eq!(pool.adjusted_bytes(), 352 << 20);
-        let vdev = VdevSpace::new(0, Class::Normal, 24, 512, &[slab(0, Some(0)); 4]);
+        let vdev = VdevSpace::new(0, Class::Normal, 512, &[slab(0, Some(0)); 4]);
         let pool = PoolSpace { vdevs: vec![vdev], deflate: true, ..PoolSpace::default() };
         assert_eq!(pool.slop_bytes(), 32 << 20);
     }
@@ -276,7 +267,7 @@ mod tests {
         let mut slabs = vec![slab(4096, Some(10)); 65];
         slabs[7].allocated_bytes = 0;
         slabs[7].fragmentation = Some(100);
-        let vdev = VdevSpace::new(0, Class::Normal, 24, 512, &slabs);
+        let vdev = VdevSpace::new(0, Class::Normal, 512, &slabs);
         assert_eq!(vdev.fragmentation, Some(10));
         assert_eq!(vdev.size_bytes, 65 << 24);
         let pool = PoolSpace { vdevs: vec![vdev], deflate: true, ..PoolSpace::default() };
@@ -286,9 +277,9 @@ mod tests {
     #[test]
     fn fragmentation_is_unknown_when_fewer_than_half_the_metaslabs_know_theirs() {
         let slabs = [slab(0, Some(8)), slab(0, None), slab(0, None)];
-        assert_eq!(VdevSpace::new(0, Class::Normal, 24, 512, &slabs).fragmentation, None);
+        assert_eq!(VdevSpace::new(0, Class::Normal, 512, &slabs).fragmentation, None);
         let slabs = [slab(0, Some(8)), slab(0, Some(4)), slab(0, None)];
-        assert_eq!(VdevSpace::new(0, Class::Normal, 24, 512, &slabs).fragmentation, Some(6));
+        assert_eq!(VdevSpace::new(0, Class::Normal, 512, &slabs).fragmentation, Some(6));
     }
 
     #[test]

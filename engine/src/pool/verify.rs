@@ -1,1 +1,275 @@
 //! Reading and checking every block of a pool.
+//!
+//! # The idea
+//! Every block pointer that can be reached from the uberblock is followed once: the MOS, from it each dataset and snapshot (a snapshot only as far as blocks are newer than
+//! the snapshot before it, since older blocks were met there), their intent logs, and the lists of blocks that wait to be freed. What is reached is counted as `zdb -b` counts, read in
+//! all copies, and claimed. At the end the claims must be exactly what the space maps call allocated: what is allocated but not claimed has leaked; what is claimed twice,
+//! or claimed and not allocated, will be overwritten one day.
+//!
+//! # How it is fast
+//! Work is a stack of block pointers, shared by threads. A thread takes a *batch* from its top, which are neighbours in the tree and so mostly neighbours on disk, joins
+//! what is near each other to large transfers ([`crate::vdev::scrub::Window`]), and keeps several batches in flight. Checksums are computed straight out of the transfers. Only
+//! blocks that lead to others are decompressed. The stack is last in, first out, which bounds it by the depth of the trees.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `queue` | the shared stack of work |
+//! | `walk` | from a block to those that it points to |
+//! | `stats` | counters by type and level, as `zdb` keeps them |
+//! | `space` | what is allocated, and whether it is what was claimed |
+
+mod queue;
+mod space;
+mod stats;
+mod walk;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use device::block_on;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use ondisk::blkptr::Blkptr;
+
+use super::Pool;
+use crate::error::{Attempt, Error, Result};
+use crate::zio::Bookmark;
+use queue::Queue;
+
+pub use space::{Claim, Range, SpaceReport};
+pub use stats::{BlockKind, BlockStats, Counters, Histogram};
+
+/// Most errors that are kept with their details; all are counted.
+const MAX_ERRORS_KEPT: usize = 10_000;
+/// Batches that one thread keeps in flight.
+const BATCHES_IN_FLIGHT: usize = 4;
+
+/// How thoroughly to verify.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VerifyOptions {
+    /// Threads that read and compute.
+    pub threads: usize,
+    /// What is read.
+    pub depth: Depth,
+    /// Compare with the space maps.
+    pub check_space: bool,
+}
+
+impl Default for VerifyOptions {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { threads, depth: Depth::Everything, check_space: true }
+    }
+}
+
+/// What a verification reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// What it must to find all block pointers (`zdb -b`).
+    Structure,
+    /// All metadata, every copy (`zdb -bc`).
+    Metadata,
+    /// All blocks, every copy, and parity (`zdb -bcc`).
+    Everything,
+}
+
+/// How far a running verification is, for a progress bar. Shared with the thread that shows it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes of allocated space that were met so far.
+    pub asize: AtomicU64,
+    /// Bytes allocated in all, once known.
+    pub total_asize: AtomicU64,
+    /// Blocks met so far.
+    pub blocks: AtomicU64,
+    /// Errors so far.
+    pub errors: AtomicU64,
+    /// Set by whoever wants the verification to end early.
+    pub cancel: AtomicBool,
+}
+
+/// A block of which some or all that is stored is bad.
+#[derive(Debug, Clone)]
+pub struct BlockError {
+    /// Which block.
+    pub at: Bookmark,
+    /// What failed.
+    pub tried: Vec<Attempt>,
+    /// Why nothing could be read at all; `None` when another copy or parity gave the right bytes.
+    pub fatal: Option<Error>,
+}
+
+/// The outcome of a verification.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Blocks by type and level.
+    pub stats: BlockStats,
+    /// Blocks that are damaged in some copy, the first ones with details.
+    pub errors: Vec<BlockError>,
+    /// Blocks of which no right copy was found.
+    pub unreadable_blocks: u64,
+    /// Blocks of which some copy or parity was wrong.
+    pub damaged_blocks: u64,
+    /// Comparison with the space maps, if asked for.
+    pub space: Option<SpaceReport>,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// It was ended early: counts are incomplete.
+    pub cancelled: bool,
+}
+
+impl Report {
+    /// Whether nothing at all was found wrong.
+    pub fn is_clean(&self) -> bool {
+        self.unreadable_blocks == 0
+            && self.damaged_blocks == 0
+            && self.space.as_ref().is_none_or(SpaceReport::is_clean)
+    }
+}
+
+/// Verifies a pool, on threads of its own. Blocks the calling thread until done.
+pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> Result<Report> {
+    let start = Instant::now();
+    let threads = options.threads.clamp(1, 256);
+    let (cloned, mut roots, allocated) = block_on(async {
+        let cloned = space::cloned_blocks(pool).await?;
+        let roots = walk::roots(pool).await?;
+        let allocated = if options.check_space { Some(space::allocated(pool).await?) } else { None };
+        Ok::<_, Error>((cloned, roots, allocated))
+    })?;
+    let total = allocated.as_ref().map_or(0, space::Allocated::total);
+    progress.total_asize.store(total, Ordering::Relaxed);
+    let shared = Shared {
+        pool,
+        options,
+        progress,
+        cloned,
+        seen: Mutex::default(),
+        queue: Queue::default(),
+        log_blocks: Mutex::default(),
+    };
+    let mut results = Results::default();
+    for pointer in roots.waiting_to_be_freed.drain(..) {
+        shared.count(&mut results, &pointer, BlockKind::DeferredFree);
+    }
+    shared.queue.push(roots.work);
+    let of_threads = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| block_on(worker(&shared)))).collect();
+        workers.into_iter().map(|worker| worker.join()).collect::<Vec<_>>()
+    });
+    for result in of_threads {
+        // A thread that panicked lost its part of the counts: no report is better than a wrong one.
+        let of_thread = result.map_err(|_| Error::Invalid("a thread of the verification failed".into()))?;
+        results.merge(of_thread);
+    }
+    let space = match allocated {
+        Some(allocated) => Some(block_on(allocated.compare(pool, results.claims))),
+        None => None,
+    };
+    Ok(Report {
+        stats: results.stats,
+        errors: results.errors,
+        unreadable_blocks: results.unreadable_blocks,
+        damaged_blocks: results.damaged_blocks,
+        space,
+        elapsed: start.elapsed(),
+        cancelled: progress.cancel.load(Ordering::Relaxed),
+    })
+}
+
+/// What all threads of a verification share.
+struct Shared<'a> {
+    pool: &'a Arc<Pool>,
+    options: VerifyOptions,
+    progress: &'a Progress,
+    /// Blocks that the block reference table knows, by vdev and offset of the first copy.
+    cloned: HashSet<(u32, u64)>,
+    /// Those of the deduplicated and cloned blocks that were met.
+    seen: Mutex<HashSet<(u32, u64)>>,
+    /// Intent-log blocks that were met: logs of several objsets cannot share blocks, but a damaged chain may come back to itself.
+    log_blocks: Mutex<HashSet<(u32, u64)>>,
+    queue: Queue,
+}
+
+/// What one thread found.
+#[derive(Default)]
+struct Results {
+    stats: BlockStats,
+    errors: Vec<BlockError>,
+    unreadable_blocks: u64,
+    damaged_blocks: u64,
+    claims: Vec<Claim>,
+}
+
+impl Results {
+    fn merge(&mut self, other: Results) {
+        self.stats.merge(&other.stats);
+        self.unreadable_blocks += other.unreadable_blocks;
+        self.damaged_blocks += other.damaged_blocks;
+        self.claims.extend(other.claims);
+        let room = MAX_ERRORS_KEPT.saturating_sub(self.errors.len());
+        self.errors.extend(other.errors.into_iter().take(room));
+    }
+
+    fn report(&mut self, progress: &Progress, error: BlockError) {
+        progress.errors.fetch_add(1, Ordering::Relaxed);
+        match error.fatal {
+            Some(_) => self.unreadable_blocks += 1,
+            None => self.damaged_blocks += 1,
+        }
+        if self.errors.len() < MAX_ERRORS_KEPT {
+            self.errors.push(error);
+        }
+    }
+}
+
+async fn worker(shared: &Shared<'_>) -> Results {
+    let mut results = Results::default();
+    let mut in_flight = FuturesUnordered::new();
+    loop {
+        while in_flight.len() < BATCHES_IN_FLIGHT {
+            match shared.queue.take() {
+                Some(batch) => in_flight.push(shared.process(batch)),
+                None => break,
+            }
+        }
+        match in_flight.next().await {
+            Some((taken, of_batch)) => {
+                results.merge(of_batch);
+                shared.queue.done(taken);
+            }
+            // Nothing in flight here, so that waiting for the other threads delays no transfer.
+            None if shared.queue.wait() => {}
+            None => return results,
+        }
+        if shared.progress.cancel.load(Ordering::Relaxed) {
+            shared.queue.clear();
+        }
+    }
+}
+
+impl Shared<'_> {
+    /// Counts a block and claims its space, once for blocks with several references.
+    fn count(&self, results: &mut Results, bp: &Blkptr, kind: BlockKind) {
+        let metaslab_shift = |vdev| {
+            let top = self.pool.vdevs().top(vdev);
+            top.and_then(|top| top.config.metaslab_shift)
+        };
+        results.stats.add(bp, kind, metaslab_shift);
+        self.progress.blocks.fetch_add(1, Ordering::Relaxed);
+        let Some(first) = bp.dva(0) else { return };
+        let place = (first.vdev.get(), first.offset.get());
+        let is_shared = bp.is_dedup() || self.cloned.contains(&place);
+        if is_shared && !self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(place) {
+            results.stats.add_repeated(bp);
+            return;
+        }
+        self.progress.asize.fetch_add(bp.asize().get(), Ordering::Relaxed);
+        if self.options.check_space {
+            let birth = bp.physical_birth().get();
+            results.claims.extend(bp.dvas().map(|dva| Claim::of(self.pool, &dva, birth)));
+        }
+    }
+}

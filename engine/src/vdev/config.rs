@@ -3,8 +3,8 @@
 //! Devices are matched by guid alone, so that renamed and moved ones find their place. A leaf whose device is absent becomes an unusable leaf, not
 //! an error: whether the pool can do without it follows from the states of its parents.
 //!
-//! Importing a pool forgets that leaves were once *faulted* or *removed* (a device that is back may be good; what it missed
-//! stands in its dirty time log), but not that they are *offline*, which a person decided. OpenZFS does the same.
+//! Importing a pool forgets that leaves were once *faulted* by errors or *removed* (a device that is back may be good; what it missed
+//! stands in its dirty time log), but not what a person decided: *offline*, and *faulted* by force. OpenZFS does the same.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_alloc`, `vdev_open`, `vdev_propagate_state`).
 
@@ -37,7 +37,7 @@ pub fn build_tree(root: &VdevConfig, devices: &Devices, reflow: Option<Reflow>) 
             let detail = format!("top-level vdev {index} has the id {:?}", config.id);
             return Err(Error::corrupt("pool configuration", detail));
         }
-        tops.push(builder.vdev(config, index as u64, Top::of(config))?);
+        tops.push(builder.vdev(config, index as u64, Needs::of_top(config))?);
     }
     Ok(VdevTree { tops, spares: Vec::new(), l2cache: Vec::new() })
 }
@@ -46,27 +46,32 @@ pub fn build_tree(root: &VdevConfig, devices: &Devices, reflow: Option<Reflow>) 
 pub fn build_auxiliary(configs: &[VdevConfig], devices: &Devices) -> Result<Vec<Vdev>> {
     let builder = Builder { devices, reflow: None };
     let leaves = configs.iter().enumerate();
-    leaves.map(|(index, config)| builder.vdev(config, index as u64, Top::of(config))).collect()
+    leaves.map(|(index, config)| builder.vdev(config, index as u64, Needs::of_top(config))).collect()
 }
 
-/// What a top-level vdev says for all that is below it.
+/// What a vdev asks of those below it.
 #[derive(Clone, Copy)]
-struct Top {
+struct Needs {
     ashift: u32,
-    /// Bytes that each leaf must have at least for its part of the top-level vdev.
-    leaf_bytes: u64,
+    /// Bytes that the vdev must have at least for its part of the top-level vdev; 0 where unknown.
+    bytes: u64,
 }
 
-impl Top {
-    fn of(config: &VdevConfig) -> Self {
-        let asize = config.asize.map_or(0, |asize| asize.get());
-        let leaf_bytes = match config.kind {
-            VdevKind::Raidz { .. } => asize / config.children.len().max(1) as u64,
+impl Needs {
+    fn of_top(config: &VdevConfig) -> Self {
+        let bytes = config.asize.map_or(0, |asize| asize.get());
+        Self { ashift: config.ashift.map_or(9, u32::from), bytes }
+    }
+
+    /// What a vdev of these needs asks of each child.
+    fn of_child(self, parent: &VdevConfig) -> Self {
+        let bytes = match parent.kind {
+            VdevKind::Raidz { .. } => self.bytes / parent.children.len().max(1) as u64,
             // Its last rows may lie unevenly; devices that are too small show in their transfers.
             VdevKind::Draid { .. } => 0,
-            _ => asize,
+            _ => self.bytes,
         };
-        Self { ashift: config.ashift.map_or(9, u32::from), leaf_bytes }
+        Self { bytes, ..self }
     }
 }
 
@@ -77,13 +82,13 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     /// Depth is bounded by `VdevConfig`'s parser.
-    fn vdev(&self, config: &VdevConfig, id: u64, top: Top) -> Result<Vdev> {
+    fn vdev(&self, config: &VdevConfig, id: u64, needs: Needs) -> Result<Vdev> {
         let mut children = Vec::with_capacity(config.children.len());
         for (index, child) in config.children.iter().enumerate() {
-            children.push(self.vdev(child, index as u64, top)?);
+            children.push(self.vdev(child, index as u64, needs.of_child(config))?);
         }
-        let kind = self.kind(config, top.ashift)?;
-        let status = status_of(config, &kind, &children, top);
+        let kind = self.kind(config, needs.ashift)?;
+        let status = status_of(config, &kind, &children, needs);
         let class = match config.is_log {
             true => OnceLock::from(Class::Log),
             false => OnceLock::new(),
@@ -94,7 +99,7 @@ impl Builder<'_> {
             name: name_of(config, &kind, id),
             kind,
             class,
-            ashift: top.ashift,
+            ashift: needs.ashift,
             asize: config.asize.map_or(0, |asize| asize.get()),
             status,
             errors: ErrorCounters::default(),
@@ -143,15 +148,21 @@ impl Builder<'_> {
     }
 }
 
-fn status_of(config: &VdevConfig, kind: &Kind, children: &[Vdev], top: Top) -> Status {
+fn status_of(config: &VdevConfig, kind: &Kind, children: &[Vdev], needs: Needs) -> Status {
     let of_children: Vec<Status> = children.iter().map(|child| child.status).collect();
     match kind {
+        _ if config.faulted && is_forced(config) => Status::new(State::Faulted, Aux::External),
         _ if config.offline => Status::new(State::Offline, Aux::None),
         Kind::Leaf(None) => Status::new(State::CantOpen, Aux::OpenFailed),
         Kind::Leaf(Some(device)) => {
             let usable = device.size_bytes().saturating_sub(LABEL_START_BYTES + LABEL_END_BYTES);
-            if usable < top.leaf_bytes {
+            if usable < needs.bytes {
                 Status::new(State::CantOpen, Aux::TooSmall)
+            } else if config.degraded {
+                Status::new(
+                    State::Degraded,
+                    if is_forced(config) { Aux::External } else { Aux::ErrorsExceeded },
+                )
             } else {
                 Status::HEALTHY
             }
@@ -164,6 +175,11 @@ fn status_of(config: &VdevConfig, kind: &Kind, children: &[Vdev], top: Top) -> S
         Kind::DraidSpare { .. } | Kind::Indirect(_) | Kind::Hole => Status::HEALTHY,
         Kind::Missing => Status::new(State::CantOpen, Aux::OpenFailed),
     }
+}
+
+/// A person declared it faulted or degraded.
+fn is_forced(config: &VdevConfig) -> bool {
+    config.aux_state.as_ref().is_some_and(|state| state.as_bytes() == b"external")
 }
 
 fn name_of(config: &VdevConfig, kind: &Kind, id: u64) -> String {

@@ -101,12 +101,11 @@ impl Pool {
     pub(crate) fn verify(&self, bp: &Blkptr, bytes: &[u8]) -> Result<(), Failure> {
         let (ty, order, expected) = (bp.checksum_type(), bp.byte_order(), bp.checksum());
         let salt = self.salt.get();
-        let with_mac = bp.uses_crypt() && bp.dmu_type() != DmuType::OBJSET;
         let result = match ty {
             ChecksumType::Zilog | ChecksumType::Zilog2 => {
-                verify_zilog(ty, bytes, &expected, with_mac).map(|_| ())
+                verify_zilog(ty, bytes, &expected, has_mac(bp)).map(|_| ())
             }
-            _ if with_mac => checksum::verify_encrypted(ty, bytes, order, salt, &expected),
+            _ if has_mac(bp) => checksum::verify_encrypted(ty, bytes, order, salt, &expected),
             _ => checksum::verify(ty, bytes, order, salt, &expected),
         };
         result.map_err(|error| match error {
@@ -115,31 +114,81 @@ impl Pool {
         })
     }
 
-    async fn read_gang(&self, bp: &Blkptr, dva: &Dva, top: &Vdev, depth: u32) -> ReadResult {
+    /// The pointers of the gang header that a DVA leads to.
+    async fn gang_header(
+        &self,
+        bp: &Blkptr,
+        dva: &Dva,
+        top: &Vdev,
+        depth: u32,
+    ) -> Result<Vec<Blkptr>, Vec<Attempt>> {
         let attempt =
             |failure| vec![Attempt { vdev: top.name.clone(), offset_bytes: dva.offset.get(), failure }];
         let malformed = |why: &str| attempt(Failure::Malformed(why.into()));
         if depth >= MAX_GANG_DEPTH {
             return Err(malformed("gang headers lead to each other in a circle"));
         }
-        let (vdev, offset, birth) = (dva.vdev.get().into(), dva.offset.get(), bp.physical_birth().get());
-        let verdict = |bytes: &[u8]| match verify_gang(bytes, vdev, offset, birth) {
+        let (offset, birth) = (dva.offset.get(), bp.physical_birth().get());
+        // All copies of a gang header are sealed for the first one's place.
+        let first = bp.dva(0).unwrap_or(*dva);
+        let (first_vdev, first_offset) = (first.vdev.get().into(), first.offset.get());
+        let verify = |bytes: &[u8]| verify_gang(bytes, first_vdev, first_offset, birth, has_mac(bp));
+        let verdict = |bytes: &[u8]| match verify(bytes) {
             Ok(_) => Ok(()),
             Err(codec::Error::ChecksumMismatch { .. }) => Err(Failure::Checksum),
             Err(other) => Err(Failure::Malformed(other.to_string())),
         };
         let request = Request::new(&self.vdevs, offset, GANG_HEADER_SIZE, birth, Some(&verdict));
         let header = top.read(request).await?;
-        let order = verify_gang(&header, vdev, offset, birth).map_err(|_| attempt(Failure::Checksum))?;
+        let order = verify(&header).map_err(|_| attempt(Failure::Checksum))?;
         let mut reader = Reader::new("gang header", &header, order);
+        let mut members = Vec::with_capacity(GANG_POINTERS);
+        for _ in 0..GANG_POINTERS {
+            let member = Blkptr::read(&mut reader).map_err(|error| malformed(&error.to_string()))?;
+            if !member.is_hole() {
+                members.push(member);
+            }
+        }
+        Ok(members)
+    }
+
+    /// What the gang headers of a block point to, at all depths. All copies of a header say the same.
+    pub(crate) fn gang_members<'a>(
+        &'a self,
+        bp: &'a Blkptr,
+        depth: u32,
+        members: &'a mut Vec<Blkptr>,
+    ) -> BoxFuture<'a, Result<(), Vec<Attempt>>> {
+        Box::pin(async move {
+            let mut tried = Vec::new();
+            for dva in bp.dvas().filter(|dva| dva.gang) {
+                let header = match self.top_for(&dva) {
+                    Ok(top) => self.gang_header(bp, &dva, top, depth).await,
+                    Err(tried) => Err(tried),
+                };
+                match header {
+                    Ok(found) => {
+                        for member in found {
+                            members.push(member);
+                            self.gang_members(&member, depth + 1, members).await?;
+                        }
+                        return Ok(());
+                    }
+                    Err(more) => tried.extend(more),
+                }
+            }
+            if tried.is_empty() { Ok(()) } else { Err(tried) }
+        })
+    }
+
+    async fn read_gang(&self, bp: &Blkptr, dva: &Dva, top: &Vdev, depth: u32) -> ReadResult {
+        let attempt =
+            |failure| vec![Attempt { vdev: top.name.clone(), offset_bytes: dva.offset.get(), failure }];
+        let malformed = |why: &str| attempt(Failure::Malformed(why.into()));
         let size = bp.psize().get() as usize;
         let mut block = IoBuf::for_overwrite(size);
         let mut filled = 0;
-        for _ in 0..GANG_POINTERS {
-            let member = Blkptr::read(&mut reader).map_err(|error| malformed(&error.to_string()))?;
-            if member.is_hole() {
-                continue;
-            }
+        for member in self.gang_header(bp, dva, top, depth).await? {
             let bytes = self.read_copies(&member, depth + 1).await?;
             let place = block.get_mut(filled..).and_then(|rest| rest.get_mut(..bytes.len()));
             device::copy(place.ok_or_else(|| malformed("gang members are longer than the block"))?, &bytes);
@@ -156,4 +205,9 @@ impl Pool {
             }
         }
     }
+}
+
+/// Whether half of the pointer's checksum is a MAC. Object sets keep theirs inside the block.
+fn has_mac(bp: &Blkptr) -> bool {
+    bp.uses_crypt() && bp.dmu_type() != DmuType::OBJSET
 }

@@ -2,6 +2,7 @@
 
 mod encrypted;
 mod filesystems;
+mod mos;
 mod names;
 mod support;
 mod volumes;

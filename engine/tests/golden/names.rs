@@ -40,6 +40,39 @@ fn names_are_found_in_any_case_and_form_where_the_properties_say_so() {
 }
 
 #[test]
+fn an_object_number_leads_back_to_a_path() {
+    let Some(golden) = testkit::golden::pool("single") else { return };
+    let pool = import_golden(&golden).unwrap();
+    let tree = EngineTree::open(&pool, "single/xdir").unwrap();
+    let path_of = |id| block_on(tree.0.path_of(id)).unwrap().map(|path| String::from_utf8(path).unwrap());
+    for path in ["/", "/tiny", "/a/b/c/d/e"] {
+        assert_eq!(path_of(at(&tree, path).id()).as_deref(), Some(path));
+    }
+}
+
+#[test]
+fn the_acl_of_a_file_says_what_its_mode_says() {
+    use ondisk::zpl::{AceType, AceWho, ace_mask};
+    for (name, dataset) in [("single", "single/fs"), ("legacy28", "legacy28/fs")] {
+        let Some(golden) = testkit::golden::pool(name) else { return };
+        let pool = import_golden(&golden).unwrap();
+        let tree = EngineTree::open(&pool, dataset).unwrap();
+        for (_, node) in tree.list(&tree.root().unwrap()).unwrap() {
+            let aces = block_on(node.acl()).unwrap();
+            let allowed = |who: AceWho, mask: u32| {
+                let mut entries = aces.iter().filter(|ace| ace.who() == who && ace.mask & mask != 0);
+                entries.next().is_some_and(|ace| ace.ace_type == AceType::Allow)
+            };
+            let permissions = [(AceWho::Owner, 6), (AceWho::OwningGroup, 3), (AceWho::Everyone, 0)];
+            for (who, shift) in permissions {
+                assert_eq!(allowed(who, ace_mask::READ_DATA), node.mode() >> shift & 4 != 0, "{aces:?}");
+                assert_eq!(allowed(who, ace_mask::EXECUTE), node.mode() >> shift & 1 != 0, "{aces:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_walk_goes_on_from_any_cookie() {
     let Some(golden) = testkit::golden::pool("single") else { return };
     let pool = import_golden(&golden).unwrap();

@@ -12,29 +12,29 @@
 //!
 //! | number | kind | body |
 //! |---|---|---|
-//! | 1, 2, 3 | create, mkdir, mkxattr | [create], domains, name |
-//! | 4 | symlink | [create], name, target |
+//! | 1, 2, 3 | create, mkdir, mkxattr | *create*, domains, name |
+//! | 4 | symlink | *create*, name, target |
 //! | 5, 6 | remove, rmdir | directory, name |
 //! | 7 | link | directory, object, name |
 //! | 8, 22 | rename, exchange | source directory, target directory, source name, target name |
 //! | 9 | write | object, offset, length, unused, block pointer; then the data, unless the pointer says where it is |
 //! | 10 | truncate | object, offset, length |
-//! | 11 | setattr | object, mask, mode, uid, gid, size, atime (2), mtime (2), [attributes] if bit 31 of the mask, domains |
+//! | 11 | setattr | object, mask, mode, uid, gid, size, atime (2), mtime (2), *attributes* if bit 31 of the mask, domains |
 //! | 12 | acl v0 | object, count, old entries |
-//! | 13 | acl | object, [acl counts], entries (padded to 8), FUIDs, domains |
-//! | 14, 17 | create, mkdir with ACL | [create], [acl counts], entries (padded to 8), FUIDs, domains, name |
-//! | 15, 18 | create, mkdir with attributes | [create], [attributes], domains, name |
-//! | 16, 19 | create, mkdir with both | [create], [acl counts], [attributes], entries (padded to 8), FUIDs, domains, name |
+//! | 13 | acl | object, *acl counts*, entries (padded to 8), FUIDs, domains |
+//! | 14, 17 | create, mkdir with ACL | *create*, *acl counts*, entries (padded to 8), FUIDs, domains, name |
+//! | 15, 18 | create, mkdir with attributes | *create*, *attributes*, domains, name |
+//! | 16, 19 | create, mkdir with both | *create*, *acl counts*, *attributes*, entries (padded to 8), FUIDs, domains, name |
 //! | 20 | write2 | as write, without data: the block is in the file already, only its size may lag |
 //! | 21 | setsaxattr | object, size of the value, name, value (none: remove) |
-//! | 23 | whiteout | as rename, then [create] without directory for the whiteout, before the names |
+//! | 23 | whiteout | as rename, then *create* without directory for the whiteout, before the names |
 //! | 24 | clone range | object, offset, length, block size, count, block pointers |
 //!
-//! - create: directory, object (bits 0-47; bits 56-63: slots of its dnode less one), mode, uid, gid, generation, creation time (2), rdev.
-//! - acl counts: entries, domains, FUIDs, bytes of entries, flags.
-//! - attributes: u32 count of mask words, that many u32 mask words (which are set), u64 of bits (their values), creation time (2), 32 bytes that are an
+//! - *create*: directory, object (bits 0-47; bits 56-63: slots of its dnode less one), mode, uid, gid, generation, creation time (2), rdev.
+//! - *acl counts*: entries, domains, FUIDs, bytes of entries, flags.
+//! - *attributes*: u32 count of mask words, that many u32 mask words (which are set), u64 of bits (their values), creation time (2), 32 bytes that are an
 //!   anti-virus stamp or begin with a project id.
-//! - domains: NUL-terminated strings that the FUIDs of this record refer to by number, from 1. Without a count there are as
+//! - *domains*: NUL-terminated strings that the FUIDs of this record refer to by number, from 1. Without a count there are as
 //!   many as the uid and gid have different domain numbers (their upper 32 bits).
 //!
 //! Source of the facts: OpenZFS 2.3 `zil.h`, `zfs_log.c`, `zfs_replay.c`.
@@ -42,6 +42,9 @@
 use crate::blkptr::Blkptr;
 use crate::words::word_struct;
 use crate::{ByteOrder, Error, ObjectId, Reader, Result, Txg, Writer};
+
+mod decode;
+mod encode;
 
 const WHAT: &str = "intent log record";
 
@@ -482,191 +485,7 @@ pub mod set_attr_mask {
     /// Attributes beyond POSIX follow.
     pub const XVATTR: u64 = 1 << 31;
 }
-
-fn text<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
-    let length = reader.rest().iter().position(|&byte| byte == 0);
-    let found = reader.bytes(length.ok_or_else(|| Error::invalid(WHAT, "unterminated name"))?)?;
-    reader.skip(1)?;
-    Ok(found)
-}
-
-fn domains<'a>(reader: &mut Reader<'a>, count: u64) -> Result<Vec<&'a [u8]>> {
-    (0..bounded(count, 1, reader)?).map(|_| text(reader)).collect()
-}
-
-/// `count` if that many items of `size` bytes can still follow.
-fn bounded(count: u64, size: usize, reader: &Reader<'_>) -> Result<usize> {
-    let most = reader.remaining() / size;
-    match usize::try_from(count) {
-        Ok(count) if count <= most => Ok(count),
-        _ => Err(Error::invalid(WHAT, format!("{count} items where at most {most} fit"))),
-    }
-}
-
-struct AclCounts {
-    count: u64,
-    domains: u64,
-    fuids: u64,
-    bytes: u64,
-    flags: u64,
-}
-
-impl AclCounts {
-    fn read(reader: &mut Reader<'_>) -> Result<AclCounts> {
-        let [count, domains, fuids, bytes, flags] = reader.u64s()?;
-        Ok(AclCounts { count, domains, fuids, bytes, flags })
-    }
-
-    fn read_acl<'a>(&self, reader: &mut Reader<'a>) -> Result<Acl<'a>> {
-        let length = bounded(self.bytes, 1, reader)?;
-        let entries = reader.bytes(length)?;
-        reader.skip(length.wrapping_neg() & 7)?;
-        let fuids = (0..bounded(self.fuids, 8, reader)?).map(|_| reader.u64()).collect::<Result<_>>()?;
-        Ok(Acl { count: self.count, flags: self.flags, entries, fuids })
-    }
-}
-
-fn write_acl_counts(writer: &mut Writer, acl: &Acl<'_>, domains: usize) {
-    writer.u64s(&[acl.count, domains as u64, acl.fuids.len() as u64, acl.entries.len() as u64, acl.flags]);
-}
-
-fn write_acl(writer: &mut Writer, acl: &Acl<'_>) {
-    writer.bytes(acl.entries).zeros(acl.entries.len().wrapping_neg() & 7).u64s(&acl.fuids);
-}
-
-fn write_texts(writer: &mut Writer, texts: &[&[u8]]) {
-    for text in texts {
-        writer.bytes(text).u8(0);
-    }
-}
-
-impl<'a> Record<'a> {
-    /// Takes apart a record of exactly these bytes.
-    pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<Record<'a>> {
-        let mut reader = Reader::new(WHAT, bytes, order);
-        let header = RecordHeader::read(&mut reader)?;
-        if header.record_bytes()? != bytes.len() {
-            return Err(Error::invalid(WHAT, format!("length {} in {} bytes", header.reclen, bytes.len())));
-        }
-        Record::read_body(&header, &mut reader)
-    }
-
-    fn read_body(header: &RecordHeader, reader: &mut Reader<'a>) -> Result<Record<'a>> {
-        use CreateKind::{Directory, File, XattrDirectory};
-        Ok(match header.kind_number() {
-            kind::CREATE => Record::read_create(reader, File, false, false)?,
-            kind::MKDIR => Record::read_create(reader, Directory, false, false)?,
-            kind::MKXATTR => Record::read_create(reader, XattrDirectory, false, false)?,
-            kind::CREATE_ACL => Record::read_create(reader, File, true, false)?,
-            kind::CREATE_ATTR => Record::read_create(reader, File, false, true)?,
-            kind::CREATE_ACL_ATTR => Record::read_create(reader, File, true, true)?,
-            kind::MKDIR_ACL => Record::read_create(reader, Directory, true, false)?,
-            kind::MKDIR_ATTR => Record::read_create(reader, Directory, false, true)?,
-            kind::MKDIR_ACL_ATTR => Record::read_create(reader, Directory, true, true)?,
-            kind::SYMLINK => Record::Symlink {
-                directory: ObjectId(reader.u64()?),
-                object: NewObject::read(reader)?,
-                name: text(reader)?,
-                target: text(reader)?,
-            },
-            kind::REMOVE => Record::Remove { directory: ObjectId(reader.u64()?), name: text(reader)? },
-            kind::RMDIR => Record::Rmdir { directory: ObjectId(reader.u64()?), name: text(reader)? },
-            kind::LINK => Record::Link {
-                directory: ObjectId(reader.u64()?),
-                object: ObjectId(reader.u64()?),
-                name: text(reader)?,
-            },
-            number @ (kind::RENAME | kind::RENAME_EXCHANGE | kind::RENAME_WHITEOUT) => {
-                let [source, target] = reader.u64s()?.map(ObjectId);
-                let kind = match number {
-                    kind::RENAME => RenameKind::Replace,
-                    kind::RENAME_EXCHANGE => RenameKind::Exchange,
-                    _ => RenameKind::Whiteout(NewObject::read(reader)?),
-                };
-                Record::Rename {
-                    kind,
-                    source,
-                    target,
-                    source_name: text(reader)?,
-                    target_name: text(reader)?,
-                }
-            }
-            kind::WRITE => Record::read_write(reader)?,
-            kind::WRITE2 => {
-                let [object, offset, length, _] = reader.u64s()?;
-                Record::Write2 { object: ObjectId(object), offset, length, block: Blkptr::read(reader)? }
-            }
-            kind::TRUNCATE => {
-                let [object, offset, length] = reader.u64s()?;
-                Record::Truncate { object: ObjectId(object), offset, length }
-            }
-            kind::SETATTR => Record::read_set_attr(reader)?,
-            kind::ACL_V0 => {
-                let [object, count] = reader.u64s()?;
-                Record::AclV0 { object: ObjectId(object), count, entries: reader.rest() }
-            }
-            kind::ACL => {
-                let object = ObjectId(reader.u64()?);
-                let counts = AclCounts::read(reader)?;
-                let acl = counts.read_acl(reader)?;
-                Record::Acl { object, acl, domains: domains(reader, counts.domains)? }
-            }
-            kind::SETSAXATTR => {
-                let [object, size] = reader.u64s()?;
-                let name = text(reader)?;
-                let value = reader.bytes(bounded(size, 1, reader)?)?;
-                Record::SetSaXattr { object: ObjectId(object), name, value }
-            }
-            kind::CLONE_RANGE => {
-                let [object, offset, length, block_bytes, count] = reader.u64s()?;
-                let count = bounded(count, Blkptr::SIZE, reader)?;
-                let blocks = (0..count).map(|_| Blkptr::read(reader)).collect::<Result<_>>()?;
-                Record::CloneRange { object: ObjectId(object), offset, length, block_bytes, blocks }
-            }
-            other => return Err(Error::unsupported(WHAT, format!("kind {other}"))),
-        })
-    }
-
-    fn read_create(
-        reader: &mut Reader<'a>,
-        kind: CreateKind,
-        acl: bool,
-        attributes: bool,
-    ) -> Result<Record<'a>> {
-        let directory = ObjectId(reader.u64()?);
-        let object = NewObject::read(reader)?;
-        let counts = if acl { Some(AclCounts::read(reader)?) } else { None };
-        let attributes = if attributes { Some(Attributes::read(reader)?) } else { None };
-        let acl = counts.as_ref().map(|counts| counts.read_acl(reader)).transpose()?;
-        let domains = domains(reader, counts.map_or_else(|| object.domains(), |counts| counts.domains))?;
-        let name = text(reader)?;
-        Ok(Record::Create { kind, directory, object, attributes, acl, domains, name })
-    }
-
-    fn read_write(reader: &mut Reader<'a>) -> Result<Record<'a>> {
-        let [object, offset, length, _] = reader.u64s()?;
-        let pointer = reader.bytes(Blkptr::SIZE)?;
-        let data = if reader.is_empty() {
-            WriteData::Block(Blkptr::parse(pointer, reader.order())?)
-        } else {
-            WriteData::Inline(reader.bytes(bounded(length, 1, reader)?)?)
-        };
-        Ok(Record::Write { object: ObjectId(object), offset, length, data })
-    }
-
-    fn read_set_attr(reader: &mut Reader<'a>) -> Result<Record<'a>> {
-        let [object, mask, mode, uid, gid, size] = reader.u64s()?;
-        let atime = Time::read(reader)?;
-        let mtime = Time::read(reader)?;
-        let has_attributes = mask & set_attr_mask::XVATTR != 0;
-        let attributes = if has_attributes { Some(Attributes::read(reader)?) } else { None };
-        let set = |bit: u64, id: u64| if mask & bit != 0 { id } else { 0 };
-        let count = domains_of(set(set_attr_mask::UID, uid), set(set_attr_mask::GID, gid));
-        let domains = domains(reader, count)?;
-        let object = ObjectId(object);
-        Ok(Record::SetAttr { object, mask, mode, uid, gid, size, atime, mtime, attributes, domains })
-    }
-
+impl Record<'_> {
     /// The number of the kind.
     pub const fn kind_number(&self) -> u64 {
         use CreateKind::{Directory, File, XattrDirectory};
@@ -699,105 +518,6 @@ impl<'a> Record<'a> {
             Record::Acl { .. } => kind::ACL,
             Record::SetSaXattr { .. } => kind::SETSAXATTR,
             Record::CloneRange { .. } => kind::CLONE_RANGE,
-        }
-    }
-
-    /// The bytes in the log. Fails for a record that contradicts itself: a name with a NUL inside, a number of domains that
-    /// its ids do not announce, inline data that is not as long as stated (or empty).
-    pub fn encode(&self, txg: Txg, seq: u64, order: ByteOrder) -> Result<Vec<u8>> {
-        let mut writer = Writer::new(order);
-        RecordHeader { txtype: self.kind_number(), reclen: 0, txg, seq }.write(&mut writer);
-        self.write_body(&mut writer);
-        writer.align(8);
-        let length = writer.position() as u64;
-        writer.patch(8, &order.u64_bytes(length));
-        let bytes = writer.finish();
-        match Record::parse(&bytes, order) {
-            Ok(again) if again == *self => Ok(bytes),
-            _ => Err(Error::invalid(WHAT, format!("cannot be written: {self:?}"))),
-        }
-    }
-
-    fn write_body(&self, w: &mut Writer) {
-        match self {
-            Record::Create { directory, object, attributes, acl, domains, name, .. } => {
-                w.u64(directory.get());
-                object.write(w);
-                if let Some(acl) = acl {
-                    write_acl_counts(w, acl, domains.len());
-                }
-                if let Some(attributes) = attributes {
-                    attributes.write(w);
-                }
-                if let Some(acl) = acl {
-                    write_acl(w, acl);
-                }
-                write_texts(w, domains);
-                write_texts(w, &[name]);
-            }
-            Record::Symlink { directory, object, name, target } => {
-                w.u64(directory.get());
-                object.write(w);
-                write_texts(w, &[name, target]);
-            }
-            Record::Remove { directory, name } | Record::Rmdir { directory, name } => {
-                w.u64(directory.get());
-                write_texts(w, &[name]);
-            }
-            Record::Link { directory, object, name } => {
-                w.u64s(&[directory.get(), object.get()]);
-                write_texts(w, &[name]);
-            }
-            Record::Rename { kind, source, target, source_name, target_name } => {
-                w.u64s(&[source.get(), target.get()]);
-                if let RenameKind::Whiteout(object) = kind {
-                    object.write(w);
-                }
-                write_texts(w, &[source_name, target_name]);
-            }
-            Record::Write { object, offset, length, data } => {
-                w.u64s(&[object.get(), *offset, *length, 0]);
-                match data {
-                    WriteData::Inline(data) => w.zeros(Blkptr::SIZE).bytes(data),
-                    WriteData::Block(bp) => w.bytes(&bp.encode(w.order())),
-                };
-            }
-            Record::Write2 { object, offset, length, block } => {
-                w.u64s(&[object.get(), *offset, *length, 0]);
-                block.write(w);
-            }
-            Record::Truncate { object, offset, length } => {
-                w.u64s(&[object.get(), *offset, *length]);
-            }
-            Record::SetAttr { object, mask, mode, uid, gid, size, atime, mtime, attributes, domains } => {
-                w.u64s(&[object.get(), *mask, *mode, *uid, *gid, *size]);
-                atime.write(w);
-                mtime.write(w);
-                if let Some(attributes) = attributes {
-                    attributes.write(w);
-                }
-                write_texts(w, domains);
-            }
-            Record::AclV0 { object, count, entries } => {
-                w.u64s(&[object.get(), *count]).bytes(entries);
-            }
-            Record::Acl { object, acl, domains } => {
-                w.u64(object.get());
-                write_acl_counts(w, acl, domains.len());
-                write_acl(w, acl);
-                write_texts(w, domains);
-            }
-            Record::SetSaXattr { object, name, value } => {
-                w.u64s(&[object.get(), value.len() as u64]);
-                write_texts(w, &[name]);
-                w.bytes(value);
-            }
-            Record::CloneRange { object, offset, length, block_bytes, blocks } => {
-                w.u64s(&[object.get(), *offset, *length, *block_bytes, blocks.len() as u64]);
-                for block in blocks {
-                    block.write(w);
-                }
-            }
         }
     }
 

@@ -1,95 +1,119 @@
-//! Requests about datasets.
-
-use std::path::PathBuf;
+//! Requests about datasets: listing, properties, holds.
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, Listed};
 
-/// Loads the key of an encryption root, or only checks it.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct LoadKey {
-    /// The encryption root.
-    pub dataset: String,
-    /// The passphrase, hex digits or raw bytes, as the root's `keyformat` says.
-    pub key: Vec<u8>,
-    /// Check the key and load nothing.
-    pub dry_run: bool,
+pub use engine::dataset::properties::Source;
+
+/// What a dataset is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DatasetKind {
+    /// A filesystem.
+    Filesystem,
+    /// A volume.
+    Volume,
+    /// A snapshot of either.
+    Snapshot,
+    /// A bookmark.
+    Bookmark,
 }
 
-impl std::fmt::Debug for LoadKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The key must not reach a log.
-        f.debug_struct("LoadKey")
-            .field("dataset", &self.dataset)
-            .field("dry_run", &self.dry_run)
-            .finish_non_exhaustive()
+impl DatasetKind {
+    /// The word in the TYPE column.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Filesystem => "filesystem",
+            Self::Volume => "volume",
+            Self::Snapshot => "snapshot",
+            Self::Bookmark => "bookmark",
+        }
     }
 }
 
-impl Action for LoadKey {
-    const NAME: &'static str = "key-load";
-    type Reply = ();
+/// Lists datasets with properties: `zfs list` and `zfs get`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListDatasets {
+    /// Filesystems, volumes, snapshots, bookmarks to begin at; empty for the root dataset of every pool. Several that
+    /// contain each other list nothing twice.
+    pub names: Vec<String>,
+    /// How many levels to go below each; 0 lists only the named ones, `None` everything below. Children, snapshots and bookmarks are
+    /// one level below their dataset.
+    pub depth: Option<usize>,
+    /// Kinds to list; empty for all. With a depth of 0, a named dataset of another kind becomes an entry of [`Listed::failed`].
+    pub kinds: Vec<DatasetKind>,
+    /// Properties to tell, in this order: native ones by name or column, user properties, `written@SNAPSHOT`; `all` stands for
+    /// everything that `zfs get all` shows.
+    pub properties: Vec<String>,
 }
 
-/// Forgets the key of an encryption root.
+/// One dataset.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct UnloadKey {
-    /// The encryption root.
-    pub dataset: String,
+pub struct DatasetEntry {
+    /// Full name.
+    pub name: String,
+    /// What it is.
+    pub kind: DatasetKind,
+    /// The transaction group in which it was made.
+    pub createtxg: u64,
+    /// Its properties. Of those asked for by name there is one entry each, in that order; `all` gives those that it has.
+    pub properties: Vec<Property>,
 }
 
-impl Action for UnloadKey {
-    const NAME: &'static str = "key-unload";
-    type Reply = ();
+impl DatasetEntry {
+    /// The property called `name`.
+    pub fn property(&self, name: &str) -> Option<&Property> {
+        self.properties.iter().find(|property| property.name == name)
+    }
 }
 
-/// Mounts one filesystem, or all that are to be mounted.
+/// A property of a dataset or a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Property {
+    /// Its name.
+    pub name: String,
+    /// For people (dates in UTC: who shows them to people formats `parsable` instead). `None` where this thing has no such
+    /// property or value, which listings show as `-`.
+    pub value: Option<String>,
+    /// For programs: numbers in full.
+    pub parsable: Option<String>,
+    /// Where the value comes from.
+    pub source: Source,
+    /// The value that was received with a send stream, for people.
+    pub received: Option<String>,
+    /// The same for programs.
+    pub received_parsable: Option<String>,
+}
+
+impl Action for ListDatasets {
+    const NAME: &'static str = "dataset-list";
+    type Reply = Listed<DatasetEntry>;
+}
+
+/// Lists the holds on snapshots.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Mount {
-    /// The filesystem or snapshot; `None` mounts all with `canmount=on`.
-    pub dataset: Option<String>,
-    /// Where, instead of its `mountpoint` property.
-    pub at: Option<PathBuf>,
-    /// Mount options, as given by `-o`.
-    pub options: Vec<String>,
-    /// Mount over a directory that is not empty.
-    pub overlay: bool,
+#[serde(default)]
+pub struct ListHolds {
+    /// The snapshots.
+    pub snapshots: Vec<String>,
+    /// Also snapshots of the same name of all descendants.
+    pub recursive: bool,
 }
 
-/// One mounted filesystem.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Mounted {
-    /// Name of the filesystem.
-    pub dataset: String,
-    /// Where it is mounted.
-    pub mountpoint: PathBuf,
+/// A hold on a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// The snapshot.
+    pub snapshot: String,
+    /// Tag.
+    pub tag: String,
+    /// When, in seconds since 1970.
+    pub time: u64,
 }
 
-impl Action for Mount {
-    const NAME: &'static str = "mount";
-    type Reply = Vec<Mounted>;
-}
-
-/// Unmounts one filesystem, or all.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Unmount {
-    /// The filesystem's name or its mountpoint; `None` unmounts all.
-    pub target: Option<String>,
-    /// Although it is in use.
-    pub force: bool,
-}
-
-impl Action for Unmount {
-    const NAME: &'static str = "unmount";
-    type Reply = Vec<Mounted>;
-}
-
-/// Lists what is mounted.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct ListMounts {}
-
-impl Action for ListMounts {
-    const NAME: &'static str = "mounts";
-    type Reply = Vec<Mounted>;
+impl Action for ListHolds {
+    const NAME: &'static str = "hold-list";
+    type Reply = Listed<Hold>;
 }

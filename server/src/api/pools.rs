@@ -1,19 +1,20 @@
-//! Requests about pools.
+//! Requests that open, close and describe pools.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Action;
+use super::{Action, ApiError, Mounted, Property, ServedVolume, VdevNode};
 
 /// Imports one pool, or every pool that is found.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ImportPool {
     /// Name or guid; `None` imports every pool found.
     pub pool: Option<String>,
     /// Name to import it under.
     pub new_name: Option<String>,
-    /// Directories and devices to look into; empty means `/dev`.
+    /// Directories and devices to look into; empty means the places under `/dev`.
     pub search: Vec<PathBuf>,
     /// Also pools that were destroyed.
     pub destroyed: bool,
@@ -31,12 +32,15 @@ pub struct ImportPool {
     pub load_keys: bool,
     /// Directory under which all mountpoints are placed.
     pub altroot: Option<PathBuf>,
-    /// Pool and mount options as given by `-o name=value`.
-    pub options: Vec<(String, String)>,
+    /// Pool properties (`readonly`, which must be `on` for now, `altroot`, `cachefile`) as given by `-o name=value`.
+    pub properties: Vec<(String, String)>,
+    /// Mount options as given by `-o`.
+    pub mount_options: Vec<String>,
 }
 
 /// How far an import may go back.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Rewind {
     /// Only say whether it would work.
     pub dry_run: bool,
@@ -49,8 +53,27 @@ pub struct Rewind {
 /// What an import did.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Imported {
-    /// Names of the pools that are now open.
-    pub pools: Vec<String>,
+    /// The pools that are now open.
+    pub pools: Vec<OpenedPool>,
+    /// Pools that were found but not opened, and why. When one pool was asked for by name its failure is the request's.
+    pub failed: Vec<ApiError>,
+}
+
+/// A pool that an import opened (or, with a dry run, would have).
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct OpenedPool {
+    /// Its name now.
+    pub name: String,
+    /// Its guid.
+    pub guid: u64,
+    /// The transaction group that it was opened at.
+    pub txg: u64,
+    /// When that was written, in seconds since 1970.
+    pub timestamp: u64,
+    /// Filesystems that were mounted.
+    pub mounts: Vec<Mounted>,
+    /// Volumes that are served.
+    pub volumes: Vec<ServedVolume>,
     /// Things that went wrong without stopping the import, each a sentence.
     pub warnings: Vec<String>,
 }
@@ -62,6 +85,7 @@ impl Action for ImportPool {
 
 /// Closes pools: unmounts, takes exports down, releases the devices.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ExportPool {
     /// Names; empty with `all`.
     pub pools: Vec<String>,
@@ -73,5 +97,92 @@ pub struct ExportPool {
 
 impl Action for ExportPool {
     const NAME: &'static str = "pool-export";
+    /// Names of the pools that were closed.
     type Reply = Vec<String>;
+}
+
+/// Lists open pools with their properties.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListPools {
+    /// Names; empty for all. A name that is not open becomes an entry of [`Listed::failed`].
+    pub pools: Vec<String>,
+    /// Properties to tell, in this order; `all` stands for everything that `zpool get all` shows.
+    pub properties: Vec<String>,
+    /// Tell the vdevs too, with their space.
+    pub vdevs: bool,
+}
+
+/// What was found, and what could not be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Listed<T> {
+    /// The entries, in the order of OpenZFS's listings.
+    pub entries: Vec<T>,
+    /// Why others are absent.
+    pub failed: Vec<ApiError>,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), failed: Vec::new() }
+    }
+}
+
+/// One open pool.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PoolEntry {
+    /// Name.
+    pub name: String,
+    /// Guid.
+    pub guid: u64,
+    /// State of the root vdev.
+    pub state: engine::vdev::State,
+    /// The transaction group that it is open at.
+    pub txg: u64,
+    /// Version of the pool: 5000 with feature flags.
+    pub version: u64,
+    /// The properties asked for.
+    pub properties: Vec<Property>,
+    /// The root vdev, where asked for.
+    pub vdevs: Option<VdevNode>,
+}
+
+impl Action for ListPools {
+    const NAME: &'static str = "pool-list";
+    type Reply = Listed<PoolEntry>;
+}
+
+/// Reads the command history of pools.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolHistory {
+    /// Names; empty for all.
+    pub pools: Vec<String>,
+    /// Internal events too.
+    pub internal: bool,
+    /// Who did it, on which host.
+    pub long: bool,
+}
+
+/// The history of one pool.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct History {
+    /// The pool.
+    pub pool: String,
+    /// Its records, oldest first.
+    pub records: Vec<HistoryRecord>,
+}
+
+/// One record of a pool's history.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HistoryRecord {
+    /// When, in seconds since 1970. The reader writes the date, in the time zone of its user, in front of `text`.
+    pub time: Option<u64>,
+    /// What follows the date; one line or several, the last one ended.
+    pub text: String,
+}
+
+impl Action for PoolHistory {
+    const NAME: &'static str = "pool-history";
+    type Reply = Listed<History>;
 }

@@ -14,6 +14,8 @@ use crate::error::{Error, Result};
 
 /// Lists within lists: no more.
 const MAX_LISTS: usize = 1 << 20;
+/// More block pointers than an old pool, which has plain lists, can have in one.
+const MAX_PLAIN_ENTRIES: u64 = 1 << 30;
 
 /// Bytes in the whole deadlist `id`.
 pub(super) async fn total(mos: &Mos, id: ObjectId) -> Result<u64> {
@@ -72,7 +74,8 @@ async fn plain_born_until(
         let (bytes, order) = object.bonus();
         let phys = BpobjPhys::parse(bytes, order).map_err(|error| object.corrupt(error))?;
         let included = phys.included();
-        if seen > MAX_LISTS || phys.num_blkptrs > object.end() / Blkptr::SIZE as u64 {
+        let most = MAX_PLAIN_ENTRIES.min(object.end() / Blkptr::SIZE as u64);
+        if seen > MAX_LISTS || phys.num_blkptrs > most {
             return Err(object.corrupt("more block pointers than a deadlist can have"));
         }
         let mut left = phys.num_blkptrs;

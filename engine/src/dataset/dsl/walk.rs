@@ -27,6 +27,8 @@ pub enum Kind {
     },
     /// A bookmark.
     Bookmark,
+    /// Neither: hidden datasets, and those that tests of OpenZFS make.
+    Other,
 }
 
 impl Kind {
@@ -37,13 +39,14 @@ impl Kind {
             Kind::Volume => "volume",
             Kind::Snapshot { .. } => "snapshot",
             Kind::Bookmark => "bookmark",
+            Kind::Other => "other",
         }
     }
 
     /// The kind as a set of types.
     pub fn types(self) -> Types {
         match self {
-            Kind::Filesystem => Types::FILESYSTEM,
+            Kind::Filesystem | Kind::Other => Types::FILESYSTEM,
             Kind::Volume => Types::VOLUME,
             Kind::Snapshot { .. } => Types::SNAPSHOT,
             Kind::Bookmark => Types::BOOKMARK,
@@ -96,7 +99,7 @@ pub struct Walk {
     pub snapshots: bool,
     /// Whether bookmarks are wanted.
     pub bookmarks: bool,
-    /// Whether hidden (`$`) and unfinished (`%`) datasets are wanted.
+    /// Whether hidden (`$`) and unfinished (`%`) datasets are wanted, and those that are neither filesystem nor volume.
     pub hidden: bool,
 }
 
@@ -134,15 +137,13 @@ fn is_hidden(name: &str) -> bool {
 impl Dsl {
     /// The kind of a filesystem, volume or snapshot, which its object set tells.
     pub async fn kind(&self, dataset: &Dataset) -> Result<Kind> {
+        if dataset.phys.bp.is_hole() {
+            return Ok(Kind::Other); // `$ORIGIN` and its snapshot are empty.
+        }
         let of_volume = match self.mos.open_objset(dataset).await?.objset_type() {
             ObjsetType::Zfs => false,
             ObjsetType::Zvol => true,
-            other => {
-                return Err(Error::WrongType {
-                    what: dataset.name.clone(),
-                    detail: format!("holds {other}, neither a filesystem nor a volume"),
-                });
-            }
+            _ => return Ok(Kind::Other),
         };
         Ok(match (dataset.is_snapshot(), of_volume) {
             (true, of_volume) => Kind::Snapshot { of_volume },
@@ -215,16 +216,19 @@ impl Dsl {
             return Ok(()); // `$MOS`, `$FREE` and `$LEAK` only account for space.
         }
         let head = self.head(dir).await?;
-        let kind = match self.kind(&head).await {
-            Err(Error::WrongType { .. }) if walk.hidden => Kind::Filesystem,
-            other => other?,
-        };
+        let kind = self.kind(&head).await?;
+        if kind == Kind::Other && !walk.hidden {
+            return Ok(());
+        }
         if deeper && walk.snapshots {
             let of_volume = kind == Kind::Volume;
             for snapshot in self.snapshots(&head).await? {
                 let name = snapshot.name.rsplit('@').next().unwrap_or_default();
                 if walk.hidden || !is_hidden(name) {
-                    into.push(Entry { kind: Kind::Snapshot { of_volume }, found: Found::Dataset(snapshot) });
+                    into.push(Entry {
+                        kind: Kind::Snapshot { of_volume },
+                        found: Found::Dataset(Box::new(snapshot)),
+                    });
                 }
             }
         }
@@ -233,7 +237,7 @@ impl Dsl {
             let entry = |mark: DatasetBookmark| Entry { kind: Kind::Bookmark, found: Found::Bookmark(mark) };
             into.extend(marks.into_iter().map(entry));
         }
-        into.push(Entry { kind, found: Found::Dataset(head) });
+        into.push(Entry { kind, found: Found::Dataset(Box::new(head)) });
         Ok(())
     }
 }

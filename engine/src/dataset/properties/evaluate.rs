@@ -7,8 +7,10 @@
 //! are laid over that. Source of the facts: OpenZFS 2.3 `dsl_prop.c`, `dsl_dataset.c`, `dsl_dir.c`, `dsl_crypt.c`, `zvol.c`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ondisk::ObjectId;
+use ondisk::crypto_key::key;
 use ondisk::dsl_dataset;
 use ondisk::dsl_dir::{self, prop_suffix};
 use ondisk::features::Feature;
@@ -18,11 +20,11 @@ use ondisk::zap::ZapValue;
 use super::set::{Mounted, Origin, PropertySet, Value, ZplProperties};
 use super::table::{Prop, Types};
 use crate::dataset::dsl::{Dataset, DatasetBookmark, Dir, Dsl, Entry, Found, ValueExt, zap_value};
-use crate::dataset::keys::field;
-use crate::error::{Error, Result};
+use crate::dmu::Objset;
+use crate::error::Result;
 
 /// Object of a filesystem's objset that names its other well-known objects and holds its fixed properties.
-const MASTER_NODE: ObjectId = ObjectId(1);
+pub(super) const MASTER_NODE: ObjectId = ObjectId(1);
 /// Object of a volume's objset that is its contents.
 const ZVOL_DATA: ObjectId = ObjectId(1);
 /// Object of a volume's objset that holds its size.
@@ -31,15 +33,13 @@ const ZVOL_ZAP: ObjectId = ObjectId(2);
 /// What properties depend on that is no part of the pool.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
-    /// The directory that stands for `/` in mountpoints.
-    pub altroot: Option<&'a str>,
     /// How a filesystem or snapshot is mounted, by name.
     pub mounted: &'a (dyn Fn(&str) -> Option<Mounted> + Sync),
 }
 
 impl Environment<'_> {
-    /// No altroot, nothing mounted.
-    pub const BARE: Environment<'static> = Environment { altroot: None, mounted: &|_| None };
+    /// Nothing is mounted.
+    pub const UNMOUNTED: Environment<'static> = Environment { mounted: &|_| None };
 }
 
 impl Dsl {
@@ -49,13 +49,13 @@ impl Dsl {
         match &entry.found {
             Found::Bookmark(bookmark) => add_bookmark(bookmark, &mut set),
             Found::Dataset(dataset) => {
-                set.altroot = environment.altroot.map(str::to_owned);
+                set.altroot = self.pool().altroot().map(|root| root.to_string_lossy().into_owned());
                 set.mounted = (environment.mounted)(&dataset.name);
                 self.add_stored(dataset, &mut set).await?;
                 self.add_space(dataset, &mut set).await?;
                 self.add_identity(dataset, &mut set).await?;
                 self.add_crypt(dataset, &mut set).await?;
-                if !dataset.is_inconsistent() {
+                if !dataset.is_inconsistent() && !dataset.phys.bp.is_hole() {
                     self.add_contents(dataset, &mut set).await?;
                 }
             }
@@ -215,16 +215,16 @@ impl Dsl {
     }
 
     async fn add_crypt(&self, dataset: &Dataset, set: &mut PropertySet) -> Result<()> {
-        let Some(key) = self.crypto_object(&dataset.dir).await? else { return Ok(()) };
+        let Some(object) = self.crypto_object(&dataset.dir).await? else { return Ok(()) };
         set.add_number(Prop::Keystatus, if self.key_is_loaded(dataset) { 2 } else { 1 });
         for (prop, field) in [
-            (Prop::Encryption, field::SUITE),
-            (Prop::KeyGuid, field::GUID),
-            (Prop::Keyformat, field::KEYFORMAT),
-            (Prop::Pbkdf2Salt, field::PBKDF2_SALT),
-            (Prop::Pbkdf2Iters, field::PBKDF2_ITERS),
+            (Prop::Encryption, key::SUITE),
+            (Prop::KeyGuid, key::GUID),
+            (Prop::Keyformat, key::KEYFORMAT),
+            (Prop::Pbkdf2Salt, key::PBKDF2_SALT),
+            (Prop::Pbkdf2Iters, key::PBKDF2_ITERS),
         ] {
-            if let Some(number) = self.mos().u64(key, field).await? {
+            if let Some(number) = self.mos().u64(object, field).await? {
                 set.add_number(prop, number);
             }
         }
@@ -237,16 +237,17 @@ impl Dsl {
         Ok(())
     }
 
-    /// Adds what stands in the dataset's own objects, as far as they can be read.
-    async fn add_contents(&self, dataset: &Dataset, set: &mut PropertySet) -> Result<()> {
-        match self.contents(dataset, set).await {
-            Err(Error::KeyNotLoaded { .. }) => Ok(()),
-            other => other,
+    /// The object set for those who want nothing secret of it: no key is needed, but with one all is authenticated.
+    pub(super) async fn clear_objset(&self, dataset: &Dataset) -> Result<Arc<Objset>> {
+        if self.key_is_loaded(dataset) {
+            return self.open_objset(dataset).await;
         }
+        Objset::open_without_key(self.pool(), dataset.objset_id(), &dataset.phys.bp).await
     }
 
-    async fn contents(&self, dataset: &Dataset, set: &mut PropertySet) -> Result<()> {
-        let objset = self.open_objset(dataset).await?;
+    /// Adds what stands in the dataset's own objects.
+    async fn add_contents(&self, dataset: &Dataset, set: &mut PropertySet) -> Result<()> {
+        let objset = self.clear_objset(dataset).await?;
         set.add_number(Prop::Useraccounting, u64::from(objset.user_used().is_some()));
         match objset.objset_type() {
             ObjsetType::Zfs => {

@@ -9,12 +9,15 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::format::Style;
 use super::index;
 use super::table::{Kind, Prop, TABLE, Types, is_user};
 
 /// Where a value comes from, as the SOURCE column says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// `-`: computed.
     None,
@@ -214,12 +217,10 @@ impl PropertySet {
     /// The value of `name` that was received with a send stream.
     pub fn received(&self, name: &str, style: Style) -> Option<String> {
         let (_, value) = self.received.iter().find(|(received, _)| received == name)?;
-        match (value, Prop::from_stored_name(name).map(|prop| prop.desc().kind)) {
+        match (value, Prop::from_stored_name(name)) {
             (Value::Text(text), _) => Some(text.clone()),
-            (Value::Number(number), Some(Kind::Index(_, names))) => {
-                index::word(names, *number).map(str::to_owned)
-            }
-            (Value::Number(number), _) => Some(style.number(*number)),
+            (Value::Number(number), Some(prop)) => word(prop, *number, style),
+            (Value::Number(number), None) => Some(style.number(*number)),
         }
     }
 

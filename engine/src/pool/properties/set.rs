@@ -17,18 +17,13 @@ use crate::dataset::properties::set::Value;
 use crate::dataset::properties::{Kind, Shown, Source, Style, index, is_user};
 use crate::error::{Error, Result};
 use crate::pool::features::Features;
+use crate::vdev::{Status, state_of_parent};
 
 /// What pool properties depend on that is no part of the pool.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolEnvironment<'a> {
-    /// The directory that stands for `/` in mountpoints.
-    pub altroot: Option<&'a str>,
     /// Where the configuration is cached, when not in the usual place: a path or `none`.
     pub cachefile: Option<&'a str>,
-    /// Whether the pool is imported for reading only.
-    pub readonly: bool,
-    /// The state of the pool's root vdev: `ONLINE`, `DEGRADED`, ….
-    pub health: &'a str,
     /// A number drawn at each import.
     pub load_guid: u64,
     /// Bytes by which the devices have grown beyond what the pool uses.
@@ -89,10 +84,12 @@ impl PoolProperties {
         let pool = dsl.pool();
         let config = dsl.mos().config().await?;
         self.values.insert(PoolProp::Name, (Value::Text(pool.name().to_owned()), Source::None));
-        self.number(PoolProp::Readonly, u64::from(environment.readonly));
+        self.number(PoolProp::Readonly, 1); // Pools are opened for reading only.
         self.number(PoolProp::Guid, pool.guid().0);
         self.number(PoolProp::LoadGuid, environment.load_guid);
-        self.values.insert(PoolProp::Health, (Value::Text(environment.health.to_owned()), Source::None));
+        let tops: Vec<Status> = pool.vdevs().tops.iter().map(|top| top.status).collect();
+        let health = state_of_parent(&tops, 0).state.to_string();
+        self.values.insert(PoolProp::Health, (Value::Text(health), Source::None));
         let source = if config.version == VERSION_FEATURES { Source::Default } else { Source::Local };
         self.values.insert(PoolProp::Version, (Value::Number(config.version), source));
         let scrubbed = dsl.mos().u64(DIRECTORY_OBJECT, pool_directory::LAST_SCRUBBED_TXG).await?;
@@ -105,7 +102,7 @@ impl PoolProperties {
         self.number(PoolProp::Maxdnodesize, dnode);
         self.local(PoolProp::Comment, config.comment.as_ref());
         self.local(PoolProp::Compatibility, config.compatibility.as_ref());
-        self.local(PoolProp::Altroot, environment.altroot);
+        self.local(PoolProp::Altroot, pool.altroot().map(|root| root.display()));
         self.local(PoolProp::Cachefile, environment.cachefile);
         Ok(())
     }
@@ -201,7 +198,7 @@ impl PoolProperties {
     }
 }
 
-fn shown(name: String, value: String, source: Source) -> Shown {
+pub(super) fn shown(name: String, value: String, source: Source) -> Shown {
     Shown { name, value, source }
 }
 

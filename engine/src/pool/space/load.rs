@@ -9,28 +9,28 @@ use ondisk::features::Feature;
 use ondisk::metaslab::{MetaslabLayout, MetaslabUnflushedPhys};
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT, top_zap};
 use ondisk::space_map::{Entries, Entry, MapType, SpaceMapPhys};
-use ondisk::vdev_config::{AllocationBias, VdevConfig, VdevKind};
+use ondisk::vdev_config::{VdevConfig, VdevKind};
 use ondisk::{ByteOffset, ObjectId, Reader, Txg, log_space_map};
 
 use codec::draid::{Draid, DraidConfig};
 use codec::raidz::Raidz;
 
-use super::{Class, Metaslab, PoolSpace, VdevSpace, fragmentation, tables};
+use super::{Metaslab, PoolSpace, VdevSpace, fragmentation, tables};
 use crate::dataset::dsl::{Dsl, Mos};
 use crate::error::{Error, Result};
 use crate::pool::features::Features;
+use crate::vdev::Class;
 
 /// More metaslabs than a vdev can have: OpenZFS aims at 200 and allows 128 K.
-const MAX_METASLABS: u64 = 1 << 24;
-/// More log space maps than a pool keeps.
-const MAX_LOG_BYTES: u64 = 1 << 40;
+const MAX_METASLABS: u64 = 1 << 20;
+/// A longer log space map than any pool has: OpenZFS flushes when all logs together hold a quarter of that.
+const MAX_LOG_BYTES: u64 = 1 << 32;
 
 /// One top-level vdev while it is being read.
 struct Top<'a> {
     id: u64,
     config: &'a VdevConfig,
     layout: MetaslabLayout,
-    shift: u32,
     /// Bytes allocated, and the mark for fragmentation, of each metaslab.
     metaslabs: Vec<(i64, Option<u64>)>,
     /// For each metaslab, from which txg on logs hold changes that its space map lacks.
@@ -55,8 +55,12 @@ impl PoolSpace {
             checkpoint_bytes = checkpoint_bytes.saturating_add(checkpoint_of(mos, config).await?);
         }
         replay_logs(mos, &mut tops).await?;
+        let class_of = |id: u64| {
+            let top = u32::try_from(id).ok().and_then(|id| dsl.pool().vdevs().top(id));
+            top.map_or(Class::Normal, |top| top.class())
+        };
         let mut space = PoolSpace {
-            vdevs: tops.iter().map(add_up).collect::<Result<_>>()?,
+            vdevs: tops.iter().map(|top| add_up(top, class_of(top.id))).collect::<Result<_>>()?,
             deflate: mos.u64(DIRECTORY_OBJECT, pool_directory::DEFLATE).await?.is_some_and(|on| on != 0),
             checkpoint_bytes,
             deferred_frees_bytes: deferred_frees(mos).await?,
@@ -102,13 +106,15 @@ async fn read_top<'a>(
         });
     }
     let mut unflushed = Vec::new();
-    if let Some(zap) = config.top_zap {
-        if let Some(object) = mos.u64(zap, top_zap::MS_UNFLUSHED_PHYS_TXGS).await? {
-            let words = array_of_words(mos, ObjectId(object), count).await?;
-            unflushed.extend(words.into_iter().map(|txg| MetaslabUnflushedPhys { unflushed_txg: Txg(txg) }));
-        }
+    let object = match config.top_zap {
+        Some(zap) => mos.u64(zap, top_zap::MS_UNFLUSHED_PHYS_TXGS).await?,
+        None => None,
+    };
+    if let Some(object) = object {
+        let words = array_of_words(mos, ObjectId(object), count).await?;
+        unflushed.extend(words.into_iter().map(|txg| MetaslabUnflushedPhys { unflushed_txg: Txg(txg) }));
     }
-    Ok(Some(Top { id, config, layout, shift: shift.into(), metaslabs, unflushed }))
+    Ok(Some(Top { id, config, layout, metaslabs, unflushed }))
 }
 
 /// An array of at most `count` words that is an object's contents.
@@ -181,27 +187,35 @@ async fn replay_logs(mos: &Mos, tops: &mut [Top<'_>]) -> Result<()> {
     Ok(())
 }
 
-fn add_up(top: &Top<'_>) -> Result<VdevSpace> {
+fn add_up(top: &Top<'_>, class: Class) -> Result<VdevSpace> {
     let config = top.config;
-    let class = match (config.is_log, config.allocation_bias) {
-        (true, _) | (_, Some(AllocationBias::Log)) => Class::Log,
-        (_, Some(AllocationBias::Special)) => Class::Special,
-        (_, Some(AllocationBias::Dedup)) => Class::Dedup,
-        (false, None) => Class::Normal,
-    };
+    let what = || format!("top-level vdev {}", top.id);
+    let ratio = deflate_ratio(config).map_err(|error| Error::corrupt(what(), error))?;
     let metaslabs: Vec<Metaslab> = top
         .metaslabs
         .iter()
-        .map(|&(allocated, fragmentation)| Metaslab {
+        .zip(0..)
+        .map(|(&(allocated, fragmentation), index)| Metaslab {
+            size_bytes: metaslab_size(config, top.layout, index),
             allocated_bytes: u64::try_from(allocated).unwrap_or(0),
             fragmentation,
         })
         .collect();
-    let ratio =
-        deflate_ratio(config).map_err(|error| Error::corrupt(format!("top-level vdev {}", top.id), error))?;
-    let mut space = VdevSpace::new(top.id, class, top.shift, ratio, &metaslabs);
+    let mut space = VdevSpace::new(top.id, class, ratio, &metaslabs);
     space.allocating = !config.non_allocating;
     Ok(space)
+}
+
+/// The size of one metaslab. On dRAID vdevs it is cut to whole rows of a group, both where it begins and where it ends.
+fn metaslab_size(config: &VdevConfig, layout: MetaslabLayout, index: u64) -> u64 {
+    let size = layout.size_bytes();
+    let VdevKind::Draid { nparity, ndata, .. } = &config.kind else { return size };
+    let row = (u64::from(*nparity) + u64::from(*ndata)) << config.ashift.unwrap_or(9);
+    let start = layout.start(index).unwrap_or(ByteOffset(0)).0;
+    let row = row.max(1);
+    let cut = start.checked_next_multiple_of(row).map_or(size, |aligned| aligned - start);
+    let left = size.saturating_sub(cut);
+    left - left % row
 }
 
 /// Data bytes that 512 raw bytes of a 128 KiB block hold, as the vdev was before any expansion.

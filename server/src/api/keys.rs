@@ -1,0 +1,86 @@
+//! Requests about encryption keys.
+
+use serde::{Deserialize, Serialize};
+
+use super::Action;
+
+/// Loads the key of an encryption root, or only checks it.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadKey {
+    /// The encryption root.
+    pub dataset: String,
+    /// The passphrase, hex digits or raw bytes, as the root's `keyformat` says; a line end after digits or a passphrase does
+    /// not count. `None` reads the file that the root's `keylocation` names.
+    pub key: Option<Vec<u8>>,
+    /// A location to read instead of the root's `keylocation`: `file:///…`.
+    pub location: Option<String>,
+    /// Check the key and load nothing.
+    pub dry_run: bool,
+}
+
+impl std::fmt::Debug for LoadKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The key must not reach a log.
+        f.debug_struct("LoadKey")
+            .field("dataset", &self.dataset)
+            .field("location", &self.location)
+            .field("dry_run", &self.dry_run)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Action for LoadKey {
+    const NAME: &'static str = "key-load";
+    type Reply = KeyLoaded;
+}
+
+/// What loading a key did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct KeyLoaded {
+    /// Datasets that can be read with it.
+    pub datasets: u64,
+    /// Things that went wrong without stopping it, each a sentence.
+    pub warnings: Vec<String>,
+}
+
+/// Forgets the key of an encryption root. Its filesystems must not be mounted, its volumes not in use.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UnloadKey {
+    /// The encryption root.
+    pub dataset: String,
+}
+
+impl Action for UnloadKey {
+    const NAME: &'static str = "key-unload";
+    type Reply = ();
+}
+
+/// Lists encryption roots.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListKeys {
+    /// The filesystem or volume to begin at; `None` for all pools.
+    pub dataset: Option<String>,
+    /// Also below it; otherwise the encryption root that the dataset uses, whether itself or one above.
+    pub recursive: bool,
+}
+
+/// An encryption root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyEntry {
+    /// The encryption root.
+    pub dataset: String,
+    /// How the key is given: `passphrase`, `hex` or `raw`.
+    pub format: String,
+    /// Where it is found: `prompt`, or a URI.
+    pub location: String,
+    /// Whether it is loaded.
+    pub loaded: bool,
+}
+
+impl Action for ListKeys {
+    const NAME: &'static str = "key-list";
+    type Reply = Vec<KeyEntry>;
+}

@@ -1,0 +1,76 @@
+//! Requests about mounted filesystems.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Action, ApiError};
+
+/// Mounts one filesystem, or all that are to be mounted.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mount {
+    /// The filesystem or snapshot; `None` mounts all with `canmount=on`.
+    pub dataset: Option<String>,
+    /// Only of this pool, when all are mounted.
+    pub pool: Option<String>,
+    /// Where, instead of its `mountpoint` property.
+    pub at: Option<PathBuf>,
+    /// Mount options, as given by `-o`.
+    pub options: Vec<String>,
+    /// Mount over a directory that is not empty.
+    pub overlay: bool,
+    /// Load keys whose location can be read without asking.
+    pub load_keys: bool,
+}
+
+/// What mounting or unmounting did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct MountsChanged {
+    /// What was mounted or unmounted, in that order.
+    pub done: Vec<Mounted>,
+    /// What could not be, and why. When one filesystem was asked for by name its failure is the request's.
+    pub failed: Vec<ApiError>,
+    /// What was left out although a user may expect it, each a sentence.
+    pub warnings: Vec<String>,
+}
+
+/// One mounted filesystem.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mounted {
+    /// Name of the filesystem.
+    pub dataset: String,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// Words of its mount options.
+    pub options: Vec<String>,
+}
+
+impl Action for Mount {
+    const NAME: &'static str = "mount";
+    type Reply = MountsChanged;
+}
+
+/// Unmounts one filesystem, or all.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unmount {
+    /// The filesystem's name or its mountpoint; `None` unmounts all.
+    pub target: Option<String>,
+    /// Although it is in use.
+    pub force: bool,
+}
+
+impl Action for Unmount {
+    const NAME: &'static str = "unmount";
+    type Reply = MountsChanged;
+}
+
+/// Lists what is mounted.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ListMounts {}
+
+impl Action for ListMounts {
+    const NAME: &'static str = "mount-list";
+    type Reply = Vec<Mounted>;
+}

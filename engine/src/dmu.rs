@@ -8,6 +8,8 @@
 //! Blocks come from [`crate::Pool::read_block`] verified, decrypted and decompressed, in the byte order of the machine that
 //! wrote them; whoever takes numbers out of a block is given that order with it.
 
+#[cfg(test)]
+pub(crate) mod forge;
 pub mod object;
 pub mod objset;
 pub mod reader;

@@ -172,7 +172,7 @@ impl Pool {
     }
 
     /// What was decoded with a key and what was not are different blocks to the cache.
-    fn cache_key(&self, bp: &Blkptr, with_key: bool) -> Key {
+    pub(crate) fn cache_key(&self, bp: &Blkptr, with_key: bool) -> Key {
         let (vdev, offset_bytes) =
             bp.dva(0).map_or((u32::MAX, u64::MAX), |dva| (dva.vdev.get(), dva.offset.get()));
         let [checksum_word, ..] = bp.checksum();

@@ -217,3 +217,6 @@ impl Zpl {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

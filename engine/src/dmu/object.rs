@@ -221,3 +221,82 @@ impl fmt::Debug for Object {
         write!(f, "Object({} of {:?}, {})", self.id(), self.objset, self.dnode().dmu_type.name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use device::block_on;
+    use ondisk::ByteOrder;
+    use ondisk::dmu::DmuType;
+    use ondisk::objset::ObjsetType;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::dmu::forge::Forge;
+
+    const BLOCK: usize = 512;
+    /// Six levels of indirect blocks.
+    const BLOCKS: u64 = 4096;
+
+    fn object(order: ByteOrder, written: &BTreeMap<u64, u8>) -> Option<Object> {
+        let mut forge = Forge::new(order)?;
+        let blocks = written.iter().map(|(id, fill)| (*id, vec![*fill; BLOCK])).collect();
+        forge.add(7, forge.dnode(DmuType::PLAIN_FILE_CONTENTS, BLOCK, &blocks));
+        Some(block_on(forge.objset(ObjsetType::Other).object(ObjectId(7))).unwrap())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn a_deep_sparse_tree_reads_like_an_array(
+            big: bool,
+            written in proptest::collection::btree_map(0..BLOCKS, 1u8.., 1..40),
+            reads in proptest::collection::vec((0..BLOCKS * 512 + 5000, 0usize..20_000), 1..20),
+        ) {
+            let order = if big { ByteOrder::Big } else { ByteOrder::Little };
+            let Some(object) = object(order, &written) else { return Ok(()) };
+            let byte = |at: u64| written.get(&(at / BLOCK as u64)).copied().unwrap_or(0);
+            for (offset, length) in reads {
+                let mut found = vec![0xee; length];
+                block_on(object.read_at(offset, &mut found)).unwrap();
+                let expected: Vec<u8> = (offset..offset + length as u64).map(byte).collect();
+                prop_assert_eq!(found, expected);
+            }
+            // Runs cover the object and tell holes from data.
+            let mut at = 0;
+            while at < object.end() {
+                let span = block_on(object.span(at)).unwrap();
+                prop_assert!(span.end > at);
+                for id in at / 512..span.end.min(object.end()) / 512 {
+                    prop_assert_eq!(written.contains_key(&id), !span.is_hole);
+                }
+                at = span.end;
+            }
+            let first = *written.keys().next().unwrap() * 512;
+            prop_assert_eq!(block_on(object.next_data(0, u64::MAX)).unwrap(), first);
+            let last = *written.keys().next_back().unwrap() * 512;
+            prop_assert_eq!(block_on(object.next_data(last + 512, object.end())).unwrap(), object.end());
+            prop_assert_eq!(block_on(object.next_hole(last, u64::MAX)).unwrap(), last + 512);
+        }
+    }
+
+    #[test]
+    fn a_pointer_to_a_block_of_another_size_or_level_is_damage() {
+        let Some(mut forge) = Forge::new(ByteOrder::Little) else { return };
+        let good = forge.dnode(DmuType::PLAIN_FILE_CONTENTS, BLOCK, &BTreeMap::from([(0, vec![1; BLOCK])]));
+        let short = forge.block(&[1; 512], DmuType::PLAIN_FILE_CONTENTS, 0);
+        let high = forge.block(&[1; 1024], DmuType::PLAIN_FILE_CONTENTS, 1);
+        forge.add(1, Dnode { data_block_sectors: 2, blkptrs: vec![short], ..good.clone() });
+        forge.add(2, Dnode { data_block_sectors: 2, blkptrs: vec![high], ..good });
+        let objset = forge.objset(ObjsetType::Other);
+        for id in [1, 2] {
+            let object = block_on(objset.object(ObjectId(id))).unwrap();
+            let error = block_on(object.read_at(0, &mut [0; 8])).unwrap_err();
+            assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+        }
+        assert!(matches!(block_on(objset.object(ObjectId(3))), Err(Error::NotFound(_))));
+        assert!(matches!(block_on(objset.object(ObjectId(1 << 40))), Err(Error::NotFound(_))));
+    }
+}

@@ -210,7 +210,7 @@ mod tests {
     fn random_reads_ask_for_nothing() {
         let mut streams = Streams::default();
         for id in [500, 3, 901, 77, 640, 12, 333, 850, 410, 230] {
-            assert_eq!(asked_blocks(&mut streams, id, id), []);
+            assert_eq!(asked_blocks(&mut streams, id, id), [0u64; 0]);
         }
     }
 

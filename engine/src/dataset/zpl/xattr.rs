@@ -78,7 +78,7 @@ impl Znode {
 
     /// The attributes that are kept with the system attributes.
     fn attribute_list(&self) -> Result<Option<Nvlist>> {
-        let Some(packed) = self.attributes.bytes(Attr::Dxattr) else {
+        let Some(packed) = self.attributes.bytes(Attr::Dxattr).filter(|packed| !packed.is_empty()) else {
             return Ok(None);
         };
         Nvlist::parse(packed).map(Some).map_err(|error| self.object.corrupt(error))

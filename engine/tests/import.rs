@@ -9,9 +9,6 @@ use engine::pool::import::{ImportOptions, import, select};
 use engine::{Error, Pool};
 use ondisk::{ObjectId, ObjsetId};
 
-/// Pools whose directory is not a pool.
-const NOT_POOLS: [&str; 1] = ["streams"];
-
 fn open(name: &str) -> Option<Arc<Pool>> {
     let golden = testkit::golden::pool(name)?;
     let pools = block_on(scan(&[&golden.dir])).expect("the directory can be listed");
@@ -38,9 +35,6 @@ fn read_mos(pool: &Arc<Pool>) -> Result<u64, Error> {
 #[test]
 fn every_golden_pool_imports() {
     for name in testkit::golden::names().expect("the golden pools can be listed") {
-        if NOT_POOLS.contains(&name.as_str()) {
-            continue;
-        }
         let Some(pool) = open(&name) else { return };
         assert_eq!(pool.name(), name);
         let blocks = read_mos(&pool).unwrap_or_else(|error| panic!("{name}: {error}"));

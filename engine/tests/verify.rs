@@ -9,9 +9,6 @@ use engine::pool::discovery::scan;
 use engine::pool::import::{ImportOptions, import, select};
 use engine::pool::verify::{Progress, Report, VerifyOptions, verify};
 
-/// Directories of golden data that are no pools.
-const NOT_POOLS: [&str; 1] = ["streams"];
-
 fn verified(name: &str, dir: &Path) -> Report {
     let pools = block_on(scan(&[dir])).expect("the directory can be listed");
     let found = select(pools, name).expect("the pool is found by its name");
@@ -45,9 +42,6 @@ fn zdb(name: &str, dir: &Path) -> Option<HashMap<String, Vec<u64>>> {
 #[test]
 fn every_golden_pool_verifies_and_counts_as_zdb_does() {
     for name in testkit::golden::names().expect("the golden pools can be listed") {
-        if NOT_POOLS.contains(&name.as_str()) {
-            continue;
-        }
         let Some(golden) = testkit::golden::pool(&name) else { return };
         let report = verified(&name, &golden.dir);
         assert_eq!(report.unreadable_blocks, 0, "{name}: {:?}", report.errors.first());

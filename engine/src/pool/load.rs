@@ -13,11 +13,12 @@ use ondisk::pool_directory::{self as directory, DIRECTORY_OBJECT};
 use ondisk::space_map::MapType;
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{AllocationBias, PoolConfig, VdevConfig};
-use ondisk::{ObjectId, ObjsetId, Reader};
+use ondisk::{Guid, ObjectId, ObjsetId, Reader};
 
 use super::Pool;
 use super::discovery::FoundPool;
 use super::import::{ImportError, ImportOptions, version_is_supported};
+use super::status::{Progress, ScanKind, VdevNode, root_node, scan_of};
 use crate::alloc::{RangeSet, space_map};
 use crate::cache::ArcCache;
 use crate::dmu::{Object, Objset, zap};
@@ -25,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::vdev::config::{Devices, build_auxiliary, build_tree};
 use crate::vdev::dtl::TxgRanges;
 use crate::vdev::indirect::Moved;
-use crate::vdev::{Class, Kind, Vdev, VdevTree};
+use crate::vdev::{Aux, Class, ErrorCounters, Kind, State, Status, Vdev, VdevTree};
 
 /// Largest packed config that is read.
 const MAX_CONFIG_BYTES: usize = 64 << 20;
@@ -68,6 +69,41 @@ pub(super) async fn load(assembly: &Assembly<'_>, uberblock: &Uberblock) -> Resu
         return Err(ImportError::UnsupportedFeatures { name: pool.name.clone(), features });
     }
     Ok(pool)
+}
+
+/// A pool as far as it can be looked at without refusing anything.
+pub(super) struct Looked {
+    pub pool: Arc<Pool>,
+    pub unknown_features: Vec<String>,
+    pub features_disabled: bool,
+    pub resilvering: bool,
+}
+
+/// Looks at the pool as of `uberblock` without opening it for use.
+pub(super) async fn provisional(assembly: &Assembly<'_>, uberblock: &Uberblock) -> Result<Looked> {
+    let devices = assembly.found.devices();
+    let read = read_config(assembly, &devices, uberblock).await?;
+    let pool = open_trusted(assembly, &devices, uberblock, read)?;
+    let mos = open_mos(&pool).await?;
+    load_dependencies(&pool, &mos).await?;
+    let directory = mos.object(DIRECTORY_OBJECT).await?;
+    let scan = zap::lookup(&directory, directory::SCAN).await?;
+    let scan = scan.and_then(|value| scan_of(&value.to_u64s()));
+    let mut enabled = 0;
+    for list in [directory::FEATURES_FOR_READ, directory::FEATURES_FOR_WRITE] {
+        if let Some(features) = object_at(&mos, &directory, list).await? {
+            let entries = zap::Zap::open(&features).await?.entries(MAX_FEATURES).await?;
+            let names = entries.iter().filter_map(|entry| std::str::from_utf8(entry.key.name()?).ok());
+            enabled += names.filter(|name| Feature::from_guid(name).is_some()).count();
+        }
+    }
+    Ok(Looked {
+        unknown_features: unknown_features(&mos).await?,
+        features_disabled: enabled < Feature::ALL.len(),
+        resilvering: scan
+            .is_some_and(|scan| scan.kind == ScanKind::Resilver && scan.state == Progress::Running),
+        pool,
+    })
 }
 
 async fn open_mos(pool: &Arc<Pool>) -> Result<Arc<Objset>> {
@@ -118,6 +154,10 @@ fn open_trusted(
     let mut tree = build_tree(root, devices, Some(reflow))?;
     tree.spares = build_auxiliary(&read.spares, devices)?;
     tree.l2cache = build_auxiliary(&read.l2cache, devices)?;
+    let in_use: Vec<Guid> = tree.tops.iter().flat_map(Vdev::walk).map(|vdev| vdev.guid).collect();
+    for spare in tree.spares.iter_mut().filter(|spare| in_use.contains(&spare.guid)) {
+        spare.status = Status::new(State::CantOpen, Aux::Spared);
+    }
     check_guid_sum(assembly.found.guid.get(), &tree, uberblock);
     Ok(assembly.pool(tree, read.config, uberblock, read.checkpoint))
 }
@@ -148,6 +188,14 @@ fn refuse_missing(pool: &Pool, options: &ImportOptions) -> Result<(), ImportErro
 }
 
 impl Assembly<'_> {
+    /// The vdevs as the labels describe them, for pools whose MOS cannot be read.
+    pub(super) fn node_of_labels(&self) -> VdevNode {
+        let devices = self.found.devices();
+        let empty = VdevTree { tops: Vec::new(), spares: Vec::new(), l2cache: Vec::new() };
+        let tree = build_tree(&self.found.tree, &devices, None).unwrap_or(empty);
+        root_node(&self.found.name, self.found.guid, &tree, &ErrorCounters::default())
+    }
+
     fn pool(
         &self,
         vdevs: VdevTree,

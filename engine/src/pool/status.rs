@@ -1,1 +1,616 @@
-//! The state of a pool and of each vdev, as data for `zpool status`.
+//! The state of a pool and of each vdev, as data for `zpool status` and `zpool import`.
+//!
+//! [`health`] tells of an open pool, [`preview`] of one that could be imported. Both judge as OpenZFS does: of all that could be said the
+//! most severe is the [`Reason`]. The sentences are the command line's.
+//!
+//! Source of the facts: OpenZFS 2.3 `libzfs_status.c` (`check_status`), `dsl_scan.h`, `spa_misc.c` (`spa_scan_get_stats`), `vdev_raidz.c`
+//! (`spa_raidz_expand_get_stats`), `vdev_removal.c` (`spa_removal_get_stats`).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ondisk::features::Feature;
+use ondisk::indirect::{MappingEntry, SpaRemovingPhys};
+use ondisk::pool_directory::{self as directory, DIRECTORY_OBJECT, top_zap};
+use ondisk::vdev_config::PoolState;
+use ondisk::{ByteOrder, Guid, Reader};
+use serde::{Deserialize, Serialize};
+
+use super::discovery::FoundPool;
+use super::features::Features;
+use super::import::{ImportOptions, uberblocks, unknown_features, version_is_supported};
+use super::load::{Assembly, provisional};
+use super::space::PoolSpace;
+use super::{Pool, errlog};
+use crate::cache::ArcCache;
+use crate::dataset::dsl::Dsl;
+use crate::error::{Error, Result};
+use crate::vdev::{Aux, Class, ErrorCounters, Kind, State, Status, Vdev, VdevTree, state_of_parent};
+
+/// The newest version with a number; after it come feature flags.
+const FEATURES_VERSION: u64 = 5000;
+/// Memory for looking at a pool that is not going to be opened.
+const PREVIEW_CACHE_BYTES: u64 = 16 << 20;
+/// Mark in a scan's flags that it is paused.
+const SCAN_PAUSED: u64 = 1 << 1;
+
+/// The health of an open pool.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PoolHealth {
+    /// State of the root vdev.
+    pub state: State,
+    /// The most severe thing to say.
+    pub reason: Reason,
+    /// Number of the known defect behind [`Reason::Errata`].
+    pub errata: u64,
+    /// The root vdev, with all vdevs below it.
+    pub vdevs: VdevNode,
+    /// The last scrub or resilver.
+    pub scan: Option<Scan>,
+    /// The last removal of a vdev.
+    pub removal: Option<Removal>,
+    /// The last expansion of a raidz vdev.
+    pub expansion: Option<Expansion>,
+    /// The pool's checkpoint.
+    pub checkpoint: Option<Checkpoint>,
+    /// Entries of the log of data errors.
+    pub error_count: u64,
+}
+
+/// The most severe thing to say of a pool's health (`zpool_status_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// Nothing to say.
+    Ok,
+    /// A resilver runs (or ran when the pool was closed).
+    Resilvering,
+    /// Last accessed by another host.
+    HostidMismatch,
+    /// In use by another host now.
+    HostidActive,
+    /// Multihost protection is on and this host has no id.
+    HostidRequired,
+    /// Its version is newer than this program.
+    VersionNewer,
+    /// It uses features that cannot be read.
+    UnsupportedFeaturesRead,
+    /// It uses features that can be read but not written.
+    UnsupportedFeaturesWrite,
+    /// Top-level vdevs are missing from the configuration.
+    BadGuidSum,
+    /// The intent log cannot be read.
+    BadLog,
+    /// A faulted device without replicas.
+    FaultedNoReplicas,
+    /// A missing device without replicas.
+    MissingNoReplicas,
+    /// A device with a bad label and without replicas.
+    CorruptLabelNoReplicas,
+    /// The pool's metadata is damaged.
+    CorruptPool,
+    /// There are data errors.
+    CorruptData,
+    /// A faulted device, with replicas.
+    FaultedReplicas,
+    /// A missing device, with replicas.
+    MissingReplicas,
+    /// A device with a bad label, with replicas.
+    CorruptLabelReplicas,
+    /// A device had errors.
+    FailingDevice,
+    /// A device is offline.
+    OfflineDevice,
+    /// A device was removed.
+    RemovedDevice,
+    /// A known defect of the software that wrote the pool.
+    Errata,
+    /// Its version is older than could be.
+    VersionOlder,
+    /// Not all supported features are enabled.
+    FeaturesDisabled,
+    /// The `compatibility` property cannot be made sense of.
+    CompatibilityError,
+    /// Features are enabled that the `compatibility` property does not list.
+    IncompatibleFeatures,
+}
+
+/// What a vdev stands among.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VdevClass {
+    /// Data.
+    #[default]
+    Normal,
+    /// Metadata and small blocks.
+    Special,
+    /// Dedup tables.
+    Dedup,
+    /// The intent log.
+    Log,
+    /// Hot spares.
+    Spare,
+    /// Cache devices.
+    L2cache,
+}
+
+/// One vdev and everything below it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VdevNode {
+    /// Name as `zpool status` prints it with `-P`: a leaf's path, or `mirror-0`. A leaf without a device shows its guid.
+    pub name: String,
+    /// Type: `root`, `mirror`, `raidz`, `draid`, `disk`, `file`, `replacing`, `spare`, `indirect`, `hole`, `missing`, `dspare`.
+    pub kind: String,
+    /// Guid.
+    pub guid: u64,
+    /// Where a leaf's device is, or was when it was last seen.
+    pub path: Option<String>,
+    /// Identity of the device's hardware.
+    pub devid: Option<String>,
+    /// Physical location of the device.
+    pub phys_path: Option<String>,
+    /// The pool partitioned the whole disk itself.
+    pub whole_disk: bool,
+    /// The device could not be found: `was /dev/…`.
+    pub not_present: bool,
+    /// What its top-level vdev is for; of spares and cache devices, what they are.
+    pub class: VdevClass,
+    /// State.
+    pub state: State,
+    /// Why.
+    pub aux: Aux,
+    /// Failed reads.
+    pub read_errors: u64,
+    /// Failed writes.
+    pub write_errors: u64,
+    /// Reads that gave wrong bytes.
+    pub checksum_errors: u64,
+    /// The vdevs below. Of the root: top-level vdevs in order, then spares, then cache devices.
+    pub children: Vec<VdevNode>,
+}
+
+impl VdevNode {
+    /// This vdev and all below it, parents first.
+    pub fn walk(&self) -> Box<dyn Iterator<Item = &VdevNode> + '_> {
+        Box::new(std::iter::once(self).chain(self.children.iter().flat_map(VdevNode::walk)))
+    }
+
+    /// The leaves below that hold blocks, intent logs included.
+    fn data_leaves(&self) -> impl Iterator<Item = &VdevNode> {
+        let is_auxiliary = |node: &VdevNode| matches!(node.class, VdevClass::Spare | VdevClass::L2cache);
+        self.walk().filter(move |node| node.children.is_empty() && !is_auxiliary(node))
+    }
+}
+
+/// Where a scan, a removal or an expansion stands (`dsl_scan_state_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Progress {
+    /// Never ran.
+    None,
+    /// Runs, or ran when the pool was closed.
+    Running,
+    /// Came to its end.
+    Finished,
+    /// Was cancelled.
+    Canceled,
+}
+
+impl Progress {
+    fn from_raw(raw: u64) -> Self {
+        match raw {
+            1 => Self::Running,
+            2 => Self::Finished,
+            3 => Self::Canceled,
+            _ => Self::None,
+        }
+    }
+}
+
+/// What a scan looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScanKind {
+    /// Nothing.
+    None,
+    /// Everything.
+    Scrub,
+    /// What devices missed.
+    Resilver,
+    /// Blocks in the error log.
+    ErrorScrub,
+}
+
+/// The last scrub or resilver (`pool_scan_stat_t`). Times in seconds since 1970, sizes in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scan {
+    /// What it was.
+    pub kind: ScanKind,
+    /// Where it stands.
+    pub state: Progress,
+    /// When it began.
+    pub start_time: u64,
+    /// When it ended.
+    pub end_time: u64,
+    /// How much there is to look at.
+    pub to_examine: u64,
+    /// How much was found so far.
+    pub examined: u64,
+    /// How much needed no look.
+    pub skipped: u64,
+    /// How much was repaired.
+    pub processed: u64,
+    /// Errors that could not be repaired.
+    pub errors: u64,
+    /// When it was paused, if it is.
+    pub paused_time: Option<u64>,
+}
+
+/// The last removal of a top-level vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    /// Where it stands.
+    pub state: Progress,
+    /// Number of the vdev.
+    pub vdev: u64,
+    /// When it began.
+    pub start_time: u64,
+    /// When it ended.
+    pub end_time: u64,
+    /// Bytes to copy.
+    pub to_copy: u64,
+    /// Bytes copied.
+    pub copied: u64,
+    /// Memory for the mappings of all removed vdevs.
+    pub mapping_memory: u64,
+}
+
+/// The last expansion of a raidz vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expansion {
+    /// Where it stands.
+    pub state: Progress,
+    /// Number of the vdev.
+    pub vdev: u64,
+    /// When it began.
+    pub start_time: u64,
+    /// When it ended.
+    pub end_time: u64,
+    /// Bytes to move.
+    pub to_reflow: u64,
+    /// Bytes moved.
+    pub reflowed: u64,
+    /// Whether it waits for a resilver.
+    pub waiting_for_resilver: bool,
+}
+
+/// The pool's checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// When it was made.
+    pub start_time: u64,
+    /// Bytes that only it refers to.
+    pub space: u64,
+}
+
+/// A pool that could be imported.
+#[derive(Debug, Clone)]
+pub struct Preview {
+    /// State that the pool would have.
+    pub state: State,
+    /// The most severe thing to say.
+    pub reason: Reason,
+    /// Number of the known defect behind [`Reason::Errata`].
+    pub errata: u64,
+    /// When it was last written, in seconds since 1970.
+    pub timestamp: u64,
+    /// Features in use that are unknown here and needed to read the pool.
+    pub unknown_features: Vec<String>,
+    /// Top-level vdevs of which not even the config is known.
+    pub missing_tops: u64,
+    /// The root vdev, with all vdevs below it.
+    pub vdevs: VdevNode,
+    /// Devices that claim to be a vdev of which a better one was found.
+    pub duplicates: Vec<PathBuf>,
+}
+
+/// The health of an open pool.
+pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
+    let pool = dsl.pool();
+    let space = PoolSpace::load(dsl).await?;
+    let features = Features::load(dsl.mos()).await?;
+    let vdevs = node_of(pool);
+    let scan = scan(dsl).await?;
+    let error_count = errlog::read(dsl).await?.len() as u64;
+    let checkpoint = pool
+        .checkpoint()
+        .map(|uberblock| Checkpoint { start_time: uberblock.timestamp, space: space.checkpoint_bytes });
+    let facts = Facts {
+        vdevs: &vdevs,
+        resilvering: scan
+            .is_some_and(|scan| scan.kind == ScanKind::Resilver && scan.state == Progress::Running),
+        data_errors: error_count,
+        count_errors: true,
+        errata: pool.config().errata,
+        version: pool.uberblock().version,
+        features_disabled: Feature::ALL.iter().any(|feature| !features.is_enabled(*feature)),
+        compatibility: compatibility(pool.config()),
+    };
+    Ok(PoolHealth {
+        state: vdevs.state,
+        reason: facts.reason(),
+        errata: pool.config().errata,
+        scan,
+        removal: removal(dsl).await?,
+        expansion: expansion(dsl, &space).await?,
+        checkpoint,
+        error_count,
+        vdevs,
+    })
+}
+
+/// What importing a pool would give. The pool is not opened, and nothing is refused.
+pub async fn preview(found: &FoundPool, host_id: u64) -> Preview {
+    let uberblocks = uberblocks(found).await;
+    let options = ImportOptions::read_only();
+    let cache = Arc::new(ArcCache::new(PREVIEW_CACHE_BYTES));
+    let assembly = Assembly { found, options: &options, cache };
+    let loaded = match uberblocks.first() {
+        Some(newest) if version_is_supported(newest.version) => provisional(&assembly, newest).await,
+        _ => Err(Error::corrupt(&found.name, "no uberblock that could be read")),
+    };
+    let unknown_features = match &loaded {
+        Ok(loaded) => loaded.unknown_features.clone(),
+        Err(_) => unknown_features(&found.label),
+    };
+    let (vdevs, features_disabled) = match &loaded {
+        Ok(loaded) => (node_of(&loaded.pool), loaded.features_disabled),
+        Err(_) => (assembly.node_of_labels(), false),
+    };
+    let facts = Facts {
+        vdevs: &vdevs,
+        resilvering: loaded.as_ref().is_ok_and(|loaded| loaded.resilvering),
+        data_errors: 0,
+        count_errors: false,
+        errata: found.label.errata,
+        version: found.label.version,
+        features_disabled,
+        compatibility: compatibility(&found.label),
+    };
+    let used_elsewhere = found.state() == PoolState::Active
+        && found.label.host_id.is_some_and(|other| other != 0 && other != host_id);
+    let reason = match (&loaded, facts.reason()) {
+        (_, Reason::Resilvering) => Reason::Resilvering,
+        _ if used_elsewhere => Reason::HostidMismatch,
+        _ if !version_is_supported(found.label.version) => Reason::VersionNewer,
+        _ if !unknown_features.is_empty() => Reason::UnsupportedFeaturesRead,
+        // Damage that missing devices explain is not the pool's.
+        (Err(_), Reason::MissingNoReplicas | Reason::FaultedNoReplicas) => facts.reason(),
+        (Err(_), _) => Reason::CorruptPool,
+        (Ok(_), reason) => reason,
+    };
+    let unusable = loaded.is_err()
+        || matches!(reason, Reason::VersionNewer | Reason::UnsupportedFeaturesRead | Reason::CorruptPool);
+    Preview {
+        state: if unusable { State::CantOpen } else { vdevs.state },
+        reason,
+        errata: found.label.errata,
+        timestamp: uberblocks.first().map_or(0, |newest| newest.timestamp),
+        unknown_features,
+        missing_tops: vdevs.children.iter().filter(|top| top.kind == "missing").count() as u64,
+        vdevs,
+        duplicates: found.duplicates.clone(),
+    }
+}
+
+/// All that the reason is decided by.
+struct Facts<'a> {
+    vdevs: &'a VdevNode,
+    resilvering: bool,
+    data_errors: u64,
+    /// The error counters mean something.
+    count_errors: bool,
+    errata: u64,
+    version: u64,
+    features_disabled: bool,
+    compatibility: Option<String>,
+}
+
+impl Facts<'_> {
+    /// The first of OpenZFS's questions that is answered with yes.
+    fn reason(&self) -> Reason {
+        let unusable = self.vdevs.state == State::CantOpen;
+        let any = |problem: fn(&VdevNode) -> bool| self.vdevs.data_leaves().any(problem);
+        let faulted = any(|node| node.state == State::Faulted);
+        let missing = any(|node| node.state == State::CantOpen && node.aux == Aux::OpenFailed);
+        let broken = any(|node| node.state == State::CantOpen);
+        let failing = any(|node| node.read_errors + node.write_errors + node.checksum_errors > 0);
+        let is_legacy = self.compatibility.as_deref() == Some("legacy");
+        match () {
+            () if self.resilvering => Reason::Resilvering,
+            () if unusable && self.vdevs.aux == Aux::BadGuidSum => Reason::BadGuidSum,
+            () if unusable && self.only_logs_unusable() => Reason::BadLog,
+            () if unusable && faulted => Reason::FaultedNoReplicas,
+            () if unusable && missing => Reason::MissingNoReplicas,
+            () if unusable && broken => Reason::CorruptLabelNoReplicas,
+            () if unusable && self.vdevs.aux == Aux::CorruptData => Reason::CorruptPool,
+            () if self.data_errors > 0 => Reason::CorruptData,
+            () if faulted => Reason::FaultedReplicas,
+            () if missing => Reason::MissingReplicas,
+            () if broken => Reason::CorruptLabelReplicas,
+            () if self.count_errors && failing => Reason::FailingDevice,
+            () if any(|node| node.state == State::Offline) => Reason::OfflineDevice,
+            () if any(|node| node.state == State::Removed) => Reason::RemovedDevice,
+            () if self.errata > 0 => Reason::Errata,
+            () if self.version < FEATURES_VERSION && !is_legacy => Reason::VersionOlder,
+            // Other values name lists of features, which belong to the installation and not to the pool.
+            () if self.features_disabled && self.compatibility.is_none() => Reason::FeaturesDisabled,
+            () => Reason::Ok,
+        }
+    }
+
+    fn only_logs_unusable(&self) -> bool {
+        let mut unusable = self.vdevs.children.iter().filter(|top| top.state < State::Degraded).peekable();
+        unusable.peek().is_some() && unusable.all(|top| top.class == VdevClass::Log)
+    }
+}
+
+/// The compatibility property, unless it is `off`.
+fn compatibility(config: &ondisk::vdev_config::PoolConfig) -> Option<String> {
+    let value = config.compatibility.as_ref()?.to_str()?;
+    (value != "off").then(|| value.to_owned())
+}
+
+fn node_of(pool: &Pool) -> VdevNode {
+    root_node(pool.name(), pool.guid(), pool.vdevs(), pool.root_errors())
+}
+
+/// The root vdev over a tree.
+pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorCounters) -> VdevNode {
+    let mut children: Vec<VdevNode> = Vec::new();
+    for top in &tree.tops {
+        let class = match top.class() {
+            Class::Normal => VdevClass::Normal,
+            Class::Special => VdevClass::Special,
+            Class::Dedup => VdevClass::Dedup,
+            Class::Log => VdevClass::Log,
+        };
+        children.push(node(top, class));
+    }
+    let of_tops: Vec<Status> = tree.tops.iter().map(|top| top.status).collect();
+    let status = state_of_parent(&of_tops, 0);
+    children.extend(tree.spares.iter().map(|spare| node(spare, VdevClass::Spare)));
+    children.extend(tree.l2cache.iter().map(|cache| node(cache, VdevClass::L2cache)));
+    VdevNode {
+        name: name.to_owned(),
+        kind: "root".into(),
+        guid: guid.get(),
+        path: None,
+        devid: None,
+        phys_path: None,
+        whole_disk: false,
+        not_present: false,
+        class: VdevClass::Normal,
+        state: status.state,
+        aux: status.aux,
+        read_errors: errors.read(),
+        write_errors: errors.write(),
+        checksum_errors: errors.checksum(),
+        children,
+    }
+}
+
+fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
+    let text = |bytes: &Option<ondisk::nvlist::ByteString>| {
+        bytes.as_ref().map(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned())
+    };
+    let not_present = matches!(vdev.kind, Kind::Leaf(None));
+    let (path, name) = match &vdev.kind {
+        Kind::Leaf(Some(device)) => (Some(device.path().display().to_string()), vdev.name.clone()),
+        Kind::Leaf(None) => (text(&vdev.config.path), vdev.guid.to_string()),
+        _ => (text(&vdev.config.path), vdev.name.clone()),
+    };
+    VdevNode {
+        name,
+        kind: vdev.config.kind.type_name().to_owned(),
+        guid: vdev.guid.get(),
+        path,
+        devid: text(&vdev.config.devid),
+        phys_path: text(&vdev.config.phys_path),
+        whole_disk: vdev.config.whole_disk.unwrap_or(false),
+        not_present,
+        class,
+        state: vdev.status.state,
+        aux: vdev.status.aux,
+        read_errors: vdev.errors.read(),
+        write_errors: vdev.errors.write(),
+        checksum_errors: vdev.errors.checksum(),
+        children: vdev.children.iter().map(|child| node(child, class)).collect(),
+    }
+}
+
+async fn scan(dsl: &Dsl) -> Result<Option<Scan>> {
+    let Some(value) = dsl.mos().value(DIRECTORY_OBJECT, directory::SCAN).await? else { return Ok(None) };
+    Ok(scan_of(&value.to_u64s()))
+}
+
+/// Words of `dsl_scan_phys`: function, state, queue, four txgs, start, end, to examine, examined, skipped, processed, errors, ten words of
+/// position, flags.
+pub(super) fn scan_of(words: &[u64]) -> Option<Scan> {
+    let word = |index: usize| words.get(index).copied().unwrap_or(0);
+    let kind = match word(0) {
+        1 => ScanKind::Scrub,
+        2 => ScanKind::Resilver,
+        3 => ScanKind::ErrorScrub,
+        _ => return None,
+    };
+    let is_paused = word(23) & SCAN_PAUSED != 0;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
+    Some(Scan {
+        kind,
+        state: Progress::from_raw(word(1)),
+        start_time: word(7),
+        end_time: word(8),
+        to_examine: word(9),
+        examined: word(10),
+        skipped: word(11),
+        processed: word(12),
+        errors: word(13),
+        // The pool does not say since when; OpenZFS shows the time of the import.
+        paused_time: is_paused.then_some(now),
+    })
+}
+
+async fn removal(dsl: &Dsl) -> Result<Option<Removal>> {
+    let Some(value) = dsl.mos().value(DIRECTORY_OBJECT, directory::REMOVING).await? else { return Ok(None) };
+    let bytes: Vec<u8> = value.to_u64s().iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut reader = Reader::new("removal state", &bytes, ByteOrder::Little);
+    let phys = SpaRemovingPhys::read(&mut reader).map_err(Error::format("removal state"))?;
+    let state = Progress::from_raw(phys.state);
+    if state == Progress::None {
+        return Ok(None);
+    }
+    let entries = dsl.pool().vdevs().tops.iter().filter_map(|top| match &top.kind {
+        Kind::Indirect(moved) => Some(moved.get()?.mapping.entries().len() as u64),
+        _ => None,
+    });
+    Ok(Some(Removal {
+        state,
+        vdev: phys.removing_vdev,
+        start_time: phys.start_time,
+        end_time: phys.end_time,
+        to_copy: phys.to_copy_bytes,
+        copied: phys.copied_bytes,
+        mapping_memory: entries.sum::<u64>().saturating_mul(MappingEntry::SIZE as u64),
+    }))
+}
+
+/// The expansion that runs, or the one that ended last.
+async fn expansion(dsl: &Dsl, space: &PoolSpace) -> Result<Option<Expansion>> {
+    let mut last: Option<Expansion> = None;
+    for top in &dsl.pool().vdevs().tops {
+        let (Kind::Raidz(_), Some(zap)) = (&top.kind, top.config.top_zap) else { continue };
+        let mos = dsl.mos();
+        let Some(state) = mos.u64(zap, top_zap::RAIDZ_EXPAND_STATE).await? else { continue };
+        let number = async |name| Ok::<_, Error>(mos.u64(zap, name).await?.unwrap_or(0));
+        let allocated = space.vdevs.iter().find(|vdev| vdev.id == top.id);
+        let found = Expansion {
+            state: Progress::from_raw(state),
+            vdev: top.id,
+            start_time: number(top_zap::RAIDZ_EXPAND_START_TIME).await?,
+            end_time: number(top_zap::RAIDZ_EXPAND_END_TIME).await?,
+            to_reflow: allocated.map_or(0, |vdev| vdev.allocated_bytes),
+            reflowed: number(top_zap::RAIDZ_EXPAND_BYTES_COPIED).await?,
+            waiting_for_resilver: false,
+        };
+        if found.state == Progress::Running {
+            return Ok(Some(found));
+        }
+        let is_later = last.is_none_or(|last| found.end_time > last.end_time);
+        if found.end_time != 0 && is_later {
+            last = Some(found);
+        }
+    }
+    Ok(last)
+}

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
+
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
 const APPLETS: [&str; 3] = ["zpool", "zfs", "zdb"];
 
@@ -23,6 +25,12 @@ pub struct Cli {
 pub enum Command {
     /// Run the daemon in the foreground (other commands start it when they need it)
     Serve(ServeArguments),
+    /// List files of an exported pool (no root, no daemon)
+    Ls(LsArguments),
+    /// Print a file or volume of an exported pool
+    Cat(CatArguments),
+    /// Copy files, filesystems or volumes out of an exported pool
+    Extract(ExtractArguments),
     /// Print the completion script of a shell, to be sourced
     Completion {
         /// The shell
@@ -43,6 +51,9 @@ impl Command {
     pub fn run(self) -> Result<()> {
         match self {
             Self::Serve(arguments) => crate::serve::run(&arguments),
+            Self::Ls(arguments) => copy::ls::run(&arguments),
+            Self::Cat(arguments) => copy::cat::run(&arguments),
+            Self::Extract(arguments) => copy::extract::run(&arguments),
             Self::Completion { shell } => {
                 clap_complete::generate(shell, &mut Cli::command(), "cenote", &mut std::io::stdout());
                 Ok(())

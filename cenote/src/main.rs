@@ -2,6 +2,9 @@
 
 mod cli;
 mod client;
+mod copy;
+mod exported;
+mod prompt;
 mod serve;
 
 use std::process::ExitCode;
@@ -22,7 +25,13 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let arguments = cli::arguments(std::env::args_os());
-    match cli::Cli::parse_from(arguments).command.run() {
+    let command = cli::Cli::parse_from(arguments).command;
+    if !matches!(command, cli::Command::Serve(_)) {
+        // A reader that goes away (`| head`) ends the program quietly. Servers must outlive theirs.
+        // SAFETY: no other thread runs yet, and the default action needs no handler.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
+    match command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cenote: {error:#}");

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use engine::dataset::dsl::{Dataset, Dsl};
 use engine::dataset::properties::{Prop, PropertySet, Style};
-use engine::dataset::zpl::AclType;
+use engine::dataset::zpl::ZplOptions;
 
 use filesystem::ReadOnly;
 use trees::Trees;
@@ -51,12 +51,8 @@ pub struct MountOptions {
     pub devices: bool,
     /// `.zfs` is listed in the root directory (`snapdir=visible`). It can be entered even when it is not.
     pub snapdir_visible: bool,
-    /// Extended attributes of users are shown (`xattr`).
-    pub xattr: bool,
-    /// The kind of ACLs (`acltype`).
-    pub acl: AclType,
-    /// Names may be longer than 255 bytes (`longname`).
-    pub long_names: bool,
+    /// How files are shown (`xattr`, `acltype`, `longname`).
+    pub zpl: ZplOptions,
 }
 
 impl Default for MountOptions {
@@ -67,9 +63,7 @@ impl Default for MountOptions {
             setuid: true,
             devices: true,
             snapdir_visible: false,
-            xattr: true,
-            acl: AclType::Off,
-            long_names: false,
+            zpl: ZplOptions::default(),
         }
     }
 }
@@ -78,20 +72,14 @@ impl MountOptions {
     /// What the dataset's properties say. Whether others may look in is left to the caller.
     pub fn from_properties(properties: &PropertySet) -> Self {
         let is_on = |prop| properties.number(prop) != Some(0);
-        let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
+        let snapdir = properties.get(Prop::Snapdir, Style::PARSABLE).map(|shown| shown.value);
         Self {
             allow_other: false,
             exec: is_on(Prop::Exec),
             setuid: is_on(Prop::Setuid),
             devices: is_on(Prop::Devices),
-            snapdir_visible: word(Prop::Snapdir) == "visible",
-            xattr: is_on(Prop::Xattr),
-            acl: match word(Prop::Acltype).as_str() {
-                "posix" => AclType::Posix,
-                "nfsv4" => AclType::Nfs4,
-                _ => AclType::Off,
-            },
-            long_names: properties.number(Prop::Longname) == Some(1),
+            snapdir_visible: snapdir.as_deref() == Some("visible"),
+            zpl: ZplOptions::from_properties(properties),
         }
     }
 
@@ -104,7 +92,7 @@ impl MountOptions {
             word(self.setuid, "suid"),
             word(self.devices, "dev"),
             "noatime".into(),
-            word(self.xattr, "xattr"),
+            word(self.zpl.xattr, "xattr"),
         ]
     }
 }

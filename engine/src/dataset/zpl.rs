@@ -16,6 +16,7 @@ mod acl;
 pub mod attr;
 pub mod dir;
 pub mod file;
+mod options;
 mod path;
 pub mod statfs;
 pub mod xattr;

@@ -56,7 +56,7 @@ impl ReadOnly {
     pub fn new(trees: Trees, options: &MountOptions) -> Self {
         Self {
             zfs_dir_visible: options.snapdir_visible && trees.has_snapshot_dir(),
-            posix_acls: options.acl == AclType::Posix,
+            posix_acls: options.zpl.acl == AclType::Posix,
             trees,
             files: Mutex::default(),
             next_handle: AtomicU64::new(1),

@@ -39,12 +39,7 @@ pub struct Trees {
 impl Trees {
     /// Opens `dataset` and finds out how much its directory may still allocate.
     pub async fn open(dsl: Arc<Dsl>, dataset: Dataset, options: &MountOptions) -> Result<Self> {
-        let options = ZplOptions {
-            snapshot: dataset.is_snapshot(),
-            xattr: options.xattr,
-            acl: options.acl,
-            long_names: options.long_names,
-        };
+        let options = ZplOptions { snapshot: dataset.is_snapshot(), ..options.zpl };
         let head = Zpl::open(&dsl.open_objset(&dataset).await?, options).await?;
         let filesystem = dataset.name.split('@').next().unwrap_or(&dataset.name);
         let entry = dsl.entry(filesystem).await?;

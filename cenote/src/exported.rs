@@ -1,0 +1,88 @@
+//! Opening a pool that nobody has imported, read-only, for the commands that need no daemon.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use engine::Pool;
+use engine::dataset::dsl::{Dataset, Dsl};
+use engine::pool::discovery;
+use engine::pool::import::{ImportOptions, import, select};
+use ondisk::crypto_key::KeyFormat;
+
+use crate::prompt;
+
+/// Where a pool is looked for, and how its encrypted datasets are opened.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PoolPlace {
+    /// Directory with the pool's disks or image files, or one of them (may be repeated; default: /dev)
+    #[arg(short = 'd', long = "dir", value_name = "DIR|DEVICE")]
+    pub places: Vec<PathBuf>,
+    /// File with the key or passphrase of encrypted datasets (default: ask)
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+}
+
+/// Largest key file, in bytes: no format needs more.
+const MAX_KEY_FILE_BYTES: u64 = 4096;
+
+impl PoolPlace {
+    /// The datasets of the pool of this name or guid.
+    pub async fn open(&self, pool: &str) -> Result<Arc<Dsl>> {
+        let pool = self.open_pool(pool, &ImportOptions::read_only()).await?;
+        Ok(Arc::new(Dsl::open(&pool).await.with_context(|| format!("cannot open '{}'", pool.name()))?))
+    }
+
+    /// The pool of this name or guid.
+    pub async fn open_pool(&self, pool: &str, options: &ImportOptions) -> Result<Arc<Pool>> {
+        let defaults = discovery::DEFAULT_DIRECTORIES.map(PathBuf::from);
+        let places: Vec<&Path> = match self.places.is_empty() {
+            true => defaults.iter().map(PathBuf::as_path).filter(|place| place.exists()).collect(),
+            false => self.places.iter().map(PathBuf::as_path).collect(),
+        };
+        let found = discovery::scan(&places).await?;
+        let names: Vec<String> = found.iter().map(|pool| pool.name.clone()).collect();
+        let found = select(found, pool).map_err(|error| match names.is_empty() {
+            true if self.places.is_empty() => {
+                anyhow!("{error}\nno pool was found on this machine's disks; -d DIR looks elsewhere")
+            }
+            true => anyhow!("{error}\nno pool was found in {}", shown(&self.places)),
+            false => anyhow!("{error}\nfound here: {}", names.join(", ")),
+        })?;
+        Ok(import(&found, options).await?)
+    }
+
+    /// Makes sure that the key of `dataset` is loaded, if it needs one.
+    pub async fn unlock(&self, dsl: &Dsl, dataset: &Dataset) -> Result<()> {
+        let Some(root) = dsl.encryption_root(&dataset.dir).await? else { return Ok(()) };
+        if dsl.key_is_loaded(dataset) {
+            return Ok(());
+        }
+        let format = dsl.encryption_root_of(&root.name).await?.format;
+        let material = match &self.key {
+            Some(file) => read_key(file)?,
+            None if format == KeyFormat::Passphrase => {
+                prompt::secret(&format!("Enter passphrase for '{}': ", root.name))?
+            }
+            None => bail!("'{}' is encrypted; give its key with --key FILE", root.name),
+        };
+        dsl.load_key(&root.name, &material, false).await?;
+        Ok(())
+    }
+}
+
+fn read_key(file: &Path) -> Result<Vec<u8>> {
+    let length = std::fs::metadata(file)
+        .with_context(|| format!("cannot read the key file {}", file.display()))?
+        .len();
+    ensure!(
+        length <= MAX_KEY_FILE_BYTES,
+        "{} has {length} bytes; a key file has at most {MAX_KEY_FILE_BYTES}",
+        file.display()
+    );
+    std::fs::read(file).with_context(|| format!("cannot read the key file {}", file.display()))
+}
+
+fn shown(places: &[PathBuf]) -> String {
+    places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", ")
+}

@@ -80,7 +80,8 @@ fn ls_and_cat_agree_with_the_manifest() {
     let manifest = golden.manifest("single/fs@one").unwrap();
     let root = usize::from(manifest.rows.contains_key(&b"."[..]));
     assert_eq!(rows.len() + root, manifest.rows.len());
-    let file = manifest.rows.values().find(|row| row.size.is_some_and(|size| size > 100_000 && size < 1 << 30));
+    let file =
+        manifest.rows.values().find(|row| row.size.is_some_and(|size| size > 100_000 && size < 1 << 30));
     let file = file.expect("a file of some size");
     let output = cenote(&["cat", "-d", text(&golden.dir), &format!("single/fs@one:/{}", file.path)]);
     assert_eq!(Some(hex_sha256(&output.stdout)), file.sha256);

@@ -3,7 +3,7 @@
 //! With the feature `log_spacemap` a sync appends its allocations and frees to one log instead of to every metaslab's own
 //! space map; metaslabs are flushed in turn, and a log is freed once every metaslab is flushed past its txg. The pool
 //! directory's [`LOG_SPACEMAP_ZAP`](crate::pool_directory::LOG_SPACEMAP_ZAP) leads to a ZAP: txg in hexadecimal to the space map object of that
-//! txg's log. The entries are two-word entries that name their vdev; shift is the vdev's ashift and the offset is
+//! txg's log. The entries are two-word entries that name their vdev; offset and length count sectors of 512 bytes, and the offset is
 //! from the start of the vdev.
 //!
 //! To load the metaslabs of a pool: read each metaslab's own space map, then replay all logs in order of txg, applying an

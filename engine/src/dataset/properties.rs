@@ -1,6 +1,6 @@
 //! Properties of datasets: the table of all native ones, their values and where each value comes from.
 //!
-//! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`format`] how values look,
+//! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`mod@format`] how values look,
 //! [`set`] which value and source is shown for one dataset, [`evaluate`] reads them, [`special`] is for names with an argument.
 
 pub mod evaluate;

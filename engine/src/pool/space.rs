@@ -6,7 +6,7 @@
 //!
 //! Sizes are raw (parity included). *Deflated* space is what files can use: 512-byte units times the number of data bytes
 //! that one raw unit of a 128 KiB block stands for. Of the deflated space of the normal class, a share is kept back
-//! ([`PoolSpace::slop`]) so that deleting always works.
+//! ([`PoolSpace::slop_bytes`]) so that deleting always works.
 //!
 //! Fragmentation is a mark from 0 to 100 for how short free segments are: each power of two has its mark, a metaslab's is
 //! the mean over its free bytes, a vdev's the mean over its metaslabs by free bytes, a class's over its vdevs by size.

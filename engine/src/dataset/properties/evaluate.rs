@@ -21,7 +21,7 @@ use super::set::{Mounted, Origin, PropertySet, Value, ZplProperties};
 use super::table::{Prop, Types};
 use crate::dataset::dsl::{Dataset, DatasetBookmark, Dir, Dsl, Entry, Found, ValueExt, zap_value};
 use crate::dmu::Objset;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Object of a filesystem's objset that names its other well-known objects and holds its fixed properties.
 pub(super) const MASTER_NODE: ObjectId = ObjectId(1);
@@ -251,9 +251,17 @@ impl Dsl {
         set.add_number(Prop::Useraccounting, u64::from(objset.user_used().is_some()));
         match objset.objset_type() {
             ObjsetType::Zfs => {
-                let master = objset.object(MASTER_NODE).await?;
+                // A filesystem that was never made whole has no master node; it shows defaults.
+                let master = match objset.object(MASTER_NODE).await {
+                    Ok(master) => Some(master),
+                    Err(Error::NotFound(_)) => None,
+                    Err(other) => return Err(other),
+                };
                 let number = async |name: &str, default: u64| -> Result<u64> {
-                    let value = zap_value(&master, name).await?;
+                    let value = match &master {
+                        Some(master) => zap_value(master, name).await?,
+                        None => None,
+                    };
                     Ok(value.and_then(|value| value.first()).unwrap_or(default))
                 };
                 set.zpl = Some(ZplProperties {

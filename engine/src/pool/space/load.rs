@@ -23,6 +23,8 @@ use crate::vdev::Class;
 
 /// More metaslabs than a vdev can have: OpenZFS aims at 200 and allows 128 K.
 const MAX_METASLABS: u64 = 1 << 20;
+/// Logs count in sectors of 512 bytes, whatever the vdev's sector size.
+const LOG_SHIFT: u8 = 9;
 /// A longer log space map than any pool has: OpenZFS flushes when all logs together hold a quarter of that.
 const MAX_LOG_BYTES: u64 = 1 << 32;
 
@@ -165,9 +167,9 @@ async fn replay_logs(mos: &Mos, tops: &mut [Top<'_>]) -> Result<()> {
                 let Entry::Segment(segment) = entry else { continue };
                 let place = segment.vdev.and_then(|vdev| places.get(&u64::from(vdev.0)));
                 let Some(top) = place.and_then(|place| tops.get_mut(*place)) else { continue };
-                let shift = top.config.ashift.unwrap_or(9);
-                let (start, length) =
-                    segment.bytes(ByteOffset(0), u64::MAX, shift).map_err(|error| object.corrupt(error))?;
+                let (start, length) = segment
+                    .bytes(ByteOffset(0), u64::MAX, LOG_SHIFT)
+                    .map_err(|error| object.corrupt(error))?;
                 let index = top.layout.index_of(start).unwrap_or(u64::MAX) as usize;
                 let since = top.unflushed.get(index).copied();
                 let since = since.unwrap_or(MetaslabUnflushedPhys { unflushed_txg: Txg(0) });

@@ -84,8 +84,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    // Cargo runs benchmarks as tests too; there is nothing to test here.
-    if std::env::args().any(|argument| argument == "--test") {
+    // `cargo test --all-targets` runs benchmarks too, but without this argument.
+    if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
     let parent = std::env::var_os("CENOTE_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into);

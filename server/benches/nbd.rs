@@ -7,109 +7,88 @@
 //!
 //! The servers take turns, several rounds each, so that what else the machine does falls on all of them. `null` makes up its
 //! zeros and is the bound of what a server can do that copies nothing from anywhere; `memory` is its nearest real relative. Our
-//! export finds 16 KiB blocks in a locked table and copies from them, as a cached volume does.
+//! volume is one that OpenZFS made, with blocks of 16 KiB, all of it in the ARC.
 
 use std::{
-    collections::HashMap,
-    hash::BuildHasher,
     io::{Read, Write},
     os::unix::net::{UnixListener, UnixStream},
     path::Path,
     process::{Child, Command},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
+use engine::{
+    dataset::{dsl::Dsl, zvol::Zvol},
+    pool::{
+        discovery,
+        import::{self, ImportOptions},
+    },
+};
 use server::{
     nbd::{self, Errno, Export, ExportError, Exports, Extent},
     runtime::Shards,
 };
 
-const SIZE_BYTES: u64 = 64 << 20;
-const BLOCK_BYTES: usize = 16384;
-const TABLE_SHARDS: usize = 64;
+use testkit::GoldenPool;
+
+const VOLUME: &str = "volumes/v16K";
 const READ_BYTES: usize = 4096;
 const ROUNDS: usize = 9;
 const SECONDS_PER_ROUND: u32 = 1;
 
-type Shard = Mutex<HashMap<u64, Arc<device::IoBuf>>>;
+/// A volume of a golden pool, cached by the engine.
+struct Volume(Arc<Zvol>);
 
-/// All of a volume in a table of blocks.
-struct Cached {
-    hasher: std::hash::RandomState,
-    shards: Vec<Shard>,
-}
-
-impl Cached {
-    fn new() -> Self {
-        let cached = Self {
-            hasher: std::hash::RandomState::new(),
-            shards: (0..TABLE_SHARDS).map(|_| Shard::default()).collect(),
-        };
-        for id in 0..SIZE_BYTES / BLOCK_BYTES as u64 {
-            let mut block = device::IoBuf::for_overwrite(BLOCK_BYTES);
-            block.fill(id as u8);
-            cached.shard(id).lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(block));
-        }
-        cached
-    }
-
-    fn shard(&self, id: u64) -> &Shard {
-        &self.shards[self.hasher.hash_one(id) as usize % TABLE_SHARDS]
-    }
-
-    fn block(&self, id: u64) -> Option<Arc<device::IoBuf>> {
-        self.shard(id).lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
-    }
-}
-
-impl Export for Cached {
+impl Export for Volume {
     fn size_bytes(&self) -> u64 {
-        SIZE_BYTES
+        self.0.size()
     }
 
     fn block_bytes(&self) -> u32 {
-        BLOCK_BYTES as u32
+        self.0.block_size() as u32
     }
 
     async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
-        let mut at = offset;
-        let mut rest = into;
-        while !rest.is_empty() {
-            let start = (at % BLOCK_BYTES as u64) as usize;
-            let len = rest.len().min(BLOCK_BYTES - start);
-            let (piece, later) = std::mem::take(&mut rest).split_at_mut(len);
-            let missing = || ExportError { errno: Errno::Io, message: "not cached".into() };
-            let block = self.block(at / BLOCK_BYTES as u64).ok_or_else(missing)?;
-            device::copy(piece, &block[start..start + len]);
-            rest = later;
-            at += len as u64;
-        }
-        Ok(())
+        let failed = |error: engine::Error| ExportError { errno: Errno::Io, message: error.to_string() };
+        self.0.read_at(offset, into).await.map_err(failed)
     }
 
     async fn extent(&self, offset: u64) -> Result<Extent, ExportError> {
-        Ok(Extent { len_bytes: SIZE_BYTES - offset, is_hole: false })
+        Ok(Extent { len_bytes: self.size_bytes() - offset, is_hole: false })
     }
 }
 
-struct One(Arc<Cached>);
+struct One(Arc<Volume>);
 
 impl Exports for One {
-    type Export = Cached;
+    type Export = Volume;
 
     async fn names(&self) -> Vec<String> {
         vec!["volume".into()]
     }
 
-    async fn open(&self, _: &str) -> Option<Arc<Cached>> {
+    async fn open(&self, _: &str) -> Option<Arc<Volume>> {
         Some(Arc::clone(&self.0))
     }
 }
 
+/// Opens the volume and reads all of it once, so that it is cached.
+async fn open_volume(pool: &GoldenPool) -> engine::Result<Arc<Zvol>> {
+    let found = discovery::scan(&[&pool.dir]).await?;
+    let found = import::select(found, &pool.name).expect("the golden pool");
+    let pool = import::import(&found, &ImportOptions::read_only()).await.expect("the golden pool opens");
+    let dsl = Dsl::open(&pool).await?;
+    let objset = dsl.open_objset(&dsl.find(VOLUME).await?).await?;
+    let volume = Zvol::open(&objset).await?;
+    let mut all = vec![0; volume.size() as usize];
+    volume.read_at(0, &mut all).await?;
+    Ok(volume)
+}
+
 /// Serves until the process ends.
-fn serve_ours(socket: &Path) {
+fn serve_ours(socket: &Path, volume: Arc<Zvol>) {
     let listener = UnixListener::bind(socket).expect("bind");
     listener.set_nonblocking(true).expect("non-blocking socket");
     thread::spawn(move || {
@@ -117,7 +96,7 @@ fn serve_ours(socket: &Path) {
         runtime.block_on(async {
             let listener = tokio::net::UnixListener::from_std(listener).expect("listener");
             let shards = Arc::new(Shards::start().expect("shards"));
-            nbd::serve_unix(listener, Arc::new(One(Arc::new(Cached::new()))), shards).await
+            nbd::serve_unix(listener, Arc::new(One(Arc::new(Volume(volume)))), shards).await
         })
     });
 }
@@ -126,8 +105,8 @@ fn serve_ours(socket: &Path) {
 struct Peer(Child);
 
 impl Peer {
-    fn start(socket: &Path, plugin: &str) -> Self {
-        let size = format!("size={SIZE_BYTES}");
+    fn start(socket: &Path, plugin: &str, size_bytes: u64) -> Self {
+        let size = format!("size={size_bytes}");
         // Without it, glibc's copies are slow at just the offset that an NBD header causes.
         let child = Command::new("nbdkit")
             .args(["--foreground", "--unix"])
@@ -156,7 +135,7 @@ impl Drop for Peer {
 }
 
 /// Operations a second that fio sees.
-fn measure_fio(socket: &Path, depth: usize) -> f64 {
+fn measure_fio(socket: &Path, depth: usize, _: u64) -> f64 {
     let output = Command::new("fio")
         .args([
             "--name=reads",
@@ -178,7 +157,7 @@ fn measure_fio(socket: &Path, depth: usize) -> f64 {
 }
 
 /// Operations a second that the lean client sees.
-fn measure_lean(socket: &Path, depth: usize) -> f64 {
+fn measure_lean(socket: &Path, depth: usize, size_bytes: u64) -> f64 {
     let mut stream = choose_export(socket).expect("handshake");
     let reply_bytes = 16 + READ_BYTES;
     let mut input = vec![0; 64 * reply_bytes];
@@ -198,7 +177,7 @@ fn measure_lean(socket: &Path, depth: usize) -> f64 {
         under_way += to_send;
         for _ in 0..to_send {
             place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let offset = (place >> 33) % (SIZE_BYTES / READ_BYTES as u64) * READ_BYTES as u64;
+            let offset = (place >> 33) % (size_bytes / READ_BYTES as u64) * READ_BYTES as u64;
             requests.extend(0x2560_9513u32.to_be_bytes());
             requests.extend([0; 12]);
             requests.extend(offset.to_be_bytes());
@@ -237,14 +216,18 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    // Cargo runs benchmarks as tests too; there is nothing to test here.
-    if std::env::args().any(|argument| argument == "--test") {
+    // `cargo test --all-targets` runs benchmarks too, but without this argument.
+    if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
+    let Some(pool) = testkit::golden::pool("volumes") else { return };
+    let volume = device::block_on(open_volume(&pool)).unwrap_or_else(|error| panic!("{VOLUME}: {error}"));
+    let size_bytes = volume.size();
     let directory = tempfile::tempdir().expect("temporary directory");
     let sockets = ["cenote", "null", "memory"].map(|name| (name, directory.path().join(name)));
-    serve_ours(&sockets[0].1);
-    let _peers = [Peer::start(&sockets[1].1, "null"), Peer::start(&sockets[2].1, "memory")];
+    serve_ours(&sockets[0].1, volume);
+    let _peers =
+        [Peer::start(&sockets[1].1, "null", size_bytes), Peer::start(&sockets[2].1, "memory", size_bytes)];
 
     println!(
         "4 KiB random reads, cached, one connection over a Unix socket; kIOPS, median of {ROUNDS} rounds"
@@ -253,7 +236,7 @@ fn main() {
     for (client, depth) in [("fio", 1), ("fio", 32), ("lean", 1), ("lean", 32)] {
         let rounds = (0..ROUNDS).map(|_| {
             let measure = if client == "fio" { measure_fio } else { measure_lean };
-            sockets.each_ref().map(|(_, socket)| measure(socket, depth) / 1000.0)
+            sockets.each_ref().map(|(_, socket)| measure(socket, depth, size_bytes) / 1000.0)
         });
         let rounds: Vec<[f64; 3]> = rounds.collect();
         let column = |of: fn(&[f64; 3]) -> f64| median(rounds.iter().map(of).collect());

@@ -237,10 +237,19 @@ impl Tables {
                     .ok_or(Error::BadMagic { what: WHAT, found: order.u32(magic).into() })?;
                 let mut reader = Reader::new(WHAT, area, order);
                 reader.skip(4)?;
-                let layout = self.layout(reader.u16()? & 0x3ff)?;
+                let info = reader.u16()?;
+                let layout = self.layout(info & 0x3ff)?;
                 let variable = layout.iter().filter(|slot| slot.length == 0).count();
+                // A writer may reserve more header than the lengths need.
+                let header = usize::from(info >> 10) * 8;
+                if header < header_size(variable) {
+                    return Err(Error::invalid(
+                        WHAT,
+                        format!("header of {header} bytes for {variable} lengths"),
+                    ));
+                }
                 let lengths = (0..variable).map(|_| reader.u16()).collect::<Result<Vec<u16>>>()?;
-                Located::empty(order).fill(area, header_size(variable), layout, &lengths)
+                Located::empty(order).fill(area, header, layout, &lengths)
             }
         }
     }
@@ -388,6 +397,21 @@ mod tests {
             assert_eq!(found.get(&area, Attr::Dxattr), Some(&b"nvlist"[..]));
             assert!(!found.contains(Attr::Uid) && found.u64(&area, Attr::Uid).is_none());
             assert!(tables.locate(&area[..area.len() - 8], AreaKind::Sa, order).is_err());
+        }
+    }
+
+    #[test]
+    fn attributes_begin_where_the_header_says_that_it_ends() {
+        let tables = tables(&[("2", vec![5, 6])]);
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            let [mode, size] = [7, 8].map(|word| order.u64_bytes(word));
+            let mut area = tables.encode(2, &[&mode, &size], order).unwrap();
+            area.splice(8..8, [0xff; 8]);
+            area[4..6].copy_from_slice(&order.u16_bytes(2 | 2 << 10));
+            let located = tables.locate(&area, AreaKind::Sa, order).unwrap();
+            assert_eq!((located.u64(&area, Attr::Mode), located.u64(&area, Attr::Size)), (Some(7), Some(8)));
+            area[4..6].copy_from_slice(&order.u16_bytes(2));
+            assert!(tables.locate(&area, AreaKind::Sa, order).is_err());
         }
     }
 

@@ -30,6 +30,9 @@ impl RangeSet {
 
     /// Takes `[start, end)` out and returns how much of it was in the set.
     pub fn remove(&mut self, start: u64, end: u64) -> u64 {
+        if start >= end {
+            return 0;
+        }
         let mut removed = 0;
         while let Some((from, to)) = self.last_before(end).filter(|&(_, to)| to > start) {
             self.ranges.remove(&from);
@@ -77,6 +80,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn taking_out_nothing_splits_nothing() {
+        let mut ranges = RangeSet::default();
+        ranges.add(0, 10);
+        assert_eq!(ranges.remove(5, 5), 0);
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [(0, 10)]);
+    }
 
     proptest! {
         #[test]

@@ -1,12 +1,14 @@
 //! The command line: what can be asked, and who answers it.
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
+use crate::up::UpArguments;
 
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
 const APPLETS: [&str; 3] = ["zpool", "zfs", "zdb"];
@@ -23,6 +25,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Import a pool read-only, mount its filesystems and serve its volumes, until Ctrl-C
+    Up(UpArguments),
     /// Run the daemon in the foreground (other commands start it when they need it)
     Serve(ServeArguments),
     /// List files of an exported pool (no root, no daemon)
@@ -44,12 +48,16 @@ pub struct ServeArguments {
     /// Unix socket of the API (default: by user, or $CENOTE_SOCKET)
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// Serve volumes over TCP too, to whoever can connect (they are always on the socket nbd.sock beside the API's)
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub nbd_tcp: Option<SocketAddr>,
 }
 
 impl Command {
     /// Does it.
     pub fn run(self) -> Result<()> {
         match self {
+            Self::Up(arguments) => crate::up::run(&arguments),
             Self::Serve(arguments) => crate::serve::run(&arguments),
             Self::Ls(arguments) => copy::ls::run(&arguments),
             Self::Cat(arguments) => copy::cat::run(&arguments),

@@ -6,6 +6,7 @@ mod copy;
 mod exported;
 mod prompt;
 mod serve;
+mod up;
 
 use std::process::ExitCode;
 

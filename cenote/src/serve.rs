@@ -1,27 +1,79 @@
-//! `cenote serve`: the daemon in the foreground, until SIGINT or SIGTERM.
+//! `cenote serve`: the daemon in the foreground, until SIGINT, SIGTERM or a request to shut down.
 
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use server::api::ExportPool;
 use server::daemon::Daemon;
 use server::http::{self, ApiSocket};
+use server::runtime::Shards;
+use server::socket::{self, SocketFile};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::ServeArguments;
 
+/// Where a daemon is reached.
+pub struct Sockets {
+    api: ApiSocket,
+    nbd: (UnixListener, SocketFile),
+    nbd_tcp: Option<TcpListener>,
+}
+
+impl Sockets {
+    /// Listens on the API's socket, on the socket `nbd.sock` beside it, and on a TCP address where asked for.
+    pub async fn bind(api: &Path, nbd_tcp: Option<SocketAddr>) -> Result<Self> {
+        let nbd = api.with_file_name("nbd.sock");
+        let listening = |path: &Path| format!("cannot listen on {}", path.display());
+        Ok(Self {
+            api: ApiSocket::bind(api).await.with_context(|| listening(api))?,
+            nbd: socket::listen(&nbd).await.with_context(|| listening(&nbd))?,
+            nbd_tcp: match nbd_tcp {
+                None => None,
+                Some(address) => Some(
+                    TcpListener::bind(address)
+                        .await
+                        .with_context(|| format!("cannot listen on {address}"))?,
+                ),
+            },
+        })
+    }
+
+    /// Answers requests and serves volumes until `stop` completes.
+    pub async fn serve(
+        self,
+        daemon: &Arc<Daemon>,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<()> {
+        let shards = Arc::new(Shards::start().context("cannot start the threads that serve volumes")?);
+        let volumes = Arc::clone(daemon).serve_volumes(self.nbd, self.nbd_tcp, shards);
+        tokio::select! {
+            served = http::serve(self.api, Arc::clone(daemon), stop) => served.context("the API server failed"),
+            served = volumes => served.context("the NBD server failed"),
+        }
+    }
+}
+
 /// Serves until it is told to stop.
 pub fn run(arguments: &ServeArguments) -> Result<()> {
-    let socket = arguments.socket.clone().unwrap_or_else(http::default_socket);
+    let socket: PathBuf = arguments.socket.clone().unwrap_or_else(http::default_socket);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let listener = ApiSocket::bind(&socket)
-            .await
-            .with_context(|| format!("cannot listen on {}", socket.display()))?;
+    let daemon = Arc::new(Daemon::default());
+    let served = runtime.block_on(async {
+        let sockets = Sockets::bind(&socket, arguments.nbd_tcp).await?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        let asked = Arc::clone(&daemon);
         let stop = async move {
-            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, () = asked.stopped() => {} }
         };
-        http::serve(listener, Arc::new(Daemon::default()), stop).await.context("the API server failed")
-    })
+        sockets.serve(&daemon, stop).await
+    });
+    // What is in use leaves the tree at once; nothing can be lost of what is read-only.
+    let export = ExportPool { all: true, force: true, ..ExportPool::default() };
+    let exported = device::block_on(daemon.export(export));
+    served?;
+    exported.map(|_| ()).context("cannot close all pools")
 }

@@ -1,19 +1,106 @@
 //! The daemon's state and its actions.
+//!
+//! # The idea
+//! A [`Daemon`] holds the pools that are open, each with what is served of it: its mounted filesystems and the connections to its
+//! volumes. An action is a method; [`dispatch`] gives it its request. Nothing in a pool changes while it is open, so that
+//! most actions only read, and any number of them run at once.
+//!
+//! # What keeps changes apart
+//! | lock | guards | held |
+//! |---|---|---|
+//! | `Daemon::pools` | which pools are open | to look up, insert or remove; never across an `.await` |
+//! | `OpenPool::changes` | mounting, unmounting, keys and closing of one pool, one after the other | across `.await`, by those only |
+//! | `OpenPool::mounts`, `OpenPool::connections` | the lists | to look or change; never across an `.await` |
+//!
+//! They are taken in this order. Reading data, listing and status take none for longer than a look-up: a device that hangs under one pool
+//! holds up only who changes that pool or reads from that device.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `pools` | import, export |
+//! | `mounts` | filesystems: where, in which order, with which options |
+//! | `volumes` | the exports over NBD |
+//! | `keys` | encryption keys |
+//! | `report` | health of pools, open or not |
+//! | `listing` | pools, datasets, properties, holds, history |
+
+mod keys;
+mod listing;
+mod mounts;
+mod pools;
+mod report;
+mod volumes;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use engine::cache::ArcCache;
+use tokio::sync::Notify;
 
 use crate::api::{self, Action, ApiError, ErrorKind};
 
+pub use pools::OpenPool;
+pub use volumes::{VolumeExport, Volumes};
+
+/// Memory for cached blocks of all pools: this part of the machine's.
+const CACHE_SHARE_OF_MEMORY: u64 = 4;
+/// Bounds of that.
+const CACHE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=32 << 30;
+
 /// The pools of this machine that are open, and how they are served.
-#[derive(Debug, Default)]
-pub struct Daemon {}
+#[derive(Debug)]
+pub struct Daemon {
+    pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
+    cache: Arc<ArcCache>,
+    nbd: OnceLock<NbdAddresses>,
+    stop: Notify,
+}
+
+/// Where clients find the volumes.
+#[derive(Debug, Clone)]
+struct NbdAddresses {
+    socket: PathBuf,
+    tcp: Option<SocketAddr>,
+}
+
+impl Default for Daemon {
+    fn default() -> Self {
+        let bytes = (memory_bytes() / CACHE_SHARE_OF_MEMORY).clamp(*CACHE_BYTES.start(), *CACHE_BYTES.end());
+        Self {
+            pools: RwLock::default(),
+            cache: Arc::new(ArcCache::new(bytes)),
+            nbd: OnceLock::new(),
+            stop: Notify::new(),
+        }
+    }
+}
 
 /// Answers one request: `action` is the last part of its path, `body` its JSON. The reply is JSON too.
 ///
 /// # Errors
 /// An unknown action, a body that is not of the action's type, or what the action itself refuses.
-pub async fn dispatch(daemon: &Daemon, action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
     match action {
         api::Hello::NAME => answer(body, async |request| daemon.hello(request)).await,
-        _ => Err(ApiError { kind: ErrorKind::NotFound, message: format!("there is no action '{action}'") }),
+        api::Shutdown::NAME => answer(body, async |request| daemon.shutdown(request).await).await,
+        api::DiscoverPools::NAME => answer(body, async |request| daemon.discover(request).await).await,
+        api::ImportPool::NAME => answer(body, async |request| daemon.import(request).await).await,
+        api::ExportPool::NAME => answer(body, async |request| daemon.export(request).await).await,
+        api::ListPools::NAME => answer(body, async |request| daemon.list_pools(request).await).await,
+        api::GetStatus::NAME => answer(body, async |request| daemon.status(request).await).await,
+        api::PoolHistory::NAME => answer(body, async |request| daemon.history(request).await).await,
+        api::ListDatasets::NAME => answer(body, async |request| daemon.list_datasets(request).await).await,
+        api::ListHolds::NAME => answer(body, async |request| daemon.list_holds(request).await).await,
+        api::LoadKey::NAME => answer(body, async |request| daemon.load_key(request).await).await,
+        api::UnloadKey::NAME => answer(body, async |request| daemon.unload_key(request).await).await,
+        api::ListKeys::NAME => answer(body, async |request| daemon.list_keys(request).await).await,
+        api::Mount::NAME => answer(body, async |request| daemon.mount(request).await).await,
+        api::Unmount::NAME => answer(body, async |request| daemon.unmount(request).await).await,
+        api::ListMounts::NAME => answer(body, async |request| daemon.list_mounts(request)).await,
+        api::ListVolumes::NAME => answer(body, async |request| daemon.list_volumes(request)).await,
+        _ => Err(ApiError::not_found(format!("there is no action '{action}'"))),
     }
 }
 
@@ -29,13 +116,102 @@ async fn answer<A: Action>(
 }
 
 impl Daemon {
-    fn hello(&self, _: api::Hello) -> Result<api::DaemonInfo, ApiError> {
+    /// Who answers.
+    ///
+    /// # Errors
+    /// None.
+    pub fn hello(&self, _: api::Hello) -> Result<api::DaemonInfo, ApiError> {
+        let nbd = self.nbd.get();
         Ok(api::DaemonInfo {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
-            pools: Vec::new(),
-            nbd_socket: None,
-            nbd_address: None,
+            pools: self.open_pools().iter().map(|pool| pool.name().to_owned()).collect(),
+            nbd_socket: nbd.map(|nbd| nbd.socket.clone()),
+            nbd_address: nbd.and_then(|nbd| nbd.tcp),
         })
     }
+
+    /// Exports every pool, by force, and ends the daemon: [`Daemon::stopped`] completes.
+    ///
+    /// # Errors
+    /// None for now: what cannot be unmounted leaves the tree at once and ends with its last user.
+    pub async fn shutdown(&self, _: api::Shutdown) -> Result<(), ApiError> {
+        let export = api::ExportPool { all: true, force: true, ..api::ExportPool::default() };
+        let exported = self.export(export).await;
+        // Whoever waits may come later: the permit is kept for them.
+        self.stop.notify_one();
+        exported.map(|_| ())
+    }
+
+    /// Completes when somebody asked for the end. One task may wait.
+    pub async fn stopped(&self) {
+        self.stop.notified().await;
+    }
+
+    /// The cache that all pools share.
+    pub(crate) fn cache(&self) -> &Arc<ArcCache> {
+        &self.cache
+    }
+
+    /// The open pools, by name.
+    pub fn open_pools(&self) -> Vec<Arc<OpenPool>> {
+        self.pools.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// The open pool called `name`.
+    fn find_pool(&self, name: &str) -> Option<Arc<OpenPool>> {
+        self.pools.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// The open pool called `name`.
+    fn pool(&self, name: &str) -> Result<Arc<OpenPool>, ApiError> {
+        self.find_pool(name).ok_or_else(|| ApiError::not_found(format!("cannot open '{name}': no such pool")))
+    }
+
+    /// The open pool that the dataset, snapshot or bookmark called `name` would be in.
+    fn pool_of(&self, name: &str) -> Result<Arc<OpenPool>, ApiError> {
+        let pool = name.split(['/', '@', '#']).next().unwrap_or_default();
+        self.find_pool(pool)
+            .ok_or_else(|| ApiError::not_found(format!("cannot open '{name}': dataset does not exist")))
+    }
+
+    /// The pools called `names`, or all where there are none, and an error for each that is not open.
+    fn pools_named(&self, names: &[String]) -> (Vec<Arc<OpenPool>>, Vec<ApiError>) {
+        if names.is_empty() {
+            return (self.open_pools(), Vec::new());
+        }
+        let (mut found, mut failed) = (Vec::new(), Vec::new());
+        for name in names {
+            match self.pool(name) {
+                Ok(pool) => found.push(pool),
+                Err(error) => failed.push(error),
+            }
+        }
+        (found, failed)
+    }
+}
+
+/// The error of an operation on a dataset, in OpenZFS's words where it has some.
+fn dataset_error(doing: &str, name: &str, error: engine::Error) -> ApiError {
+    match error {
+        engine::Error::NotFound(_) => {
+            ApiError::not_found(format!("cannot {doing} '{name}': dataset does not exist"))
+        }
+        other => {
+            let ApiError { kind, message } = other.into();
+            ApiError { kind, message: format!("cannot {doing} '{name}': {message}") }
+        }
+    }
+}
+
+/// Locks; what a thread that panicked left behind is whole, since every change is one insertion or removal.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn memory_bytes() -> u64 {
+    // SAFETY: sysconf has no preconditions.
+    let (pages, page_bytes) =
+        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page_bytes).unwrap_or(0))
 }

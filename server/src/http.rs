@@ -4,7 +4,6 @@
 //! credentials: the daemon's own user and root. Bodies are bounded; a request that is dropped midway changes nothing that
 //! its action had not finished.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::api::{ApiError, ErrorKind};
 use crate::daemon::{self, Daemon};
+use crate::socket::{self, SocketFile};
 
 /// Largest request body, in bytes: an action's arguments, never data.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -43,37 +43,17 @@ pub fn default_socket() -> PathBuf {
 #[derive(Debug)]
 pub struct ApiSocket {
     listener: UnixListener,
-    path: PathBuf,
+    _file: SocketFile,
 }
 
 impl ApiSocket {
-    /// Binds `path`, making its directory (mode 0700) where needed. A file left by a daemon that died is replaced; one that
-    /// answers is an error.
+    /// Listens on `path`, see [`socket::listen`].
+    ///
+    /// # Errors
+    /// Another daemon answers there, or the system refuses.
     pub async fn bind(path: &Path) -> std::io::Result<Self> {
-        if let Some(dir) = path.parent()
-            && !dir.exists()
-        {
-            std::fs::create_dir_all(dir)?;
-            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))?;
-        }
-        if path.exists() {
-            if UnixStream::connect(path).await.is_ok() {
-                return Err(std::io::Error::new(
-                    std::io::ErrorKind::AddrInUse,
-                    format!("another daemon already answers on {}", path.display()),
-                ));
-            }
-            std::fs::remove_file(path)?;
-        }
-        let listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        Ok(Self { listener, path: path.to_owned() })
-    }
-}
-
-impl Drop for ApiSocket {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        let (listener, file) = socket::listen(path).await?;
+        Ok(Self { listener, _file: file })
     }
 }
 

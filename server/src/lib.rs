@@ -6,3 +6,4 @@ pub mod fuse;
 pub mod http;
 pub mod nbd;
 pub mod runtime;
+pub mod socket;

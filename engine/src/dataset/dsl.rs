@@ -32,7 +32,7 @@ use crate::pool::Pool;
 use crate::pool::space::PoolSpace;
 
 pub(crate) use mos::{Mos, ValueExt, zap_value};
-pub use walk::{Entry, Kind, Walk};
+pub use walk::{Entry, Kind, Walk, order};
 
 /// The deepest that names can nest: a name is at most 255 bytes.
 const MAX_DEPTH: usize = 128;

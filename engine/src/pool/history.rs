@@ -120,8 +120,8 @@ fn what_happened(record: &HistoryRecord, event: &HistoryEvent<'_>, when: &str) -
     Some(out)
 }
 
-/// `2026-11-21.06:06:33`.
-fn date(seconds: u64, utc_offset: fn(i64) -> i32) -> String {
+/// The date in front of a record: `2026-11-21.06:06:33`.
+pub fn date(seconds: u64, utc_offset: fn(i64) -> i32) -> String {
     let civil = i64::try_from(seconds)
         .ok()
         .and_then(|seconds| Civil::at(seconds.checked_add(i64::from(utc_offset(seconds)))?));

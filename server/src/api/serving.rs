@@ -32,7 +32,7 @@ impl Action for Hello {
 }
 
 /// One volume, or snapshot of one, that is served.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedVolume {
     /// Export name: the dataset's name.
     pub name: String,
@@ -40,8 +40,10 @@ pub struct ServedVolume {
     pub size_bytes: u64,
     /// Block size in bytes.
     pub block_bytes: u32,
-    /// Where a client connects, as an NBD URI.
-    pub uri: String,
+    /// Where a client connects, as an NBD URI. `None` while the daemon serves no volumes.
+    pub uri: Option<String>,
+    /// The same over TCP, where that was asked for.
+    pub tcp_uri: Option<String>,
 }
 
 /// Lists the volumes that are served.
@@ -49,7 +51,7 @@ pub struct ServedVolume {
 pub struct ListVolumes {}
 
 impl Action for ListVolumes {
-    const NAME: &'static str = "volumes";
+    const NAME: &'static str = "volume-list";
     type Reply = Vec<ServedVolume>;
 }
 

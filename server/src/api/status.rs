@@ -156,7 +156,7 @@ pub struct VdevNode {
     pub phys_path: Option<String>,
     /// The pool partitioned the whole disk itself.
     pub whole_disk: bool,
-    /// The device could not be found by its recorded path: `was /dev/…`.
+    /// A leaf whose device was not found: `was /dev/…`.
     pub not_present: bool,
     /// What its top-level vdev is for; of spares and cache devices, what they are.
     pub class: VdevClass,
@@ -170,7 +170,9 @@ pub struct VdevNode {
     pub write_errors: u64,
     /// Reads that gave wrong bytes.
     pub checksum_errors: u64,
-    /// Space, of top-level vdevs and cache devices of open pools, where asked for.
+    /// Size of a leaf's device, in whole labels.
+    pub device_bytes: Option<u64>,
+    /// Space of the root and of top-level vdevs of open pools, where asked for.
     pub space: Option<VdevSpace>,
     /// The vdevs below. Of the root: top-level vdevs in order, then spares, then cache devices.
     pub children: Vec<VdevNode>,
@@ -198,8 +200,6 @@ pub struct VdevSpace {
     pub fragmentation: Option<u64>,
     /// How full it is, in percent.
     pub capacity: u64,
-    /// Data bytes that a raw byte can hold, as a fraction of 512 (for the root: not set).
-    pub deflate_ratio: Option<u64>,
 }
 
 /// Where a scan, a removal or an expansion stands (`dsl_scan_state_t`).

@@ -1,0 +1,394 @@
+//! `cenote up`: a pool imported, mounted and served in one go, in the foreground, until Ctrl-C.
+//!
+//! It needs no daemon: it is one, with sockets of its own in a private directory, so that the other commands can ask it too
+//! (`CENOTE_SOCKET`). Everything is mounted below a directory of the user's, never over the system's own. Without root that
+//! takes fusermount3; where FUSE is missing altogether the volumes are served all the same.
+
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use device::block_on;
+use serde::Serialize;
+use server::api::{
+    DiscoverPools, ExportPool, ImportPool, ListKeys, ListMounts, ListVolumes, LoadKey, Mount, Mounted,
+    Rewind, ServedVolume,
+};
+use server::daemon::Daemon;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::prompt;
+use crate::serve::Sockets;
+
+/// How often a passphrase is asked for.
+const PASSPHRASE_TRIES: usize = 3;
+
+/// Arguments of `cenote up`.
+#[derive(Debug, clap::Args)]
+pub struct UpArguments {
+    /// Name or guid of the pool; may be left out where only one is found
+    pub pool: Option<String>,
+    /// Directory or device to look into (may be repeated; default: the places under /dev)
+    #[arg(short = 'd', long = "device", value_name = "DIR|DEVICE")]
+    pub search: Vec<PathBuf>,
+    /// Directory below which everything is mounted (default: ./POOL.mnt)
+    #[arg(short = 'R', long = "mount-at", visible_alias = "altroot", value_name = "DIR")]
+    pub mount_at: Option<PathBuf>,
+    /// Mount nothing
+    #[arg(short = 'N', long)]
+    pub no_mount: bool,
+    /// Open the pool although another host seems to use it
+    #[arg(short = 'f', long)]
+    pub force: bool,
+    /// Open the pool although log devices are missing
+    #[arg(short = 'm', long)]
+    pub missing_log: bool,
+    /// Go back to an earlier state if the newest does not load
+    #[arg(short = 'F', long)]
+    pub rewind: bool,
+    /// Go back to this transaction group
+    #[arg(short = 'T', long, value_name = "TXG")]
+    pub txg: Option<u64>,
+    /// Open the pool as it was at its checkpoint
+    #[arg(long)]
+    pub rewind_to_checkpoint: bool,
+    /// Also a pool that was destroyed
+    #[arg(short = 'D', long)]
+    pub destroyed: bool,
+    /// Serve volumes over TCP too, to whoever can connect
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub nbd_tcp: Option<SocketAddr>,
+    /// Print what is served as one JSON object
+    #[arg(short = 'j', long)]
+    pub json: bool,
+}
+
+/// What is up.
+#[derive(Serialize)]
+struct Up {
+    pool: String,
+    guid: u64,
+    txg: u64,
+    mounts: Vec<Mounted>,
+    volumes: Vec<ServedVolume>,
+    socket: PathBuf,
+    warnings: Vec<String>,
+}
+
+/// Brings a pool up, waits, and takes it down.
+pub fn run(arguments: &UpArguments) -> Result<()> {
+    let daemon = Arc::new(Daemon::default());
+    let pool = find(&daemon, arguments)?;
+    let mut warnings = Vec::new();
+    let no_mount = arguments.no_mount || {
+        let missing = fuse_missing();
+        warnings.extend(
+            missing.as_ref().map(|why| format!("{why}: filesystems are not mounted, only volumes served")),
+        );
+        missing.is_some()
+    };
+    let imported = block_on(daemon.import(import_request(arguments, &pool)?))?;
+    let Some(opened) = imported.pools.into_iter().next() else { bail!("cannot import '{pool}'") };
+    warnings.extend(opened.warnings);
+    warnings.extend(load_keys(&daemon, &opened.name)?);
+
+    let directory = PrivateDirectory::make(&opened.name)?;
+    let socket = directory.0.join("api.sock");
+    let host = Host::start(&daemon, &socket, arguments.nbd_tcp)?;
+    if !no_mount {
+        let mount = Mount { pool: Some(opened.name.clone()), ..Mount::default() };
+        let changed = block_on(daemon.mount(mount))?;
+        warnings.extend(changed.warnings);
+        warnings.extend(changed.failed.into_iter().map(|error| error.message));
+    }
+    let up = Up {
+        pool: opened.name,
+        guid: opened.guid,
+        txg: opened.txg,
+        mounts: daemon.list_mounts(ListMounts {})?,
+        volumes: daemon.list_volumes(ListVolumes {})?,
+        socket,
+        warnings,
+    };
+    // Nobody may be reading, and the pool is up all the same.
+    let _ = if arguments.json { print_json(&up) } else { print_text(&up) };
+    host.wait(&daemon)
+}
+
+/// The name or guid of the pool to bring up.
+fn find(daemon: &Daemon, arguments: &UpArguments) -> Result<String> {
+    if let Some(pool) = &arguments.pool {
+        return Ok(pool.clone());
+    }
+    let search = arguments.search.clone();
+    let discover = DiscoverPools { search, destroyed: arguments.destroyed, pool: None };
+    let found = block_on(daemon.discover(discover))?;
+    match found.as_slice() {
+        [only] => Ok(only.guid.to_string()),
+        [] => bail!("no pool was found; say where to look with -d DIR"),
+        several => {
+            let names: Vec<String> =
+                several.iter().map(|pool| format!("  {} ({})", pool.name, pool.guid)).collect();
+            bail!("several pools were found; say which, by name or guid:\n{}", names.join("\n"))
+        }
+    }
+}
+
+fn import_request(arguments: &UpArguments, pool: &str) -> Result<ImportPool> {
+    let altroot = match &arguments.mount_at {
+        Some(path) => path.clone(),
+        None => format!("{pool}.mnt").into(),
+    };
+    Ok(ImportPool {
+        pool: Some(pool.to_owned()),
+        search: arguments.search.clone(),
+        destroyed: arguments.destroyed,
+        force: arguments.force,
+        rewind: (arguments.rewind || arguments.txg.is_some())
+            .then(|| Rewind { txg: arguments.txg, ..Rewind::default() }),
+        rewind_to_checkpoint: arguments.rewind_to_checkpoint,
+        missing_log: arguments.missing_log,
+        no_mount: true,
+        load_keys: true,
+        altroot: Some(std::path::absolute(&altroot).context("cannot tell where to mount")?),
+        properties: vec![("readonly".into(), "on".into())],
+        ..ImportPool::default()
+    })
+}
+
+/// Why filesystems cannot be mounted at all.
+fn fuse_missing() -> Option<String> {
+    if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/fuse") {
+        return Some(format!("FUSE is not available (/dev/fuse: {error})"));
+    }
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let is_root = unsafe { libc::geteuid() == 0 };
+    let in_path = || {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|directory| directory.join("fusermount3").is_file())
+    };
+    (!is_root && !in_path()).then(|| "without root, mounting needs fusermount3 (package fuse3)".to_owned())
+}
+
+/// Asks for the keys that nothing else gives. Hints for those that stay unloaded.
+fn load_keys(daemon: &Daemon, pool: &str) -> Result<Vec<String>> {
+    let roots = block_on(daemon.list_keys(ListKeys { dataset: Some(pool.to_owned()), recursive: true }))?;
+    let mut hints = Vec::new();
+    for root in roots.into_iter().filter(|root| !root.loaded) {
+        let name = &root.dataset;
+        let hint = format!("the key of '{name}' is not loaded; 'cenote zfs load-key {name}' loads it");
+        if root.format == "raw" || !std::io::stdin().is_terminal() {
+            hints.push(hint);
+            continue;
+        }
+        let mut loaded = false;
+        for _ in 0..PASSPHRASE_TRIES {
+            let question = format!("Enter {} for '{name}' (empty to skip): ", root.format);
+            let key = prompt::secret(&question).context("cannot read the key")?;
+            if key.is_empty() {
+                break;
+            }
+            let load = LoadKey { dataset: name.clone(), key: Some(key), ..LoadKey::default() };
+            match block_on(daemon.load_key(load)) {
+                Ok(_) => {
+                    loaded = true;
+                    break;
+                }
+                Err(error) => eprintln!("{error}"),
+            }
+        }
+        if !loaded {
+            hints.push(hint);
+        }
+    }
+    Ok(hints)
+}
+
+/// A directory for sockets, of this user alone, removed when dropped.
+struct PrivateDirectory(PathBuf);
+
+impl PrivateDirectory {
+    fn make(pool: &str) -> Result<Self> {
+        let base = match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(path) if Path::new(&path).is_dir() => path.into(),
+            _ => std::env::temp_dir(),
+        };
+        let path = base.join(format!("cenote-{pool}-{}", std::process::id()));
+        // Must not be there yet: somebody else might own it.
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Why the end has come.
+enum End {
+    /// Ctrl-C: politely at first.
+    Interrupt,
+    /// SIGTERM, a closed terminal, or a request: nobody is there to answer.
+    Final,
+    /// The sockets failed.
+    Failed(anyhow::Error),
+}
+
+/// The thread that answers requests and hears signals.
+struct Host {
+    ends: mpsc::Receiver<End>,
+    /// Dropped to stop it.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Host {
+    fn start(daemon: &Arc<Daemon>, socket: &Path, nbd_tcp: Option<SocketAddr>) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let daemon = Arc::clone(daemon);
+        let sockets = runtime.block_on(Sockets::bind(socket, nbd_tcp))?;
+        let (sender, ends) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ready_sender, ready) = mpsc::channel();
+        let thread = thread::Builder::new().name("host".into()).spawn(move || {
+            let failed = sender.clone();
+            let served = runtime.block_on(async {
+                tokio::spawn(hear_signals(sender, Arc::clone(&daemon)));
+                let stop = async {
+                    // Either way its other end is gone.
+                    let _ = stopped.await;
+                };
+                let serving = sockets.serve(&daemon, stop);
+                let mut serving = std::pin::pin!(serving);
+                // Its first step tells the daemon where the volumes are.
+                tokio::select! { biased; served = &mut serving => return served, () = std::future::ready(()) => {} }
+                let _ = ready_sender.send(());
+                serving.await
+            });
+            if let Err(error) = served {
+                let _ = failed.send(End::Failed(error));
+            }
+        })?;
+        // An error instead comes out of `ends`.
+        let _ = ready.recv();
+        Ok(Self { ends, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Waits for the end, and takes everything down.
+    fn wait(mut self, daemon: &Daemon) -> Result<()> {
+        let mut asked_before = false;
+        let result = loop {
+            // Without anybody left who could ask, the end has come too.
+            let end = self.ends.recv().unwrap_or(End::Final);
+            let (force, failed) = match end {
+                End::Interrupt => (asked_before, None),
+                End::Final => (true, None),
+                End::Failed(error) => (true, Some(error)),
+            };
+            let export = ExportPool { all: true, force, ..ExportPool::default() };
+            match (block_on(daemon.export(export)), failed) {
+                (_, Some(error)) => break Err(error),
+                (Ok(_), None) => break Ok(()),
+                (Err(error), None) if !force => {
+                    eprintln!("cenote: {error}\ncenote: Ctrl-C again takes it down by force");
+                    asked_before = true;
+                }
+                (Err(error), None) => break Err(error.into()),
+            }
+        };
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        result
+    }
+}
+
+async fn hear_signals(ends: mpsc::Sender<End>, daemon: Arc<Daemon>) {
+    let listen = || -> std::io::Result<_> {
+        Ok((
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ))
+    };
+    let (mut interrupt, mut terminate, mut hangup) = match listen() {
+        Ok(signals) => signals,
+        Err(error) => {
+            let _ = ends.send(End::Failed(error.into()));
+            return;
+        }
+    };
+    loop {
+        let end = tokio::select! {
+            _ = interrupt.recv() => End::Interrupt,
+            _ = terminate.recv() => End::Final,
+            _ = hangup.recv() => End::Final,
+            () = daemon.stopped() => End::Final,
+        };
+        if ends.send(end).is_err() {
+            return;
+        }
+    }
+}
+
+fn print_json(up: &Up) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, up)?;
+    writeln!(out)?;
+    out.flush()
+}
+
+fn print_text(up: &Up) -> std::io::Result<()> {
+    for warning in &up.warnings {
+        eprintln!("cenote: {warning}");
+    }
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "Pool '{}' is open, read-only, as of transaction group {}.", up.pool, up.txg)?;
+    if !up.mounts.is_empty() {
+        writeln!(out)?;
+        let names = up.mounts.iter().map(|mount| mount.dataset.as_str());
+        let width = width(names, "FILESYSTEM");
+        writeln!(out, "{:width$}  MOUNTED AT", "FILESYSTEM")?;
+        for mount in &up.mounts {
+            writeln!(out, "{:width$}  {}", mount.dataset, mount.mountpoint.display())?;
+        }
+        writeln!(out, "\nSnapshots are below .zfs/snapshot of each filesystem.")?;
+    }
+    if let Some(first) = up.volumes.first() {
+        writeln!(out)?;
+        let width = width(up.volumes.iter().map(|volume| volume.name.as_str()), "VOLUME");
+        writeln!(out, "{:width$}  {:>15}  NBD URI", "VOLUME", "BYTES")?;
+        for volume in &up.volumes {
+            let uri = volume.uri.as_deref().unwrap_or("-");
+            writeln!(out, "{:width$}  {:>15}  {uri}", volume.name, volume.size_bytes)?;
+            if let Some(uri) = &volume.tcp_uri {
+                writeln!(out, "{:width$}  {:>15}  {uri}", "", "")?;
+            }
+        }
+        if let Some(uri) = &first.uri {
+            let file = first.name.rsplit('/').next().unwrap_or("volume");
+            writeln!(out, "\nTo copy one out:   nbdcopy --progress '{uri}' '{file}.img'")?;
+            writeln!(out, "                   qemu-img convert -p -O qcow2 '{uri}' '{file}.qcow2'")?;
+        }
+    }
+    if up.mounts.is_empty() && up.volumes.is_empty() {
+        writeln!(out, "It has nothing that is mounted or served.")?;
+    }
+    writeln!(out, "\nTo ask about it:   export CENOTE_SOCKET='{}'", up.socket.display())?;
+    writeln!(out, "                   cenote zpool status")?;
+    writeln!(out, "Ctrl-C takes everything down.")?;
+    out.flush()
+}
+
+fn width<'a>(names: impl Iterator<Item = &'a str>, heading: &str) -> usize {
+    names.map(|name| name.chars().count()).chain([heading.len()]).max().unwrap_or(0)
+}

@@ -1,0 +1,384 @@
+//! Listings: pools, datasets with properties, holds, history.
+//!
+//! What is asked for by name and not found becomes an entry of `failed`, and the rest is told all the same, as OpenZFS's
+//! tools do.
+
+use std::collections::HashSet;
+use std::ffi::CStr;
+
+use engine::dataset::dsl::{Entry, Found, Kind, Walk, order};
+use engine::dataset::properties::{Prop, PropertySet, Shown, Source, Style, is_user};
+use engine::pool::history::{self, Form};
+use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
+
+use super::{Daemon, OpenPool, dataset_error, report};
+use crate::api::{
+    self, ApiError, DatasetEntry, DatasetKind, History, HistoryRecord, Hold, Listed, PoolEntry, Property,
+};
+
+const PARSABLE: Style = Style::PARSABLE;
+const HUMAN: Style = Style::HUMAN_UTC;
+
+/// The longest entry of the system's user database that is looked at.
+const MAX_PASSWD_BYTES: usize = 16 << 10;
+
+impl Daemon {
+    /// Lists open pools with their properties.
+    ///
+    /// # Errors
+    /// A property that does not exist.
+    pub async fn list_pools(&self, request: api::ListPools) -> Result<Listed<PoolEntry>, ApiError> {
+        let (pools, failed) = self.pools_named(&request.pools);
+        let mut listed = Listed { entries: Vec::new(), failed };
+        if let Some(unknown) = request.properties.iter().find(|name| !is_pool_property(name)) {
+            return Err(ApiError::invalid(format!("bad property list: invalid property '{unknown}'")));
+        }
+        for pool in pools {
+            match pool_entry(&pool, &request).await {
+                Ok(entry) => listed.entries.push(entry),
+                Err(error) => listed.failed.push(dataset_error("open", pool.name(), error)),
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Reads the command history of pools.
+    ///
+    /// # Errors
+    /// None: a history that cannot be read becomes an entry of `failed`.
+    pub async fn history(&self, request: api::PoolHistory) -> Result<Listed<History>, ApiError> {
+        let (pools, failed) = self.pools_named(&request.pools);
+        let mut listed = Listed { entries: Vec::new(), failed };
+        let form =
+            Form { internal: request.internal, long: request.long, utc_offset: |_| 0, user_name: &user_name };
+        for pool in pools {
+            let records = match history::read(pool.dsl()).await {
+                Ok(records) => records,
+                Err(error) => {
+                    listed.failed.push(dataset_error("read the history of", pool.name(), error));
+                    continue;
+                }
+            };
+            let records = records.iter().filter_map(|record| {
+                let line = history::render(record, &form)?;
+                let time = record.time();
+                let date = time.map(|time| history::date(time, form.utc_offset));
+                let text = date.and_then(|date| line.strip_prefix(&date)).unwrap_or(&line);
+                Some(HistoryRecord { time, text: text.to_owned() })
+            });
+            listed.entries.push(History { pool: pool.name().to_owned(), records: records.collect() });
+        }
+        Ok(listed)
+    }
+
+    /// Lists datasets with properties.
+    ///
+    /// # Errors
+    /// A property that does not exist.
+    pub async fn list_datasets(&self, request: api::ListDatasets) -> Result<Listed<DatasetEntry>, ApiError> {
+        let wanted =
+            request.properties.iter().map(|name| Wanted::parse(name)).collect::<Result<Vec<_>, _>>()?;
+        let mut listed = Listed::default();
+        let names = match request.names.is_empty() {
+            true => self.open_pools().iter().map(|pool| pool.name().to_owned()).collect(),
+            false => request.names.clone(),
+        };
+        let walk = Walk {
+            depth: request.depth,
+            snapshots: is_kind_wanted(&request, DatasetKind::Snapshot),
+            bookmarks: is_kind_wanted(&request, DatasetKind::Bookmark),
+            hidden: false,
+        };
+        let mut all = Vec::new();
+        let mut seen = HashSet::new();
+        for name in &names {
+            let found = async {
+                let pool = self.pool_of(name)?;
+                let entries = pool.dsl().list(Some(name), walk).await;
+                Ok((entries.map_err(|error| dataset_error("open", name, error))?, pool))
+            };
+            let (entries, pool) = match found.await {
+                Ok(found) => found,
+                Err(error) => {
+                    listed.failed.push(error);
+                    continue;
+                }
+            };
+            for entry in entries {
+                if is_kind_wanted(&request, kind_of(entry.kind)) {
+                    if seen.insert(entry.name().to_owned()) {
+                        all.push((entry, pool.clone()));
+                    }
+                } else if request.depth == Some(0) {
+                    listed.failed.push(ApiError::invalid(format!(
+                        "cannot open '{name}': operation not applicable to datasets of this type"
+                    )));
+                }
+            }
+        }
+        all.sort_by(|(a, _), (b, _)| order(a, b));
+        for (entry, pool) in &all {
+            match dataset_entry(pool, entry, &wanted).await {
+                Ok(told) => listed.entries.push(told),
+                Err(error) => listed.failed.push(dataset_error("read properties of", entry.name(), error)),
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Lists the holds on snapshots.
+    ///
+    /// # Errors
+    /// None: a snapshot that does not exist becomes an entry of `failed`.
+    pub async fn list_holds(&self, request: api::ListHolds) -> Result<Listed<Hold>, ApiError> {
+        let mut listed = Listed::default();
+        for name in &request.snapshots {
+            match self.holds_of(name, request.recursive).await {
+                Ok(holds) => listed.entries.extend(holds),
+                Err(error) => listed.failed.push(error),
+            }
+        }
+        Ok(listed)
+    }
+
+    async fn holds_of(&self, name: &str, recursive: bool) -> Result<Vec<Hold>, ApiError> {
+        let Some((filesystem, snapshot)) = name.split_once('@') else {
+            return Err(ApiError::invalid(format!("'{name}' is not a snapshot")));
+        };
+        let pool = self.pool_of(name)?;
+        let dsl = pool.dsl();
+        let failed = |error| dataset_error("open", name, error);
+        let top = dsl.find_dir(filesystem).await.map_err(failed)?;
+        let dirs = match recursive {
+            true => dsl.dirs(&top).await.map_err(failed)?,
+            false => vec![top],
+        };
+        let (mut holds, mut exists) = (Vec::new(), false);
+        for dir in dirs {
+            let head = dsl.head(&dir).await.map_err(failed)?;
+            let Some(dataset) = dsl.snapshot(&head, snapshot).await.map_err(failed)? else { continue };
+            exists = true;
+            for hold in dsl.holds(&dataset).await.map_err(failed)? {
+                holds.push(Hold { snapshot: dataset.name.clone(), tag: hold.tag, time: hold.time });
+            }
+        }
+        match exists {
+            true => Ok(holds),
+            false => Err(ApiError::not_found(format!("cannot open '{name}': dataset does not exist"))),
+        }
+    }
+}
+
+/// A property that was asked for.
+enum Wanted {
+    /// All that the dataset has.
+    All,
+    /// A native one.
+    Native(Prop),
+    /// Somebody's own.
+    User(String),
+    /// Bytes written since a snapshot or bookmark.
+    WrittenSince(String),
+}
+
+impl Wanted {
+    fn parse(name: &str) -> Result<Self, ApiError> {
+        if name == "all" {
+            Ok(Self::All)
+        } else if let Some(prop) = Prop::from_name(name) {
+            Ok(Self::Native(prop))
+        } else if name.strip_prefix("written@").or_else(|| name.strip_prefix("written#")).is_some() {
+            Ok(Self::WrittenSince(name.to_owned()))
+        } else if is_user(name) {
+            Ok(Self::User(name.to_owned()))
+        } else {
+            Err(ApiError::invalid(format!("bad property list: invalid property '{name}'")))
+        }
+    }
+}
+
+async fn dataset_entry(pool: &OpenPool, entry: &Entry, wanted: &[Wanted]) -> engine::Result<DatasetEntry> {
+    let createtxg = match &entry.found {
+        Found::Dataset(dataset) => dataset.phys.creation_txg,
+        Found::Bookmark(bookmark) => bookmark.phys.creation_txg,
+    };
+    let name_alone = wanted.iter().all(|wanted| matches!(wanted, Wanted::Native(Prop::Name)));
+    let set = match name_alone {
+        true => PropertySet::new(entry.name(), entry.kind.types(), entry.kind.head_types()),
+        false => pool.properties(entry).await?,
+    };
+    let mut properties = Vec::new();
+    for wanted in wanted {
+        match wanted {
+            Wanted::All => {
+                let shown = set.all(HUMAN).into_iter();
+                properties.extend(shown.map(|shown| {
+                    let parsable = parsable_of(&set, &shown.name);
+                    property(&set, shown, parsable)
+                }));
+            }
+            Wanted::Native(prop) => properties.push(match set.get(*prop, HUMAN) {
+                Some(shown) => {
+                    let parsable = set.get(*prop, PARSABLE).map(|shown| shown.value);
+                    property(&set, shown, parsable)
+                }
+                None => absent(prop.desc().name),
+            }),
+            Wanted::User(name) => properties.push(match set.user(name) {
+                Some(shown) => {
+                    let value = shown.value.clone();
+                    property(&set, shown, Some(value))
+                }
+                None => absent(name),
+            }),
+            Wanted::WrittenSince(name) => {
+                properties.push(written_since(pool, entry, name).await?.unwrap_or_else(|| absent(name)));
+            }
+        }
+    }
+    Ok(DatasetEntry {
+        name: entry.name().to_owned(),
+        kind: kind_of(entry.kind),
+        createtxg: createtxg.0,
+        properties,
+    })
+}
+
+fn parsable_of(set: &PropertySet, name: &str) -> Option<String> {
+    let shown = match Prop::from_stored_name(name) {
+        Some(prop) => set.get(prop, PARSABLE),
+        None => set.user(name),
+    };
+    shown.map(|shown| shown.value)
+}
+
+fn property(set: &PropertySet, shown: Shown, parsable: Option<String>) -> Property {
+    Property {
+        received: set.received(&shown.name, HUMAN),
+        received_parsable: set.received(&shown.name, PARSABLE),
+        name: shown.name,
+        value: Some(shown.value),
+        parsable,
+        source: shown.source,
+    }
+}
+
+fn absent(name: &str) -> Property {
+    Property {
+        name: name.to_owned(),
+        value: None,
+        parsable: None,
+        source: Source::None,
+        received: None,
+        received_parsable: None,
+    }
+}
+
+/// `written@SNAPSHOT` and `written#BOOKMARK`, of this dataset or with a full name.
+async fn written_since(pool: &OpenPool, entry: &Entry, name: &str) -> engine::Result<Option<Property>> {
+    let Some(dataset) = entry.dataset() else { return Ok(None) };
+    let since = name.trim_start_matches("written");
+    let (mark, older) = since.split_at(1.min(since.len()));
+    let full = match older.contains(['@', '#']) {
+        true => older.to_owned(),
+        false => format!("{}{mark}{older}", dataset.dir.name),
+    };
+    let written = match pool.dsl().lookup(&full).await {
+        Ok(Found::Dataset(older)) => pool.dsl().written_since(dataset, &older).await,
+        Ok(Found::Bookmark(mark)) => {
+            let dir = mark.name.split('#').next().unwrap_or_default();
+            let dir = pool.dsl().find_dir(dir).await?;
+            pool.dsl().written_since_bookmark(dataset, &dir, &mark.phys).await
+        }
+        Err(error) => Err(error),
+    };
+    match written {
+        Ok(bytes) => Ok(Some(Property {
+            value: Some(HUMAN.bytes(bytes)),
+            parsable: Some(PARSABLE.bytes(bytes)),
+            ..absent(name)
+        })),
+        Err(engine::Error::NotFound(_) | engine::Error::Invalid(_) | engine::Error::Unsupported(_)) => {
+            Ok(None)
+        }
+        Err(other) => Err(other),
+    }
+}
+
+fn kind_of(kind: Kind) -> DatasetKind {
+    match kind {
+        Kind::Filesystem => DatasetKind::Filesystem,
+        Kind::Volume => DatasetKind::Volume,
+        Kind::Snapshot { .. } => DatasetKind::Snapshot,
+        Kind::Bookmark => DatasetKind::Bookmark,
+    }
+}
+
+fn is_kind_wanted(request: &api::ListDatasets, kind: DatasetKind) -> bool {
+    request.kinds.is_empty() || request.kinds.contains(&kind)
+}
+
+fn is_pool_property(name: &str) -> bool {
+    name == "all"
+        || name.starts_with("feature@")
+        || name.starts_with("unsupported@")
+        || PoolProp::from_name(name).is_some()
+        || is_user(name)
+}
+
+async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result<PoolEntry> {
+    let pool = open.pool();
+    let state = report::health(pool);
+    let mut properties = Vec::new();
+    if !request.properties.is_empty() {
+        let environment =
+            PoolEnvironment { cachefile: open.cachefile(), load_guid: open.load_guid(), expandable_bytes: 0 };
+        let set = PoolProperties::load(open.dsl(), &environment).await?;
+        for name in &request.properties {
+            if name == "all" {
+                let shown = set.all(HUMAN).into_iter();
+                properties.extend(shown.map(|shown| pool_property(&set, shown)));
+                continue;
+            }
+            properties.push(match set.get_named(name, HUMAN) {
+                Some(shown) => pool_property(&set, shown),
+                None => absent(name),
+            });
+        }
+    }
+    let vdevs = match request.vdevs {
+        true => Some(report::root_node(pool, Some(open.dsl().pool_space().await?))),
+        false => None,
+    };
+    Ok(PoolEntry {
+        name: open.name().to_owned(),
+        guid: pool.guid().0,
+        state,
+        txg: pool.uberblock().txg.0,
+        version: pool.config().version,
+        properties,
+        vdevs,
+    })
+}
+
+fn pool_property(set: &PoolProperties, shown: Shown) -> Property {
+    let parsable = set.get_named(&shown.name, PARSABLE).map(|shown| shown.value);
+    Property { value: Some(shown.value), parsable, source: shown.source, ..absent(&shown.name) }
+}
+
+/// Name of a user by number, from the system's database.
+fn user_name(uid: u64) -> Option<String> {
+    let uid = libc::uid_t::try_from(uid).ok()?;
+    let mut buffer = vec![0; MAX_PASSWD_BYTES];
+    // SAFETY: an all-zero `passwd` is a valid one with null pointers.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all pointers are valid for the call, and the buffer's length is the one given.
+    let code = unsafe { libc::getpwuid_r(uid, &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) };
+    if code != 0 || found.is_null() || entry.pw_name.is_null() {
+        return None;
+    }
+    // SAFETY: the name is terminated and lies in `buffer`, which lives until the end of this function.
+    let name = unsafe { CStr::from_ptr(entry.pw_name) };
+    Some(name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,461 @@
+//! Filesystems: which are mounted, where, in which order, and with which options.
+//!
+//! The rules are those of `zfs mount`: the property `mountpoint` (below the altroot) says where, `canmount` whether without
+//! being asked, and an encrypted filesystem waits for its key. Parents come before what lies below them, and go after it.
+//! Directories that had to be made for a mountpoint are removed with it.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engine::dataset::dsl::{Dataset, Entry, Kind, Walk};
+use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, PropertySet, Style};
+
+use super::pools::Changing;
+use super::{Daemon, OpenPool, dataset_error, lock};
+use crate::api::{self, ApiError, Mounted, MountsChanged};
+use crate::fuse::{self, FuseMount, MountError, MountOptions};
+
+/// A mounted filesystem and what was made for it.
+#[derive(Debug)]
+pub(super) struct Mount {
+    fuse: FuseMount,
+    /// Directories that did not exist before, the deepest first.
+    made: Vec<PathBuf>,
+}
+
+impl Mount {
+    fn described(&self) -> Mounted {
+        Mounted {
+            dataset: self.fuse.dataset_name().to_owned(),
+            mountpoint: self.fuse.mountpoint().to_owned(),
+            options: self.fuse.options_words(),
+        }
+    }
+}
+
+/// How a filesystem would be mounted.
+struct Plan {
+    dataset: Dataset,
+    at: PathBuf,
+    options: MountOptions,
+    /// The property `overlay`: the directory may have contents.
+    overlay: bool,
+}
+
+/// Why a filesystem is not mounted with the others.
+enum Left {
+    /// Its properties say so.
+    AsConfigured,
+    /// Something that its user may not expect.
+    With(String),
+}
+
+impl OpenPool {
+    /// How each filesystem is mounted that is.
+    pub(super) fn mounted(&self) -> HashMap<String, MountedAs> {
+        let mounts = lock(&self.mounts);
+        let alive = mounts.iter().filter(|(_, mount)| mount.fuse.is_alive());
+        alive.map(|(name, mount)| (name.clone(), MountedAs { options: mount.fuse.options_words() })).collect()
+    }
+
+    fn mounts_described(&self) -> Vec<Mounted> {
+        let mounts = lock(&self.mounts);
+        mounts.values().filter(|mount| mount.fuse.is_alive()).map(Mount::described).collect()
+    }
+
+    /// All properties of a dataset, as they are here and now.
+    pub(super) async fn properties(&self, entry: &Entry) -> engine::Result<PropertySet> {
+        let mounted = self.mounted();
+        let environment = Environment { mounted: &|name| mounted.get(name).cloned() };
+        self.dsl().properties(entry, &environment).await
+    }
+
+    /// What is mounted of one encryption root or below one dataset: names for which `is_wanted` holds.
+    pub(super) fn mounted_where(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        self.mounted().into_keys().filter(|name| is_wanted(name)).collect()
+    }
+
+    /// Where a filesystem is to be mounted without being asked for by name.
+    async fn plan(&self, entry: &Entry, dataset: &Dataset) -> engine::Result<Result<Plan, Left>> {
+        let properties = self.properties(entry).await?;
+        let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
+        let mountpoint = word(Prop::Mountpoint);
+        if word(Prop::Canmount) != "on" || word(Prop::Zoned) == "on" || !mountpoint.starts_with('/') {
+            return Ok(Err(Left::AsConfigured));
+        }
+        if word(Prop::Keystatus) == "unavailable" {
+            let root = word(Prop::EncryptionRoot);
+            return Ok(Err(Left::With(format!(
+                "'{}' is not mounted: it is encrypted, and the key of '{root}' is not loaded",
+                dataset.name
+            ))));
+        }
+        Ok(Ok(Plan {
+            dataset: dataset.clone(),
+            at: mountpoint.into(),
+            options: MountOptions::from_properties(&properties),
+            overlay: word(Prop::Overlay) != "off",
+        }))
+    }
+
+    /// Mounts one filesystem, making its mountpoint.
+    fn mount_planned(&self, plan: &Plan, words: &[String], overlay: bool) -> Result<Mounted, ApiError> {
+        let name = &plan.dataset.name;
+        let refuse = |why: String| format!("cannot mount '{name}': {why}");
+        if plan.at == Path::new("/") {
+            return Err(ApiError::refused(refuse(
+                "it would hide this system's own '/'; import the pool with an altroot (-R)".into(),
+            )));
+        }
+        let mut options = MountOptions { allow_other: is_root(), ..plan.options.clone() };
+        for word in self.mount_options().iter().chain(words) {
+            apply(&mut options, word).map_err(|why| ApiError::invalid(refuse(why)))?;
+        }
+        self.forget_dead();
+        if let Some(other) = self.mounts_described().iter().find(|other| other.mountpoint == plan.at) {
+            return Err(ApiError::busy(refuse(format!(
+                "'{}' is already mounted at {}",
+                other.dataset,
+                plan.at.display()
+            ))));
+        }
+        self.clear_stale(&plan.at);
+        let made = make_directories(&plan.at).map_err(|error| {
+            ApiError::failed(refuse(format!("failed to create mountpoint {}: {error}", plan.at.display())))
+        })?;
+        let not_empty = || fs::read_dir(&plan.at).is_ok_and(|mut entries| entries.next().is_some());
+        if !plan.overlay && !overlay && not_empty() {
+            return Err(ApiError::refused(refuse(format!("directory '{}' is not empty", plan.at.display()))));
+        }
+        match fuse::mount(self.dsl().clone(), plan.dataset.clone(), &plan.at, &options) {
+            Ok(fuse) => {
+                let mount = Mount { fuse, made };
+                let described = mount.described();
+                lock(&self.mounts).insert(name.clone(), mount);
+                Ok(described)
+            }
+            Err(error) => {
+                remove_directories(&made);
+                Err(mount_error(error))
+            }
+        }
+    }
+
+    /// Mounts that somebody else took away.
+    fn forget_dead(&self) {
+        let dead: Vec<Mount> = {
+            let mut mounts = lock(&self.mounts);
+            let names: Vec<String> = mounts
+                .iter()
+                .filter(|(_, mount)| !mount.fuse.is_alive())
+                .map(|(name, _)| name.clone())
+                .collect();
+            names.iter().filter_map(|name| mounts.remove(name)).collect()
+        };
+        for mount in dead {
+            drop(mount.fuse);
+            remove_directories(&mount.made);
+        }
+    }
+
+    /// What a daemon left behind that was killed: at the mountpoint, and below the altroot on the way to it.
+    fn clear_stale(&self, at: &Path) {
+        let altroot = self.altroot();
+        let mut way: Vec<&Path> = at
+            .ancestors()
+            .take_while(|path| altroot.is_some_and(|altroot| path.starts_with(altroot)))
+            .collect();
+        if way.is_empty() {
+            way.push(at);
+        }
+        for path in way.into_iter().rev() {
+            fuse::clear_stale(path);
+        }
+    }
+
+    /// Unmounts one filesystem; it stays mounted where that fails.
+    fn unmount_one(&self, name: &str, force: bool) -> Result<Option<Mounted>, ApiError> {
+        let Some(mount) = lock(&self.mounts).remove(name) else { return Ok(None) };
+        let described = mount.described();
+        match mount.fuse.unmount(force) {
+            Ok(()) => {
+                remove_directories(&mount.made);
+                Ok(Some(described))
+            }
+            Err((fuse, error)) => {
+                lock(&self.mounts).insert(name.to_owned(), Mount { fuse, made: mount.made });
+                Err(mount_error(error))
+            }
+        }
+    }
+
+    /// Unmounts what is mounted at or below `top`, deepest first, until one fails.
+    fn unmount_below(&self, top: &Path, force: bool) -> MountsChanged {
+        self.forget_dead();
+        let mut mounts = self.mounts_described();
+        mounts.retain(|mount| mount.mountpoint.starts_with(top));
+        mounts.sort_by_key(|mount| Reverse(mount.mountpoint.components().count()));
+        let mut changed = MountsChanged::default();
+        for mount in mounts {
+            match self.unmount_one(&mount.dataset, force) {
+                Ok(done) => changed.done.extend(done),
+                Err(error) => {
+                    changed.failed.push(error);
+                    break;
+                }
+            }
+        }
+        changed
+    }
+}
+
+impl Daemon {
+    /// Mounts all filesystems of a pool that are to be mounted and are not.
+    pub(super) async fn mount_all(&self, pool: &OpenPool, _: &Changing<'_>, overlay: bool) -> MountsChanged {
+        let mut changed = MountsChanged::default();
+        let entries = match pool.dsl().list(None, Walk::HEADS).await {
+            Ok(entries) => entries,
+            Err(error) => {
+                changed.failed.push(dataset_error("list", pool.name(), error));
+                return changed;
+            }
+        };
+        let mounted = pool.mounted();
+        let mut plans = Vec::new();
+        for entry in &entries {
+            let (Kind::Filesystem, Some(dataset)) = (entry.kind, entry.dataset()) else { continue };
+            if mounted.contains_key(&dataset.name) {
+                continue;
+            }
+            match pool.plan(entry, dataset).await {
+                Ok(Ok(plan)) => plans.push(plan),
+                Ok(Err(Left::AsConfigured)) => {}
+                Ok(Err(Left::With(warning))) => changed.warnings.push(warning),
+                Err(error) => changed.failed.push(dataset_error("mount", &dataset.name, error)),
+            }
+        }
+        plans.sort_by_key(|plan| (plan.at.components().count(), plan.at.clone()));
+        for plan in &plans {
+            match pool.mount_planned(plan, &[], overlay) {
+                Ok(mounted) => changed.done.push(mounted),
+                Err(error) => changed.failed.push(error),
+            }
+        }
+        changed
+    }
+
+    /// Unmounts all filesystems of a pool, until one is in use.
+    pub(super) async fn unmount_all(&self, pool: &OpenPool, _: &Changing<'_>, force: bool) -> MountsChanged {
+        pool.unmount_below(Path::new("/"), force)
+    }
+
+    /// Mounts where it was what an export that failed halfway had unmounted.
+    pub(super) async fn mount_again(&self, pool: &OpenPool, _: &Changing<'_>, unmounted: Vec<Mounted>) {
+        for mounted in unmounted.into_iter().rev() {
+            let again = async {
+                let plan = self.plan_at(pool, &mounted.dataset, Some(&mounted.mountpoint)).await?;
+                pool.mount_planned(&plan, &mounted.options, true)
+            };
+            if let Err(error) = again.await {
+                tracing::warn!(%error, "a filesystem stays unmounted after an export that failed");
+            }
+        }
+    }
+
+    /// How a filesystem or snapshot that was asked for by name is to be mounted.
+    async fn plan_at(&self, pool: &OpenPool, name: &str, at: Option<&Path>) -> Result<Plan, ApiError> {
+        let entry = pool.dsl().entry(name).await.map_err(|error| dataset_error("open", name, error))?;
+        let (Kind::Filesystem | Kind::Snapshot { of_volume: false }, Some(dataset)) =
+            (entry.kind, entry.dataset())
+        else {
+            return Err(ApiError::invalid(format!(
+                "cannot open '{name}': operation not applicable to datasets of this type"
+            )));
+        };
+        let refuse = |why: &str| Err(ApiError::refused(format!("cannot mount '{name}': {why}")));
+        let properties =
+            pool.properties(&entry).await.map_err(|error| dataset_error("mount", name, error))?;
+        let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
+        if !pool.dsl().key_is_loaded(dataset) && !["", "off"].contains(&word(Prop::Encryption).as_str()) {
+            return refuse("encryption key not loaded");
+        }
+        let at = match (at, word(Prop::Mountpoint).as_str()) {
+            (Some(at), _) => at.to_owned(),
+            (None, _) if dataset.is_snapshot() => return refuse("a snapshot needs a place to be mounted at"),
+            (None, _) if word(Prop::Canmount) == "off" => {
+                return refuse("'canmount' property is set to 'off'");
+            }
+            (None, "none") => return refuse("no mountpoint set"),
+            (None, "legacy") => return refuse("legacy mountpoint; say where to mount it"),
+            (None, path) if path.starts_with('/') => path.into(),
+            (None, _) => return refuse("its mountpoint is not known"),
+        };
+        let options = MountOptions::from_properties(&properties);
+        Ok(Plan { dataset: dataset.clone(), at, options, overlay: word(Prop::Overlay) != "off" })
+    }
+
+    /// Mounts one filesystem, or all that are to be mounted.
+    ///
+    /// # Errors
+    /// Where one filesystem was asked for, why it cannot be mounted.
+    pub async fn mount(&self, request: api::Mount) -> Result<MountsChanged, ApiError> {
+        if let Some(name) = &request.dataset {
+            let pool = self.pool_of(name)?;
+            let changing = pool.change().await?;
+            let mut changed = MountsChanged::default();
+            if request.load_keys {
+                changed.warnings = self.load_keys_from_files(&pool, &changing).await;
+            }
+            let at = match &request.at {
+                Some(path) => Some(std::path::absolute(path).map_err(|error| {
+                    ApiError::invalid(format!("cannot mount at '{}': {error}", path.display()))
+                })?),
+                None => None,
+            };
+            let plan = self.plan_at(&pool, name, at.as_deref()).await?;
+            if pool.mounted().contains_key(name) {
+                return Err(ApiError::busy(format!("cannot mount '{name}': filesystem already mounted")));
+            }
+            changed.done.push(pool.mount_planned(&plan, &request.options, request.overlay)?);
+            return Ok(changed);
+        }
+        let pools = match &request.pool {
+            Some(name) => vec![self.pool(name)?],
+            None => self.open_pools(),
+        };
+        let mut all = MountsChanged::default();
+        for pool in pools {
+            let Ok(changing) = pool.change().await else { continue };
+            if request.load_keys {
+                all.warnings.extend(self.load_keys_from_files(&pool, &changing).await);
+            }
+            let changed = self.mount_all(&pool, &changing, request.overlay).await;
+            all.done.extend(changed.done);
+            all.failed.extend(changed.failed);
+            all.warnings.extend(changed.warnings);
+        }
+        Ok(all)
+    }
+
+    /// Unmounts one filesystem with what is mounted below it, or all.
+    ///
+    /// # Errors
+    /// Where one filesystem was asked for, why it cannot be unmounted.
+    pub async fn unmount(&self, request: api::Unmount) -> Result<MountsChanged, ApiError> {
+        let mut all = MountsChanged::default();
+        let Some(target) = &request.target else {
+            for pool in self.open_pools() {
+                let Ok(changing) = pool.change().await else { continue };
+                let changed = self.unmount_all(&pool, &changing, request.force).await;
+                all.done.extend(changed.done);
+                all.failed.extend(changed.failed);
+            }
+            return Ok(all);
+        };
+        let is_target = |mount: &Mounted| mount.dataset == *target || mount.mountpoint == Path::new(target);
+        for pool in self.open_pools() {
+            let Ok(_changing) = pool.change().await else { continue };
+            let Some(mount) = pool.mounts_described().into_iter().find(|mount| is_target(mount)) else {
+                continue;
+            };
+            let mut changed = pool.unmount_below(&mount.mountpoint, request.force);
+            return match changed.failed.pop() {
+                Some(error) => Err(error),
+                None => Ok(changed),
+            };
+        }
+        Err(ApiError::invalid(if target.starts_with('/') {
+            format!("cannot unmount '{target}': not a mountpoint of this daemon")
+        } else {
+            format!("cannot unmount '{target}': not currently mounted")
+        }))
+    }
+
+    /// What is mounted, by name.
+    ///
+    /// # Errors
+    /// None.
+    pub fn list_mounts(&self, _: api::ListMounts) -> Result<Vec<Mounted>, ApiError> {
+        Ok(self.open_pools().iter().flat_map(|pool| pool.mounts_described()).collect())
+    }
+}
+
+/// Lets a word of `-o` override what properties say.
+fn apply(options: &mut MountOptions, word: &str) -> Result<(), String> {
+    match word {
+        "ro" | "defaults" | "noatime" | "atime" | "relatime" | "norelatime" | "nomand" | "zfsutil" => {}
+        "rw" => return Err("pools are open read-only".into()),
+        "exec" => options.exec = true,
+        "noexec" => options.exec = false,
+        "suid" | "setuid" => options.setuid = true,
+        "nosuid" | "nosetuid" => options.setuid = false,
+        "dev" | "devices" => options.devices = true,
+        "nodev" | "nodevices" => options.devices = false,
+        "xattr" => options.xattr = true,
+        "noxattr" => options.xattr = false,
+        "allow_other" => options.allow_other = true,
+        _ => return Err(format!("unknown mount option '{word}'")),
+    }
+    Ok(())
+}
+
+/// Makes a directory and those above it that do not exist. Those that were made, the deepest first.
+fn make_directories(at: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let made = at.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
+    fs::create_dir_all(at)?;
+    Ok(made)
+}
+
+/// Removes directories as long as they are empty.
+fn remove_directories(made: &[PathBuf]) {
+    for directory in made {
+        if fs::remove_dir(directory).is_err() {
+            return;
+        }
+    }
+}
+
+fn mount_error(error: MountError) -> ApiError {
+    let kind = match &error {
+        MountError::Busy { .. } => api::ErrorKind::Busy,
+        MountError::Open { error: engine::Error::KeyNotLoaded { .. }, .. } => api::ErrorKind::Refused,
+        _ => api::ErrorKind::Failed,
+    };
+    ApiError::new(kind, error.to_string())
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_override_properties_and_unknown_ones_are_refused() {
+        let mut options = MountOptions::default();
+        apply(&mut options, "noexec").unwrap();
+        assert!(!options.exec);
+        assert!(apply(&mut options, "rw").is_err());
+        assert!(apply(&mut options, "user_xattr2").is_err());
+    }
+
+    #[test]
+    fn only_directories_that_were_made_are_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let there = place.path().join("there");
+        fs::create_dir(&there).unwrap();
+        let made = make_directories(&there.join("a/b")).unwrap();
+        assert_eq!(made, [there.join("a/b"), there.join("a")]);
+        fs::write(there.join("a/file"), b"").unwrap();
+        remove_directories(&made);
+        assert!(there.join("a").exists() && !there.join("a/b").exists());
+        fs::remove_file(there.join("a/file")).unwrap();
+        remove_directories(&made[1..]);
+        assert!(there.exists() && !there.join("a").exists());
+    }
+}

@@ -1,0 +1,335 @@
+//! Opening and closing pools.
+//!
+//! An import looks at the devices and loads the pool before anybody else sees it; only then it takes its place among the
+//! open pools, its volumes are served, and its filesystems are mounted. An export goes the other way: unmount, deepest first; refuse if
+//! something is in use, unless forced; take the pool out of the list; drop it. Its devices close when the last reader is done,
+//! which after a forced export may be a file that somebody still holds open.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use engine::dataset::dsl::Dsl;
+use engine::pool::Pool;
+use engine::pool::discovery::{self, DEFAULT_DIRECTORIES, FoundPool};
+use engine::pool::import::{self, ImportError, ImportOptions};
+use ondisk::Txg;
+use ondisk::vdev_config::PoolState;
+
+use super::mounts::Mount;
+use super::volumes::Volume;
+use super::{Daemon, VolumeExport, lock};
+use crate::api::{self, ApiError, Imported, OpenedPool};
+
+/// An open pool and what is served of it.
+#[derive(Debug)]
+pub struct OpenPool {
+    dsl: Arc<Dsl>,
+    /// A number drawn at each import.
+    load_guid: u64,
+    cachefile: Option<String>,
+    /// Options for each mount, as given to the import.
+    mount_options: Vec<String>,
+    /// Held by whoever mounts, unmounts, loads or unloads keys, or closes. False once it is closed.
+    changes: tokio::sync::Mutex<bool>,
+    pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
+    pub(super) volumes: RwLock<Vec<Volume>>,
+    pub(super) connections: Mutex<Vec<Weak<VolumeExport>>>,
+}
+
+/// The right to change how a pool is served.
+pub(super) struct Changing<'a>(tokio::sync::MutexGuard<'a, bool>);
+
+impl OpenPool {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.pool().name()
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        self.dsl.pool()
+    }
+
+    /// Its datasets.
+    pub fn dsl(&self) -> &Arc<Dsl> {
+        &self.dsl
+    }
+
+    /// Where its mountpoints begin.
+    pub fn altroot(&self) -> Option<&Path> {
+        self.pool().altroot()
+    }
+
+    pub(super) fn cachefile(&self) -> Option<&str> {
+        self.cachefile.as_deref()
+    }
+
+    pub(super) fn load_guid(&self) -> u64 {
+        self.load_guid
+    }
+
+    pub(super) fn mount_options(&self) -> &[String] {
+        &self.mount_options
+    }
+
+    /// Waits until nobody else changes how the pool is served. Not for reading.
+    pub(super) async fn change(&self) -> Result<Changing<'_>, ApiError> {
+        let open = self.changes.lock().await;
+        if *open {
+            Ok(Changing(open))
+        } else {
+            Err(ApiError::not_found(format!("cannot open '{}': no such pool", self.name())))
+        }
+    }
+}
+
+impl Daemon {
+    /// Imports one pool, or every pool that is found.
+    ///
+    /// # Errors
+    /// What the search says, and where one pool was asked for, why it could not be opened.
+    pub async fn import(&self, request: api::ImportPool) -> Result<Imported, ApiError> {
+        let options = Options::parse(&request)?;
+        let mut found = self.search(&request.search).await?;
+        found.retain(|pool| (pool.state() == PoolState::Destroyed) == request.destroyed);
+        let Some(wanted) = &request.pool else {
+            if request.new_name.is_some() {
+                return Err(ApiError::invalid("a new name needs the name or guid of one pool"));
+            }
+            let mut imported = Imported::default();
+            for pool in &found {
+                match self.import_one(pool, &request, &options).await {
+                    Ok(opened) => imported.pools.push(opened),
+                    Err(error) => imported.failed.push(error),
+                }
+            }
+            return Ok(imported);
+        };
+        let pool = import::select(found, wanted)?;
+        Ok(Imported { pools: vec![self.import_one(&pool, &request, &options).await?], failed: Vec::new() })
+    }
+
+    /// The pools on the devices at `places` that are not open already.
+    pub(super) async fn search(&self, places: &[PathBuf]) -> Result<Vec<FoundPool>, ApiError> {
+        let defaults = DEFAULT_DIRECTORIES.iter().map(PathBuf::from).filter(|path| path.exists());
+        let places = if places.is_empty() { defaults.collect() } else { places.to_vec() };
+        let mut found = discovery::scan(&places).await?;
+        let open: Vec<_> = self.open_pools().iter().map(|open| open.pool().guid()).collect();
+        found.retain(|pool| !open.contains(&pool.guid));
+        Ok(found)
+    }
+
+    async fn import_one(
+        &self,
+        found: &FoundPool,
+        request: &api::ImportPool,
+        options: &Options,
+    ) -> Result<OpenedPool, ApiError> {
+        let name = request.new_name.as_deref().unwrap_or(&found.name);
+        self.refuse_open(name, found)?;
+        let import_options = ImportOptions {
+            new_name: request.new_name.clone(),
+            force: request.force,
+            readonly: options.readonly,
+            rewind: options.rewind,
+            missing_log: request.missing_log,
+            rewind_to_checkpoint: request.rewind_to_checkpoint,
+            destroyed: request.destroyed,
+            altroot: options.altroot.clone(),
+            no_mount: request.no_mount,
+            host_id: host_id(),
+            cache: Some(Arc::clone(self.cache())),
+        };
+        let pool = import::import(found, &import_options).await.map_err(explain)?;
+        let dsl = Arc::new(Dsl::open(&pool).await?);
+        let mut opened = OpenedPool {
+            name: pool.name().to_owned(),
+            guid: pool.guid().0,
+            txg: pool.uberblock().txg.0,
+            timestamp: pool.uberblock().timestamp,
+            ..OpenedPool::default()
+        };
+        if request.rewind.as_ref().is_some_and(|rewind| rewind.dry_run) {
+            return Ok(opened);
+        }
+        let open = Arc::new(OpenPool {
+            dsl,
+            load_guid: RandomState::new().hash_one(pool.guid().0),
+            cachefile: options.cachefile.clone(),
+            mount_options: request.mount_options.clone(),
+            changes: tokio::sync::Mutex::new(true),
+            mounts: Mutex::default(),
+            volumes: RwLock::default(),
+            connections: Mutex::default(),
+        });
+        // Nobody else can have it yet; who finds it from now on waits until it is served.
+        let changing = open.change().await?;
+        {
+            let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+            refuse_among(&pools, &opened.name, found)?;
+            pools.insert(opened.name.clone(), Arc::clone(&open));
+        }
+        if request.load_keys {
+            opened.warnings.extend(self.load_keys_from_files(&open, &changing).await);
+        }
+        if let Err(error) = open.find_volumes().await {
+            opened.warnings.push(format!("not all volumes of '{}' are served: {error}", open.name()));
+        }
+        opened.volumes = self.served_volumes(&open);
+        if !request.no_mount {
+            let changed = self.mount_all(&open, &changing, false).await;
+            opened.mounts = changed.done;
+            opened.warnings.extend(changed.warnings);
+            opened.warnings.extend(changed.failed.into_iter().map(|error| error.message));
+        }
+        Ok(opened)
+    }
+
+    fn refuse_open(&self, name: &str, found: &FoundPool) -> Result<(), ApiError> {
+        refuse_among(&self.pools.read().unwrap_or_else(PoisonError::into_inner), name, found)
+    }
+
+    /// Closes pools.
+    ///
+    /// # Errors
+    /// The first pool that is in use or not open. Those before it are closed, those after it are not.
+    pub async fn export(&self, request: api::ExportPool) -> Result<Vec<String>, ApiError> {
+        let pools = match request.all {
+            true => self.open_pools(),
+            false => request.pools.iter().map(|name| self.pool(name)).collect::<Result<_, _>>()?,
+        };
+        let mut exported = Vec::new();
+        for pool in pools {
+            self.export_one(&pool, request.force).await?;
+            exported.push(pool.name().to_owned());
+        }
+        Ok(exported)
+    }
+
+    async fn export_one(&self, open: &Arc<OpenPool>, force: bool) -> Result<(), ApiError> {
+        let mut changing = open.change().await?;
+        let connected = open.connected_volumes();
+        if let (false, Some(volume)) = (force, connected.first()) {
+            return Err(ApiError::busy(format!(
+                "cannot export '{}': volume '{volume}' has an NBD client; disconnect it, or force",
+                open.name()
+            )));
+        }
+        let changed = self.unmount_all(open, &changing, force).await;
+        if let Some(error) = changed.failed.into_iter().next() {
+            // A failed export changes nothing: what could be unmounted is mounted again.
+            self.mount_again(open, &changing, changed.done).await;
+            return Err(ApiError {
+                message: format!("cannot export '{}': {}", open.name(), error.message),
+                ..error
+            });
+        }
+        self.pools.write().unwrap_or_else(PoisonError::into_inner).remove(open.name());
+        *changing.0 = false;
+        open.disconnect();
+        lock(&open.connections).clear();
+        Ok(())
+    }
+}
+
+/// A second pool of one name, or one pool twice.
+fn refuse_among(
+    pools: &BTreeMap<String, Arc<OpenPool>>,
+    name: &str,
+    found: &FoundPool,
+) -> Result<(), ApiError> {
+    if let Some(same) = pools.values().find(|open| open.pool().guid() == found.guid) {
+        return Err(ApiError::busy(format!(
+            "cannot import '{}': it is already imported as '{}'",
+            found.name,
+            same.name()
+        )));
+    }
+    if pools.contains_key(name) {
+        return Err(ApiError::busy(format!(
+            "cannot import '{name}': a pool with that name already exists\n\
+             use the form 'zpool import <pool | id> <newpool>' to give it a new name"
+        )));
+    }
+    Ok(())
+}
+
+/// What the options of an import say.
+struct Options {
+    readonly: bool,
+    altroot: Option<PathBuf>,
+    cachefile: Option<String>,
+    rewind: import::Rewind,
+}
+
+impl Options {
+    fn parse(request: &api::ImportPool) -> Result<Self, ApiError> {
+        let mut options = Self {
+            readonly: false,
+            altroot: request.altroot.clone(),
+            cachefile: None,
+            rewind: match &request.rewind {
+                None => import::Rewind::Never,
+                Some(api::Rewind { txg: Some(txg), .. }) => import::Rewind::ToTxg(Txg(*txg)),
+                Some(api::Rewind { extreme: true, .. }) => import::Rewind::Extreme,
+                Some(_) => import::Rewind::Recent,
+            },
+        };
+        for (name, value) in &request.properties {
+            match (name.as_str(), value.as_str()) {
+                ("readonly", "on") => options.readonly = true,
+                ("readonly", "off") => options.readonly = false,
+                ("altroot", path) => options.altroot = Some(path.into()),
+                ("cachefile", path) => options.cachefile = Some(path.to_owned()),
+                ("readonly", other) => {
+                    return Err(ApiError::invalid(format!("'{other}' is not a value of readonly: use 'on'")));
+                }
+                _ => {
+                    return Err(ApiError::refused(format!(
+                        "property '{name}' cannot be set: pools are imported read-only"
+                    )));
+                }
+            }
+        }
+        if let Some(altroot) =
+            options.altroot.as_ref().filter(|path| !path.is_absolute() || path.to_str().is_none())
+        {
+            return Err(ApiError::invalid(format!(
+                "bad alternate root '{}': it must be an absolute path in UTF-8",
+                altroot.display()
+            )));
+        }
+        Ok(options)
+    }
+}
+
+/// Adds to a refusal what a person can do with this program.
+fn explain(error: ImportError) -> ApiError {
+    let hint = match &error {
+        ImportError::Damaged { rewind: Some(point), .. } => format!(
+            "\nGoing back by about {} seconds of changes to transaction group {} would open it: use -F",
+            point.seconds_lost, point.txg
+        ),
+        _ => String::new(),
+    };
+    let ApiError { kind, message } = error.into();
+    ApiError { kind, message: message + &hint }
+}
+
+/// This host's id, as OpenZFS's tools determine it.
+pub(super) fn host_id() -> u64 {
+    let parse = |text: &str| {
+        let text = text.trim();
+        match text.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).ok(),
+            None => text.parse().ok(),
+        }
+    };
+    let of_module = || std::fs::read_to_string("/sys/module/spl/parameters/spl_hostid").ok();
+    let given = std::env::var("ZFS_HOSTID").ok().and_then(|text| parse(&text));
+    let id = given.or_else(|| of_module().and_then(|text| parse(&text))).filter(|id| *id != 0);
+    // SAFETY: gethostid has no preconditions.
+    id.unwrap_or_else(|| unsafe { libc::gethostid() } as u64) & 0xffff_ffff
+}

@@ -60,12 +60,24 @@ pub struct UpArguments {
     /// Also a pool that was destroyed
     #[arg(short = 'D', long)]
     pub destroyed: bool,
+    /// Read a key from a file instead of asking for it (may be repeated)
+    #[arg(short = 'k', long = "key-file", value_name = "DATASET=FILE", value_parser = parse_key_file)]
+    pub key_files: Vec<(String, PathBuf)>,
     /// Serve volumes over TCP too, to whoever can connect
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub nbd_tcp: Option<SocketAddr>,
     /// Print what is served as one JSON object
     #[arg(short = 'j', long)]
     pub json: bool,
+}
+
+fn parse_key_file(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((dataset, file)) if !dataset.is_empty() && !file.is_empty() => {
+            Ok((dataset.to_owned(), file.into()))
+        }
+        _ => Err("expected DATASET=FILE".to_owned()),
+    }
 }
 
 /// What is up.
@@ -83,7 +95,7 @@ struct Up {
 /// Brings a pool up, waits, and takes it down.
 pub fn run(arguments: &UpArguments) -> Result<()> {
     let daemon = Arc::new(Daemon::default());
-    let pool = find(&daemon, arguments)?;
+    let (pool, name) = find(&daemon, arguments)?;
     let mut warnings = Vec::new();
     let no_mount = arguments.no_mount || {
         let missing = fuse_missing();
@@ -92,9 +104,14 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
         );
         missing.is_some()
     };
-    let imported = block_on(daemon.import(import_request(arguments, &pool)?))?;
-    let Some(opened) = imported.pools.into_iter().next() else { bail!("cannot import '{pool}'") };
+    let imported = block_on(daemon.import(import_request(arguments, &pool, &name)?))?;
+    let Some(opened) = imported.pools.into_iter().next() else { bail!("cannot import '{name}'") };
     warnings.extend(opened.warnings);
+    for (dataset, file) in &arguments.key_files {
+        let key = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let load = LoadKey { dataset: dataset.clone(), key: Some(key), ..LoadKey::default() };
+        warnings.extend(block_on(daemon.load_key(load))?.warnings);
+    }
     warnings.extend(load_keys(&daemon, &opened.name)?);
 
     let directory = PrivateDirectory::make(&opened.name)?;
@@ -103,7 +120,7 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     if !no_mount {
         let mount = Mount { pool: Some(opened.name.clone()), ..Mount::default() };
         let changed = block_on(daemon.mount(mount))?;
-        warnings.extend(changed.warnings);
+        // Of keys that are not loaded the hints tell already.
         warnings.extend(changed.failed.into_iter().map(|error| error.message));
     }
     let up = Up {
@@ -120,16 +137,16 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     host.wait(&daemon)
 }
 
-/// The name or guid of the pool to bring up.
-fn find(daemon: &Daemon, arguments: &UpArguments) -> Result<String> {
+/// What the pool to bring up is called: what it is asked for by, and its name.
+fn find(daemon: &Daemon, arguments: &UpArguments) -> Result<(String, String)> {
     if let Some(pool) = &arguments.pool {
-        return Ok(pool.clone());
+        return Ok((pool.clone(), pool.clone()));
     }
     let search = arguments.search.clone();
     let discover = DiscoverPools { search, destroyed: arguments.destroyed, pool: None };
     let found = block_on(daemon.discover(discover))?;
     match found.as_slice() {
-        [only] => Ok(only.guid.to_string()),
+        [only] => Ok((only.guid.to_string(), only.name.clone())),
         [] => bail!("no pool was found; say where to look with -d DIR"),
         several => {
             let names: Vec<String> =
@@ -139,10 +156,10 @@ fn find(daemon: &Daemon, arguments: &UpArguments) -> Result<String> {
     }
 }
 
-fn import_request(arguments: &UpArguments, pool: &str) -> Result<ImportPool> {
+fn import_request(arguments: &UpArguments, pool: &str, name: &str) -> Result<ImportPool> {
     let altroot = match &arguments.mount_at {
         Some(path) => path.clone(),
-        None => format!("{pool}.mnt").into(),
+        None => format!("{name}.mnt").into(),
     };
     Ok(ImportPool {
         pool: Some(pool.to_owned()),
@@ -154,7 +171,7 @@ fn import_request(arguments: &UpArguments, pool: &str) -> Result<ImportPool> {
         rewind_to_checkpoint: arguments.rewind_to_checkpoint,
         missing_log: arguments.missing_log,
         no_mount: true,
-        load_keys: true,
+        load_keys: arguments.key_files.is_empty(),
         altroot: Some(std::path::absolute(&altroot).context("cannot tell where to mount")?),
         properties: vec![("readonly".into(), "on".into())],
         ..ImportPool::default()
@@ -179,10 +196,14 @@ fn fuse_missing() -> Option<String> {
 fn load_keys(daemon: &Daemon, pool: &str) -> Result<Vec<String>> {
     let roots = block_on(daemon.list_keys(ListKeys { dataset: Some(pool.to_owned()), recursive: true }))?;
     let mut hints = Vec::new();
+    let with_terminal = std::io::stdin().is_terminal();
     for root in roots.into_iter().filter(|root| !root.loaded) {
         let name = &root.dataset;
-        let hint = format!("the key of '{name}' is not loaded; 'cenote zfs load-key {name}' loads it");
-        if root.format == "raw" || !std::io::stdin().is_terminal() {
+        let hint = format!(
+            "the key of '{name}' is not loaded, so that nothing encrypted with it is shown; \
+             give it with -k {name}=FILE, or later with 'cenote zfs load-key {name}'"
+        );
+        if root.format == "raw" || !with_terminal {
             hints.push(hint);
             continue;
         }

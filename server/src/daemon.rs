@@ -23,12 +23,14 @@
 //! | `keys` | encryption keys |
 //! | `report` | health of pools, open or not |
 //! | `listing` | pools, datasets, properties, holds, history |
+//! | `users` | the system's names of users and groups |
 
 mod keys;
 mod listing;
 mod mounts;
 mod pools;
 mod report;
+mod users;
 mod volumes;
 
 use std::collections::BTreeMap;

@@ -4,23 +4,19 @@
 //! tools do.
 
 use std::collections::HashSet;
-use std::ffi::CStr;
 
-use engine::dataset::dsl::{Entry, Found, Kind, Walk, order};
-use engine::dataset::properties::{Prop, PropertySet, Shown, Source, Style, is_user};
+use engine::dataset::dsl::{Dataset, Entry, Found, Kind, Walk, order};
+use engine::dataset::properties::{Prop, PropertySet, Shown, Source, Style, UserProperty, is_user};
 use engine::pool::history::{self, Form};
 use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
 
-use super::{Daemon, OpenPool, dataset_error, report};
+use super::{Daemon, OpenPool, dataset_error, report, users};
 use crate::api::{
     self, ApiError, DatasetEntry, DatasetKind, History, HistoryRecord, Hold, Listed, PoolEntry, Property,
 };
 
 const PARSABLE: Style = Style::PARSABLE;
 const HUMAN: Style = Style::HUMAN_UTC;
-
-/// The longest entry of the system's user database that is looked at.
-const MAX_PASSWD_BYTES: usize = 16 << 10;
 
 impl Daemon {
     /// Lists open pools with their properties.
@@ -49,8 +45,12 @@ impl Daemon {
     pub async fn history(&self, request: api::PoolHistory) -> Result<Listed<History>, ApiError> {
         let (pools, failed) = self.pools_named(&request.pools);
         let mut listed = Listed { entries: Vec::new(), failed };
-        let form =
-            Form { internal: request.internal, long: request.long, utc_offset: |_| 0, user_name: &user_name };
+        let form = Form {
+            internal: request.internal,
+            long: request.long,
+            utc_offset: |_| 0,
+            user_name: &users::name,
+        };
         for pool in pools {
             let records = match history::read(pool.dsl()).await {
                 Ok(records) => records,
@@ -177,8 +177,10 @@ enum Wanted {
     Native(Prop),
     /// Somebody's own.
     User(String),
-    /// Bytes written since a snapshot or bookmark.
-    WrittenSince(String),
+    /// Bytes written since a snapshot or bookmark: the whole name, and what follows `written@`.
+    WrittenSince(String, String),
+    /// What a user, group or project uses, or may use: the whole name, the property and who it is.
+    Counted(String, UserProperty, u64),
 }
 
 impl Wanted {
@@ -187,8 +189,13 @@ impl Wanted {
             Ok(Self::All)
         } else if let Some(prop) = Prop::from_name(name) {
             Ok(Self::Native(prop))
-        } else if name.strip_prefix("written@").or_else(|| name.strip_prefix("written#")).is_some() {
-            Ok(Self::WrittenSince(name.to_owned()))
+        } else if let Some(since) = name.strip_prefix("written@") {
+            Ok(Self::WrittenSince(name.to_owned(), since.to_owned()))
+        } else if let Some((property, who)) = UserProperty::parse(name) {
+            let id = users::id(property.owner, who).ok_or_else(|| {
+                ApiError::invalid(format!("bad property list: '{name}': nobody is called '{who}'"))
+            })?;
+            Ok(Self::Counted(name.to_owned(), property, id))
         } else if is_user(name) {
             Ok(Self::User(name.to_owned()))
         } else {
@@ -231,8 +238,19 @@ async fn dataset_entry(pool: &OpenPool, entry: &Entry, wanted: &[Wanted]) -> eng
                 }
                 None => absent(name),
             }),
-            Wanted::WrittenSince(name) => {
-                properties.push(written_since(pool, entry, name).await?.unwrap_or_else(|| absent(name)));
+            Wanted::WrittenSince(name, since) => {
+                let told = match entry.dataset() {
+                    Some(dataset) => written_since(pool, dataset, name, since).await?,
+                    None => None,
+                };
+                properties.push(told.unwrap_or_else(|| absent(name)));
+            }
+            Wanted::Counted(name, property, id) => {
+                let told = match entry.dataset() {
+                    Some(dataset) => counted(pool, dataset, name, *property, *id).await?,
+                    None => None,
+                };
+                properties.push(told.unwrap_or_else(|| absent(name)));
             }
         }
     }
@@ -274,25 +292,18 @@ fn absent(name: &str) -> Property {
     }
 }
 
-/// `written@SNAPSHOT` and `written#BOOKMARK`, of this dataset or with a full name.
-async fn written_since(pool: &OpenPool, entry: &Entry, name: &str) -> engine::Result<Option<Property>> {
-    let Some(dataset) = entry.dataset() else { return Ok(None) };
-    let since = name.trim_start_matches("written");
-    let (mark, older) = since.split_at(1.min(since.len()));
-    let full = match older.contains(['@', '#']) {
-        true => older.to_owned(),
-        false => format!("{}{mark}{older}", dataset.dir.name),
+/// `written@SNAPSHOT`, `written@#BOOKMARK`, of this dataset or with a full name.
+async fn written_since(
+    pool: &OpenPool,
+    dataset: &Dataset,
+    name: &str,
+    since: &str,
+) -> engine::Result<Option<Property>> {
+    let since = match since.starts_with('#') {
+        true => format!("{}{since}", dataset.dir.name),
+        false => since.to_owned(),
     };
-    let written = match pool.dsl().lookup(&full).await {
-        Ok(Found::Dataset(older)) => pool.dsl().written_since(dataset, &older).await,
-        Ok(Found::Bookmark(mark)) => {
-            let dir = mark.name.split('#').next().unwrap_or_default();
-            let dir = pool.dsl().find_dir(dir).await?;
-            pool.dsl().written_since_bookmark(dataset, &dir, &mark.phys).await
-        }
-        Err(error) => Err(error),
-    };
-    match written {
+    match pool.dsl().written_property(dataset, &since).await {
         Ok(bytes) => Ok(Some(Property {
             value: Some(HUMAN.bytes(bytes)),
             parsable: Some(PARSABLE.bytes(bytes)),
@@ -305,9 +316,30 @@ async fn written_since(pool: &OpenPool, entry: &Entry, name: &str) -> engine::Re
     }
 }
 
+/// `userused@ROOT` and its kin.
+async fn counted(
+    pool: &OpenPool,
+    dataset: &Dataset,
+    name: &str,
+    property: UserProperty,
+    id: u64,
+) -> engine::Result<Option<Property>> {
+    let value = match pool.dsl().user_property(dataset, property, id).await {
+        Err(engine::Error::KeyNotLoaded { .. }) => None,
+        other => other?,
+    };
+    Ok(value.map(|value| Property {
+        value: Some(property.show(value, HUMAN)),
+        parsable: Some(property.show(value, PARSABLE)),
+        source: if property.quota { Source::Local } else { Source::None },
+        ..absent(name)
+    }))
+}
+
 fn kind_of(kind: Kind) -> DatasetKind {
     match kind {
-        Kind::Filesystem => DatasetKind::Filesystem,
+        // The others are listed only when asked for by name, as filesystems without contents.
+        Kind::Filesystem | Kind::Other => DatasetKind::Filesystem,
         Kind::Volume => DatasetKind::Volume,
         Kind::Snapshot { .. } => DatasetKind::Snapshot,
         Kind::Bookmark => DatasetKind::Bookmark,
@@ -364,21 +396,4 @@ async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result
 fn pool_property(set: &PoolProperties, shown: Shown) -> Property {
     let parsable = set.get_named(&shown.name, PARSABLE).map(|shown| shown.value);
     Property { value: Some(shown.value), parsable, source: shown.source, ..absent(&shown.name) }
-}
-
-/// Name of a user by number, from the system's database.
-fn user_name(uid: u64) -> Option<String> {
-    let uid = libc::uid_t::try_from(uid).ok()?;
-    let mut buffer = vec![0; MAX_PASSWD_BYTES];
-    // SAFETY: an all-zero `passwd` is a valid one with null pointers.
-    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
-    let mut found = std::ptr::null_mut();
-    // SAFETY: all pointers are valid for the call, and the buffer's length is the one given.
-    let code = unsafe { libc::getpwuid_r(uid, &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) };
-    if code != 0 || found.is_null() || entry.pw_name.is_null() {
-        return None;
-    }
-    // SAFETY: the name is terminated and lies in `buffer`, which lives until the end of this function.
-    let name = unsafe { CStr::from_ptr(entry.pw_name) };
-    Some(name.to_string_lossy().into_owned())
 }

@@ -60,6 +60,12 @@ impl OpenPool {
         alive.map(|(name, mount)| (name.clone(), MountedAs { options: mount.fuse.options_words() })).collect()
     }
 
+    /// Where each filesystem is mounted that is.
+    pub(super) fn mountpoints(&self) -> HashMap<String, String> {
+        let mounted = self.mounts_described().into_iter();
+        mounted.map(|mount| (mount.dataset, mount.mountpoint.display().to_string())).collect()
+    }
+
     fn mounts_described(&self) -> Vec<Mounted> {
         let mounts = lock(&self.mounts);
         mounts.values().filter(|mount| mount.fuse.is_alive()).map(Mount::described).collect()
@@ -184,7 +190,8 @@ impl OpenPool {
                 remove_directories(&mount.made);
                 Ok(Some(described))
             }
-            Err((fuse, error)) => {
+            Err(failed) => {
+                let (fuse, error) = *failed;
                 lock(&self.mounts).insert(name.to_owned(), Mount { fuse, made: mount.made });
                 Err(mount_error(error))
             }

@@ -8,6 +8,7 @@
 use engine::dataset::dsl::Dsl;
 use engine::pool::Pool;
 use engine::pool::discovery::FoundPool;
+use engine::pool::errlog::{self, DamagedBlock};
 use engine::pool::import::{self, ImportError, ImportOptions, Rewind};
 use engine::pool::space::PoolSpace;
 use engine::vdev::config::build_tree;
@@ -35,7 +36,7 @@ impl Daemon {
         let (pools, failed) = self.pools_named(&request.pools);
         let mut listed = Listed { entries: Vec::new(), failed };
         for pool in pools {
-            match pool_status(&pool).await {
+            match pool_status(&pool, request.files).await {
                 Ok(status) => listed.entries.push(status),
                 Err(error) => listed.failed.push(ApiError {
                     message: format!("cannot read the status of '{}': {error}", pool.name()),
@@ -127,9 +128,14 @@ impl Daemon {
     }
 }
 
-async fn pool_status(open: &OpenPool) -> engine::Result<PoolStatus> {
+async fn pool_status(open: &OpenPool, files: bool) -> engine::Result<PoolStatus> {
     let pool = open.pool();
     let root = root_node(pool, None);
+    let errors = errlog::read(open.dsl()).await?;
+    let mut reason = reason_of(open.dsl(), &root, true).await?;
+    if !errors.is_empty() && !hides_data_errors(reason) {
+        reason = Reason::CorruptData;
+    }
     let space = match pool.checkpoint() {
         Some(_) => open.dsl().pool_space().await?.checkpoint_bytes,
         None => 0,
@@ -140,7 +146,7 @@ async fn pool_status(open: &OpenPool) -> engine::Result<PoolStatus> {
         state: root.state,
         txg: pool.uberblock().txg.0,
         version: pool.config().version,
-        reason: reason_of(open.dsl(), &root, true).await?,
+        reason,
         errata: pool.config().errata,
         vdevs: root,
         scan: None,
@@ -149,10 +155,39 @@ async fn pool_status(open: &OpenPool) -> engine::Result<PoolStatus> {
         checkpoint: pool
             .checkpoint()
             .map(|checkpoint| Checkpoint { start_time: checkpoint.timestamp, space }),
-        error_count: 0,
-        error_files: Vec::new(),
+        error_count: errors.len() as u64,
+        error_files: if files { error_files(open, &errors).await } else { Vec::new() },
         dedup: None,
     })
+}
+
+/// What damaged blocks are part of, each file once.
+async fn error_files(open: &OpenPool, errors: &[DamagedBlock]) -> Vec<String> {
+    let mountpoints = open.mountpoints();
+    let mut files = Vec::new();
+    for error in errors {
+        let file = errlog::describe(open.dsl(), error, &|name| mountpoints.get(name).cloned()).await;
+        if files.last() != Some(&file) {
+            files.push(file);
+        }
+    }
+    files
+}
+
+/// What is said of a pool rather than that it has data errors.
+fn hides_data_errors(reason: Reason) -> bool {
+    use Reason::*;
+    matches!(
+        reason,
+        Resilvering
+            | HostidMismatch
+            | BadGuidSum
+            | BadLog
+            | FaultedNoReplicas
+            | MissingNoReplicas
+            | CorruptLabelNoReplicas
+            | CorruptPool
+    )
 }
 
 /// The most severe thing to say of a pool that loads.

@@ -210,7 +210,7 @@ fn load_keys(daemon: &Daemon, pool: &str) -> Result<Vec<String>> {
         let mut loaded = false;
         for _ in 0..PASSPHRASE_TRIES {
             let question = format!("Enter {} for '{name}' (empty to skip): ", root.format);
-            let key = prompt::secret(&question).context("cannot read the key")?;
+            let Ok(key) = prompt::secret(&question) else { break };
             if key.is_empty() {
                 break;
             }

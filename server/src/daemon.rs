@@ -150,11 +150,6 @@ impl Daemon {
         self.stop.notified().await;
     }
 
-    /// The cache that all pools share.
-    pub(crate) fn cache(&self) -> &Arc<ArcCache> {
-        &self.cache
-    }
-
     /// The open pools, by name.
     pub fn open_pools(&self) -> Vec<Arc<OpenPool>> {
         self.pools.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()

@@ -10,7 +10,7 @@ use ondisk::ObjectId;
 use ondisk::features::{Feature, FeatureState};
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT};
 
-use crate::dataset::dsl::{Dsl, Mos};
+use crate::dataset::dsl::Mos;
 use crate::error::Result;
 
 /// Reference counts of all features of a pool.
@@ -59,12 +59,5 @@ impl Features {
     /// Guids that the pool has and this version does not know.
     pub fn unknown(&self) -> impl Iterator<Item = &str> {
         self.unknown.iter().map(String::as_str)
-    }
-}
-
-impl Dsl {
-    /// The features of the pool.
-    pub async fn features(&self) -> Result<Features> {
-        Features::load(self.mos()).await
     }
 }

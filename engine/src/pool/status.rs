@@ -32,6 +32,8 @@ use crate::vdev::{Aux, Class, ErrorCounters, Kind, State, Status, Vdev, VdevTree
 const FEATURES_VERSION: u64 = 5000;
 /// Memory for looking at a pool that is not going to be opened.
 const PREVIEW_CACHE_BYTES: u64 = 16 << 20;
+/// Devices are used in multiples of a label's size.
+const LABEL_BYTES: u64 = 256 << 10;
 /// Mark in a scan's flags that it is paused.
 const SCAN_PAUSED: u64 = 1 << 1;
 
@@ -166,6 +168,10 @@ pub struct VdevNode {
     pub write_errors: u64,
     /// Reads that gave wrong bytes.
     pub checksum_errors: u64,
+    /// Size of a leaf's device, in whole labels.
+    pub device_bytes: Option<u64>,
+    /// Space of the root and of top-level vdevs, where it was asked for ([`vdevs_with_space`]).
+    pub space: Option<VdevSpace>,
     /// The vdevs below. Of the root: top-level vdevs in order, then spares, then cache devices.
     pub children: Vec<VdevNode>,
 }
@@ -181,6 +187,23 @@ impl VdevNode {
         let is_auxiliary = |node: &VdevNode| matches!(node.class, VdevClass::Spare | VdevClass::L2cache);
         self.walk().filter(move |node| node.children.is_empty() && !is_auxiliary(node))
     }
+}
+
+/// Space of a vdev, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VdevSpace {
+    /// Size.
+    pub size: u64,
+    /// Allocated.
+    pub allocated: u64,
+    /// Free.
+    pub free: u64,
+    /// By how much the vdev could grow.
+    pub expandable: u64,
+    /// Fragmentation in percent, where known.
+    pub fragmentation: Option<u64>,
+    /// How full it is, in percent.
+    pub capacity: u64,
 }
 
 /// Where a scan, a removal or an expansion stands (`dsl_scan_state_t`).
@@ -318,9 +341,10 @@ pub struct Preview {
 /// The health of an open pool.
 pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
     let pool = dsl.pool();
-    let space = PoolSpace::load(dsl).await?;
+    let space = dsl.pool_space().await?;
     let features = Features::load(dsl.mos()).await?;
-    let vdevs = node_of(pool);
+    let mut vdevs = node_of(pool);
+    vdevs.state = state_of(pool);
     let scan = scan(dsl).await?;
     let error_count = errlog::read(dsl).await?.len() as u64;
     let checkpoint = pool
@@ -343,11 +367,39 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
         errata: pool.config().errata,
         scan,
         removal: removal(dsl).await?,
-        expansion: expansion(dsl, &space).await?,
+        expansion: expansion(dsl, space).await?,
         checkpoint,
         error_count,
         vdevs,
     })
+}
+
+/// The root vdev of an open pool with all vdevs below it, and their space.
+pub async fn vdevs_with_space(dsl: &Dsl) -> Result<VdevNode> {
+    let space = dsl.pool_space().await?;
+    let mut root = node_of(dsl.pool());
+    root.state = state_of(dsl.pool());
+    root.space = Some(VdevSpace {
+        size: space.size_bytes(),
+        allocated: space.allocated_bytes(),
+        free: space.free_bytes(),
+        expandable: 0,
+        fragmentation: space.fragmentation(),
+        capacity: space.capacity(),
+    });
+    for vdev in &space.vdevs {
+        let place = usize::try_from(vdev.id).ok();
+        let Some(top) = place.and_then(|place| root.children.get_mut(place)) else { continue };
+        top.space = Some(VdevSpace {
+            size: vdev.size_bytes,
+            allocated: vdev.allocated_bytes,
+            free: vdev.free_bytes(),
+            expandable: 0,
+            fragmentation: vdev.fragmentation,
+            capacity: vdev.capacity(),
+        });
+    }
+    Ok(root)
 }
 
 /// What importing a pool would give. The pool is not opened, and nothing is refused.
@@ -466,6 +518,16 @@ fn node_of(pool: &Pool) -> VdevNode {
     root_node(pool.name(), pool.guid(), pool.vdevs(), pool.root_errors())
 }
 
+/// The state of an open pool: intent logs that it had to do without degrade it, and no more.
+pub fn state_of(pool: &Pool) -> State {
+    let of_top = |top: &Vdev| match (top.class(), top.status.is_readable()) {
+        (Class::Log, false) => Status::new(State::Degraded, Aux::None),
+        _ => top.status,
+    };
+    let tops: Vec<Status> = pool.vdevs().tops.iter().map(of_top).collect();
+    state_of_parent(&tops, 0).state
+}
+
 /// The root vdev over a tree.
 pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorCounters) -> VdevNode {
     let mut children: Vec<VdevNode> = Vec::new();
@@ -497,6 +559,8 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         read_errors: errors.read(),
         write_errors: errors.write(),
         checksum_errors: errors.checksum(),
+        device_bytes: None,
+        space: None,
         children,
     }
 }
@@ -506,6 +570,10 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
         bytes.as_ref().map(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned())
     };
     let not_present = matches!(vdev.kind, Kind::Leaf(None));
+    let device_bytes = match &vdev.kind {
+        Kind::Leaf(Some(device)) => Some(device.size_bytes() / LABEL_BYTES * LABEL_BYTES),
+        _ => None,
+    };
     let (path, name) = match &vdev.kind {
         Kind::Leaf(Some(device)) => (Some(device.path().display().to_string()), vdev.name.clone()),
         Kind::Leaf(None) => (text(&vdev.config.path), vdev.guid.to_string()),
@@ -526,6 +594,8 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
         read_errors: vdev.errors.read(),
         write_errors: vdev.errors.write(),
         checksum_errors: vdev.errors.checksum(),
+        device_bytes,
+        space: None,
         children: vdev.children.iter().map(|child| node(child, class)).collect(),
     }
 }

@@ -9,8 +9,9 @@ use engine::dataset::dsl::{Dataset, Entry, Found, Kind, Walk, order};
 use engine::dataset::properties::{Prop, PropertySet, Shown, Source, Style, UserProperty, is_user};
 use engine::pool::history::{self, Form};
 use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
+use engine::pool::status;
 
-use super::{Daemon, OpenPool, dataset_error, report, users};
+use super::{Daemon, OpenPool, dataset_error, users};
 use crate::api::{
     self, ApiError, DatasetEntry, DatasetKind, History, HistoryRecord, Hold, Listed, PoolEntry, Property,
 };
@@ -360,7 +361,7 @@ fn is_pool_property(name: &str) -> bool {
 
 async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result<PoolEntry> {
     let pool = open.pool();
-    let state = report::health(pool);
+    let state = status::state_of(pool);
     let mut properties = Vec::new();
     if !request.properties.is_empty() {
         let environment =
@@ -379,7 +380,7 @@ async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result
         }
     }
     let vdevs = match request.vdevs {
-        true => Some(report::root_node(pool, Some(open.dsl().pool_space().await?))),
+        true => Some(status::vdevs_with_space(open.dsl()).await?),
         false => None,
     };
     Ok(PoolEntry {

@@ -61,9 +61,9 @@ impl OpenPool {
     }
 
     /// Where each filesystem is mounted that is.
-    pub(super) fn mountpoints(&self) -> HashMap<String, String> {
+    pub(super) fn mountpoints(&self) -> HashMap<String, PathBuf> {
         let mounted = self.mounts_described().into_iter();
-        mounted.map(|mount| (mount.dataset, mount.mountpoint.display().to_string())).collect()
+        mounted.map(|mount| (mount.dataset, mount.mountpoint)).collect()
     }
 
     fn mounts_described(&self) -> Vec<Mounted> {
@@ -400,8 +400,8 @@ fn apply(options: &mut MountOptions, word: &str) -> Result<(), String> {
         "nosuid" | "nosetuid" => options.setuid = false,
         "dev" | "devices" => options.devices = true,
         "nodev" | "nodevices" => options.devices = false,
-        "xattr" => options.xattr = true,
-        "noxattr" => options.xattr = false,
+        "xattr" => options.zpl.xattr = true,
+        "noxattr" => options.zpl.xattr = false,
         "allow_other" => options.allow_other = true,
         _ => return Err(format!("unknown mount option '{word}'")),
     }

@@ -140,7 +140,7 @@ impl Daemon {
             altroot: options.altroot.clone(),
             no_mount: request.no_mount,
             host_id: host_id(),
-            cache: Some(Arc::clone(self.cache())),
+            cache: Some(Arc::clone(&self.cache)),
         };
         let pool = import::import(found, &import_options).await.map_err(explain)?;
         let dsl = Arc::new(Dsl::open(&pool).await?);

@@ -17,7 +17,7 @@ use crate::dataset::properties::set::Value;
 use crate::dataset::properties::{Kind, Shown, Source, Style, index, is_user};
 use crate::error::{Error, Result};
 use crate::pool::features::Features;
-use crate::vdev::{Status, state_of_parent};
+use crate::pool::status::state_of;
 
 /// What pool properties depend on that is no part of the pool.
 #[derive(Debug, Clone, Copy)]
@@ -87,8 +87,7 @@ impl PoolProperties {
         self.number(PoolProp::Readonly, 1); // Pools are opened for reading only.
         self.number(PoolProp::Guid, pool.guid().0);
         self.number(PoolProp::LoadGuid, environment.load_guid);
-        let tops: Vec<Status> = pool.vdevs().tops.iter().map(|top| top.status).collect();
-        let health = state_of_parent(&tops, 0).state.to_string();
+        let health = state_of(pool).to_string();
         self.values.insert(PoolProp::Health, (Value::Text(health), Source::None));
         let source = if config.version == VERSION_FEATURES { Source::Default } else { Source::Local };
         self.values.insert(PoolProp::Version, (Value::Number(config.version), source));

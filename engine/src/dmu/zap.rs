@@ -182,3 +182,6 @@ impl Zap {
         self.object.corrupt(error)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,4 +14,5 @@ mod transform;
 
 pub use bookmark::Bookmark;
 pub use keystore::Keystore;
+pub(crate) use physical::How;
 pub(crate) use transform::{decode, decode_embedded};

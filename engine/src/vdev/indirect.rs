@@ -62,7 +62,7 @@ impl Vdev {
         {
             return Ok(block);
         }
-        self.count_failure(&tried);
+        request.count_failure(self, &tried);
         Err(tried)
     }
 
@@ -93,7 +93,7 @@ impl Vdev {
             let parts: Vec<&IoBuf> = copies.iter().zip(&choice).map(|(copies, &c)| &copies[c].0).collect();
             let block = join(request.size, &parts);
             if request.judge(&block).is_ok() {
-                blame_differing(&copies, &choice);
+                blame_differing(request, &copies, &choice);
                 return Some(block);
             }
             let place = (0..choice.len()).find(|&place| choice[place] + 1 < copies[place].len())?;
@@ -130,13 +130,13 @@ impl Vdev {
 }
 
 /// Counts a checksum error where a piece has other contents than the ones that proved right.
-fn blame_differing(copies: &[Vec<(IoBuf, Option<&Vdev>)>], right: &[usize]) {
+fn blame_differing(request: &Request<'_>, copies: &[Vec<(IoBuf, Option<&Vdev>)>], right: &[usize]) {
     for (copies, &right) in copies.iter().zip(right) {
         for (index, (_, vdev)) in copies.iter().enumerate() {
             if index != right
                 && let Some(vdev) = vdev
             {
-                vdev.errors.count_checksum();
+                request.count_checksum(vdev);
             }
         }
     }

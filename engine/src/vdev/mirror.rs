@@ -23,7 +23,7 @@ impl Vdev {
                 Err(more) => tried.extend(more),
             }
         }
-        self.count_failure(&tried);
+        request.count_failure(self, &tried);
         Err(tried)
     }
 

@@ -59,7 +59,7 @@ impl Vdev {
                 tried
             }
         };
-        self.count_failure(&failures);
+        request.count_failure(self, &failures);
         Err(failures)
     }
 }
@@ -364,7 +364,7 @@ impl<'a> Columns<'a> {
     fn count_checksums(&self, children: BTreeSet<usize>) {
         for child in children {
             if let Some(child) = self.vdev.children.get(child) {
-                child.errors.count_checksum();
+                self.request.count_checksum(child);
             }
         }
     }

@@ -31,6 +31,8 @@ pub struct Request<'a> {
     pub txg: u64,
     /// What the bytes must satisfy. `None`: nothing can tell right bytes from wrong ones here.
     pub verdict: Option<Verdict<'a>>,
+    /// Whether the block may not exist (the end of an intent log is found so): failures are not the devices' fault and are not counted.
+    pub(super) speculative: bool,
     /// The offset counts from the boot area, where an interrupted raidz expansion keeps sectors.
     pub(super) scratch: bool,
     /// Steps down the tree so far.
@@ -40,11 +42,41 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// A request to a top-level vdev.
     pub fn new(tree: &'a VdevTree, offset: u64, size: usize, txg: u64, verdict: Option<Verdict<'a>>) -> Self {
-        Self { tree, offset, size, txg, verdict, scratch: false, depth: 0 }
+        Self { tree, offset, size, txg, verdict, speculative: false, scratch: false, depth: 0 }
+    }
+
+    /// The same request for a block that may not exist.
+    pub fn speculative(self, speculative: bool) -> Self {
+        Self { speculative, ..self }
     }
 
     pub(super) fn judge(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.verdict.map_or(Ok(()), |verdict| verdict(bytes))
+    }
+
+    /// Counts a failed transfer of `vdev`.
+    pub(super) fn count_read(&self, vdev: &Vdev) {
+        if !self.speculative {
+            vdev.errors.count_read();
+        }
+    }
+
+    /// Counts wrong bytes from `vdev`.
+    pub(super) fn count_checksum(&self, vdev: &Vdev) {
+        if !self.speculative {
+            vdev.errors.count_checksum();
+        }
+    }
+
+    /// Counts that `vdev` could not make up for what its children failed to give.
+    pub(super) fn count_failure(&self, vdev: &Vdev, tried: &[Attempt]) {
+        let damaged =
+            |attempt: &Attempt| matches!(attempt.failure, Failure::Checksum | Failure::Malformed(_));
+        if tried.iter().any(damaged) {
+            self.count_checksum(vdev);
+        } else {
+            self.count_read(vdev);
+        }
     }
 
     pub(super) fn is_too_deep(&self) -> bool {
@@ -93,23 +125,12 @@ impl Vdev {
         vec![Attempt { vdev: self.name.clone(), offset_bytes, failure }]
     }
 
-    /// Counts that this vdev could not make up for what its children failed to give.
-    pub(super) fn count_failure(&self, tried: &[Attempt]) {
-        let damaged =
-            |attempt: &Attempt| matches!(attempt.failure, Failure::Checksum | Failure::Malformed(_));
-        if tried.iter().any(damaged) {
-            self.errors.count_checksum();
-        } else {
-            self.errors.count_read();
-        }
-    }
-
     async fn read_leaf(&self, request: Request<'_>) -> ReadResult {
         let bytes = self.read_device(request).await?;
         match request.judge(&bytes) {
             Ok(()) => Ok(bytes),
             Err(failure) => {
-                self.errors.count_checksum();
+                request.count_checksum(self);
                 Err(self.failed(request.offset, failure))
             }
         }
@@ -124,7 +145,7 @@ impl Vdev {
                 };
                 let _load = Load::on(self);
                 device.read(position, request.size).await.map_err(|error| {
-                    self.errors.count_read();
+                    request.count_read(self);
                     self.failed(request.offset, Failure::Io(error.to_string()))
                 })
             }

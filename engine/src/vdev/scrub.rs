@@ -188,7 +188,7 @@ impl Vdev {
             Some(bytes) => match request.judge(bytes) {
                 Ok(()) => Scrubbed { bytes: Some(IoBuf::from(bytes)), bad: Vec::new() },
                 Err(failure) => {
-                    self.errors.count_checksum();
+                    request.count_checksum(self);
                     Scrubbed { bytes: None, bad: self.failed(request.offset, failure) }
                 }
             },
@@ -259,12 +259,16 @@ impl Vdev {
             again.bad.extend(self.failed(request.offset, Failure::Checksum));
             return again;
         }
-        let bad = if request.verdict.is_some() { self.compare_parity(&map, &columns) } else { Vec::new() };
+        let bad = if request.verdict.is_some() {
+            self.compare_parity(&request, &map, &columns)
+        } else {
+            Vec::new()
+        };
         Scrubbed { bytes: Some(block), bad }
     }
 
     /// The parity columns that do not match the data, which are known to be right.
-    fn compare_parity(&self, map: &Map, columns: &[Option<IoBuf>]) -> Vec<Attempt> {
+    fn compare_parity(&self, request: &Request<'_>, map: &Map, columns: &[Option<IoBuf>]) -> Vec<Attempt> {
         let mut bad = Vec::new();
         for (row, columns) in map.rows().zip(columns.chunks_exact(map.width())) {
             let (parity, data) = columns.split_at(map.nparity());
@@ -283,7 +287,7 @@ impl Vdev {
                 if let Some(child) = self.children.get(column.child)
                     && stored != right
                 {
-                    child.errors.count_checksum();
+                    request.count_checksum(child);
                     bad.extend(child.failed(column.offset, Failure::Checksum));
                 }
             }

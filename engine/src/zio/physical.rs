@@ -27,28 +27,52 @@ const GANG_POINTERS: usize = 3;
 /// How deep gangs may nest. Each level divides the block, down to one sector.
 const MAX_GANG_DEPTH: u32 = 16;
 
+/// How a block is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct How {
+    /// The block may not exist: failures are not counted.
+    pub speculative: bool,
+    /// Gang headers on the way to it.
+    pub gang_depth: u32,
+}
+
+impl How {
+    fn deeper(self) -> Self {
+        Self { gang_depth: self.gang_depth + 1, ..self }
+    }
+}
+
 impl Pool {
     /// The bytes that `bp` points to as they lie on disk: checksum verified, still encrypted and compressed.
     ///
-    /// Holes have no bytes on disk, embedded blocks have them in the pointer; both give an empty buffer.
+    /// Holes have no bytes on disk, embedded blocks have them in the pointer; both give an empty buffer. Failures to read blocks of intent logs are not
+    /// counted, since a log ends where a block cannot be read.
     pub async fn read_raw(&self, bp: &Blkptr, at: &Bookmark) -> Result<IoBuf> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(IoBuf::zeroed(0));
         }
-        self.read_copies(bp, 0).await.map_err(|tried| {
+        let how = How { speculative: at.level == Bookmark::LEVEL_ZIL, gang_depth: 0 };
+        self.read_copies(bp, how).await.map_err(|tried| {
             let damaged =
                 |attempt: &Attempt| matches!(attempt.failure, Failure::Checksum | Failure::Malformed(_));
-            if tried.iter().any(damaged) {
-                self.root_errors.count_checksum();
-                Error::Checksum { at: *at, tried }
-            } else {
-                self.root_errors.count_read();
-                Error::Io { at: *at, tried }
+            match tried.iter().any(damaged) {
+                true => {
+                    if !how.speculative {
+                        self.root_errors.count_checksum();
+                    }
+                    Error::Checksum { at: *at, tried }
+                }
+                false => {
+                    if !how.speculative {
+                        self.root_errors.count_read();
+                    }
+                    Error::Io { at: *at, tried }
+                }
             }
         })
     }
 
-    fn read_copies<'a>(&'a self, bp: &'a Blkptr, gang_depth: u32) -> BoxFuture<'a, ReadResult> {
+    fn read_copies<'a>(&'a self, bp: &'a Blkptr, how: How) -> BoxFuture<'a, ReadResult> {
         Box::pin(async move {
             let mut dvas: Vec<Dva> = bp.dvas().collect();
             dvas.sort_by_key(|dva| {
@@ -56,7 +80,7 @@ impl Pool {
             });
             let mut tried = Vec::new();
             for dva in dvas {
-                match self.read_copy(bp, &dva, gang_depth).await {
+                match self.read_copy(bp, &dva, how).await {
                     Ok(bytes) => return Ok(bytes),
                     Err(more) => tried.extend(more),
                 }
@@ -66,10 +90,10 @@ impl Pool {
     }
 
     /// One copy, from wherever its vdev can get it.
-    pub(crate) async fn read_copy(&self, bp: &Blkptr, dva: &Dva, gang_depth: u32) -> ReadResult {
+    pub(crate) async fn read_copy(&self, bp: &Blkptr, dva: &Dva, how: How) -> ReadResult {
         let top = self.top_for(dva)?;
         if dva.gang {
-            return self.read_gang(bp, dva, top, gang_depth).await;
+            return self.read_gang(bp, dva, top, how).await;
         }
         // Bounded by parsing.
         let size = bp.psize().get() as usize;
@@ -83,7 +107,7 @@ impl Pool {
             txg,
             if has_checksum { Some(&verdict) } else { None },
         );
-        top.read(request).await
+        top.read(request.speculative(how.speculative)).await
     }
 
     fn top_for(&self, dva: &Dva) -> Result<&Vdev, Vec<Attempt>> {
@@ -120,12 +144,12 @@ impl Pool {
         bp: &Blkptr,
         dva: &Dva,
         top: &Vdev,
-        depth: u32,
+        how: How,
     ) -> Result<Vec<Blkptr>, Vec<Attempt>> {
         let attempt =
             |failure| vec![Attempt { vdev: top.name.clone(), offset_bytes: dva.offset.get(), failure }];
         let malformed = |why: &str| attempt(Failure::Malformed(why.into()));
-        if depth >= MAX_GANG_DEPTH {
+        if how.gang_depth >= MAX_GANG_DEPTH {
             return Err(malformed("gang headers lead to each other in a circle"));
         }
         let (offset, birth) = (dva.offset.get(), bp.physical_birth().get());
@@ -139,6 +163,7 @@ impl Pool {
             Err(other) => Err(Failure::Malformed(other.to_string())),
         };
         let request = Request::new(&self.vdevs, offset, GANG_HEADER_SIZE, birth, Some(&verdict));
+        let request = request.speculative(how.speculative);
         let header = top.read(request).await?;
         let order = verify(&header).map_err(|_| attempt(Failure::Checksum))?;
         let mut reader = Reader::new("gang header", &header, order);
@@ -156,21 +181,21 @@ impl Pool {
     pub(crate) fn gang_members<'a>(
         &'a self,
         bp: &'a Blkptr,
-        depth: u32,
+        how: How,
         members: &'a mut Vec<Blkptr>,
     ) -> BoxFuture<'a, Result<(), Vec<Attempt>>> {
         Box::pin(async move {
             let mut tried = Vec::new();
             for dva in bp.dvas().filter(|dva| dva.gang) {
                 let header = match self.top_for(&dva) {
-                    Ok(top) => self.gang_header(bp, &dva, top, depth).await,
+                    Ok(top) => self.gang_header(bp, &dva, top, how).await,
                     Err(tried) => Err(tried),
                 };
                 match header {
                     Ok(found) => {
                         for member in found {
                             members.push(member);
-                            self.gang_members(&member, depth + 1, members).await?;
+                            self.gang_members(&member, how.deeper(), members).await?;
                         }
                         return Ok(());
                     }
@@ -181,15 +206,15 @@ impl Pool {
         })
     }
 
-    async fn read_gang(&self, bp: &Blkptr, dva: &Dva, top: &Vdev, depth: u32) -> ReadResult {
+    async fn read_gang(&self, bp: &Blkptr, dva: &Dva, top: &Vdev, how: How) -> ReadResult {
         let attempt =
             |failure| vec![Attempt { vdev: top.name.clone(), offset_bytes: dva.offset.get(), failure }];
         let malformed = |why: &str| attempt(Failure::Malformed(why.into()));
         let size = bp.psize().get() as usize;
         let mut block = IoBuf::for_overwrite(size);
         let mut filled = 0;
-        for member in self.gang_header(bp, dva, top, depth).await? {
-            let bytes = self.read_copies(&member, depth + 1).await?;
+        for member in self.gang_header(bp, dva, top, how).await? {
+            let bytes = self.read_copies(&member, how.deeper()).await?;
             let place = block.get_mut(filled..).and_then(|rest| rest.get_mut(..bytes.len()));
             device::copy(place.ok_or_else(|| malformed("gang members are longer than the block"))?, &bytes);
             filled += bytes.len();
@@ -200,7 +225,9 @@ impl Pool {
         match self.verify(bp, &block) {
             Ok(()) => Ok(block),
             Err(failure) => {
-                top.errors.count_checksum();
+                if !how.speculative {
+                    top.errors.count_checksum();
+                }
                 Err(attempt(failure))
             }
         }

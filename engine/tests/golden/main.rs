@@ -2,7 +2,10 @@
 
 mod encrypted;
 mod filesystems;
+mod import;
 mod mos;
 mod names;
+mod redundancy;
 mod support;
+mod verify;
 mod volumes;

@@ -23,7 +23,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::pool::Pool;
 use crate::vdev::read::Request;
 use crate::vdev::scrub::{Extent, Scrubbed, Window};
-use crate::zio::{Bookmark, decode, decode_embedded};
+use crate::zio::{Bookmark, How, decode, decode_embedded};
 
 /// Most blocks of one intent log that are followed.
 const MAX_LOG_BLOCKS: usize = 1 << 24;
@@ -214,7 +214,7 @@ impl Shared<'_> {
                     top.scrub(Request::new(tree, dva.offset.get(), size, birth, verdict), window).await
                 }
                 // A gang is read piece by piece, and a pointer to no vdev fails with its reason.
-                _ => match self.pool.read_copy(bp, &dva, 0).await {
+                _ => match self.pool.read_copy(bp, &dva, How::default()).await {
                     Ok(bytes) => Scrubbed { bytes: Some(bytes), bad: Vec::new() },
                     Err(bad) => Scrubbed { bytes: None, bad },
                 },
@@ -240,7 +240,7 @@ impl Shared<'_> {
     async fn claim_members(&self, bp: &Blkptr, results: &mut Results) {
         let mut members = Vec::new();
         // What cannot be read was reported, and will show as leaked.
-        let _: Result<(), Vec<Attempt>> = self.pool.gang_members(bp, 0, &mut members).await;
+        let _: Result<(), Vec<Attempt>> = self.pool.gang_members(bp, How::default(), &mut members).await;
         for member in members {
             let birth = member.physical_birth().get();
             results.claims.extend(member.dvas().map(|dva| super::Claim::of(self.pool, &dva, birth)));

@@ -7,7 +7,7 @@
 //! do nothing else.
 //!
 //! # The idea
-//! A few threads (one for each core, at most [`MAX_THREADS`]), each inside `device::block_on` with its own ring, each polling a
+//! A few threads (one for each core, at most `MAX_THREADS`), each inside `device::block_on` with its own ring, each polling a
 //! set of tasks. A task stays on the thread that it was given to, because its transfers belong to that thread's ring.
 //! Threads are taken in turn. They are started when first needed and end with the process.
 //!

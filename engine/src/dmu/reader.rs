@@ -3,10 +3,10 @@
 //! # The idea
 //! A reader follows a few streams at a time. A read that begins at (or a little before) the place where a stream is expected
 //! to go on belongs to it; any other read takes the place of the stream that was idle longest. As long as a stream goes on, twice as much
-//! of it is kept loading ahead, up to [`WINDOW_BYTES`]. Clients that read in order from several threads do not arrive quite in
+//! of it is kept loading ahead, up to `WINDOW_BYTES`. Clients that read in order from several threads do not arrive quite in
 //! order, hence "a little before".
 //!
-//! The loads are [background](crate::background) work that ends in the ARC, where the read finds the block or joins its load. So blocks
+//! The loads are [`background`] work that ends in the ARC, where the read finds the block or joins its load. So blocks
 //! ahead are also verified and decompressed on other cores than the reader's, and nobody who wants one of them waits for this
 //! reader's client. An error ahead is not an error until its block is wanted.
 //!

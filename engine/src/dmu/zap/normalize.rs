@@ -4,8 +4,8 @@
 //! reader that prepares a name in any other way looks in the wrong leaf. OpenZFS prepares with the tables of Unicode 5.0 and with a
 //! segmentation of its own; both differ from what a current library does:
 //!
-//! - Code points assigned later than Unicode 5.0 are neither decomposed nor folded nor reordered. [`LATER_MARKS_AND_FORMS`] and
-//!   [`LATER_LETTERS`] list those that a current library would change; ranges also span neighbours that nobody changes.
+//! - Code points assigned later than Unicode 5.0 are neither decomposed nor folded nor reordered. `LATER_MARKS_AND_FORMS` and
+//!   `LATER_LETTERS` list those that a current library would change; ranges also span neighbours that nobody changes.
 //! - Text is cut into sequences of one character and the combining marks that follow it (or conjoining Hangul Jamo), and each
 //!   sequence is normalized alone; only with a sequence that has no marks may the next starter be composed. A sequence ends by force, with U+034F, at 31 characters.
 //! - Upper case is the simple mapping of one character to one. When a form is asked for too, only the first character of a

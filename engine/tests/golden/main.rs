@@ -1,5 +1,6 @@
 //! Golden pools, made by OpenZFS, read by the engine and compared with what was recorded of them.
 
+mod discovery;
 mod encrypted;
 mod filesystems;
 mod import;

@@ -140,7 +140,9 @@ async fn add_logs(
             }
         }
     }
-    for (_, key, phys) in entries.into_values() {
+    // An entry without references waits to be dropped.
+    let live = entries.into_values().filter(|(.., phys)| phys.total_refcount() > 0);
+    for (_, key, phys) in live {
         for slot in phys.slots().filter(|slot| slot.is_used()) {
             let copies = slot.dvas(key.is_encrypted()).map_err(|error| Error::corrupt("dedup log", error))?;
             let bytes = copies.iter().fold(0u64, |bytes, dva| {

@@ -9,6 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
 use crate::up::UpArguments;
+use crate::zdb;
 
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
 const APPLETS: [&str; 3] = ["zpool", "zfs", "zdb"];
@@ -35,6 +36,9 @@ pub enum Command {
     Cat(CatArguments),
     /// Copy files, filesystems or volumes out of an exported pool
     Extract(ExtractArguments),
+    /// Look at what is stored, from labels to blocks, and verify it (no root, no daemon)
+    #[command(disable_help_flag = true)]
+    Zdb(Box<zdb::Arguments>),
     /// Print the completion script of a shell, to be sourced
     Completion {
         /// The shell
@@ -62,6 +66,7 @@ impl Command {
             Self::Ls(arguments) => copy::ls::run(&arguments),
             Self::Cat(arguments) => copy::cat::run(&arguments),
             Self::Extract(arguments) => copy::extract::run(&arguments),
+            Self::Zdb(arguments) => zdb::run(&arguments),
             Self::Completion { shell } => {
                 clap_complete::generate(shell, &mut Cli::command(), "cenote", &mut std::io::stdout());
                 Ok(())

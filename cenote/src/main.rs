@@ -7,6 +7,7 @@ mod exported;
 mod prompt;
 mod serve;
 mod up;
+mod zdb;
 
 use std::process::ExitCode;
 

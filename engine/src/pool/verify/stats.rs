@@ -172,26 +172,32 @@ impl BlockStats {
 
     /// The counters of one kind, all levels together.
     pub fn kind(&self, kind: BlockKind) -> Counters {
-        self.sum(|of, _| of == kind)
+        self.sum(|of, _, _| of == kind)
     }
 
     /// The counters of all blocks.
     pub fn total(&self) -> Counters {
-        self.sum(|_, _| true)
+        self.sum(|_, _, _| true)
     }
 
-    /// The counters of metadata: all indirect blocks, and the data of metadata types.
+    /// The counters of one level, all kinds together.
+    pub fn level(&self, level: i8) -> Counters {
+        self.sum(|_, of, _| of == level)
+    }
+
+    /// The counters of metadata: all indirect blocks, and the data of metadata types. As `zdb` counts, what is embedded alone does
+    /// not appear.
     pub fn metadata(&self) -> Counters {
-        self.sum(|kind, level| match kind {
-            BlockKind::Type(ty) => level > 0 || ty.is_metadata(),
+        self.sum(|kind, level, counters| match kind {
+            BlockKind::Type(ty) => counters.asize > 0 && (level > 0 || ty.is_metadata()),
             BlockKind::DeferredFree | BlockKind::Other => false,
         })
     }
 
-    fn sum(&self, wanted: impl Fn(BlockKind, i8) -> bool) -> Counters {
+    fn sum(&self, wanted: impl Fn(BlockKind, i8, &Counters) -> bool) -> Counters {
         let mut sum = Counters::default();
         for (&(kind, level), counters) in &self.by_kind {
-            if wanted(kind, level) {
+            if wanted(kind, level, counters) {
                 sum.add(counters);
             }
         }

@@ -1,0 +1,266 @@
+//! `cenote zdb`: looks at what is stored, from labels to bytes, and verifies all of it.
+//!
+//! The letters are those of OpenZFS's `zdb`, and so is the order of facts in what is printed. It links the engine directly: no daemon, no root, and
+//! never a write. Pools are looked for with `-p` and need not be imported anywhere. `--json` prints one document for those
+//! letters that are of use to programs.
+//!
+//! | module | letters |
+//! |---|---|
+//! | `label` | `-l`: the labels of a device |
+//! | `uberblock` | `-u` |
+//! | `config` | `-C` |
+//! | `datasets` | `-d`: object sets, their deadlists and bookmarks |
+//! | `objects`, `contents`, `znode` | `-dd` and more: dnodes, block trees, what objects mean |
+//! | `blocks` | `-b`, `-c`: the traversal of the pool |
+//! | `text` | numbers, times and block pointers as `zdb` writes them |
+
+mod blocks;
+mod config;
+mod contents;
+mod datasets;
+mod label;
+mod objects;
+mod text;
+mod uberblock;
+mod znode;
+
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use engine::dataset::dsl::Dsl;
+use engine::dmu::Objset;
+use engine::pool::import::{ImportOptions, Rewind};
+use ondisk::{ObjsetId, Txg};
+
+use crate::exported::PoolPlace;
+use text::Numbers;
+
+/// Arguments of `cenote zdb`. Letters may be joined and repeated: `-dddd`, `-bcc`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// What to look at: POOL, POOL/DATASET[@SNAPSHOT], POOL/OBJSET-ID; with -l a device
+    #[arg(value_name = "TARGET")]
+    pub target: String,
+    /// With -d: numbers of objects or ranges of them (FIRST:LAST[:TYPES])
+    #[arg(value_name = "OBJECT", allow_hyphen_values = true)]
+    pub objects: Vec<String>,
+
+    /// Directory with the pool's disks or image files, or one of them (may be repeated; default: /dev)
+    #[arg(short = 'p', long = "path", value_name = "DIR|DEVICE")]
+    pub places: Vec<PathBuf>,
+    /// Key or passphrase of an encrypted dataset
+    #[arg(short = 'K', long = "key", value_name = "KEY", conflicts_with = "key_file")]
+    pub key: Option<String>,
+    /// File with the key or passphrase of an encrypted dataset
+    #[arg(long = "key-file", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+
+    /// Statistics of all blocks; twice: by type, three times: by level too
+    #[arg(short = 'b', long = "block-stats", action = clap::ArgAction::Count)]
+    pub blocks: u8,
+    /// Verify checksums: once of all metadata, twice of everything, all copies and parity
+    #[arg(short = 'c', long = "checksum", action = clap::ArgAction::Count)]
+    pub checksums: u8,
+    /// The configuration
+    #[arg(short = 'C', long = "config", action = clap::ArgAction::Count)]
+    pub config: u8,
+    /// Datasets; more often: objects, what they mean, their blocks
+    #[arg(short = 'd', long = "datasets", action = clap::ArgAction::Count)]
+    pub datasets: u8,
+    /// The labels of a device; with -u its uberblocks
+    #[arg(short = 'l', long = "label", action = clap::ArgAction::Count)]
+    pub labels: u8,
+    /// The uberblock
+    #[arg(short = 'u', long = "uberblock", action = clap::ArgAction::Count)]
+    pub uberblock: u8,
+
+    /// Do not look for leaks in -b and -c
+    #[arg(short = 'L', long = "disable-leak-tracking")]
+    pub ignore_leaks: bool,
+    /// The pool is exported (zdb takes every pool so; accepted for compatibility)
+    #[arg(short = 'e', long = "exported")]
+    pub exported: bool,
+    /// Look at the state at the pool's checkpoint
+    #[arg(short = 'k', long = "checkpointed-state")]
+    pub checkpoint: bool,
+    /// Go back to an older state if the newest is damaged
+    #[arg(short = 'F', long = "automatic-rewind")]
+    pub rewind: bool,
+    /// With -F: go back further, to states that may be partly overwritten
+    #[arg(short = 'X', long = "extreme-rewind", requires = "rewind")]
+    pub extreme: bool,
+    /// Go back to this transaction group
+    #[arg(short = 't', long = "txg", value_name = "TXG")]
+    pub txg: Option<u64>,
+    /// Numbers in full
+    #[arg(short = 'P', long = "parseable")]
+    pub parsable: bool,
+    /// With -l: only the uberblocks
+    #[arg(short = 'q', long = "skip-label")]
+    pub quiet: bool,
+    /// More of everything
+    #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// One JSON document, of -u, -C and -b
+    #[arg(long)]
+    pub json: bool,
+    /// Threads of the traversal (default: one for each processor)
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// Where the text goes.
+type Out<'a> = dyn Write + 'a;
+
+/// A pool that is looked at.
+struct View<'a> {
+    arguments: &'a Arguments,
+    numbers: Numbers,
+    dsl: Arc<Dsl>,
+    mos: Arc<Objset>,
+}
+
+/// Does what the letters ask for.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut arguments = arguments.clone();
+    arguments.settle()?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let result = dispatch(&arguments, &mut out);
+    let flushed = out.flush().map_err(anyhow::Error::from);
+    match result.and(flushed) {
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        other => other,
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+fn dispatch(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
+    if arguments.labels > 0 {
+        return device::block_on(label::dump(arguments, out));
+    }
+    let view = device::block_on(View::open(arguments))?;
+    if arguments.json { view.json(out) } else { view.text(out) }
+}
+
+impl Arguments {
+    /// Without a letter the pool is shown from all sides; `-v` adds to each letter that is given.
+    fn settle(&mut self) -> Result<()> {
+        let of_pool = [
+            &mut self.blocks,
+            &mut self.checksums,
+            &mut self.config,
+            &mut self.datasets,
+            &mut self.uberblock,
+        ];
+        if self.labels == 0 && of_pool.iter().all(|letter| **letter == 0) {
+            of_pool.into_iter().for_each(|letter| *letter = 1);
+        }
+        for letter in
+            [&mut self.blocks, &mut self.config, &mut self.datasets, &mut self.labels, &mut self.uberblock]
+        {
+            if *letter > 0 {
+                *letter = letter.saturating_add(self.verbose);
+            }
+        }
+        let for_programs = [self.blocks, self.checksums, self.config, self.uberblock];
+        ensure!(!self.json || for_programs.iter().any(|letter| *letter > 0), "--json is for -u, -C and -b");
+        Ok(())
+    }
+
+    fn import_options(&self) -> ImportOptions {
+        let rewind = match (self.txg, self.rewind, self.extreme) {
+            (Some(txg), ..) => Rewind::ToTxg(Txg(txg)),
+            (None, true, true) => Rewind::Extreme,
+            (None, true, false) => Rewind::Recent,
+            (None, false, _) => Rewind::Never,
+        };
+        // Nothing is written, so a pool may be looked at that somebody else has imported, or destroyed.
+        ImportOptions {
+            force: true,
+            destroyed: true,
+            missing_log: true,
+            rewind,
+            rewind_to_checkpoint: self.checkpoint,
+            ..ImportOptions::read_only()
+        }
+    }
+
+    fn place(&self) -> PoolPlace {
+        PoolPlace { places: self.places.clone(), key: self.key_file.clone() }
+    }
+
+    /// The pool of the target, and whether it is the whole target.
+    fn pool(&self) -> (&str, bool) {
+        match self.target.split_once(['/', '@']) {
+            Some((pool, _)) => (pool, false),
+            None => (&self.target, true),
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    async fn open(arguments: &'a Arguments) -> Result<Self> {
+        let (name, _) = arguments.pool();
+        let pool = arguments.place().open_pool(name, &arguments.import_options()).await?;
+        let what = || format!("cannot open '{}'", pool.name());
+        let dsl = Arc::new(Dsl::open(&pool).await.with_context(what)?);
+        let mos = Objset::open(&pool, ObjsetId::MOS, pool.root_blkptr()).await.with_context(what)?;
+        Ok(Self { arguments, numbers: Numbers { parsable: arguments.parsable }, dsl, mos })
+    }
+
+    fn text(&self, out: &mut Out<'_>) -> Result<()> {
+        let (arguments, pool) = (self.arguments, self.dsl.pool());
+        let (_, whole_pool) = arguments.pool();
+        if !whole_pool {
+            return device::block_on(datasets::dump_target(self, out));
+        }
+        if arguments.config > 0 {
+            config::dump(pool, out)?;
+        }
+        if arguments.uberblock > 0 {
+            writeln!(out, "\nUberblock:")?;
+            uberblock::dump(pool.uberblock(), out)?;
+            writeln!(out)?;
+        }
+        if arguments.datasets > 0 {
+            match arguments.objects.is_empty() {
+                true => device::block_on(datasets::dump_all(self, out))?,
+                false => device::block_on(datasets::dump_objset(self, None, &self.mos, out))?,
+            }
+        }
+        if arguments.blocks > 0 || arguments.checksums > 0 {
+            blocks::dump(self, out)?;
+        }
+        Ok(())
+    }
+
+    fn json(&self, out: &mut Out<'_>) -> Result<()> {
+        let (arguments, pool) = (self.arguments, self.dsl.pool());
+        let mut document = serde_json::Map::new();
+        if arguments.config > 0 {
+            document.insert("config".into(), config::json(&pool.config().raw));
+        }
+        if arguments.uberblock > 0 {
+            document.insert("uberblock".into(), uberblock::json(pool.uberblock()));
+        }
+        let mut verdict = Ok(());
+        if arguments.blocks > 0 || arguments.checksums > 0 {
+            let report = blocks::traverse(self)?;
+            document.insert("blocks".into(), blocks::json(&report));
+            verdict = blocks::verdict(&report);
+        }
+        serde_json::to_writer_pretty(&mut *out, &document)?;
+        writeln!(out)?;
+        verdict
+    }
+}

@@ -1,0 +1,138 @@
+//! `-l`: what a device says of itself in its four labels, and with `-u` the uberblocks in them.
+//!
+//! Equal labels are shown once, with the numbers of all that are so; `-lll` shows each, and so does `-uuu` for uberblocks.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use engine::pool::discovery;
+use engine::vdev::label::{Label, read_labels, read_uberblocks};
+use ondisk::label::{LABELS, uberblock_count};
+use ondisk::uberblock::Uberblock;
+use ondisk::vdev_config::PoolConfig;
+
+use super::config::write_nvlist;
+use super::{Arguments, Out, uberblock};
+
+/// Shift of the smallest sectors, where no label tells.
+const MIN_ASHIFT: u32 = 9;
+
+/// The labels of the device that is the target.
+pub(super) async fn dump(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
+    let path = Path::new(&arguments.target);
+    let path = if path.exists() { path.to_owned() } else { Path::new("/dev").join(path) };
+    let device =
+        discovery::open_device(&path).with_context(|| format!("cannot open '{}'", path.display()))?;
+    let labels = read_labels(&*device).await;
+    let ashift = labels.iter().flatten().find_map(ashift).unwrap_or(MIN_ASHIFT);
+    let uberblocks = match arguments.uberblock {
+        0 => Vec::new(),
+        _ => read_uberblocks(&*device, ashift).await,
+    };
+    for (index, label) in labels.iter().enumerate() {
+        let mut header = Header { index, shown: arguments.quiet };
+        if !arguments.quiet {
+            dump_config(arguments, &labels, label, &mut header, out)?;
+        }
+        if arguments.uberblock > 0 {
+            dump_uberblocks(arguments, &uberblocks, ashift, &mut header, out)?;
+        }
+    }
+    let bad = labels.iter().filter(|label| label.is_err()).count();
+    match bad {
+        0 => Ok(()),
+        LABELS => bail!("{} has no valid label", path.display()),
+        _ => bail!("{bad} of the {LABELS} labels of {} are not valid", path.display()),
+    }
+}
+
+fn ashift(config: &PoolConfig) -> Option<u32> {
+    config.vdev_tree.as_ref()?.ashift.map(u32::from)
+}
+
+/// The line above a label, shown before the first thing that is shown of it.
+struct Header {
+    index: usize,
+    shown: bool,
+}
+
+impl Header {
+    fn show(&mut self, out: &mut Out<'_>) -> Result<()> {
+        if !std::mem::replace(&mut self.shown, true) {
+            let line = "-".repeat(36);
+            writeln!(out, "{line}\nLABEL {} \n{line}", self.index)?;
+        }
+        Ok(())
+    }
+}
+
+fn dump_config(
+    arguments: &Arguments,
+    labels: &[Label; LABELS],
+    label: &Label,
+    header: &mut Header,
+    out: &mut Out<'_>,
+) -> Result<()> {
+    let config = match label {
+        Ok(config) => config,
+        Err(error) => {
+            writeln!(out, "failed to read label {}: {error}", header.index)?;
+            return Ok(());
+        }
+    };
+    let same = |other: &Label| other.as_ref().is_ok_and(|other| other.raw == config.raw);
+    let equal: Vec<usize> =
+        (0..).zip(labels).filter(|(_, other)| same(other)).map(|(index, _)| index).collect();
+    if arguments.labels < 3 && equal.first() != Some(&header.index) {
+        return Ok(());
+    }
+    header.show(out)?;
+    write_nvlist(&config.raw, 4, out)?;
+    write_numbers("    labels = ", &equal, out)
+}
+
+fn dump_uberblocks(
+    arguments: &Arguments,
+    found: &[(usize, u64, Uberblock)],
+    ashift: u32,
+    header: &mut Header,
+    out: &mut Out<'_>,
+) -> Result<()> {
+    for slot in 0..uberblock_count(ashift) {
+        let here = found.iter().find(|(label, at, _)| (*label, *at) == (header.index, slot));
+        let Some((_, _, uberblock)) = here else {
+            if arguments.uberblock >= 2 {
+                header.show(out)?;
+                writeln!(out, "    Uberblock[{slot}] invalid")?;
+            }
+            continue;
+        };
+        // The same uberblock stands in the same slot of each label.
+        let equal: Vec<usize> = found
+            .iter()
+            .filter(|(_, at, other)| *at == slot && other == uberblock)
+            .map(|(label, ..)| *label)
+            .collect();
+        if arguments.uberblock < 3 && equal.first() != Some(&header.index) {
+            continue;
+        }
+        // The last slot of a multihost pool is for heartbeats.
+        if arguments.uberblock < 4 && uberblock.is_multihost() && slot + 1 == uberblock_count(ashift) {
+            continue;
+        }
+        header.show(out)?;
+        writeln!(out, "    Uberblock[{slot}]")?;
+        uberblock::dump(uberblock, out)?;
+        write_numbers("        labels = ", &equal, out)?;
+    }
+    Ok(())
+}
+
+fn write_numbers(prefix: &str, labels: &[usize], out: &mut Out<'_>) -> Result<()> {
+    write!(out, "{prefix}")?;
+    for label in labels {
+        write!(out, "{label} ")?;
+    }
+    writeln!(out)?;
+    Ok(())
+}

@@ -1,0 +1,329 @@
+//! `-dd` and more: the objects of an object set: a line each, then dnode, meaning, block tree and the ranges with data.
+
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, ensure};
+use engine::dataset::zpl::{Zpl, ZplOptions};
+use engine::dmu::sa::Registry;
+use engine::dmu::zap::lookup_u64;
+use engine::dmu::{Object, Objset};
+use engine::{Bookmark, Error};
+use ondisk::ObjectId;
+use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
+use ondisk::dmu::{Byteswap, DmuType};
+use ondisk::dnode::{DNODES_PER_BLOCK, Dnode};
+use ondisk::zpl::{MASTER_NODE, master};
+
+use super::text::compact;
+use super::{Out, View, contents, datasets};
+
+/// Bits of a dnode's flags, in the order in which they are shown.
+const DNODE_FLAGS: [(u8, &str); 4] = [
+    (1, "USED_BYTES "),
+    (1 << 1, "USERUSED_ACCOUNTED "),
+    (1 << 3, "USEROBJUSED_ACCOUNTED "),
+    (1 << 2, "SPILL_BLKPTR"),
+];
+/// Most runs of data of one object that are listed.
+const MAX_SEGMENTS: usize = 1 << 20;
+
+/// An object set that is looked at, and what is needed to understand its objects.
+pub(super) struct ObjsetView<'a> {
+    pub view: &'a View<'a>,
+    pub objset: &'a Arc<Objset>,
+    /// Of an encrypted dataset without its key; much of it is ciphertext.
+    pub keyless: bool,
+    /// The tables of attributes, in a filesystem.
+    pub attributes: Option<Registry>,
+    /// The filesystem, for paths.
+    pub files: Option<Arc<Zpl>>,
+    header_due: bool,
+}
+
+impl<'a> ObjsetView<'a> {
+    pub async fn new(view: &'a View<'a>, objset: &'a Arc<Objset>) -> Self {
+        let keyless = objset.root().uses_crypt() && !view.dsl.pool().keystore().is_loaded(objset.id());
+        let (mut attributes, mut files) = (None, None);
+        if view.arguments.datasets >= 4 && datasets::has_files(objset) && !keyless {
+            // Objects of a damaged filesystem are shown all the same, with less meaning.
+            attributes = registry(objset).await.ok();
+            files = Zpl::open(objset, ZplOptions::default()).await.ok();
+        }
+        Self { view, objset, keyless, attributes, files, header_due: true }
+    }
+
+    fn verbosity(&self) -> u8 {
+        self.view.arguments.datasets
+    }
+}
+
+async fn registry(objset: &Arc<Objset>) -> Result<Registry, Error> {
+    let master_node = objset.object(MASTER_NODE).await?;
+    match lookup_u64(&master_node, master::SA_ATTRS).await? {
+        Some(id) => Registry::load(objset, ObjectId(id)).await,
+        None => Ok(Registry::default()),
+    }
+}
+
+/// Objects to be shown, as `FIRST[:LAST[:TYPES]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Range {
+    first: u64,
+    last: u64,
+    /// Letters of types that are shown: directories, files, space maps, ZAPs; empty for all.
+    types: String,
+}
+
+impl Range {
+    pub fn parse(text: &str) -> Result<Self> {
+        let number = |part: &str| -> Option<u64> {
+            match part.strip_prefix("0x") {
+                Some(hex) => u64::from_str_radix(hex, 16).ok(),
+                None => part.parse().or_else(|_| part.parse::<i64>().map(|number| number as u64)).ok(),
+            }
+        };
+        let wrong = || anyhow!("'{text}' is neither the number of an object nor a range FIRST:LAST[:TYPES]");
+        let mut parts = text.split(':');
+        let first = parts.next().filter(|part| !part.is_empty()).map_or(Some(0), number).ok_or_else(wrong)?;
+        let last = match parts.next() {
+            None => first,
+            Some("" | "-1") => u64::MAX,
+            Some(part) => number(part).ok_or_else(wrong)?,
+        };
+        let types = parts.next().unwrap_or_default().trim_start_matches('+').to_owned();
+        let known = types.chars().all(|letter| "Admfz".contains(letter));
+        ensure!(first <= last && known && parts.next().is_none(), wrong());
+        Ok(Self { first, last, types })
+    }
+
+    fn includes(&self, ty: DmuType) -> bool {
+        let matches = |letter| match letter {
+            'd' => ty == DmuType::DIRECTORY_CONTENTS,
+            'f' => ty == DmuType::PLAIN_FILE_CONTENTS,
+            'm' => ty == DmuType::SPACE_MAP,
+            'z' => ty.byteswap() == Byteswap::Zap,
+            _ => true,
+        };
+        self.types.is_empty() || self.types.chars().any(matches)
+    }
+}
+
+/// The objects of a range.
+pub(super) async fn dump_range(objects: &mut ObjsetView<'_>, range: &Range, out: &mut Out<'_>) -> Result<()> {
+    if range.first == 0 {
+        dump(objects, &objects.objset.meta_dnode(), out).await?;
+    }
+    let accounting = [objects.objset.user_used(), objects.objset.group_used(), objects.objset.project_used()];
+    if let Some(object) = accounting.into_iter().flatten().find(|object| object.id().get() == range.first) {
+        return dump(objects, &object, out).await;
+    }
+    if range.first == range.last && range.first != 0 {
+        let object = objects.objset.object(ObjectId(range.first)).await?;
+        return dump(objects, &object, out).await;
+    }
+    let mut next = range.first.max(1);
+    while let Some(id) = objects.objset.next_object(ObjectId(next)).await?.filter(|id| id.get() <= range.last)
+    {
+        match objects.objset.object(id).await {
+            Ok(object) if range.includes(object.dnode().dmu_type) => dump(objects, &object, out).await?,
+            Ok(_) => {}
+            Err(error) => writeln!(out, "{:>10}  {error}", id.get())?,
+        }
+        next = id.get().saturating_add(1);
+    }
+    Ok(())
+}
+
+/// All objects: the array of dnodes itself, the accounting, the rest by number.
+pub(super) async fn dump_all(objects: &mut ObjsetView<'_>, out: &mut Out<'_>) -> Result<()> {
+    dump(objects, &objects.objset.meta_dnode(), out).await?;
+    let accounting = [objects.objset.user_used(), objects.objset.group_used(), objects.objset.project_used()];
+    for object in accounting.into_iter().flatten() {
+        dump(objects, &object, out).await?;
+    }
+    let (mut next, mut used_slots, mut last_slot) = (1u64, 0u64, 0u64);
+    while let Some(id) = objects.objset.next_object(ObjectId(next)).await? {
+        next = id.get().saturating_add(1);
+        match objects.objset.object(id).await {
+            Ok(object) => {
+                dump(objects, &object, out).await?;
+                used_slots = used_slots.saturating_add(object.dnode().slots());
+                last_slot = id.get().saturating_add(object.dnode().slots()).saturating_sub(1);
+            }
+            Err(error) => writeln!(out, "{:>10}  {error}", id.get())?,
+        }
+    }
+    let empty = last_slot.saturating_sub(used_slots) as f64 * 100.0 / last_slot.max(1) as f64;
+    writeln!(out, "\n    Dnode slots:")?;
+    writeln!(out, "\tTotal used:    {used_slots:>10}")?;
+    writeln!(out, "\tMax used:      {last_slot:>10}")?;
+    writeln!(out, "\tPercent empty: {empty:>10.6}\n")?;
+    Ok(())
+}
+
+async fn dump(objects: &mut ObjsetView<'_>, object: &Object, out: &mut Out<'_>) -> Result<()> {
+    let verbosity = objects.verbosity();
+    if std::mem::take(&mut objects.header_due) {
+        let columns = ["Object", "lvl", "iblk", "dblk", "dsize", "dnsize", "lsize", "%full"];
+        let [object, levels, indirect, data, used, dnode, size, full] = columns;
+        writeln!(
+            out,
+            "\n{object:>10}  {levels:>3}  {indirect:>5}  {data:>5}  {used:>5}  {dnode:>6}  {size:>5}  {full:>6}  type"
+        )?;
+    }
+    write_line(objects, object, out)?;
+    if verbosity >= 4 {
+        let dnode = object.dnode();
+        let flags = DNODE_FLAGS.iter().filter(|(bit, _)| dnode.flags & bit != 0).map(|(_, name)| *name);
+        writeln!(out, "\tdnode flags: {}", flags.collect::<String>())?;
+        writeln!(out, "\tdnode maxblkid: {}", dnode.max_block_id)?;
+        if objects.keyless && dnode.bonus_type.is_encrypted() {
+            writeln!(out, "\t\t(bonus encrypted)")?;
+        } else {
+            contents::dump_bonus(objects, object, out).await?;
+        }
+        if objects.keyless && dnode.dmu_type.is_encrypted() {
+            writeln!(out, "\t\t(object encrypted)")?;
+        } else {
+            contents::dump_object(objects, object, out).await?;
+        }
+        objects.header_due = true;
+    }
+    if verbosity >= 5 {
+        if let Some(spill) = &object.dnode().spill {
+            writeln!(out, "\nSpill block: {}", compact(spill, verbosity > 5))?;
+        }
+        write_tree(objects, object, out).await?;
+        write_segments(objects, object, out).await?;
+    }
+    Ok(())
+}
+
+fn write_line(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>) -> Result<()> {
+    let (verbosity, dnode) = (objects.verbosity(), object.dnode());
+    let show = |value| objects.view.numbers.show(value);
+    // The array of dnodes counts dnodes where others count blocks.
+    let per_block = if object.id() == ObjectId::META_DNODE { DNODES_PER_BLOCK } else { 1 };
+    let fill = dnode.blkptrs.iter().fold(0u64, |sum, bp| sum.saturating_add(bp.fill()));
+    let full = 100.0 * fill as f64 * dnode.data_block_size() as f64 / per_block as f64 / object.end() as f64;
+    let mut more = String::new();
+    if dnode.checksum != ChecksumType::Inherit || verbosity >= 6 {
+        more += &format!(" (K={})", dnode.checksum);
+    }
+    if dnode.compress != CompressType::Inherit || verbosity >= 6 {
+        more += &format!(" (Z={})", dnode.compress);
+    }
+    writeln!(
+        out,
+        "{:>10}  {:>3}  {:>5}  {:>5}  {:>5}  {:>6}  {:>5}  {full:>6.2}  {}{more}",
+        object.id().get() as i64,
+        dnode.levels,
+        show(dnode.indirect_block_size()),
+        show(dnode.data_block_size()),
+        show(dnode.used_bytes().saturating_add(256) >> 9 << 9),
+        show(dnode.slots() * 512),
+        show(object.end()),
+        dnode.dmu_type,
+    )?;
+    if dnode.bonus_type != DmuType::NONE && verbosity > 3 {
+        let size = show(dnode.bonus.len() as u64);
+        writeln!(out, "{:>50}  {:>6}  {}", size, "bonus", dnode.bonus_type)?;
+    }
+    Ok(())
+}
+
+/// The pointers of all levels, parents before their children.
+async fn write_tree(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>) -> Result<()> {
+    let (dnode, all_copies) = (object.dnode(), objects.verbosity() > 5);
+    let top = dnode.levels.saturating_sub(1);
+    writeln!(out, "Indirect blocks:")?;
+    let mut pending: Vec<(u8, u64, Blkptr)> =
+        (0..).zip(&dnode.blkptrs).map(|(id, bp)| (top, id, *bp)).collect();
+    pending.reverse();
+    while let Some((level, id, bp)) = pending.pop() {
+        if bp.is_hole() && bp.logical_birth().get() == 0 {
+            continue;
+        }
+        let indent = " ".repeat(usize::from(top - level));
+        let after = " ".repeat(usize::from(level) + 1);
+        writeln!(
+            out,
+            "{:>16x} {indent}L{level:x}{after}{}",
+            offset(dnode, level, id),
+            compact(&bp, all_copies)
+        )?;
+        if level == 0 || bp.is_hole() || bp.is_redacted() {
+            continue;
+        }
+        let at = Bookmark {
+            objset: objects.objset.id().get(),
+            object: object.id().get(),
+            level: level.into(),
+            blkid: id,
+        };
+        let block = match read(objects, &bp, &at).await {
+            Ok(block) => block,
+            Err(error) => {
+                writeln!(out, "\t\t{error}")?;
+                continue;
+            }
+        };
+        let first = id << dnode.pointers_per_indirect_shift();
+        let children: Vec<_> = (first..).zip(block.chunks_exact(Blkptr::SIZE)).collect();
+        for (id, bytes) in children.into_iter().rev() {
+            match Blkptr::parse(bytes, bp.byte_order()) {
+                Ok(bp) => pending.push((level - 1, id, bp)),
+                Err(error) => writeln!(out, "\t\tblock {id} of level {}: {error}", level - 1)?,
+            }
+        }
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+async fn read(objects: &ObjsetView<'_>, bp: &Blkptr, at: &Bookmark) -> Result<engine::Block, Error> {
+    let pool = objects.objset.pool();
+    if objects.keyless { pool.read_block_without_key(bp, at).await } else { pool.read_block(bp, at).await }
+}
+
+/// Where in the object a block of any level begins.
+fn offset(dnode: &Dnode, level: u8, id: u64) -> u64 {
+    let shift = u32::from(level) * dnode.pointers_per_indirect_shift();
+    id.checked_shl(shift).unwrap_or(0).saturating_mul(dnode.data_block_size())
+}
+
+/// The ranges of the object that are not holes.
+async fn write_segments(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>) -> Result<()> {
+    let end = object.end();
+    let mut at = 0;
+    for _ in 0..MAX_SEGMENTS {
+        let start = object.next_data(at, end).await?;
+        if start >= end {
+            break;
+        }
+        at = object.next_hole(start, end).await?;
+        writeln!(
+            out,
+            "\t\tsegment [{start:016x}, {at:016x}) size {:>5}",
+            objects.view.numbers.show(at - start)
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_objects_is_one_or_several_of_some_types() {
+        let range = |first, last, types: &str| Range { first, last, types: types.into() };
+        assert_eq!(Range::parse("7").unwrap(), range(7, 7, ""));
+        assert_eq!(Range::parse("-1").unwrap(), range(u64::MAX, u64::MAX, ""));
+        assert_eq!(Range::parse("0x10:-1:f").unwrap(), range(16, u64::MAX, "f"));
+        assert_eq!(Range::parse(":9").unwrap(), range(0, 9, ""));
+        for wrong in ["x", "9:7", "1:2:q", "1:2:f:3"] {
+            assert!(Range::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

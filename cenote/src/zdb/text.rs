@@ -1,0 +1,94 @@
+//! Numbers, times and block pointers as `zdb` writes them.
+
+use engine::dataset::properties::format::nicenum;
+use ondisk::blkptr::Blkptr;
+
+/// How numbers are written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbers {
+    /// In full, for programs.
+    pub parsable: bool,
+}
+
+impl Numbers {
+    /// A number, scaled to at most five characters unless it is for a program.
+    pub fn show(self, value: u64) -> String {
+        if self.parsable { value.to_string() } else { nicenum(value) }
+    }
+}
+
+/// Seconds since 1970 as `ctime` writes them, on the local clock.
+pub(super) fn ctime(seconds: u64) -> String {
+    let Ok(time) = libc::time_t::try_from(seconds) else { return seconds.to_string() };
+    // SAFETY: `tm` is plain integers and a pointer, for which zeroes are a valid value.
+    let mut parts: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live variables of the right type.
+    if unsafe { libc::localtime_r(&time, &mut parts) }.is_null() {
+        return seconds.to_string();
+    }
+    const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let name = |names: &[&'static str], index: i32| {
+        usize::try_from(index).ok().and_then(|index| names.get(index).copied()).unwrap_or("???")
+    };
+    format!(
+        "{} {} {:2} {:02}:{:02}:{:02} {}",
+        name(&DAYS, parts.tm_wday),
+        name(&MONTHS, parts.tm_mon),
+        parts.tm_mday,
+        parts.tm_hour,
+        parts.tm_min,
+        parts.tm_sec,
+        i64::from(parts.tm_year) + 1900
+    )
+}
+
+/// A block pointer on one short line: the first copy or all, sizes, fill, births and checksum.
+pub(super) fn compact(bp: &Blkptr, all_copies: bool) -> String {
+    let birth = bp.logical_birth();
+    if let Some(embedded) = bp.embedded() {
+        let (kind, lsize, psize) = (embedded.kind as u8, embedded.lsize, embedded.psize);
+        return format!("EMBEDDED et={kind} {lsize:x}L/{psize:x}P B={birth}");
+    }
+    if bp.is_hole() {
+        return format!("HOLE {:x}L B={birth}", bp.lsize());
+    }
+    let mut line = String::new();
+    for dva in bp.dvas().take(if all_copies { 3 } else { 1 }) {
+        line += &format!("{}:{:x}:{:x} ", dva.vdev, dva.offset.get(), dva.asize.get());
+    }
+    let [a, b, c, d] = bp.checksum();
+    line + &format!(
+        "{:x}L/{:x}P F={} B={birth}/{} cksum={a:016x}:{b:016x}:{c:016x}:{d:016x}",
+        bp.lsize(),
+        bp.psize(),
+        bp.fill(),
+        bp.physical_birth(),
+    )
+}
+
+/// Bytes that are text with others as octal escapes.
+pub(super) fn printable(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => bytes.iter().map(|byte| format!("\\{byte:03o}")).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_programs_are_not_scaled() {
+        assert_eq!(Numbers { parsable: true }.show(1536), "1536");
+        assert_eq!(Numbers { parsable: false }.show(1536), "1.50K");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_escaped_as_a_whole() {
+        assert_eq!(printable(b"abc"), "abc");
+        assert_eq!(printable(b"a\n"), "\\141\\012");
+    }
+}

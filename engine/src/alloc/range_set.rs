@@ -59,6 +59,13 @@ impl RangeSet {
         start >= end || self.last_before(start.saturating_add(1)).is_some_and(|(_, to)| to >= end)
     }
 
+    /// The parts of `[start, end)` that are in the set, ascending.
+    pub fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let first = self.last_before(start).map_or(start, |(from, _)| from);
+        let cut = move |(&from, &to): (&u64, &u64)| (from.max(start), to.min(end));
+        self.ranges.range(first..end.max(first)).map(cut).filter(|(from, to)| from < to)
+    }
+
     /// How many numbers are in the set.
     pub fn total(&self) -> u64 {
         self.total
@@ -107,6 +114,8 @@ mod tests {
                 let listed: Vec<u64> = ranges.iter().flat_map(|(from, to)| from..to).collect();
                 prop_assert_eq!(&listed, &model.iter().copied().collect::<Vec<_>>());
                 prop_assert!(ranges.iter().zip(ranges.iter().skip(1)).all(|(a, b)| a.1 < b.0));
+                let within: Vec<u64> = ranges.within(start, end).flat_map(|(from, to)| from..to).collect();
+                prop_assert_eq!(within, model.range(start..end).copied().collect::<Vec<_>>());
                 prop_assert_eq!(ranges.contains(start, end), (start..end).all(|n| model.contains(&n)));
             }
         }

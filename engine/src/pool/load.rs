@@ -29,9 +29,9 @@ use crate::vdev::indirect::Moved;
 use crate::vdev::{Aux, Class, ErrorCounters, Kind, State, Status, Vdev, VdevTree};
 
 /// Largest packed config that is read.
-const MAX_CONFIG_BYTES: usize = 64 << 20;
-/// Largest indirect mapping that is kept in memory.
-const MAX_MAPPING_BYTES: usize = 1 << 30;
+const MAX_CONFIG_BYTES: usize = 16 << 20;
+/// Largest indirect mapping that is kept in memory: eleven million segments.
+const MAX_MAPPING_BYTES: usize = 256 << 20;
 /// Most features that a pool may have.
 const MAX_FEATURES: usize = 4096;
 
@@ -262,7 +262,7 @@ async fn load_indirect(pool: &Pool, mos: &Arc<Objset>, directory: &Object) -> Re
     Ok(())
 }
 
-async fn read_moved(mos: &Arc<Objset>, vdev: &Vdev) -> Result<Moved> {
+pub(super) async fn read_moved(mos: &Arc<Objset>, vdev: &Vdev) -> Result<Moved> {
     let missing = || Error::corrupt(&vdev.name, "its mapping is not named");
     let object = mos.object(vdev.config.indirect_object.ok_or_else(missing)?).await?;
     let (bonus, order) = object.bonus();

@@ -1,7 +1,7 @@
 //! What the space maps call allocated, and whether that is what was claimed.
 //!
 //! Allocated is: each metaslab's space map, plus what the log space maps say that was not flushed to it yet, minus what only the checkpoint still
-//! refers to. A claim on a removed vdev is a claim on the places that its blocks were moved to.
+//! refers to. What a removal under way has copied is allocated twice, and claimed in both places. A claim on a removed vdev is a claim on the places that its blocks were moved to.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use crate::alloc::{RangeSet, space_map};
 use crate::dmu::{Objset, zap};
 use crate::error::{Error, Result};
 use crate::pool::Pool;
+use crate::pool::load::read_moved;
 use crate::vdev::{Kind, Vdev};
 
 /// Most metaslabs of one vdev: OpenZFS makes some hundreds, at most 131072.
@@ -97,6 +98,8 @@ impl SpaceReport {
 pub(super) struct Allocated {
     vdevs: BTreeMap<u32, RangeSet>,
     checkpoint_bytes: u64,
+    /// Where a removal that is under way has copied what still counts as being on the old vdev.
+    copied: Vec<Claim>,
 }
 
 /// Reads all space maps.
@@ -120,6 +123,9 @@ pub(super) async fn allocated(pool: &Arc<Pool>) -> Result<Allocated> {
         unflushed.insert(id, (layout, unflushed_txgs(&mos, top, &layout).await?));
     }
     apply_logs(&mos, &unflushed, &mut allocated).await?;
+    for (id, top) in (0u32..).zip(&pool.vdevs().tops) {
+        claim_copied(&mos, id, top, &mut allocated).await?;
+    }
     for (id, top) in (0u32..).zip(&pool.vdevs().tops) {
         exclude_checkpoint(&mos, id, top, &mut allocated).await?;
     }
@@ -225,6 +231,21 @@ async fn apply_logs(
     Ok(())
 }
 
+/// Claims the new places of what a removal has copied so far: blocks are still read from the old ones.
+async fn claim_copied(mos: &Arc<Objset>, id: u32, top: &Vdev, allocated: &mut Allocated) -> Result<()> {
+    let is_being_removed = top.config.removing && top.config.indirect_object.is_some();
+    let Some(ranges) = allocated.vdevs.get(&id).filter(|_| is_being_removed) else { return Ok(()) };
+    let moved = read_moved(mos, top).await?;
+    for entry in moved.mapping.entries() {
+        let (source, vdev) = (entry.source.get(), entry.target.vdev.get());
+        for (from, to) in ranges.within(source, source.saturating_add(entry.target.asize.get())) {
+            let start = entry.target.offset.get().saturating_add(from - source);
+            allocated.copied.push(Claim { vdev, start, size: to - from });
+        }
+    }
+    Ok(())
+}
+
 /// Takes out what was freed since the checkpoint and is kept for it.
 async fn exclude_checkpoint(mos: &Arc<Objset>, id: u32, top: &Vdev, allocated: &mut Allocated) -> Result<()> {
     let (Some(zap_id), Some(ranges)) = (top.config.top_zap, allocated.vdevs.get_mut(&id)) else {
@@ -258,6 +279,8 @@ impl Allocated {
             checkpoint_bytes: self.checkpoint_bytes,
             ..SpaceReport::default()
         };
+        let mut claims = claims;
+        claims.append(&mut self.copied);
         let mut claims = remap(pool, claims);
         claims.sort_unstable();
         let mut claimed = RangeSet::default();

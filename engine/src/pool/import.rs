@@ -11,6 +11,10 @@
 //! An uberblock whose MOS does not load can be passed over for an older one, at the price of the txgs between. That happens only when it was
 //! asked for ([`Rewind`]); otherwise the refusal says that it would help.
 //!
+//! # Who else may be using the pool
+//! A pool that another host did not export is refused unless forced. Whether that host is alive (the multihost test, which watches its
+//! heartbeats for a while) matters to whoever wants to write, and is left to them: a reader harms nobody, and all that it reads is verified.
+//!
 //! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_load_impl`, `spa_load_best`), `zpool_main.c` (`zfs_force_import_required`).
 
 use std::path::PathBuf;

@@ -10,6 +10,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
 use crate::up::UpArguments;
 use crate::zdb;
+use crate::zfs::Zfs;
+use crate::zpool::Zpool;
 
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
 const APPLETS: [&str; 3] = ["zpool", "zfs", "zdb"];
@@ -30,6 +32,12 @@ pub enum Command {
     Up(UpArguments),
     /// Run the daemon in the foreground (other commands start it when they need it)
     Serve(ServeArguments),
+    /// Import, export and inspect pools
+    #[command(subcommand)]
+    Zpool(Zpool),
+    /// List, mount and unlock datasets
+    #[command(subcommand)]
+    Zfs(Zfs),
     /// List files of an exported pool (no root, no daemon)
     Ls(LsArguments),
     /// Print a file or volume of an exported pool
@@ -63,6 +71,8 @@ impl Command {
         match self {
             Self::Up(arguments) => crate::up::run(&arguments),
             Self::Serve(arguments) => crate::serve::run(&arguments),
+            Self::Zpool(command) => command.run(),
+            Self::Zfs(command) => command.run(),
             Self::Ls(arguments) => copy::ls::run(&arguments),
             Self::Cat(arguments) => copy::cat::run(&arguments),
             Self::Extract(arguments) => copy::extract::run(&arguments),

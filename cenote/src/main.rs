@@ -2,12 +2,19 @@
 
 mod cli;
 mod client;
+mod columns;
 mod copy;
 mod exported;
+mod output;
 mod prompt;
+mod property_list;
 mod serve;
+mod table;
 mod up;
+mod version;
 mod zdb;
+mod zfs;
+mod zpool;
 
 use std::process::ExitCode;
 
@@ -15,9 +22,6 @@ use clap::Parser;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Exit code of a command that was understood and failed; usage errors exit with 2 (clap's).
-const FAILED: u8 = 1;
 
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
@@ -35,9 +39,12 @@ fn main() -> ExitCode {
     }
     match command.run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("cenote: {error:#}");
-            ExitCode::from(FAILED)
-        }
+        Err(error) => match error.downcast_ref::<output::Exit>() {
+            Some(exit) => ExitCode::from(exit.0),
+            None => {
+                eprintln!("cenote: {error:#}");
+                ExitCode::from(output::FAILED)
+            }
+        },
     }
 }

@@ -1,0 +1,262 @@
+//! How commands speak: text on standard output, refusals on standard error, JSON documents, dates of the user's time zone.
+//!
+//! A command that has said why it failed returns [`Exit`], which carries only the exit code; `main` adds nothing to it. Text is
+//! collected and written at once, so that a table never stands half-printed in front of an error.
+
+use std::fmt;
+use std::io::Write as _;
+
+use anyhow::{Context, Result};
+use engine::dataset::properties::Style;
+use engine::dataset::properties::format::{Civil, nicebytes, nicenum};
+use serde_json::{Map, Value};
+use server::api::{Action, ApiError};
+
+use crate::client;
+
+/// Exit code of a command that was understood and failed.
+pub const FAILED: u8 = 1;
+/// Exit code of a command that makes no sense.
+pub const USAGE: u8 = 2;
+
+/// The end of a command that has already said why.
+#[derive(Debug, Clone, Copy)]
+pub struct Exit(pub u8);
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exit code {}", self.0)
+    }
+}
+
+impl std::error::Error for Exit {}
+
+/// Says an error as OpenZFS's tools do, without the program's name, and leaves the exit code.
+pub fn report(error: anyhow::Error) -> Exit {
+    match error.downcast_ref::<Exit>() {
+        Some(exit) => *exit,
+        None => {
+            eprintln!("{error:#}");
+            Exit(FAILED)
+        }
+    }
+}
+
+/// Ends a command whose arguments do not go together.
+pub fn usage(message: impl fmt::Display) -> anyhow::Error {
+    eprintln!("{message}\nFor more information, try '--help'.");
+    Exit(USAGE).into()
+}
+
+/// Says what could not be done; fails if there is anything.
+pub fn complain(failed: &[ApiError]) -> Result<()> {
+    for error in failed {
+        eprintln!("{error}");
+    }
+    if failed.is_empty() { Ok(()) } else { Err(Exit(FAILED).into()) }
+}
+
+/// Asks the daemon if one runs; without one there are no pools, which `absent` puts into a reply.
+pub fn ask<A: Action>(action: &A, absent: impl FnOnce(&A) -> A::Reply) -> Result<A::Reply> {
+    Ok(client::call_running(action)?.unwrap_or_else(|| absent(action)))
+}
+
+/// What a daemon without pools would say of these names.
+pub fn none_of<'a>(names: impl IntoIterator<Item = &'a String>, what: &str) -> Vec<ApiError> {
+    let refusal = |name| ApiError::not_found(format!("cannot open '{name}': {what}"));
+    names.into_iter().map(refusal).collect()
+}
+
+/// Writes text to standard output.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+/// Writes a JSON document to standard output, on one line as OpenZFS does.
+pub fn print_json(document: &Map<String, Value>) -> Result<()> {
+    print(&format!("{}\n", serde_json::to_string(document)?))
+}
+
+/// Options of commands that can print JSON.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct JsonOptions {
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
+    /// Print numbers in full and as JSON integers
+    #[arg(long, requires = "json")]
+    pub json_int: bool,
+}
+
+impl JsonOptions {
+    /// How numbers are written.
+    pub fn numbers(&self, literal: bool) -> Numbers {
+        Numbers { literal: literal || self.json_int, as_integers: self.json_int }
+    }
+}
+
+/// The beginning of the JSON that `command` prints: the version of its form.
+pub fn document(command: &str) -> Map<String, Value> {
+    let mut version = Map::new();
+    version.insert("command".into(), command.into());
+    version.insert("vers_major".into(), 0.into());
+    version.insert("vers_minor".into(), 1.into());
+    Map::from_iter([("output_version".to_owned(), Value::Object(version))])
+}
+
+/// How numbers stand in a JSON document.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Numbers {
+    /// In full instead of scaled.
+    pub literal: bool,
+    /// As integers instead of strings.
+    pub as_integers: bool,
+}
+
+impl Numbers {
+    fn value(self, number: u64, scaled: impl FnOnce(u64) -> String) -> Value {
+        match (self.as_integers, self.literal) {
+            (true, _) => number.into(),
+            (false, true) => number.to_string().into(),
+            (false, false) => scaled(number).into(),
+        }
+    }
+
+    /// A count.
+    pub fn count(self, number: u64) -> Value {
+        self.value(number, nicenum)
+    }
+
+    /// A size in bytes.
+    pub fn bytes(self, number: u64) -> Value {
+        self.value(number, nicebytes)
+    }
+
+    /// A number that is never scaled.
+    pub fn exact(self, number: u64) -> Value {
+        self.value(number, |number| number.to_string())
+    }
+
+    /// A date.
+    pub fn date(self, seconds: u64) -> Value {
+        self.value(seconds, timestamp)
+    }
+
+    /// A property's value: text, unless it is digits that are to be an integer.
+    pub fn property(self, text: &str) -> Value {
+        match text.parse::<u64>() {
+            Ok(number) if self.as_integers => number.into(),
+            _ => text.into(),
+        }
+    }
+}
+
+/// The style of values, with dates in the user's time zone.
+pub fn style(parsable: bool) -> Style {
+    Style { parsable, utc_offset }
+}
+
+/// Seconds to add to UTC at this moment for the user's clock.
+pub fn utc_offset(seconds: i64) -> i32 {
+    local(seconds).map_or(0, |tm| i32::try_from(tm.tm_gmtoff).unwrap_or(0))
+}
+
+/// The calendar time of this moment on the user's clock.
+fn civil(seconds: u64) -> Option<Civil> {
+    let seconds = i64::try_from(seconds).ok()?;
+    Civil::at(seconds.checked_add(i64::from(utc_offset(seconds)))?)
+}
+
+/// A date as C's `ctime` writes it, without the line end: `Sat Nov 21 06:34:53 2026`.
+pub fn ctime(seconds: u64) -> String {
+    civil(seconds).map_or_else(
+        || seconds.to_string(),
+        |at| {
+            format!(
+                "{} {} {:>2} {:02}:{:02}:{:02} {}",
+                at.weekday, at.month_name, at.day, at.hour, at.minute, at.second, at.year
+            )
+        },
+    )
+}
+
+/// A date as `date` prints it: `Sat Nov 21 06:34:53 UTC 2026`; `-` for none.
+pub fn timestamp(seconds: u64) -> String {
+    if seconds == 0 {
+        return "-".to_owned();
+    }
+    let zone = i64::try_from(seconds).ok().and_then(local).map_or_else(String::new, |tm| zone_of(&tm));
+    let text = ctime(seconds);
+    match text.rsplit_once(' ') {
+        Some((before, year)) => format!("{before} {zone} {year}"),
+        None => text,
+    }
+}
+
+/// A date as the command history has it: `2026-11-21.06:06:33`.
+pub fn history_date(seconds: u64) -> String {
+    civil(seconds).map_or_else(
+        || seconds.to_string(),
+        |at| {
+            format!(
+                "{}-{:02}-{:02}.{:02}:{:02}:{:02}",
+                at.year, at.month, at.day, at.hour, at.minute, at.second
+            )
+        },
+    )
+}
+
+/// A span of time: `00:00:04`, `2 days 01:00:00`.
+pub fn duration(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    let time = format!("{hours:02}:{minutes:02}:{:02}", seconds % 60);
+    if days > 0 { format!("{days} days {time}") } else { time }
+}
+
+/// The clock now, in seconds since 1970.
+pub fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn local(seconds: i64) -> Option<libc::tm> {
+    // SAFETY: an all-zero `tm` is a valid value; localtime_r only writes to it.
+    let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are valid for the call, and nothing here changes the environment that names the time zone.
+    let filled = unsafe { libc::localtime_r(&seconds, &mut tm) };
+    (!filled.is_null()).then_some(tm)
+}
+
+fn zone_of(tm: &libc::tm) -> String {
+    if tm.tm_zone.is_null() {
+        return String::new();
+    }
+    // SAFETY: localtime_r sets it to a string that ends with NUL and lives as long as the process.
+    unsafe { std::ffi::CStr::from_ptr(tm.tm_zone) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_show_days_only_when_there_are_some() {
+        assert_eq!(duration(4), "00:00:04");
+        assert_eq!(duration(90_061), "1 days 01:01:01");
+    }
+
+    #[test]
+    fn json_numbers_are_scaled_strings_full_strings_or_integers() {
+        assert_eq!(Numbers::default().bytes(2048), Value::from("2K"));
+        assert_eq!(Numbers { literal: true, as_integers: false }.bytes(2048), Value::from("2048"));
+        let integers = Numbers { literal: true, as_integers: true };
+        assert_eq!(integers.bytes(2048), Value::from(2048));
+        assert_eq!(integers.property("12"), Value::from(12));
+        assert_eq!(integers.property("1.00"), Value::from("1.00"));
+    }
+
+    #[test]
+    fn a_date_that_is_not_set_is_a_dash() {
+        assert_eq!(timestamp(0), "-");
+    }
+}

@@ -1,0 +1,142 @@
+//! `zfs mount`, `zfs unmount`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use server::api::{ListMounts, Mount, MountsChanged, Unmount};
+
+use super::keys;
+use crate::output::{self, JsonOptions, complain, usage};
+
+/// Arguments of `zfs mount`.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub struct MountArguments {
+    #[command(flatten)]
+    json: JsonOptions,
+    /// All filesystems that are to be mounted
+    #[arg(short)]
+    all: bool,
+    /// Mount over a directory that is not empty
+    #[arg(short = 'O')]
+    overlay: bool,
+    /// Mount options
+    #[arg(short = 'o', value_name = "OPTION,…", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Load keys first, asking for those that are not in files
+    #[arg(short)]
+    load_keys: bool,
+    /// Show progress, of which there is nothing to show
+    #[arg(short, hide = true)]
+    verbose: bool,
+    /// Mount it here instead of at its mountpoint; needed for snapshots
+    #[arg(long, value_name = "DIR", requires = "filesystem")]
+    at: Option<PathBuf>,
+    /// The filesystem or snapshot; without one, what is mounted is listed
+    #[arg(value_name = "FILESYSTEM")]
+    filesystem: Option<String>,
+}
+
+impl MountArguments {
+    /// Mounts or lists.
+    pub fn run(self) -> Result<()> {
+        match (&self.filesystem, self.all) {
+            (Some(_), true) => Err(usage("too many arguments")),
+            (Some(_), false) if self.json.json => Err(usage("too many arguments")),
+            (None, false) if !self.options.is_empty() => {
+                Err(usage("missing filesystem argument (specify -a for all)"))
+            }
+            (None, false) => list(self.json.json),
+            _ => self.mount(),
+        }
+    }
+
+    fn mount(self) -> Result<()> {
+        let keys = match (&self.filesystem, self.load_keys) {
+            (Some(name), true) => keys::load_key_of(name),
+            (None, true) => keys::load_missing_keys(None),
+            _ => Ok(()),
+        };
+        let at = match &self.at {
+            Some(path) => {
+                Some(std::path::absolute(path).with_context(|| format!("cannot use '{}'", path.display()))?)
+            }
+            None => None,
+        };
+        let request = Mount {
+            dataset: self.filesystem,
+            pool: None,
+            at,
+            options: self.options,
+            overlay: self.overlay,
+            load_keys: self.load_keys,
+        };
+        let changed = output::ask(&request, |request| MountsChanged {
+            failed: output::none_of(&request.dataset, "dataset does not exist"),
+            ..MountsChanged::default()
+        })?;
+        told(&changed).and(keys)
+    }
+}
+
+/// Mounts what is to be mounted of a pool.
+pub fn mount_pool(pool: &str) -> Result<()> {
+    let request = Mount { pool: Some(pool.to_owned()), ..Mount::default() };
+    told(&output::ask(&request, |_| MountsChanged::default())?)
+}
+
+fn told(changed: &MountsChanged) -> Result<()> {
+    for warning in &changed.warnings {
+        eprintln!("{warning}");
+    }
+    complain(&changed.failed)
+}
+
+/// Prints what is mounted, snapshots aside.
+fn list(as_json: bool) -> Result<()> {
+    let mounts = output::ask(&ListMounts {}, |_| Vec::new())?;
+    let filesystems = mounts.iter().filter(|mount| !mount.dataset.contains('@'));
+    if as_json {
+        let items = filesystems.map(|mount| {
+            let item = serde_json::json!({ "filesystem": mount.dataset, "mountpoint": mount.mountpoint });
+            (mount.dataset.clone(), item)
+        });
+        let mut document = output::document("zfs mount");
+        document.insert("datasets".into(), serde_json::Value::Object(items.collect()));
+        return output::print_json(&document);
+    }
+    let lines = filesystems.map(|mount| format!("{:<30}  {}\n", mount.dataset, mount.mountpoint.display()));
+    output::print(&lines.collect::<String>())
+}
+
+/// Arguments of `zfs unmount`.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub struct UnmountArguments {
+    /// All mounted filesystems
+    #[arg(short)]
+    all: bool,
+    /// Although they are in use
+    #[arg(short)]
+    force: bool,
+    /// The filesystem or its mountpoint
+    #[arg(value_name = "FILESYSTEM|MOUNTPOINT")]
+    target: Option<String>,
+}
+
+impl UnmountArguments {
+    /// Unmounts.
+    pub fn run(self) -> Result<()> {
+        match (self.all, &self.target) {
+            (true, Some(_)) => return Err(usage("too many arguments")),
+            (false, None) => return Err(usage("missing filesystem argument")),
+            _ => {}
+        }
+        let request = Unmount { target: self.target, force: self.force };
+        let changed = output::ask(&request, |request| MountsChanged {
+            failed: output::none_of(&request.target, "dataset does not exist"),
+            ..MountsChanged::default()
+        })?;
+        told(&changed)
+    }
+}

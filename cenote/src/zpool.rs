@@ -1,0 +1,102 @@
+//! `zpool`: the commands about pools, with OpenZFS's options, texts and exit codes.
+//!
+//! Each command sends typed requests to the daemon and prints the replies; nothing here reads a pool. Source of the facts about
+//! texts and layout: OpenZFS 2.3 `zpool_main.c`, `zpool-*.8`.
+
+mod export;
+mod get;
+mod history;
+mod import;
+mod importable;
+mod list;
+mod progress;
+mod reason;
+mod status;
+mod vdevs;
+
+use anyhow::Result;
+use clap::Subcommand;
+use serde_json::{Map, Value};
+use server::api::State;
+
+use crate::output::{self, JsonOptions, Numbers};
+use crate::version;
+
+/// The version that pools with feature flags have.
+const POOL_VERSION: u64 = 5000;
+/// The newest version of filesystems.
+const FILESYSTEM_VERSION: u64 = 5;
+
+/// The `zpool` commands.
+#[derive(Debug, Subcommand)]
+pub enum Zpool {
+    /// Open pools, or list those that could be opened
+    Import(import::Arguments),
+    /// Close pools
+    Export(export::Arguments),
+    /// Show the health of pools
+    Status(status::Arguments),
+    /// List pools with their space
+    List(list::Arguments),
+    /// Show properties of pools
+    Get(get::Arguments),
+    /// Show the command history of pools
+    History(history::Arguments),
+    /// Show the version of this program
+    Version(version::Arguments),
+}
+
+impl Zpool {
+    /// Does it.
+    pub fn run(self) -> Result<()> {
+        let done = match self {
+            Self::Import(arguments) => arguments.run(),
+            Self::Export(arguments) => arguments.run(),
+            Self::Status(arguments) => arguments.run(),
+            Self::List(arguments) => arguments.run(),
+            Self::Get(arguments) => arguments.run(),
+            Self::History(arguments) => arguments.run(),
+            Self::Version(arguments) => arguments.run("zpool version"),
+        };
+        done.map_err(|error| output::report(error).into())
+    }
+}
+
+/// Options of `zpool` commands that can print JSON.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct PoolJson {
+    #[command(flatten)]
+    base: JsonOptions,
+    /// Call pools by guid instead of by name
+    #[arg(long, requires = "json")]
+    json_pool_key_guid: bool,
+}
+
+impl PoolJson {
+    fn key(self, name: &str, guid: u64) -> String {
+        if self.json_pool_key_guid { guid.to_string() } else { name.to_owned() }
+    }
+}
+
+/// What the JSON of each pool begins with.
+fn pool_json(
+    name: &str,
+    guid: u64,
+    txg: u64,
+    state: State,
+    typed: bool,
+    numbers: Numbers,
+) -> Map<String, Value> {
+    let mut item = Map::new();
+    item.insert("name".into(), name.into());
+    if typed {
+        item.insert("type".into(), "POOL".into());
+    }
+    item.insert("state".into(), state.to_string().into());
+    let exact = |number| Numbers { literal: true, ..numbers }.exact(number);
+    item.insert("pool_guid".into(), exact(guid));
+    item.insert("txg".into(), exact(txg));
+    item.insert("spa_version".into(), exact(POOL_VERSION));
+    item.insert("zpl_version".into(), exact(FILESYSTEM_VERSION));
+    item
+}

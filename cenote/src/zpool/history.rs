@@ -1,0 +1,47 @@
+//! `zpool history`: the commands and events that a pool has recorded.
+
+use anyhow::Result;
+use server::api::{Listed, PoolHistory};
+
+use crate::output::{self, complain};
+
+/// Arguments of `zpool history`.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub struct Arguments {
+    /// Show internal events too
+    #[arg(short)]
+    internal: bool,
+    /// Show who did it, on which host
+    #[arg(short)]
+    long: bool,
+    /// The pools; all open ones if none is named
+    #[arg(value_name = "POOL")]
+    pools: Vec<String>,
+}
+
+impl Arguments {
+    /// Prints the history of each pool.
+    pub fn run(self) -> Result<()> {
+        let request = PoolHistory { pools: self.pools, internal: self.internal, long: self.long };
+        let listed = output::ask(&request, |request| Listed {
+            entries: Vec::new(),
+            failed: output::none_of(&request.pools, "no such pool"),
+        })?;
+        if request.pools.is_empty() && listed.entries.is_empty() && listed.failed.is_empty() {
+            eprintln!("no pools available");
+            return Ok(());
+        }
+        let mut text = String::new();
+        for history in &listed.entries {
+            text.push_str(&format!("History for '{}':\n", history.pool));
+            for record in &history.records {
+                text.push_str(&record.time.map_or_else(String::new, output::history_date));
+                text.push_str(&record.text);
+            }
+            text.push('\n');
+        }
+        output::print(&text)?;
+        complain(&listed.failed)
+    }
+}

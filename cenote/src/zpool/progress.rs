@@ -1,0 +1,251 @@
+//! Lines about work on a pool: scrub and resilver, removal, expansion, checkpoint. Each ends with a line end, or is empty.
+
+use engine::dataset::properties::format::{nicebytes, nicenum};
+use server::api::{Checkpoint, Expansion, PoolStatus, Progress, Removal, Scan, ScanKind};
+
+use crate::output::{ctime, duration, now};
+
+/// Longer than this a removal or expansion is said to be slow instead of given an end.
+const SLOW_SECONDS: u64 = 30 * 24 * 3600;
+
+/// All of them, in OpenZFS's order.
+pub fn lines(pool: &PoolStatus) -> String {
+    let top = |number: u64| {
+        let place = usize::try_from(number).ok();
+        place
+            .and_then(|place| pool.vdevs.children.get(place))
+            .map_or_else(String::new, |vdev| vdev.name.clone())
+    };
+    let mut text = String::new();
+    if let Some(scan) = &pool.scan {
+        text.push_str(&scan_lines(scan));
+        text.push_str(pool.checkpoint.as_ref().map_or("", |checkpoint| scan_warning(scan, checkpoint)));
+    }
+    if let Some(removal) = &pool.removal {
+        text.push_str(&removal_lines(removal, &top(removal.vdev)));
+    }
+    if let Some(checkpoint) = &pool.checkpoint {
+        text.push_str(&checkpoint_line(checkpoint));
+    }
+    if let Some(expansion) = &pool.expansion {
+        text.push_str(&expansion_lines(expansion, &top(expansion.vdev)));
+    }
+    text
+}
+
+/// A scan does not look at what only the checkpoint refers to.
+fn scan_warning(scan: &Scan, checkpoint: &Checkpoint) -> &'static str {
+    match scan.state {
+        Progress::None => "",
+        Progress::Running => {
+            "    scan warning: skipping blocks that are only referenced by the checkpoint.\n"
+        }
+        Progress::Finished | Progress::Canceled if scan.end_time < checkpoint.start_time => "",
+        Progress::Finished | Progress::Canceled => {
+            "    scan warning: skipped blocks that are only referenced by the checkpoint.\n"
+        }
+    }
+}
+
+fn scan_lines(scan: &Scan) -> String {
+    let (noun, done) = match scan.kind {
+        ScanKind::None => return String::new(),
+        ScanKind::ErrorScrub => return error_scrub_lines(scan),
+        ScanKind::Scrub => ("scrub", "repaired"),
+        ScanKind::Resilver => ("resilver", "resilvered"),
+    };
+    let processed = nicebytes(scan.processed);
+    let end = ctime(scan.end_time);
+    match scan.state {
+        Progress::None => String::new(),
+        Progress::Finished => {
+            let time = duration(scan.end_time.saturating_sub(scan.start_time));
+            let what = if scan.kind == ScanKind::Scrub { "scrub repaired" } else { "resilvered" };
+            format!("  scan: {what} {processed} in {time} with {} errors on {end}\n", scan.errors)
+        }
+        Progress::Canceled => format!("  scan: {noun} canceled on {end}\n"),
+        Progress::Running => {
+            let start = ctime(scan.start_time);
+            let began = match scan.paused_time {
+                Some(paused) => {
+                    format!("  scan: {noun} paused since {}\n\t{noun} started on {start}\n", ctime(paused))
+                }
+                None => format!("  scan: {noun} in progress since {start}\n"),
+            };
+            // What was found was also read: nothing moves while a pool is open read-only, so there are no rates.
+            let to_read = scan.to_examine.saturating_sub(scan.skipped);
+            let examined = nicebytes(scan.examined);
+            let sizes = format!(
+                "\t{examined} / {} scanned, {examined} / {} issued\n",
+                nicebytes(scan.to_examine),
+                nicebytes(to_read)
+            );
+            let left = if scan.paused_time.is_some() { "" } else { ", no estimated completion time" };
+            let percent = percent(scan.examined, to_read);
+            format!("{began}{sizes}\t{processed} {done}, {percent:.2}% done{left}\n")
+        }
+    }
+}
+
+fn error_scrub_lines(scan: &Scan) -> String {
+    match scan.state {
+        Progress::None => String::new(),
+        Progress::Finished => {
+            let seconds = scan.end_time.saturating_sub(scan.start_time);
+            format!(
+                " scrub: scrubbed {} error blocks in {} days {} on {}\n",
+                scan.examined,
+                seconds / 86_400,
+                duration(seconds % 86_400),
+                ctime(scan.end_time)
+            )
+        }
+        Progress::Canceled => format!(" scrub: error scrub canceled on {}\n", ctime(scan.end_time)),
+        Progress::Running => {
+            let start = ctime(scan.start_time);
+            let began = match scan.paused_time {
+                Some(paused) => {
+                    format!(
+                        " scrub: error scrub paused since {}\n\terror scrub started on {start}\n",
+                        ctime(paused)
+                    )
+                }
+                None => format!(" scrub: error scrub in progress since {start}\n"),
+            };
+            let percent = percent(scan.examined, scan.to_examine.saturating_add(scan.examined));
+            format!("{began}\t{percent:.2}% done, issued I/O for {} error blocks\n", scan.examined)
+        }
+    }
+}
+
+fn removal_lines(removal: &Removal, name: &str) -> String {
+    let text = match removal.state {
+        Progress::None => return String::new(),
+        Progress::Finished => {
+            let minutes = removal.end_time.saturating_sub(removal.start_time) / 60;
+            format!(
+                "remove: Removal of vdev {} copied {} in {}h{}m, completed on {}\n",
+                removal.vdev,
+                nicenum(removal.copied),
+                minutes / 60,
+                minutes % 60,
+                ctime(removal.end_time)
+            )
+        }
+        Progress::Canceled => format!("remove: Removal of {name} canceled on {}\n", ctime(removal.end_time)),
+        Progress::Running => {
+            let copied = removal.copied.max(1);
+            let rate = rate(copied, removal.start_time);
+            let minutes = removal.to_copy.saturating_sub(copied) / rate / 60;
+            let left = match minutes * 60 < SLOW_SECONDS {
+                true => format!(", {}h{}m to go\n", minutes / 60, minutes % 60),
+                false => ", (copy is slow, no estimated time)\n".to_owned(),
+            };
+            format!(
+                "remove: Evacuation of {name} in progress since {}\n\t{} copied out of {} at {}/s, {:.2}% done{left}",
+                ctime(removal.start_time),
+                nicenum(copied),
+                nicenum(removal.to_copy),
+                nicenum(rate),
+                percent(copied, removal.to_copy)
+            )
+        }
+    };
+    match removal.mapping_memory {
+        0 => text,
+        bytes => format!("{text}\t{} memory used for removed device mappings\n", nicenum(bytes)),
+    }
+}
+
+fn expansion_lines(expansion: &Expansion, name: &str) -> String {
+    match expansion.state {
+        Progress::None | Progress::Canceled => String::new(),
+        Progress::Finished => format!(
+            "expand: expanded {name} copied {} in {}, on {}\n",
+            nicenum(expansion.reflowed),
+            duration(expansion.end_time.saturating_sub(expansion.start_time)),
+            ctime(expansion.end_time)
+        ),
+        Progress::Running => {
+            let copied = expansion.reflowed.max(1);
+            let rate = rate(copied, expansion.start_time);
+            let seconds = expansion.to_reflow.saturating_sub(copied) / rate;
+            let left = match (expansion.waiting_for_resilver, seconds < SLOW_SECONDS) {
+                (true, _) => ", paused for resilver or clear\n".to_owned(),
+                (false, true) => format!(", {} to go\n", duration(seconds)),
+                (false, false) => ", (copy is slow, no estimated time)\n".to_owned(),
+            };
+            format!(
+                "expand: expansion of {name} in progress since {}\n\t{} / {} copied at {}/s, {:.2}% done{left}",
+                ctime(expansion.start_time),
+                nicenum(copied),
+                nicenum(expansion.to_reflow),
+                nicenum(rate),
+                percent(copied, expansion.to_reflow)
+            )
+        }
+    }
+}
+
+fn checkpoint_line(checkpoint: &Checkpoint) -> String {
+    format!("checkpoint: created {}, consumes {}\n", ctime(checkpoint.start_time), nicenum(checkpoint.space))
+}
+
+/// Bytes a second since `start`, at least one.
+fn rate(bytes: u64, start: u64) -> u64 {
+    (bytes / now().saturating_sub(start).max(1)).max(1)
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(kind: ScanKind, state: Progress) -> Scan {
+        Scan {
+            kind,
+            state,
+            start_time: 1_795_241_192,
+            end_time: 1_795_241_193,
+            to_examine: 4096,
+            examined: 1024,
+            skipped: 2048,
+            processed: 0,
+            errors: 0,
+            paused_time: None,
+        }
+    }
+
+    #[test]
+    fn a_finished_scrub_tells_what_it_repaired() {
+        let text = scan_lines(&scan(ScanKind::Scrub, Progress::Finished));
+        let start = "  scan: scrub repaired 0B in 00:00:01 with 0 errors on ";
+        assert!(text.starts_with(start), "{text}");
+    }
+
+    #[test]
+    fn progress_counts_what_has_to_be_read() {
+        let text = scan_lines(&scan(ScanKind::Resilver, Progress::Running));
+        assert!(text.contains("\t1K / 4K scanned, 1K / 2K issued\n"), "{text}");
+        assert!(text.ends_with("\t0B resilvered, 50.00% done, no estimated completion time\n"), "{text}");
+    }
+
+    #[test]
+    fn a_finished_removal_tells_the_memory_of_its_mapping() {
+        let removal = Removal {
+            state: Progress::Finished,
+            vdev: 1,
+            start_time: 0,
+            end_time: 3_720,
+            to_copy: 0,
+            copied: 864_256,
+            mapping_memory: 120,
+        };
+        let text = removal_lines(&removal, "indirect-1");
+        assert!(text.starts_with("remove: Removal of vdev 1 copied 844K in 1h2m, completed on "), "{text}");
+        assert!(text.ends_with("\t120 memory used for removed device mappings\n"), "{text}");
+    }
+}

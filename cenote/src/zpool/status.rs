@@ -1,0 +1,298 @@
+//! `zpool status`: the health of pools.
+//!
+//! What is wrong, what to do, work in progress, the vdevs with their errors, and the files that could not be read. The JSON form
+//! is in [`json`].
+
+mod json;
+
+use anyhow::Result;
+use engine::dataset::properties::format::{nicebytes, nicenum};
+use server::api::{Dedup, DedupRow, GetStatus, Listed, PoolStatus, State, VdevClass, VdevNode};
+
+use super::vdevs::{Naming, SECTIONS, aux_words, of_class, spare_word, state_word};
+use super::{PoolJson, progress, reason};
+use crate::output::{self, complain};
+use crate::table::{pad_left, pad_right};
+
+/// The least width of the column of names.
+const NAME_WIDTH: usize = 10;
+
+/// Arguments of `zpool status`.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub struct Arguments {
+    #[command(flatten)]
+    naming: Naming,
+    #[command(flatten)]
+    json: PoolJson,
+    #[command(flatten)]
+    shown: Shown,
+    /// Print vdevs beside each other instead of below each other
+    #[arg(long, requires = "json")]
+    json_flat_vdevs: bool,
+    /// List the files with errors
+    #[arg(short)]
+    verbose: bool,
+    /// Only pools with problems
+    #[arg(short = 'x')]
+    explain: bool,
+    /// Show dedup statistics
+    #[arg(short = 'D')]
+    dedup: bool,
+    /// Show initialization, of which this version knows nothing
+    #[arg(short = 'i', hide = true)]
+    initialize: bool,
+    /// Show TRIM, of which this version knows nothing
+    #[arg(short = 't', hide = true)]
+    trim: bool,
+    /// The pools; all open ones if none is named
+    #[arg(value_name = "POOL")]
+    pools: Vec<String>,
+}
+
+/// What is shown of each vdev.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+struct Shown {
+    /// Show numbers in full
+    #[arg(short = 'p')]
+    literal: bool,
+    /// Only vdevs with problems
+    #[arg(short = 'e')]
+    unhealthy: bool,
+    /// Show slow reads
+    #[arg(short = 's')]
+    slow: bool,
+    /// Show errors of direct I/O
+    #[arg(short = 'd')]
+    direct: bool,
+}
+
+impl Arguments {
+    /// Prints the health of each pool.
+    pub fn run(self) -> Result<()> {
+        let request = GetStatus { pools: self.pools.clone(), files: self.verbose, dedup: self.dedup };
+        let listed = output::ask(&request, |request| Listed {
+            entries: Vec::new(),
+            failed: output::none_of(&request.pools, "no such pool"),
+        })?;
+        if self.json.base.json {
+            self.print_json(&listed.entries)?;
+        } else {
+            output::print(&self.render(&listed.entries))?;
+            if self.pools.is_empty() && listed.entries.is_empty() && listed.failed.is_empty() {
+                eprintln!("no pools available");
+            }
+        }
+        complain(&listed.failed)
+    }
+
+    fn print_json(&self, pools: &[PoolStatus]) -> Result<()> {
+        let pools = pools.iter().filter(|pool| !self.explain || !reason::is_healthy(pool.reason));
+        let items = pools.map(|pool| (self.json.key(&pool.name, pool.guid), json::pool(pool, self).into()));
+        let mut document = output::document("zpool status");
+        document.insert("pools".into(), serde_json::Value::Object(items.collect()));
+        output::print_json(&document)
+    }
+
+    fn render(&self, pools: &[PoolStatus]) -> String {
+        let (healthy, shown): (Vec<_>, Vec<_>) =
+            pools.iter().partition(|pool| self.explain && reason::is_healthy(pool.reason));
+        let mut text = String::new();
+        if !self.pools.is_empty() {
+            text.extend(healthy.iter().map(|pool| format!("pool '{}' is healthy\n", pool.name)));
+        } else if shown.is_empty() && !healthy.is_empty() {
+            text.push_str("all pools are healthy\n");
+        }
+        for pool in shown {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&self.pool(pool));
+        }
+        text
+    }
+
+    fn pool(&self, pool: &PoolStatus) -> String {
+        let state = state_word(pool.state, pool.vdevs.aux);
+        let mut text = format!("  pool: {}\n state: {state}\n", pool.name);
+        let (status, action) = reason::of_open_pool(pool);
+        for (label, sentence) in [("status", status), ("action", action)] {
+            if !sentence.is_empty() {
+                text.push_str(&format!("{label}: {sentence}"));
+            }
+        }
+        if let Some(id) = reason::message_id(pool.reason) {
+            text.push_str(&format!("   see: {}{id}\n", reason::MESSAGES));
+        }
+        text.push_str(&progress::lines(pool));
+        text.push_str(&Config { pool, naming: self.naming, shown: self.shown }.render());
+        text.push_str(&self.errors(pool));
+        text.push_str(
+            &pool.dedup.as_ref().map_or_else(String::new, |dedup| dedup_lines(dedup, self.shown.literal)),
+        );
+        text
+    }
+
+    fn errors(&self, pool: &PoolStatus) -> String {
+        match (pool.error_count, self.verbose) {
+            (0, _) => "\nerrors: No known data errors\n".to_owned(),
+            (count, false) => format!("\nerrors: {count} data errors, use '-v' for a list\n"),
+            (_, true) => {
+                let files = pool.error_files.iter().map(|file| format!("        {file}\n"));
+                let intro = "\nerrors: Permanent errors have been detected in the following files:\n\n";
+                intro.to_owned() + &files.collect::<String>()
+            }
+        }
+    }
+}
+
+/// The table of vdevs.
+struct Config<'a> {
+    pool: &'a PoolStatus,
+    naming: Naming,
+    shown: Shown,
+}
+
+impl Config<'_> {
+    fn render(&self) -> String {
+        let root = &self.pool.vdevs;
+        let width = self.naming.width(&self.pool.name, root, 0).max(NAME_WIDTH);
+        let mut text = format!("config:\n\n\t{}  STATE     READ WRITE CKSUM", pad_right("NAME", width));
+        for (is_shown, title) in [(self.shown.slow, "SLOW"), (self.shown.direct, "DIO")] {
+            if is_shown {
+                text.push_str(&format!(" {title:>5}"));
+            }
+        }
+        text.push('\n');
+        text.push_str(&self.line(root, 0, width));
+        for top in of_class(root, VdevClass::Normal) {
+            self.tree(top, 2, width, &mut text);
+        }
+        let sections = SECTIONS.map(|(class, heading)| (class, format!("\t{heading}\t\n")));
+        // Their headings have no tab behind them.
+        let auxiliary = [(VdevClass::L2cache, "\tcache\n".into()), (VdevClass::Spare, "\tspares\n".into())];
+        for (class, heading) in sections.into_iter().chain(auxiliary) {
+            if of_class(root, class).next().is_some() {
+                text.push_str(&heading);
+            }
+            for top in of_class(root, class) {
+                self.tree(top, 2, width, &mut text);
+            }
+        }
+        text
+    }
+
+    fn tree(&self, vdev: &VdevNode, depth: usize, width: usize, text: &mut String) {
+        if self.shown.unhealthy && !has_problem(vdev) {
+            return;
+        }
+        text.push_str(&self.line(vdev, depth, width));
+        for child in &vdev.children {
+            self.tree(child, depth + 2, width, text);
+        }
+    }
+
+    fn line(&self, vdev: &VdevNode, depth: usize, width: usize) -> String {
+        let is_spare = vdev.class == VdevClass::Spare;
+        let name = self.naming.name(&self.pool.name, vdev);
+        let state = if is_spare { spare_word(vdev) } else { state_word(vdev.state, vdev.aux) };
+        let name = pad_right(&name, width.saturating_sub(depth));
+        let mut line = format!("\t{}{name}  {}", " ".repeat(depth), pad_right(&state, 8));
+        if !is_spare {
+            let count = |number: u64| {
+                let text = if self.shown.literal { number.to_string() } else { nicenum(number) };
+                format!(" {}", pad_left(&text, 5))
+            };
+            for errors in [vdev.read_errors, vdev.write_errors, vdev.checksum_errors] {
+                line.push_str(&count(errors));
+            }
+            if self.shown.slow {
+                // Nothing counts slow reads yet; only leaves could have some.
+                line.push_str(&if vdev.children.is_empty() { count(0) } else { "     -".to_owned() });
+            }
+            if self.shown.direct {
+                line.push_str(&count(0));
+            }
+        }
+        match (&vdev.path, aux_words(vdev.aux)) {
+            (Some(path), _) if vdev.not_present => line.push_str(&format!("  was {path}")),
+            (_, Some(words)) => line.push_str(&format!("  {words}")),
+            _ => {}
+        }
+        line.push('\n');
+        line
+    }
+}
+
+/// Whether a vdev or one below it is not healthy or had errors.
+fn has_problem(vdev: &VdevNode) -> bool {
+    vdev.walk().any(|vdev| {
+        vdev.state != State::Healthy
+            || vdev.read_errors != 0
+            || vdev.write_errors != 0
+            || vdev.checksum_errors != 0
+    })
+}
+
+fn dedup_lines(dedup: &Dedup, literal: bool) -> String {
+    if dedup.entries == 0 {
+        return "\n dedup: no DDT entries\n".to_owned();
+    }
+    let size = |bytes: u64| if literal { bytes.to_string() } else { nicenum(bytes) };
+    let mut text = format!(
+        "\n dedup: DDT entries {}, size {} on disk, {} in core\n\n",
+        dedup.entries,
+        size(dedup.bytes_on_disk),
+        size(dedup.bytes_in_core)
+    );
+    text.push_str("bucket              allocated                       referenced          \n");
+    text.push_str("______   ______________________________   ______________________________\n");
+    let titles = ["refcnt", "blocks", "LSIZE", "PSIZE", "DSIZE", "blocks", "LSIZE", "PSIZE", "DSIZE"];
+    text.push_str(&histogram_line(titles.map(str::to_owned)));
+    text.push_str(&histogram_line(titles.map(|title| "-".repeat(title.len()))));
+    for row in &dedup.histogram {
+        let references = 1u64.checked_shl(row.log2_references).unwrap_or(u64::MAX);
+        text.push_str(&histogram_row(&nicenum(references), row));
+    }
+    text.push_str(&histogram_row("Total", &total(&dedup.histogram)));
+    text.push('\n');
+    text
+}
+
+fn histogram_row(references: &str, row: &DedupRow) -> String {
+    if row.blocks == 0 {
+        return String::new();
+    }
+    histogram_line([
+        references.to_owned(),
+        nicenum(row.blocks),
+        nicebytes(row.lsize),
+        nicebytes(row.psize),
+        nicebytes(row.dsize),
+        nicenum(row.referenced_blocks),
+        nicebytes(row.referenced_lsize),
+        nicebytes(row.referenced_psize),
+        nicebytes(row.referenced_dsize),
+    ])
+}
+
+fn histogram_line(values: [String; 9]) -> String {
+    let widths = [6, 6, 5, 5, 5, 6, 5, 5, 5];
+    let padded = values.iter().zip(widths).map(|(value, width)| pad_left(value, width));
+    padded.collect::<Vec<_>>().join("   ") + "\n"
+}
+
+/// All rows of a histogram together.
+fn total(rows: &[DedupRow]) -> DedupRow {
+    rows.iter().fold(DedupRow::default(), |sum, row| DedupRow {
+        log2_references: 0,
+        blocks: sum.blocks.saturating_add(row.blocks),
+        lsize: sum.lsize.saturating_add(row.lsize),
+        psize: sum.psize.saturating_add(row.psize),
+        dsize: sum.dsize.saturating_add(row.dsize),
+        referenced_blocks: sum.referenced_blocks.saturating_add(row.referenced_blocks),
+        referenced_lsize: sum.referenced_lsize.saturating_add(row.referenced_lsize),
+        referenced_psize: sum.referenced_psize.saturating_add(row.referenced_psize),
+        referenced_dsize: sum.referenced_dsize.saturating_add(row.referenced_dsize),
+    })
+}

@@ -114,6 +114,8 @@ pub struct Report {
     pub damaged_blocks: u64,
     /// Comparison with the space maps, if asked for.
     pub space: Option<SpaceReport>,
+    /// What could not be followed, for people.
+    pub notes: Vec<String>,
     /// How long it took.
     pub elapsed: Duration,
     /// It was ended early: counts are incomplete.
@@ -174,6 +176,7 @@ pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> 
         unreadable_blocks: results.unreadable_blocks,
         damaged_blocks: results.damaged_blocks,
         space,
+        notes: roots.notes,
         elapsed: start.elapsed(),
         cancelled: progress.cancel.load(Ordering::Relaxed),
     })

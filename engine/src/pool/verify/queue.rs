@@ -26,6 +26,8 @@ pub(super) struct Work {
     pub is_snapshot: bool,
     /// The object set was met in a snapshot; only its intent log, which is the head's alone, is to be visited.
     pub log_only: bool,
+    /// Part of a dataset that is being destroyed: counted as waiting to be freed.
+    pub is_leaving: bool,
 }
 
 #[derive(Default)]

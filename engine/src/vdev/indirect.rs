@@ -16,12 +16,14 @@ use futures_util::future::try_join_all;
 use ondisk::ByteOffset;
 use ondisk::indirect::{BirthEntry, IndirectMapping, Piece, phys_birth};
 
-use super::read::{ReadResult, Request};
+use super::read::{ReadResult, Request, yield_now};
 use super::{Kind, Vdev};
 use crate::error::{Attempt, Failure};
 
 /// Combinations of copies tried before a block is given up (OpenZFS tries as many).
 const MAX_COMBINATIONS: usize = 4096;
+/// After checking so many bytes other work of the thread gets its turn.
+const TURN_BYTES: usize = 64 << 20;
 
 /// Where a removed vdev's space went, and when.
 #[derive(Debug, Clone, Default)]
@@ -89,7 +91,11 @@ impl Vdev {
             copies.push(of_piece);
         }
         let mut choice = vec![0; copies.len()];
-        for _ in 0..MAX_COMBINATIONS {
+        let per_turn = TURN_BYTES.div_ceil(request.size.max(1));
+        for tried in 0..MAX_COMBINATIONS {
+            if tried % per_turn == per_turn - 1 {
+                yield_now().await;
+            }
             let parts: Vec<&IoBuf> = copies.iter().zip(&choice).map(|(copies, &c)| &copies[c].0).collect();
             let block = join(request.size, &parts);
             if request.judge(&block).is_ok() {

@@ -18,7 +18,7 @@ use device::IoBuf;
 use futures_util::future::join_all;
 
 use super::Vdev;
-use super::read::{ReadResult, Request};
+use super::read::{ReadResult, Request, yield_now};
 use crate::error::{Attempt, Failure};
 
 /// Columns of one child that are no further apart than this are read in one transfer.
@@ -26,6 +26,11 @@ const MERGE_GAP_BYTES: u64 = 16 << 10;
 
 /// How many sets of children are distrusted at most. Every set of three of 84 children fits.
 const MAX_HYPOTHESES: usize = 100_000;
+
+/// Bytes that are rebuilt and checked for one block at most, before it is given up.
+const MAX_TRIED_BYTES: usize = 64 << 30;
+/// After so many bytes other work of the thread gets its turn.
+const TURN_BYTES: usize = 64 << 20;
 
 /// What is known of one column.
 enum Piece {
@@ -91,7 +96,7 @@ impl<'a> Columns<'a> {
                 Err(TooManyLost) => continue,
             }
             self.read(self.unread()).await;
-            if let Some(block) = self.try_hypotheses() {
+            if let Some(block) = self.try_hypotheses().await {
                 return Ok(block);
             }
         }
@@ -309,11 +314,17 @@ impl<'a> Columns<'a> {
     }
 
     /// Every readable column was read, yet the block is wrong: distrust children in turn.
-    fn try_hypotheses(&mut self) -> Option<IoBuf> {
+    async fn try_hypotheses(&mut self) -> Option<IoBuf> {
         self.request.verdict?;
         let lost: Vec<usize> = (0..self.pieces.len()).filter(|&index| !self.is_read(index)).collect();
         let mut block = IoBuf::for_overwrite(self.map.data_bytes() as usize);
-        for hypothesis in self.map.hypotheses(&lost).take(MAX_HYPOTHESES) {
+        let size = block.len().max(1);
+        let per_turn = TURN_BYTES.div_ceil(size);
+        let limit = MAX_HYPOTHESES.min(MAX_TRIED_BYTES / size);
+        for (tried, hypothesis) in self.map.hypotheses(&lost).take(limit).enumerate() {
+            if tried % per_turn == per_turn - 1 {
+                yield_now().await;
+            }
             let Ok(rows) = self.rebuild(&hypothesis) else { continue };
             for (row, columns) in self.rows().zip(&rows) {
                 for index in row.clone().filter(|&index| self.is_data(index)) {

@@ -1,6 +1,7 @@
 //! Reading through the vdev tree: requests, verdicts, leaves, and the dispatch by kind.
 
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use device::IoBuf;
 use futures_util::future::BoxFuture;
@@ -163,6 +164,19 @@ impl Vdev {
         let own = self.in_flight.load(Ordering::Relaxed);
         self.children.iter().fold(own, |sum, child| sum.saturating_add(child.load()))
     }
+}
+
+/// Lets other work of the thread have its turn.
+pub(super) async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// The child of the draid vdev whose reserved space the spare uses at this offset.

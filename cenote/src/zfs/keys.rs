@@ -68,7 +68,7 @@ impl Tally {
         self.tried += 1;
         if let Err(error) = done {
             self.failed += 1;
-            eprintln!("{what}: {error:#}");
+            eprintln!("{what}: {}", reworded(&format!("{error:#}")));
         }
     }
 
@@ -258,6 +258,19 @@ pub fn load_key_of(name: &str) -> Result<()> {
     }
 }
 
+/// A refusal without what every line about keys begins with, and with OpenZFS's words for a wrong key.
+fn reworded(message: &str) -> String {
+    let is_prefix = |text: &str| text.starts_with("cannot ") && text.contains(" key for '");
+    let message = match message.split_once("': ") {
+        Some((prefix, rest)) if is_prefix(prefix) => rest,
+        _ => message,
+    };
+    match message.strip_prefix("incorrect key for ") {
+        Some(dataset) => format!("Incorrect key provided for {dataset}."),
+        None => message.to_owned(),
+    }
+}
+
 fn unload(root: &KeyEntry) -> Result<()> {
     match client::call_running(&UnloadKey { dataset: root.dataset.clone() }) {
         Ok(_) => Ok(()),
@@ -296,7 +309,7 @@ fn load(root: &KeyEntry, location: Option<&str>, dry_run: bool) -> Result<()> {
         if !typed || !correctible || attempt >= MAX_ATTEMPTS {
             return Err(error);
         }
-        eprintln!("Key load error: {error:#}");
+        eprintln!("Key load error: {}", reworded(&format!("{error:#}")));
     }
     Ok(())
 }
@@ -314,4 +327,17 @@ fn ask_for_key(root: &KeyEntry, typed: bool) -> Result<Vec<u8>> {
         _ => "passphrase",
     };
     prompt::secret(&format!("Enter {what} for '{}':", root.dataset))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_key_is_told_in_the_words_of_openzfs() {
+        let message = "cannot load key for 'tank/a': incorrect key for 'tank/a'";
+        assert_eq!(reworded(message), "Incorrect key provided for 'tank/a'.");
+        assert_eq!(reworded("cannot load key for 'tank/a': /key: not found"), "/key: not found");
+        assert_eq!(reworded("Key already loaded for 'tank/a'."), "Key already loaded for 'tank/a'.");
+    }
 }

@@ -1,0 +1,6 @@
+//! `cenote zpool` and `cenote zfs` through the real binary, each test with a daemon of its own.
+
+mod golden;
+mod import;
+mod keys;
+mod session;

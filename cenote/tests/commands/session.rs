@@ -1,0 +1,99 @@
+//! A daemon with a private socket, ended with the test, and commands that ask it.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long a daemon may take to listen.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// A running daemon.
+pub struct Session {
+    directory: TempDir,
+    daemon: Child,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Session {
+    pub fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("api.sock");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        let daemon = command.arg("serve").arg("--socket").arg(&socket).stdin(Stdio::null()).spawn().unwrap();
+        let mut session = Self { directory, daemon };
+        let began = Instant::now();
+        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+            assert_eq!(session.daemon.try_wait().unwrap(), None, "the daemon ended");
+            assert!(began.elapsed() < START_LIMIT, "the daemon does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        session
+    }
+
+    /// A directory of the test.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Runs a command with this on its standard input.
+    pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Ended {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_cenote"))
+            .args(arguments)
+            .env("CENOTE_SOCKET", self.directory.path().join("api.sock"))
+            .env("TZ", "UTC")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A command that does not read its input may be gone already.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        ended(child.wait_with_output().unwrap())
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Ended {
+        self.run_with(arguments, b"")
+    }
+
+    /// What a command prints that must not fail.
+    pub fn print(&self, arguments: &[&str]) -> String {
+        let ended = self.run(arguments);
+        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{arguments:?} {}", ended.out);
+        ended.out
+    }
+
+    /// Imports a golden pool, mounting nothing.
+    pub fn import(&self, directory: &Path, pool: &str) {
+        let altroot = format!("/m/{pool}");
+        let directory = directory.to_str().unwrap();
+        let options = ["-N", "-o", "readonly=on", "-R", &altroot, "-d", directory, pool];
+        assert_eq!(self.print(&[&["zpool", "import"], &options[..]].concat()), "");
+    }
+}
+
+fn ended(output: Output) -> Ended {
+    Ended {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let pid = libc::pid_t::try_from(self.daemon.id()).unwrap();
+        // SAFETY: the process is our child and not yet waited for, so that the number is still its own.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+        let _ = self.daemon.wait();
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! It needs no daemon: it is one, with sockets of its own in a private directory, so that the other commands can ask it too
 //! (`CENOTE_SOCKET`). Everything is mounted below a directory of the user's, never over the system's own. Without root that
-//! takes fusermount3; where FUSE is missing altogether the volumes are served all the same.
+//! takes fusermount3, and each filesystem gets a directory of its own, because none can be mounted inside another; where FUSE is missing altogether the volumes are served all the same.
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use anyhow::{Context, Result, bail};
 use device::block_on;
 use serde::Serialize;
 use server::api::{
-    DiscoverPools, ExportPool, ImportPool, ListKeys, ListMounts, ListVolumes, LoadKey, Mount, Mounted,
-    Rewind, ServedVolume,
+    DatasetKind, DiscoverPools, ExportPool, ImportPool, ListDatasets, ListKeys, ListMounts, ListVolumes,
+    LoadKey, Mount, Mounted, Rewind, ServedVolume,
 };
 use server::daemon::Daemon;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::prompt;
@@ -39,6 +39,9 @@ pub struct UpArguments {
     /// Directory below which everything is mounted (default: ./POOL.mnt)
     #[arg(short = 'R', long = "mount-at", visible_alias = "altroot", value_name = "DIR")]
     pub mount_at: Option<PathBuf>,
+    /// Mount each filesystem in a directory of its own, whatever its mountpoint (always so without root)
+    #[arg(long)]
+    pub flat: bool,
     /// Mount nothing
     #[arg(short = 'N', long)]
     pub no_mount: bool,
@@ -61,7 +64,7 @@ pub struct UpArguments {
     #[arg(short = 'D', long)]
     pub destroyed: bool,
     /// Read a key from a file instead of asking for it (may be repeated)
-    #[arg(short = 'k', long = "key-file", value_name = "DATASET=FILE", value_parser = parse_key_file)]
+    #[arg(short = 'k', long = "key", value_name = "DATASET=FILE", value_parser = parse_key_file)]
     pub key_files: Vec<(String, PathBuf)>,
     /// Serve volumes over TCP too, to whoever can connect
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -117,7 +120,10 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     let directory = PrivateDirectory::make(&opened.name)?;
     let socket = directory.0.join("api.sock");
     let host = Host::start(&daemon, &socket, arguments.nbd_tcp)?;
-    if !no_mount {
+    if !no_mount && (arguments.flat || !is_root()) {
+        let directory = mount_directory(arguments, &name)?;
+        warnings.extend(mount_flat(&daemon, &opened.name, &directory)?);
+    } else if !no_mount {
         let mount = Mount { pool: Some(opened.name.clone()), ..Mount::default() };
         let changed = block_on(daemon.mount(mount))?;
         // Of keys that are not loaded the hints tell already.
@@ -157,10 +163,6 @@ fn find(daemon: &Daemon, arguments: &UpArguments) -> Result<(String, String)> {
 }
 
 fn import_request(arguments: &UpArguments, pool: &str, name: &str) -> Result<ImportPool> {
-    let altroot = match &arguments.mount_at {
-        Some(path) => path.clone(),
-        None => format!("{name}.mnt").into(),
-    };
     Ok(ImportPool {
         pool: Some(pool.to_owned()),
         search: arguments.search.clone(),
@@ -172,10 +174,50 @@ fn import_request(arguments: &UpArguments, pool: &str, name: &str) -> Result<Imp
         missing_log: arguments.missing_log,
         no_mount: true,
         load_keys: arguments.key_files.is_empty(),
-        altroot: Some(std::path::absolute(&altroot).context("cannot tell where to mount")?),
+        altroot: Some(mount_directory(arguments, name)?),
         properties: vec![("readonly".into(), "on".into())],
         ..ImportPool::default()
     })
+}
+
+/// Below which directory everything is mounted.
+fn mount_directory(arguments: &UpArguments, name: &str) -> Result<PathBuf> {
+    let directory = match &arguments.mount_at {
+        Some(path) => path.clone(),
+        None => format!("{name}.mnt").into(),
+    };
+    std::path::absolute(directory).context("cannot tell where to mount")
+}
+
+/// Mounts every filesystem that may be mounted in a directory of its own: `pool`, `pool+home`, `pool+home+anna`.
+fn mount_flat(daemon: &Daemon, pool: &str, directory: &Path) -> Result<Vec<String>> {
+    let list = ListDatasets {
+        names: vec![pool.to_owned()],
+        depth: None,
+        kinds: vec![DatasetKind::Filesystem],
+        properties: ["canmount", "keystatus"].map(str::to_owned).to_vec(),
+    };
+    let listed = block_on(daemon.list_datasets(list))?;
+    let mut warnings: Vec<String> = listed.failed.into_iter().map(|error| error.message).collect();
+    for filesystem in listed.entries {
+        let is = |property, value| {
+            filesystem.property(property).and_then(|told| told.parsable.as_deref()) == Some(value)
+        };
+        if is("canmount", "off") || is("keystatus", "unavailable") {
+            continue;
+        }
+        let at = directory.join(filesystem.name.replace('/', "+"));
+        let mount = Mount { dataset: Some(filesystem.name), at: Some(at), ..Mount::default() };
+        if let Err(error) = block_on(daemon.mount(mount)) {
+            warnings.push(error.message);
+        }
+    }
+    Ok(warnings)
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// Why filesystems cannot be mounted at all.
@@ -183,13 +225,11 @@ fn fuse_missing() -> Option<String> {
     if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/fuse") {
         return Some(format!("FUSE is not available (/dev/fuse: {error})"));
     }
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let is_root = unsafe { libc::geteuid() == 0 };
     let in_path = || {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|directory| directory.join("fusermount3").is_file())
     };
-    (!is_root && !in_path()).then(|| "without root, mounting needs fusermount3 (package fuse3)".to_owned())
+    (!is_root() && !in_path()).then(|| "without root, mounting needs fusermount3 (package fuse3)".to_owned())
 }
 
 /// Asks for the keys that nothing else gives. Hints for those that stay unloaded.
@@ -282,7 +322,7 @@ impl Host {
         let thread = thread::Builder::new().name("host".into()).spawn(move || {
             let failed = sender.clone();
             let served = runtime.block_on(async {
-                tokio::spawn(hear_signals(sender, Arc::clone(&daemon)));
+                tokio::spawn(hear_signals(Signals::listen()?, sender, Arc::clone(&daemon)));
                 let stop = async {
                     // Either way its other end is gone.
                     let _ = stopped.await;
@@ -333,26 +373,29 @@ impl Host {
     }
 }
 
-async fn hear_signals(ends: mpsc::Sender<End>, daemon: Arc<Daemon>) {
-    let listen = || -> std::io::Result<_> {
-        Ok((
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ))
-    };
-    let (mut interrupt, mut terminate, mut hangup) = match listen() {
-        Ok(signals) => signals,
-        Err(error) => {
-            let _ = ends.send(End::Failed(error.into()));
-            return;
-        }
-    };
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// From here on they no longer end the process.
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
+async fn hear_signals(mut signals: Signals, ends: mpsc::Sender<End>, daemon: Arc<Daemon>) {
     loop {
         let end = tokio::select! {
-            _ = interrupt.recv() => End::Interrupt,
-            _ = terminate.recv() => End::Final,
-            _ = hangup.recv() => End::Final,
+            _ = signals.interrupt.recv() => End::Interrupt,
+            _ = signals.terminate.recv() => End::Final,
+            _ = signals.hangup.recv() => End::Final,
             () = daemon.stopped() => End::Final,
         };
         if ends.send(end).is_err() {

@@ -263,7 +263,15 @@ impl Drop for FuseMount {
 
 /// Takes away a mount whose daemon is gone: where every access answers "transport endpoint is not connected".
 pub fn clear_stale(at: &Path) {
-    let is_stale = || std::fs::metadata(at).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    let Ok(path) = CString::new(at.as_os_str().as_bytes()) else { return };
+    // Asks the file system itself: attributes and names may be known from before.
+    let is_stale = || {
+        // SAFETY: an all-zero `statfs` is a valid one.
+        let mut answer: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: `path` is a terminated string, and both live through the call.
+        let code = unsafe { libc::statfs(path.as_ptr(), &mut answer) };
+        code != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOTCONN)
+    };
     // Several may lie upon each other.
     for _ in 0..16 {
         if !is_stale() || unmount_path(at, true).is_err() {

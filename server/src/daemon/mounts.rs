@@ -127,6 +127,15 @@ impl OpenPool {
                 plan.at.display()
             ))));
         }
+        let around = self.mounts_described().into_iter().find(|other| plan.at.starts_with(&other.mountpoint));
+        if let (false, Some(around)) = (is_root(), around) {
+            // The helper wants the mountpoint to be the user's, and in there it is the pool's.
+            return Err(ApiError::refused(refuse(format!(
+                "without root it cannot be mounted inside '{}' at {}; mount it elsewhere",
+                around.dataset,
+                around.mountpoint.display()
+            ))));
+        }
         self.clear_stale(&plan.at);
         let made = make_directories(&plan.at).map_err(|error| {
             ApiError::failed(refuse(format!("failed to create mountpoint {}: {error}", plan.at.display())))
@@ -430,7 +439,8 @@ fn mount_error(error: MountError) -> ApiError {
         MountError::Open { error: engine::Error::KeyNotLoaded { .. }, .. } => api::ErrorKind::Refused,
         _ => api::ErrorKind::Failed,
     };
-    ApiError::new(kind, error.to_string())
+    // What the helper says ends with a line end.
+    ApiError::new(kind, error.to_string().trim_end())
 }
 
 fn is_root() -> bool {

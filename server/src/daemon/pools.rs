@@ -210,8 +210,8 @@ impl Daemon {
 
     async fn export_one(&self, open: &Arc<OpenPool>, force: bool) -> Result<(), ApiError> {
         let mut changing = open.change().await?;
-        let connected = open.connected_volumes();
-        if let (false, Some(volume)) = (force, connected.first()) {
+        let connected = if force { Vec::new() } else { open.connected_volumes_settled() };
+        if let Some(volume) = connected.first() {
             return Err(ApiError::busy(format!(
                 "cannot export '{}': volume '{volume}' has an NBD client; disconnect it, or force",
                 open.name()

@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
 
 use engine::dataset::dsl::{Dataset, Kind, Walk};
 use engine::dataset::zvol::Zvol;
@@ -19,6 +20,11 @@ use crate::socket::SocketFile;
 
 /// Request size to tell clients where a volume's own block size is not one that the protocol allows.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
+
+/// How long a connection may take to notice that its client is gone.
+const SETTLE_LIMIT: Duration = Duration::from_millis(500);
+/// How often that is looked at.
+const SETTLE_STEP: Duration = Duration::from_millis(5);
 
 /// A volume, or a snapshot of one, that can be read.
 #[derive(Debug, Clone)]
@@ -151,6 +157,21 @@ impl OpenPool {
         connections.retain(|other| other.strong_count() > 0);
         connections.push(Arc::downgrade(&export));
         Ok(export)
+    }
+
+    /// Waits a moment for clients that have gone away, as long as their connections still know nothing of it. Names of the volumes that
+    /// have a client all the same.
+    ///
+    /// Blocks the thread, which is the request's own.
+    pub(super) fn connected_volumes_settled(&self) -> Vec<String> {
+        let began = Instant::now();
+        loop {
+            let connected = self.connected_volumes();
+            if connected.is_empty() || began.elapsed() > SETTLE_LIMIT {
+                return connected;
+            }
+            std::thread::sleep(SETTLE_STEP);
+        }
     }
 
     /// Names of the volumes that have a client.

@@ -1,0 +1,93 @@
+//! A daemon of the test's own, with a golden pool.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use device::block_on;
+use server::api::{ExportPool, ImportPool, Imported};
+use server::daemon::Daemon;
+use server::runtime::Shards;
+use server::socket;
+use tempfile::TempDir;
+use testkit::GoldenPool;
+use tokio::sync::oneshot;
+
+/// The golden pool `name`; `None` where `CENOTE_SKIP` lists `golden`.
+pub fn golden(name: &str) -> Option<GoldenPool> {
+    testkit::golden::pool(name)
+}
+
+/// Whether tests that mount are to be left out. Without that, a missing `/dev/fuse` fails them.
+pub fn skips_fuse() -> bool {
+    std::env::var("CENOTE_SKIP").is_ok_and(|list| list.split([',', ' ']).any(|word| word == "fuse"))
+}
+
+/// The request that imports what is in `dir`, read-only, below `altroot`.
+pub fn import_request(pool: &str, dir: &Path, altroot: &Path) -> ImportPool {
+    ImportPool {
+        pool: Some(pool.to_owned()),
+        search: vec![dir.to_owned()],
+        altroot: Some(altroot.to_owned()),
+        properties: vec![("readonly".into(), "on".into())],
+        ..ImportPool::default()
+    }
+}
+
+/// A daemon, and a directory for its mounts and sockets. Everything goes down with it.
+pub struct Running {
+    pub daemon: Arc<Daemon>,
+    pub place: TempDir,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts it, serving volumes on a socket.
+    pub fn start() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let daemon = Arc::new(Daemon::default());
+        let (stop, stopped) = oneshot::channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let serving = Arc::clone(&daemon);
+        let path = place.path().join("nbd.sock");
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let socket = socket::listen(&path).await.unwrap();
+                let shards = Arc::new(Shards::start().unwrap());
+                let serve = serving.serve_volumes(socket, None, shards);
+                let mut serve = std::pin::pin!(serve);
+                tokio::select! { biased; ended = &mut serve => panic!("{ended:?}"), () = async {} => {} }
+                ready.send(()).unwrap();
+                tokio::select! { ended = serve => panic!("{ended:?}"), _ = stopped => {} }
+            });
+        });
+        is_ready.recv().unwrap();
+        Self { daemon, place, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Where mountpoints begin.
+    pub fn altroot(&self) -> PathBuf {
+        self.place.path().join("mnt")
+    }
+
+    /// Imports a golden pool.
+    pub fn import(&self, golden: &GoldenPool) -> Imported {
+        let request = import_request(&golden.name, &golden.dir, &self.altroot());
+        block_on(self.daemon.import(request)).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let all = ExportPool { all: true, force: true, ..ExportPool::default() };
+        let exported = block_on(self.daemon.export(all));
+        drop(self.stop.take());
+        let ended = self.thread.take().map(JoinHandle::join);
+        if !thread::panicking() {
+            exported.unwrap();
+            ended.unwrap().unwrap();
+        }
+    }
+}

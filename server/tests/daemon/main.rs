@@ -1,0 +1,6 @@
+//! The daemon as its clients see it: golden pools imported, mounted, served, listed and exported.
+
+mod harness;
+mod mounts;
+mod pools;
+mod volumes;

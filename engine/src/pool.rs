@@ -3,6 +3,7 @@
 //! [`Pool`] owns the vdev tree, the keystore and its share of the ARC, and knows the uberblock that everything is read from. It never changes
 //! after import except for counters, loaded keys and what the ARC holds: a pool that is open for reading is a snapshot in time.
 
+mod damage;
 pub mod discovery;
 pub mod errlog;
 pub mod features;
@@ -24,6 +25,8 @@ use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::PoolConfig;
 use ondisk::{Guid, ObjsetId};
 
+pub use damage::Damage;
+
 use crate::cache::arc::Key;
 use crate::cache::{ArcCache, Block};
 use crate::error::{Error, Result};
@@ -41,6 +44,7 @@ pub struct Pool {
     altroot: Option<PathBuf>,
     pub(crate) vdevs: VdevTree,
     pub(crate) root_errors: ErrorCounters,
+    pub(crate) damage: Damage,
     pub(crate) salt: OnceLock<[u8; 32]>,
     keystore: Keystore,
     cache: Arc<ArcCache>,
@@ -93,6 +97,11 @@ impl Pool {
         &self.root_errors
     }
 
+    /// Blocks that could not be read since the pool was opened.
+    pub fn damage(&self) -> &Damage {
+        &self.damage
+    }
+
     /// The loaded keys.
     pub fn keystore(&self) -> &Keystore {
         &self.keystore
@@ -119,23 +128,6 @@ impl Pool {
         }
         let key = self.key_for(bp, at)?;
         self.read_cached(bp, at, key).await
-    }
-
-    /// As [`Pool::read_block`], for blocks that are wanted later: nobody else waits for this load, so that its future may be left
-    /// alone for as long as its owner likes. Whoever wants the block meanwhile loads it too.
-    pub async fn read_ahead(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
-        if bp.is_hole() || bp.is_embedded() {
-            return self.read_block(bp, at).await;
-        }
-        let key = self.key_for(bp, at)?;
-        let cache_key = self.cache_key(bp, key.is_some());
-        if let Some(block) = self.cache.get(&cache_key) {
-            return Ok(block);
-        }
-        let bytes = self.read_raw(bp, at).await?;
-        let block = zio::decode(bp, at, bytes, key.as_deref())?;
-        self.cache.insert(cache_key, block.clone());
-        Ok(block)
     }
 
     /// The key that a block needs, if it needs one.

@@ -4,14 +4,18 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use device::block_on;
 use engine::dataset::dsl::Dsl;
 use engine::dataset::properties::Environment;
-use engine::pool::discovery;
+use engine::dataset::zpl::{Zpl, ZplOptions};
 use engine::pool::import::{ImportOptions, import};
+use engine::pool::{discovery, errlog};
+use ondisk::ObjectId;
+use ondisk::zpl::FileType;
 use server::fuse::{self, FuseMount, MountError, MountOptions};
 use testkit::GoldenPool;
 use testkit::manifest::HostTree;
@@ -94,6 +98,56 @@ fn a_mount_in_use_is_busy_until_forced() {
     held.unmount(true).map_err(|failed| failed.1).unwrap();
     assert!(!place.path().join("a").exists());
     drop(open_file);
+}
+
+/// A block that is damaged on the only device: its file says so, at that place, and no other file is touched.
+#[test]
+fn a_damaged_block_is_an_error_in_its_file_and_in_the_log() {
+    let Some(golden) = golden("single") else { return };
+    let copies = tempfile::tempdir().unwrap();
+    let disk = golden.private_copy(copies.path()).unwrap().remove(0);
+    let dsl = open(&GoldenPool { name: golden.name.clone(), dir: copies.path().to_owned() });
+
+    // Some file of several blocks, and where its second block lies.
+    let (dataset, zpl) = block_on(async {
+        let dataset = dsl.find("single/r4k").await.unwrap();
+        let objset = dsl.open_objset(&dataset).await.unwrap();
+        (dataset, Zpl::open(&objset, ZplOptions::default()).await.unwrap())
+    });
+    let (object, pointer) = block_on(async {
+        let mut id = ObjectId(2);
+        loop {
+            id = zpl
+                .objset()
+                .next_object(ObjectId(id.0 + 1))
+                .await
+                .unwrap()
+                .expect("a file of several blocks");
+            if let Ok(node) = zpl.node(id).await
+                && node.file_type() == FileType::Regular
+                && let Some(pointer) = node.object().blkptr(0, 1).await.unwrap()
+                && !pointer.is_embedded()
+            {
+                break (id, pointer);
+            }
+        }
+    });
+    let path = String::from_utf8(block_on(zpl.path_of(object)).unwrap().unwrap()).unwrap();
+    let dva = pointer.dva(0).unwrap();
+    let file = File::options().write(true).open(&disk).unwrap();
+    file.write_all_at(&[0xa5; 512], dva.offset.get() + (4 << 20)).unwrap();
+
+    let place = tempfile::tempdir().unwrap();
+    let _mount = mount(&dsl, &dataset.name, place.path());
+    let file = File::open(place.path().join(&path[1..])).unwrap();
+    let mut block = [0; 4096];
+    file.read_exact_at(&mut block, 0).unwrap();
+    assert_eq!(file.read_exact_at(&mut block, 4096).unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert!(golden.manifest(&dataset.name).unwrap().differences(&HostTree::new(place.path())).len() == 1);
+
+    let damaged = block_on(errlog::read(&dsl)).unwrap();
+    assert_eq!(damaged.len(), 1, "{damaged:?}");
+    assert_eq!((damaged[0].objset.0, damaged[0].object, damaged[0].block.0), (dataset.object.0, object, 1));
 }
 
 #[test]

@@ -18,6 +18,7 @@ use super::features::Features;
 use crate::dataset::dsl::{Dataset, Dsl};
 use crate::dataset::zpl::{Zpl, ZplOptions};
 use crate::error::{Error, Result};
+use crate::zio::Bookmark;
 
 /// More than a log can have: OpenZFS stops to remember long before.
 const MAX_ERRORS: usize = 1 << 20;
@@ -37,10 +38,11 @@ pub struct DamagedBlock {
     pub block: BlockId,
 }
 
-/// All damaged blocks that the pool knows of, in order.
+/// All damaged blocks that the pool knows of, from its log and from reads that failed since it was opened, in order.
 pub async fn read(dsl: &Dsl) -> Result<Vec<DamagedBlock>> {
     let by_head = Features::load(dsl.mos()).await?.is_enabled(Feature::HeadErrlog);
-    let mut found = BTreeSet::new();
+    let mut found: BTreeSet<DamagedBlock> =
+        dsl.pool().damage().blocks().into_iter().map(from_bookmark).collect();
     for name in [pool_directory::ERRLOG_SCRUB, pool_directory::ERRLOG_LAST] {
         let log = dsl.mos().u64(DIRECTORY_OBJECT, name).await?.unwrap_or(0);
         if log == 0 {
@@ -65,6 +67,15 @@ pub async fn read(dsl: &Dsl) -> Result<Vec<DamagedBlock>> {
         }
     }
     Ok(found.into_iter().collect())
+}
+
+fn from_bookmark(at: Bookmark) -> DamagedBlock {
+    DamagedBlock {
+        objset: ObjsetId(at.objset),
+        object: ObjectId(at.object),
+        level: at.level,
+        block: BlockId(at.blkid),
+    }
 }
 
 /// Adds a block of a head for each version of the dataset that still has it.

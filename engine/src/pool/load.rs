@@ -213,6 +213,7 @@ impl Assembly<'_> {
             altroot: self.options.altroot.clone(),
             vdevs,
             root_errors: Default::default(),
+            damage: Default::default(),
             salt: OnceLock::new(),
             keystore: Default::default(),
             cache: Arc::clone(&self.cache),

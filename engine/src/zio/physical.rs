@@ -53,6 +53,9 @@ impl Pool {
         }
         let how = How { speculative: at.level == Bookmark::LEVEL_ZIL, gang_depth: 0 };
         self.read_copies(bp, how).await.map_err(|tried| {
+            if !how.speculative {
+                self.damage.note(at);
+            }
             let damaged =
                 |attempt: &Attempt| matches!(attempt.failure, Failure::Checksum | Failure::Malformed(_));
             match tried.iter().any(damaged) {

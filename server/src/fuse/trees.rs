@@ -125,7 +125,7 @@ impl Trees {
         })
     }
 
-    /// What messages call an object: dataset and path where the path can be found.
+    /// What messages call an object: dataset and path, or its number where the path cannot be found.
     pub fn describe(&self, tree: Tree, object: ObjectId) -> String {
         let dataset = match tree {
             Tree::Head => self.name().to_owned(),
@@ -134,6 +134,9 @@ impl Trees {
                 None => self.name().to_owned(),
             },
         };
-        format!("{dataset}, object {object}")
+        match device::block_on(async { self.zpl(tree).await?.path_of(object).await }) {
+            Ok(Some(path)) => format!("{dataset}:{}", path.escape_ascii()),
+            _ => format!("{dataset}, object {object}"),
+        }
     }
 }

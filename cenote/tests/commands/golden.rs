@@ -291,3 +291,34 @@ fn without_a_daemon_there_are_no_pools() {
         (Some(1), &b"cannot open 'tank': no such pool\n"[..])
     );
 }
+
+/// The table of `zdb -DD` or `zpool status -D`, from its first line on.
+fn histogram(text: &str) -> Vec<&str> {
+    text.lines().skip_while(|line| !line.starts_with("bucket")).take_while(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn dedup_statistics_are_those_of_zdb() {
+    for name in ["dedupold", "dedupfast"] {
+        let Some(golden) = testkit::golden::pool(name) else { return };
+        let zdb = std::process::Command::new("zdb")
+            .arg("-e")
+            .arg("-p")
+            .arg(&golden.dir)
+            .args(["-DD", name])
+            .output();
+        let zdb = match zdb {
+            Ok(output) => String::from_utf8(output.stdout).unwrap(),
+            Err(error) if std::env::var("CENOTE_SKIP").is_ok_and(|list| list.contains("zdb")) => {
+                eprintln!("skipped: no zdb ({error})");
+                return;
+            }
+            Err(error) => panic!("zdb cannot be run: {error}"),
+        };
+        let session = Session::start();
+        session.import(&golden.dir, name);
+        let status = session.print(&["zpool", "status", "-D", name]);
+        assert!(histogram(&zdb).len() > 4, "{zdb}");
+        assert_eq!(histogram(&status), histogram(&zdb), "{name}");
+    }
+}

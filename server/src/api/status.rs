@@ -61,7 +61,7 @@ pub struct PoolStatus {
     pub error_count: u64,
     /// The files behind them, where asked for: `dataset:/path`, `dataset:<0x…>`, `<metadata>:<0x…>`.
     pub error_files: Vec<String>,
-    /// The dedup tables, where asked for and where the pool has some.
+    /// The dedup tables, where asked for.
     pub dedup: Option<Dedup>,
 }
 

@@ -12,7 +12,7 @@ use ondisk::vdev_config::PoolState;
 
 use super::pools::host_id;
 use super::{Daemon, OpenPool, dataset_error};
-use crate::api::{self, ApiError, ImportablePool, Listed, PoolStatus};
+use crate::api::{self, ApiError, Dedup, DedupRow, ImportablePool, Listed, PoolStatus};
 
 impl Daemon {
     /// The health of open pools.
@@ -93,7 +93,30 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
         checkpoint: health.checkpoint,
         error_count: health.error_count,
         error_files: if request.files { error_files(open).await? } else { Vec::new() },
-        dedup: None,
+        dedup: if request.dedup { Some(dedup(open).await?) } else { None },
+    })
+}
+
+/// Statistics of the dedup tables.
+async fn dedup(open: &OpenPool) -> engine::Result<Dedup> {
+    let dedup = &open.dsl().pool_space().await?.dedup;
+    let rows = (0..).zip(&dedup.by_references).filter(|(_, blocks)| blocks.blocks > 0);
+    let rows = rows.map(|(log2_references, blocks)| DedupRow {
+        log2_references,
+        blocks: blocks.blocks,
+        lsize: blocks.lsize,
+        psize: blocks.psize,
+        dsize: blocks.dsize,
+        referenced_blocks: blocks.ref_blocks,
+        referenced_lsize: blocks.ref_lsize,
+        referenced_psize: blocks.ref_psize,
+        referenced_dsize: blocks.ref_dsize,
+    });
+    Ok(Dedup {
+        entries: dedup.entries,
+        bytes_on_disk: dedup.table_bytes,
+        bytes_in_core: dedup.memory_bytes,
+        histogram: rows.collect(),
     })
 }
 

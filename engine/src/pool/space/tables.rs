@@ -11,11 +11,12 @@ use ondisk::VdevId;
 use ondisk::blkptr::ChecksumType;
 use ondisk::brt::{self, BrtVdevPhys};
 use ondisk::ddt::log::{self, DdtLogHeader};
-use ondisk::ddt::{self, DdtClass, DdtHistogram, DdtKey, DdtPhys, PhysForm};
+use ondisk::ddt::{self, DdtClass, DdtHistogram, DdtKey, DdtPhys, DdtStat, PhysForm};
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT};
 
 use super::PoolSpace;
 use crate::dataset::dsl::Mos;
+use crate::dmu::zap::Zap;
 use crate::error::{Error, Result};
 
 /// Checksum functions that dedup can use.
@@ -28,26 +29,53 @@ const DEDUP_CHECKSUMS: [ChecksumType; 6] = [
     ChecksumType::Fletcher4,
 ];
 
+/// What OpenZFS keeps in memory for an entry of a log besides the value: key, type, class and links.
+const LOG_ENTRY_BYTES: u64 = 72;
+
 /// What the dedup tables say.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DedupSpace {
-    /// Deflated bytes that deduplicated blocks take.
-    pub stored_bytes: u64,
-    /// Deflated bytes that they would take without deduplication.
-    pub referenced_bytes: u64,
-    /// Bytes that the tables themselves take.
+    /// Entries of all tables and logs.
+    pub entries: u64,
+    /// Bytes that the tables and logs themselves take.
     pub table_bytes: u64,
+    /// Bytes that OpenZFS would take to hold all of them in memory.
+    pub memory_bytes: u64,
+    /// Deduplicated blocks: element `i` has those with `2^i` up to `2^(i+1) - 1` references. May end early.
+    pub by_references: Vec<DdtStat>,
 }
 
 impl DedupSpace {
+    /// All deduplicated blocks.
+    pub fn total(&self) -> DdtStat {
+        let mut total = DdtStat::default();
+        self.by_references.iter().for_each(|bucket| total.add(bucket));
+        total
+    }
+
     /// Bytes that deduplication saves.
     pub fn saved_bytes(&self) -> u64 {
-        self.referenced_bytes.saturating_sub(self.stored_bytes)
+        let total = self.total();
+        total.ref_dsize.saturating_sub(total.dsize)
     }
 
     /// The dedup ratio, as a hundredfold.
     pub fn ratio(&self) -> u64 {
-        ratio(self.referenced_bytes, self.stored_bytes)
+        let total = self.total();
+        ratio(total.ref_dsize, total.dsize)
+    }
+
+    fn add_table(&mut self, entries: u64, disk_bytes: u64, memory_bytes: u64) {
+        self.entries = self.entries.saturating_add(entries);
+        self.table_bytes = self.table_bytes.saturating_add(disk_bytes);
+        self.memory_bytes = self.memory_bytes.saturating_add(memory_bytes);
+    }
+
+    fn add_blocks(&mut self, bucket: usize, blocks: &DdtStat) {
+        if self.by_references.len() <= bucket {
+            self.by_references.resize(bucket + 1, DdtStat::default());
+        }
+        self.by_references[bucket].add(blocks);
     }
 }
 
@@ -85,8 +113,11 @@ pub(super) async fn dedup(mos: &Mos, space: &PoolSpace) -> Result<DedupSpace> {
         for class in DdtClass::ALL {
             let name = ddt::object_name(checksum, class);
             let Some(table) = mos.u64(directory, &name).await? else { continue };
-            let taken = mos.object(ObjectId(table)).await?.dnode().used_bytes();
-            sum.table_bytes = sum.table_bytes.saturating_add(taken);
+            let object = mos.object(ObjectId(table)).await?;
+            let dnode = object.dnode();
+            let blocks = dnode.blkptrs.iter().fold(0u64, |blocks, bp| blocks.saturating_add(bp.fill()));
+            let memory_bytes = blocks.saturating_mul(dnode.data_block_size());
+            sum.add_table(Zap::open(&object).await?.count()?, dnode.used_bytes(), memory_bytes);
             let words = match statistics {
                 Some(statistics) => mos.value(ObjectId(statistics), &name).await?,
                 None => None,
@@ -94,9 +125,11 @@ pub(super) async fn dedup(mos: &Mos, space: &PoolSpace) -> Result<DedupSpace> {
             if let Some(words) = words {
                 let histogram = DdtHistogram::from_words(&words.to_u64s())
                     .map_err(|error| Error::corrupt(&name, error))?;
-                let total = histogram.total();
-                sum.stored_bytes = sum.stored_bytes.saturating_add(total.dsize);
-                sum.referenced_bytes = sum.referenced_bytes.saturating_add(total.ref_dsize);
+                for (bucket, blocks) in histogram.buckets.iter().enumerate() {
+                    if *blocks != DdtStat::default() {
+                        sum.add_blocks(bucket, blocks);
+                    }
+                }
             }
         }
         if let Some(directory) = fast {
@@ -121,7 +154,7 @@ async fn add_logs(
         let name = ddt::log_name(checksum, which);
         let Some(id) = mos.u64(directory, &name).await? else { continue };
         let object = mos.object(ObjectId(id)).await?;
-        sum.table_bytes = sum.table_bytes.saturating_add(object.dnode().used_bytes());
+        sum.add_table(0, object.dnode().used_bytes(), 0);
         let (_, header) = mos.bonus(ObjectId(id), DdtLogHeader::parse).await?;
         header.check_version().map_err(|error| object.corrupt(error))?;
         let growing = header.flags() & log::LOG_FLUSHING == 0;
@@ -140,19 +173,38 @@ async fn add_logs(
             }
         }
     }
-    // An entry without references waits to be dropped.
-    let live = entries.into_values().filter(|(.., phys)| phys.total_refcount() > 0);
-    for (_, key, phys) in live {
-        for slot in phys.slots().filter(|slot| slot.is_used()) {
-            let copies = slot.dvas(key.is_encrypted()).map_err(|error| Error::corrupt("dedup log", error))?;
-            let bytes = copies.iter().fold(0u64, |bytes, dva| {
-                bytes.saturating_add(space.deflated(u64::from(dva.vdev.0), dva.asize))
-            });
-            sum.stored_bytes = sum.stored_bytes.saturating_add(bytes);
-            sum.referenced_bytes = sum.referenced_bytes.saturating_add(bytes.saturating_mul(slot.refcount));
+    let count = entries.len() as u64;
+    sum.add_table(count, 0, count.saturating_mul(LOG_ENTRY_BYTES + form.size() as u64));
+    for (_, key, phys) in entries.into_values() {
+        // An entry without references waits to be dropped.
+        if let Some(blocks) = blocks_of(&key, &phys, space)? {
+            sum.add_blocks(DdtHistogram::bucket_of(blocks.ref_blocks), &blocks);
         }
     }
     Ok(())
+}
+
+/// The blocks of one entry of a log; `None` where none has a reference.
+fn blocks_of(key: &DdtKey, phys: &DdtPhys, space: &PoolSpace) -> Result<Option<DdtStat>> {
+    let mut all = DdtStat::default();
+    for slot in phys.slots().filter(|slot| slot.is_used()) {
+        let copies = slot.dvas(key.is_encrypted()).map_err(|error| Error::corrupt("dedup log", error))?;
+        let dsize = copies
+            .iter()
+            .fold(0u64, |bytes, dva| bytes.saturating_add(space.deflated(u64::from(dva.vdev.0), dva.asize)));
+        let (lsize, psize, references) = (key.lsize().get(), key.psize().get(), slot.refcount);
+        all.add(&DdtStat {
+            blocks: 1,
+            lsize,
+            psize,
+            dsize,
+            ref_blocks: references,
+            ref_lsize: lsize.saturating_mul(references),
+            ref_psize: psize.saturating_mul(references),
+            ref_dsize: dsize.saturating_mul(references),
+        });
+    }
+    Ok((all.ref_blocks > 0).then_some(all))
 }
 
 fn order_of(key: &DdtKey) -> [u64; 5] {

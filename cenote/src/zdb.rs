@@ -11,15 +11,25 @@
 //! | `config` | `-C` |
 //! | `datasets` | `-d`: object sets, their deadlists and bookmarks |
 //! | `objects`, `contents`, `znode` | `-dd` and more: dnodes, block trees, what objects mean |
+//! | `intent_log` | `-i` |
+//! | `metaslabs` | `-m`: metaslabs and space maps |
+//! | `dedup` | `-D`: dedup tables |
+//! | `pool_log` | `-h`: history, `-s`: space and errors of vdevs |
 //! | `blocks` | `-b`, `-c`: the traversal of the pool |
+//! | `raw` | `-R`: what lies at an address, `-E`: embedded blocks |
 //! | `text` | numbers, times and block pointers as `zdb` writes them |
 
 mod blocks;
 mod config;
 mod contents;
 mod datasets;
+mod dedup;
+mod intent_log;
 mod label;
+mod metaslabs;
 mod objects;
+mod pool_log;
+mod raw;
 mod text;
 mod uberblock;
 mod znode;
@@ -40,10 +50,11 @@ use text::Numbers;
 /// Arguments of `cenote zdb`. Letters may be joined and repeated: `-dddd`, `-bcc`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// What to look at: POOL, POOL/DATASET[@SNAPSHOT], POOL/OBJSET-ID; with -l a device
+    /// What to look at: POOL, POOL/DATASET[@SNAPSHOT], POOL/OBJSET-ID; with -l a device, with -E a block pointer
     #[arg(value_name = "TARGET")]
     pub target: String,
-    /// With -d: numbers of objects or ranges of them (FIRST:LAST[:TYPES])
+    /// With -d: numbers of objects or ranges of them (FIRST:LAST[:TYPES]); with -m: VDEV [METASLAB...]; with -R:
+    /// VDEV:OFFSET:SIZE[:FLAGS]
     #[arg(value_name = "OBJECT", allow_hyphen_values = true)]
     pub objects: Vec<String>,
 
@@ -69,9 +80,30 @@ pub struct Arguments {
     /// Datasets; more often: objects, what they mean, their blocks
     #[arg(short = 'd', long = "datasets", action = clap::ArgAction::Count)]
     pub datasets: u8,
+    /// Dedup tables; more often: histograms, entries
+    #[arg(short = 'D', long = "dedup-stats", action = clap::ArgAction::Count)]
+    pub dedup: u8,
+    /// Decode an embedded block pointer, given as 16 words with colons between them
+    #[arg(short = 'E', long = "embedded-block-pointer")]
+    pub embedded: bool,
+    /// The history of the pool
+    #[arg(short = 'h', long = "history", action = clap::ArgAction::Count)]
+    pub history: u8,
+    /// Intent logs; more often: their records
+    #[arg(short = 'i', long = "intent-logs", action = clap::ArgAction::Count)]
+    pub intent_log: u8,
     /// The labels of a device; with -u its uberblocks
     #[arg(short = 'l', long = "label", action = clap::ArgAction::Count)]
     pub labels: u8,
+    /// Metaslabs; more often: their free space, the entries of space maps
+    #[arg(short = 'm', long = "metaslabs", action = clap::ArgAction::Count)]
+    pub metaslabs: u8,
+    /// Show what lies at an address (flags: r raw, d decompress, i indirect, b pointer, g gang, e swapped, c checksums)
+    #[arg(short = 'R', long = "read-block")]
+    pub read: bool,
+    /// Space and errors of the vdevs
+    #[arg(short = 's', long = "io-stats", action = clap::ArgAction::Count)]
+    pub statistics: u8,
     /// The uberblock
     #[arg(short = 'u', long = "uberblock", action = clap::ArgAction::Count)]
     pub uberblock: u8,
@@ -103,7 +135,7 @@ pub struct Arguments {
     /// More of everything
     #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// One JSON document, of -u, -C and -b
+    /// One JSON document, of -u, -C, -D and -b
     #[arg(long)]
     pub json: bool,
     /// Threads of the traversal (default: one for each processor)
@@ -145,6 +177,9 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 fn dispatch(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
+    if arguments.embedded {
+        return raw::dump_embedded(&arguments.target, out);
+    }
     if arguments.labels > 0 {
         return device::block_on(label::dump(arguments, out));
     }
@@ -155,25 +190,30 @@ fn dispatch(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
 impl Arguments {
     /// Without a letter the pool is shown from all sides; `-v` adds to each letter that is given.
     fn settle(&mut self) -> Result<()> {
-        let of_pool = [
+        let alone = self.labels > 0 || self.read || self.embedded;
+        let mut letters = [
             &mut self.blocks,
             &mut self.checksums,
             &mut self.config,
             &mut self.datasets,
+            &mut self.dedup,
+            &mut self.history,
+            &mut self.intent_log,
+            &mut self.metaslabs,
+            &mut self.statistics,
             &mut self.uberblock,
         ];
-        if self.labels == 0 && of_pool.iter().all(|letter| **letter == 0) {
-            of_pool.into_iter().for_each(|letter| *letter = 1);
+        if !alone && letters.iter().all(|letter| **letter == 0) {
+            letters.iter_mut().for_each(|letter| **letter = 1);
         }
-        for letter in
-            [&mut self.blocks, &mut self.config, &mut self.datasets, &mut self.labels, &mut self.uberblock]
-        {
-            if *letter > 0 {
-                *letter = letter.saturating_add(self.verbose);
-            }
+        for letter in letters.into_iter().chain([&mut self.labels]).filter(|letter| **letter > 0) {
+            *letter = letter.saturating_add(self.verbose);
         }
-        let for_programs = [self.blocks, self.checksums, self.config, self.uberblock];
-        ensure!(!self.json || for_programs.iter().any(|letter| *letter > 0), "--json is for -u, -C and -b");
+        let for_programs = [self.blocks, self.checksums, self.config, self.dedup, self.uberblock];
+        ensure!(
+            !self.json || for_programs.iter().any(|letter| *letter > 0),
+            "--json is for -u, -C, -D and -b"
+        );
         Ok(())
     }
 
@@ -220,6 +260,12 @@ impl<'a> View<'a> {
 
     fn text(&self, out: &mut Out<'_>) -> Result<()> {
         let (arguments, pool) = (self.arguments, self.dsl.pool());
+        if arguments.read {
+            for address in &arguments.objects {
+                device::block_on(raw::dump(self, address, out))?;
+            }
+            return Ok(());
+        }
         let (_, whole_pool) = arguments.pool();
         if !whole_pool {
             return device::block_on(datasets::dump_target(self, out));
@@ -232,14 +278,27 @@ impl<'a> View<'a> {
             uberblock::dump(pool.uberblock(), out)?;
             writeln!(out)?;
         }
-        if arguments.datasets > 0 {
-            match arguments.objects.is_empty() {
+        if arguments.dedup > 0 {
+            device::block_on(dedup::dump(self, out))?;
+        }
+        let objects_only = arguments.datasets > 0 && !arguments.objects.is_empty();
+        if arguments.metaslabs > 0 || (arguments.datasets > 2 && !objects_only) {
+            device::block_on(metaslabs::dump(self, out))?;
+        }
+        if arguments.datasets > 0 || arguments.intent_log > 0 {
+            match !objects_only {
                 true => device::block_on(datasets::dump_all(self, out))?,
                 false => device::block_on(datasets::dump_objset(self, None, &self.mos, out))?,
             }
         }
         if arguments.blocks > 0 || arguments.checksums > 0 {
             blocks::dump(self, out)?;
+        }
+        if arguments.statistics > 0 {
+            device::block_on(pool_log::dump_statistics(self, out))?;
+        }
+        if arguments.history > 0 {
+            device::block_on(pool_log::dump_history(self, out))?;
         }
         Ok(())
     }
@@ -252,6 +311,9 @@ impl<'a> View<'a> {
         }
         if arguments.uberblock > 0 {
             document.insert("uberblock".into(), uberblock::json(pool.uberblock()));
+        }
+        if arguments.dedup > 0 {
+            document.insert("ddt".into(), device::block_on(dedup::json(self))?);
         }
         let mut verdict = Ok(());
         if arguments.blocks > 0 || arguments.checksums > 0 {

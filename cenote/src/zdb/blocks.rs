@@ -287,7 +287,7 @@ fn write_row(view: &View<'_>, row: &Counters, total: &Counters, name: &str, out:
 fn write_histogram(view: &View<'_>, stats: &BlockStats, out: &mut Out<'_>) -> Result<()> {
     writeln!(out, "\nBlock Size Histogram\n")?;
     let columns = [("psize", &stats.psizes), ("lsize", &stats.lsizes), ("asize", &stats.asizes)];
-    writeln!(out, "{:>7}   {:<7}              {:<7}              {}", "block", "psize", "lsize", "asize")?;
+    writeln!(out, "{:>7}   {:<7}              {:<7}              asize", "block", "psize", "lsize")?;
     write!(out, "{:>7} ", "size")?;
     for _ in columns {
         write!(out, "{:>7}{:>7}{:>7}", "Count", "Size", "Cum.")?;

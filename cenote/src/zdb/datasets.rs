@@ -16,11 +16,11 @@ use ondisk::{ObjectId, Txg};
 
 use super::objects::{self, ObjsetView, Range};
 use super::text::compact;
-use super::{Out, View};
+use super::{Out, View, intent_log};
 
 /// Name and creation of the pool's own object set, which no dataset tells.
 const MOS_NAME: &str = "mos";
-/// Most entries of a deadlist.
+/// Most datasets in a directory, snapshots of one, and entries of a deadlist.
 const MAX_ENTRIES: usize = 1 << 20;
 /// How deep lists of blocks may include each other in what is shown.
 const MAX_INCLUDED: usize = 64;
@@ -43,8 +43,10 @@ pub(super) async fn dump_all(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
     }
     for dir in dirs(view).await? {
         let Ok(head) = view.dsl.head(&dir).await else { continue };
-        for snapshot in view.dsl.snapshots(&head).await? {
-            dump_dataset(view, &snapshot, out).await?;
+        for name in names(view, head.phys.snapnames_zap).await? {
+            if let Some(snapshot) = view.dsl.snapshot(&head, &name).await? {
+                dump_dataset(view, &snapshot, out).await?;
+            }
         }
         dump_dataset(view, &head, out).await?;
     }
@@ -56,16 +58,25 @@ async fn dirs(view: &View<'_>) -> Result<Vec<Arc<Dir>>> {
     let mut dirs = Vec::new();
     let mut pending = vec![Arc::clone(view.dsl.root())];
     while let Some(dir) = pending.pop() {
-        for child in view.dsl.children(&dir).await? {
-            let name = child.name.rsplit('/').next().unwrap_or_default();
+        for name in names(view, dir.phys.child_dir_zap).await? {
             if !hidden_dir::is_hidden(name.as_bytes()) {
-                pending.push(child);
+                pending.extend(view.dsl.child(&dir, &name).await?);
             }
         }
         dirs.push(dir);
     }
     dirs.reverse();
     Ok(dirs)
+}
+
+/// The names in a ZAP, in the order in which it keeps them.
+async fn names(view: &View<'_>, zap: ObjectId) -> Result<Vec<String>> {
+    if zap.is_none() {
+        return Ok(Vec::new());
+    }
+    let entries = Zap::open(&view.mos.object(zap).await?).await?.entries(MAX_ENTRIES).await?;
+    let names = entries.iter().filter_map(|entry| entry.key.name());
+    Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
 }
 
 /// The dataset that the target names, or whose object number it gives.
@@ -138,13 +149,16 @@ pub(super) async fn dump_objset(
         if dataset.is_some_and(Dataset::is_inconsistent) { " (inconsistent)" } else { "" },
     )?;
     let mut objects = ObjsetView::new(view, objset).await;
-    if !view.arguments.objects.is_empty() {
+    if verbosity > 0 && !view.arguments.objects.is_empty() {
         for range in &view.arguments.objects {
             let range = Range::parse(range)?;
             objects::dump_range(&mut objects, &range, out).await?;
         }
         writeln!(out)?;
         return Ok(());
+    }
+    if view.arguments.intent_log > 0 || verbosity >= 2 {
+        intent_log::dump(&objects, out).await?;
     }
     if let Some(dataset) = dataset {
         dump_deadlist(view, dataset.phys.deadlist, "Deadlist", out).await?;

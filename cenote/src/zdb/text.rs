@@ -1,7 +1,10 @@
 //! Numbers, times and block pointers as `zdb` writes them.
 
+use anyhow::Result;
 use engine::dataset::properties::format::nicenum;
 use ondisk::blkptr::Blkptr;
+
+use super::Out;
 
 /// How numbers are written.
 #[derive(Debug, Clone, Copy)]
@@ -17,15 +20,33 @@ impl Numbers {
     }
 }
 
-/// Seconds since 1970 as `ctime` writes them, on the local clock.
-pub(super) fn ctime(seconds: u64) -> String {
-    let Ok(time) = libc::time_t::try_from(seconds) else { return seconds.to_string() };
+/// Seconds since 1970 on the local clock and calendar.
+fn local_time(seconds: u64) -> Option<libc::tm> {
+    let time = libc::time_t::try_from(seconds).ok()?;
     // SAFETY: `tm` is plain integers and a pointer, for which zeroes are a valid value.
     let mut parts: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to live variables of the right type.
-    if unsafe { libc::localtime_r(&time, &mut parts) }.is_null() {
-        return seconds.to_string();
-    }
+    let found = unsafe { libc::localtime_r(&time, &mut parts) };
+    (!found.is_null()).then_some(parts)
+}
+
+/// Seconds since 1970 as the history shows them.
+pub(super) fn timestamp(seconds: u64) -> String {
+    let Some(parts) = local_time(seconds) else { return seconds.to_string() };
+    format!(
+        "{:04}-{:02}-{:02}.{:02}:{:02}:{:02}",
+        i64::from(parts.tm_year) + 1900,
+        parts.tm_mon + 1,
+        parts.tm_mday,
+        parts.tm_hour,
+        parts.tm_min,
+        parts.tm_sec
+    )
+}
+
+/// Seconds since 1970 as `ctime` writes them.
+pub(super) fn ctime(seconds: u64) -> String {
+    let Some(parts) = local_time(seconds) else { return seconds.to_string() };
     const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -74,6 +95,22 @@ pub(super) fn printable(bytes: &[u8]) -> String {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
         _ => bytes.iter().map(|byte| format!("\\{byte:03o}")).collect(),
     }
+}
+
+/// A histogram with a bar of stars for each count, from the first used bucket to the last; buckets are numbered from `first`.
+pub(super) fn write_histogram(counts: &[u64], first: usize, out: &mut Out<'_>) -> Result<()> {
+    const WIDTH: u64 = 40;
+    let used = |count: &u64| *count > 0;
+    let (Some(low), Some(high)) = (counts.iter().position(used), counts.iter().rposition(used)) else {
+        return Ok(());
+    };
+    let most = counts.iter().copied().max().unwrap_or(0).max(WIDTH);
+    for (bucket, count) in counts.iter().enumerate().take(high + 1).skip(low) {
+        // Rounded up, so that no count is without a star.
+        let stars = (u128::from(*count) * u128::from(WIDTH)).div_ceil(u128::from(most)) as usize;
+        writeln!(out, "\t\t\t{:>3}: {count:>6} {}", bucket + first, "*".repeat(stars))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

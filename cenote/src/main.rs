@@ -1,5 +1,8 @@
 //! OpenZFS-compatible storage in userspace: one binary for pools, volumes and filesystems.
 
+// The doc comments of arguments are their help texts, where brackets mean what may be left out.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 mod cli;
 mod client;
 mod columns;

@@ -1,13 +1,13 @@
 //! Filesystems mounted through FUSE, read-only.
 //!
 //! # The parts
-//! [`mount()`] makes a session with the kernel ([`fuser`]) whose threads answer requests out of a [`trees::Trees`]: the filesystem itself
+//! [`mount()`] makes a session with the kernel ([`fuser`]) whose threads answer requests out of a `trees::Trees`: the filesystem itself
 //! and, below `.zfs/snapshot`, its snapshots, each opened when somebody first looks into it. A request is answered on the thread that
 //! read it: what is cached finishes at once, the rest waits for the device in that thread's own ring.
 //!
 //! # Caching
 //! What is mounted read-only from a pool that is open read-only never changes, so that the kernel may keep names, attributes,
-//! directories and pages for as long as it likes. See [`node`] for the one exception (attributes inside snapshots).
+//! directories and pages for as long as it likes. See `node` for the one exception (attributes inside snapshots).
 //!
 //! # Unmounting
 //! [`FuseMount::unmount`] refuses while files are open, unless forced: then the mount leaves the tree at once and the session ends when the

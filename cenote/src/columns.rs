@@ -161,6 +161,12 @@ pub fn shown(property: &Property, parsable: bool) -> Option<String> {
     }
 }
 
+/// Where a dataset property's value comes from. What is computed for an argument (`written@…`, `userused@…`) counts as local.
+pub fn source_of(property: &Property) -> Source {
+    let computed = property.name.starts_with("written@") || is_quota(&property.name);
+    if computed && property.value.is_some() { Source::Local } else { property.source.clone() }
+}
+
 /// A source as JSON has it: its word and where it is inherited from.
 pub fn source_json(source: &Source, received: Option<&str>) -> serde_json::Value {
     let (kind, data) = match source {

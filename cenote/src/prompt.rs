@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
@@ -33,31 +35,65 @@ pub fn secret(question: &str) -> Result<Vec<u8>> {
     Ok(line)
 }
 
-/// A terminal that shows nothing of what is typed, until dropped.
+/// A terminal that shows nothing of what is typed, until dropped. Ctrl-C too leaves it as it was.
 struct NoEcho {
     terminal: i32,
-    before: libc::termios,
+    before: Box<libc::termios>,
+    handlers: Vec<(i32, libc::sigaction)>,
+}
+
+/// What a signal that ends the program restores; null when there is nothing.
+static BEFORE: AtomicPtr<libc::termios> = AtomicPtr::new(ptr::null_mut());
+
+/// Restores the terminal. The signal then ends the program, since its handler was for one time only.
+extern "C" fn restore(signal: libc::c_int) {
+    let before = BEFORE.load(Ordering::Acquire);
+    if !before.is_null() {
+        // SAFETY: the settings live as long as the pointer is set. Both calls may be made from a signal handler.
+        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSAFLUSH, before) };
+    }
+    // SAFETY: raising a signal has no preconditions.
+    unsafe { libc::raise(signal) };
 }
 
 impl NoEcho {
     fn begin(terminal: i32) -> Result<Self> {
         // SAFETY: termios is plain integers, for which zeroes are a valid value.
-        let mut before: libc::termios = unsafe { std::mem::zeroed() };
+        let mut before: Box<libc::termios> = Box::new(unsafe { std::mem::zeroed() });
         // SAFETY: `before` lives through the call; the descriptor is the process's standard input.
-        let got = unsafe { libc::tcgetattr(terminal, &mut before) };
+        let got = unsafe { libc::tcgetattr(terminal, &mut *before) };
         ensure!(got == 0, "cannot turn off the terminal's echo: {}", std::io::Error::last_os_error());
-        let mut quiet = before;
+        let mut quiet = *before;
         quiet.c_lflag &= !libc::ECHO;
+        BEFORE.store(&mut *before, Ordering::Release);
+        let handlers = [libc::SIGINT, libc::SIGTERM].map(|signal| (signal, handle_once(signal)));
+        let guard = Self { terminal, before, handlers: handlers.to_vec() };
         // SAFETY: as above.
         let set = unsafe { libc::tcsetattr(terminal, libc::TCSAFLUSH, &quiet) };
         ensure!(set == 0, "cannot turn off the terminal's echo: {}", std::io::Error::last_os_error());
-        Ok(Self { terminal, before })
+        Ok(guard)
     }
+}
+
+/// Has a signal handled by [`restore`], once. What was done with it before.
+fn handle_once(signal: i32) -> libc::sigaction {
+    // SAFETY: sigaction is plain data, for which zeroes are a valid value (an empty mask, the default action).
+    let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
+    new.sa_sigaction = restore as extern "C" fn(libc::c_int) as usize;
+    new.sa_flags = libc::SA_RESETHAND;
+    // SAFETY: both live through the call, and the handler does only what a handler may.
+    unsafe { libc::sigaction(signal, &new, &mut old) };
+    old
 }
 
 impl Drop for NoEcho {
     fn drop(&mut self) {
+        for (signal, old) in &self.handlers {
+            // SAFETY: `old` is what sigaction gave for this signal.
+            unsafe { libc::sigaction(*signal, old, ptr::null_mut()) };
+        }
+        BEFORE.store(ptr::null_mut(), Ordering::Release);
         // SAFETY: `before` is what tcgetattr gave for this descriptor.
-        unsafe { libc::tcsetattr(self.terminal, libc::TCSAFLUSH, &self.before) };
+        unsafe { libc::tcsetattr(self.terminal, libc::TCSAFLUSH, &*self.before) };
     }
 }

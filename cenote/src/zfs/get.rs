@@ -90,7 +90,7 @@ impl Arguments {
         Some(Row {
             name: dataset.name.clone(),
             property: property.name.clone(),
-            source: if value.is_some() { property.source.clone() } else { Source::None },
+            source: if value.is_some() { columns::source_of(property) } else { Source::None },
             value: if all { value? } else { value.unwrap_or_else(|| "-".to_owned()) },
             received: received.clone(),
         })

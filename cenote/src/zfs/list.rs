@@ -96,9 +96,9 @@ impl Arguments {
         let items = datasets.iter().map(|dataset| {
             let asked = wanted.iter().enumerate().filter(|(_, wanted)| wanted.name != "name");
             let properties = asked.filter_map(|(place, wanted)| {
-                let source = &dataset.properties.get(place)?.source;
+                let source = columns::source_of(dataset.properties.get(place)?);
                 let value = self.value(wanted, place, dataset);
-                Some((wanted.name.clone(), columns::property_json(&value, source, numbers)))
+                Some((wanted.name.clone(), columns::property_json(&value, &source, numbers)))
             });
             let mut item = dataset_json(dataset, numbers);
             item.insert("properties".into(), Value::Object(properties.collect()));

@@ -6,7 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use server::api::{ApiError, DiscoverPools, ErrorKind, ImportPool, OpenedPool, Reason, Rewind};
+use server::api::{
+    ApiError, DiscoverPools, ErrorKind, ImportPool, ListPools, OpenedPool, PoolEntry, Reason, Rewind,
+};
 
 use super::importable;
 use crate::output::{self, Exit, FAILED, complain, ctime, usage};
@@ -220,30 +222,47 @@ fn refuse_writable(pool: Option<&str>) -> anyhow::Error {
     Exit(FAILED).into()
 }
 
-/// Says of a pool that another host seems to use which host, and what would take it nevertheless.
+/// Says more about a refusal, in OpenZFS's words.
 fn explain(error: anyhow::Error, request: &ImportPool) -> anyhow::Error {
-    let is_busy = error.downcast_ref::<ApiError>().is_some_and(|refusal| refusal.kind == ErrorKind::Busy);
-    if !is_busy || request.force || request.pool.is_none() {
-        return error;
-    }
+    let kind = error.downcast_ref::<ApiError>().map(|refusal| refusal.kind);
+    let more = match (kind, &request.pool) {
+        (Some(ErrorKind::Busy), Some(_)) if !request.force => in_use_elsewhere(request),
+        (Some(ErrorKind::NotFound), Some(pool)) => open_already(pool),
+        _ => None,
+    };
+    more.map_or(error, anyhow::Error::msg)
+}
+
+/// Which host seems to use the pool, and what would take it nevertheless.
+fn in_use_elsewhere(request: &ImportPool) -> Option<String> {
     let discover = DiscoverPools {
         search: request.search.clone(),
         destroyed: request.destroyed,
         pool: request.pool.clone(),
     };
-    let found = client::call(&discover).unwrap_or_default();
-    match found.iter().find(|pool| pool.reason == Reason::HostidMismatch) {
-        Some(pool) => anyhow::anyhow!(
-            "cannot import '{}': pool was previously in use from another system.\n\
-             Last accessed by {} (hostid={:x}) at {}\n\
-             The pool can be imported, use 'zpool import -f' to import the pool.",
-            pool.name,
-            pool.hostname.as_deref().unwrap_or("<unknown>"),
-            pool.hostid,
-            ctime(pool.timestamp)
-        ),
-        None => error,
-    }
+    let found = client::call(&discover).ok()?;
+    let pool = found.iter().find(|pool| pool.reason == Reason::HostidMismatch)?;
+    Some(format!(
+        "cannot import '{}': pool was previously in use from another system.\n\
+         Last accessed by {} (hostid={:x}) at {}\n\
+         The pool can be imported, use 'zpool import -f' to import the pool.",
+        pool.name,
+        pool.hostname.as_deref().unwrap_or("<unknown>"),
+        pool.hostid,
+        ctime(pool.timestamp)
+    ))
+}
+
+/// That a pool is not found because it is open.
+fn open_already(pool: &str) -> Option<String> {
+    let open = client::call(&ListPools::default()).ok()?;
+    let is_open = |entry: &PoolEntry| entry.name == pool || pool.parse() == Ok(entry.guid);
+    open.entries.iter().any(is_open).then(|| {
+        format!(
+            "cannot import '{pool}': a pool with that name already exists\n\
+             use the form 'zpool import <pool | id> <newpool>' to give it a new name"
+        )
+    })
 }
 
 /// What going back in time did, where it did something.

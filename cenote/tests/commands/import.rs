@@ -53,6 +53,10 @@ fn a_healthy_pool_is_listed_with_its_devices() {
     session.import(place.as_ref(), guid);
     let ended = session.run(&["zpool", "import", "-d", place]);
     assert_eq!((ended.code, ended.err.as_str()), (0, "no pools available to import\n"));
+    let ended = session.run(&["zpool", "import", "-o", "readonly=on", "-d", place, "classes"]);
+    assert_eq!(ended.code, 1);
+    let message = "cannot import 'classes': a pool with that name already exists\n";
+    assert!(ended.err.starts_with(message), "{}", ended.err);
 }
 
 #[test]

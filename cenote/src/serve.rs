@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use server::api::ExportPool;
@@ -12,8 +13,12 @@ use server::runtime::Shards;
 use server::socket::{self, SocketFile};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::cli::ServeArguments;
+
+/// How long requests under way may take once the daemon is to stop.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Where a daemon is reached.
 pub struct Sockets {
@@ -49,9 +54,20 @@ impl Sockets {
     ) -> Result<()> {
         let shards = Arc::new(Shards::start().context("cannot start the threads that serve volumes")?);
         let volumes = Arc::clone(daemon).serve_volumes(self.nbd, self.nbd_tcp, shards);
+        let (stopping, is_stopping) = oneshot::channel::<()>();
+        let stop = async move {
+            stop.await;
+            drop(stopping);
+        };
+        let grace = async move {
+            // Its other end is dropped, which is what it is for.
+            let _ = is_stopping.await;
+            tokio::time::sleep(GRACE).await;
+        };
         tokio::select! {
             served = http::serve(self.api, Arc::clone(daemon), stop) => served.context("the API server failed"),
             served = volumes => served.context("the NBD server failed"),
+            () = grace => Ok(()),
         }
     }
 }
@@ -71,6 +87,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         };
         sockets.serve(&daemon, stop).await
     });
+    // A request that hangs must not keep the process.
+    runtime.shutdown_background();
     // What is in use leaves the tree at once; nothing can be lost of what is read-only.
     let export = ExportPool { all: true, force: true, ..ExportPool::default() };
     let exported = device::block_on(daemon.export(export));

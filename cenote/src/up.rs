@@ -173,7 +173,6 @@ fn import_request(arguments: &UpArguments, pool: &str, name: &str) -> Result<Imp
         rewind_to_checkpoint: arguments.rewind_to_checkpoint,
         missing_log: arguments.missing_log,
         no_mount: true,
-        load_keys: arguments.key_files.is_empty(),
         altroot: Some(mount_directory(arguments, name)?),
         properties: vec![("readonly".into(), "on".into())],
         ..ImportPool::default()
@@ -232,15 +231,22 @@ fn fuse_missing() -> Option<String> {
     (!is_root() && !in_path()).then(|| "without root, mounting needs fusermount3 (package fuse3)".to_owned())
 }
 
-/// Asks for the keys that nothing else gives. Hints for those that stay unloaded.
+/// Loads the keys that lie where the pool says, and asks for the others. Hints for those that stay unloaded.
 fn load_keys(daemon: &Daemon, pool: &str) -> Result<Vec<String>> {
     let roots = block_on(daemon.list_keys(ListKeys { dataset: Some(pool.to_owned()), recursive: true }))?;
     let mut hints = Vec::new();
     let with_terminal = std::io::stdin().is_terminal();
     for root in roots.into_iter().filter(|root| !root.loaded) {
         let name = &root.dataset;
+        let mut why = String::new();
+        if root.location != "prompt" {
+            match block_on(daemon.load_key(LoadKey { dataset: name.clone(), ..LoadKey::default() })) {
+                Ok(_) => continue,
+                Err(error) => why = format!(" ({})", error.message),
+            }
+        }
         let hint = format!(
-            "the key of '{name}' is not loaded, so that nothing encrypted with it is shown; \
+            "the key of '{name}' is not loaded{why}, so that nothing encrypted with it is shown; \
              give it with -k {name}=FILE, or later with 'cenote zfs load-key {name}'"
         );
         if root.format == "raw" || !with_terminal {
@@ -334,6 +340,8 @@ impl Host {
                 let _ = ready_sender.send(());
                 serving.await
             });
+            // A request that hangs must not keep the process.
+            runtime.shutdown_background();
             if let Err(error) = served {
                 let _ = failed.send(End::Failed(error));
             }

@@ -3,10 +3,12 @@
 //! What is asked for by name and not found becomes an entry of `failed`, and the rest is told all the same, as OpenZFS's
 //! tools do.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use engine::dataset::dsl::{Dataset, Entry, Found, Kind, Walk, order};
-use engine::dataset::properties::{Prop, PropertySet, Shown, Source, Style, UserProperty, is_user};
+use engine::dataset::properties::{
+    Mounted as MountedAs, Prop, PropertySet, Shown, Source, Style, UserProperty, is_user,
+};
 use engine::pool::history::{self, Form};
 use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
 use engine::pool::status;
@@ -118,8 +120,9 @@ impl Daemon {
             }
         }
         all.sort_by(|(a, _), (b, _)| order(a, b));
+        let mounted = self.open_pools().iter().flat_map(|pool| pool.mounted()).collect();
         for (entry, pool) in &all {
-            match dataset_entry(pool, entry, &wanted).await {
+            match dataset_entry(pool, entry, &wanted, &mounted).await {
                 Ok(told) => listed.entries.push(told),
                 Err(error) => listed.failed.push(dataset_error("read properties of", entry.name(), error)),
             }
@@ -205,7 +208,12 @@ impl Wanted {
     }
 }
 
-async fn dataset_entry(pool: &OpenPool, entry: &Entry, wanted: &[Wanted]) -> engine::Result<DatasetEntry> {
+async fn dataset_entry(
+    pool: &OpenPool,
+    entry: &Entry,
+    wanted: &[Wanted],
+    mounted: &HashMap<String, MountedAs>,
+) -> engine::Result<DatasetEntry> {
     let createtxg = match &entry.found {
         Found::Dataset(dataset) => dataset.phys.creation_txg,
         Found::Bookmark(bookmark) => bookmark.phys.creation_txg,
@@ -213,7 +221,7 @@ async fn dataset_entry(pool: &OpenPool, entry: &Entry, wanted: &[Wanted]) -> eng
     let name_alone = wanted.iter().all(|wanted| matches!(wanted, Wanted::Native(Prop::Name)));
     let set = match name_alone {
         true => PropertySet::new(entry.name(), entry.kind.types(), entry.kind.head_types()),
-        false => pool.properties(entry).await?,
+        false => pool.properties(entry, mounted).await?,
     };
     let mut properties = Vec::new();
     for wanted in wanted {

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use engine::dataset::dsl::{Dataset, Entry, Kind, Walk};
 use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, PropertySet, Style};
@@ -39,6 +39,8 @@ impl Mount {
 struct Plan {
     dataset: Dataset,
     at: PathBuf,
+    /// The directory that its mountpoint must be in, where the pool says where that is and not the user.
+    confined_to: Option<PathBuf>,
     options: MountOptions,
     /// The property `overlay`: the directory may have contents.
     overlay: bool,
@@ -66,14 +68,22 @@ impl OpenPool {
         mounted.map(|mount| (mount.dataset, mount.mountpoint)).collect()
     }
 
+    fn find_mount(&self, is_wanted: impl Fn(&Path) -> bool) -> Option<Mounted> {
+        let mounts = lock(&self.mounts);
+        mounts.values().find(|mount| is_wanted(mount.fuse.mountpoint())).map(Mount::described)
+    }
+
     fn mounts_described(&self) -> Vec<Mounted> {
         let mounts = lock(&self.mounts);
         mounts.values().filter(|mount| mount.fuse.is_alive()).map(Mount::described).collect()
     }
 
-    /// All properties of a dataset, as they are here and now.
-    pub(super) async fn properties(&self, entry: &Entry) -> engine::Result<PropertySet> {
-        let mounted = self.mounted();
+    /// All properties of a dataset, where `mounted` is how filesystems are mounted now.
+    pub(super) async fn properties(
+        &self,
+        entry: &Entry,
+        mounted: &HashMap<String, MountedAs>,
+    ) -> engine::Result<PropertySet> {
         let environment = Environment { mounted: &|name| mounted.get(name).cloned() };
         self.dsl().properties(entry, &environment).await
     }
@@ -84,8 +94,13 @@ impl OpenPool {
     }
 
     /// Where a filesystem is to be mounted without being asked for by name.
-    async fn plan(&self, entry: &Entry, dataset: &Dataset) -> engine::Result<Result<Plan, Left>> {
-        let properties = self.properties(entry).await?;
+    async fn plan(
+        &self,
+        entry: &Entry,
+        dataset: &Dataset,
+        mounted: &HashMap<String, MountedAs>,
+    ) -> engine::Result<Result<Plan, Left>> {
+        let properties = self.properties(entry, mounted).await?;
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
         let mountpoint = word(Prop::Mountpoint);
         if word(Prop::Canmount) != "on" || word(Prop::Zoned) == "on" || !mountpoint.starts_with('/') {
@@ -101,6 +116,7 @@ impl OpenPool {
         Ok(Ok(Plan {
             dataset: dataset.clone(),
             at: mountpoint.into(),
+            confined_to: self.altroot().map(Path::to_owned),
             options: MountOptions::from_properties(&properties),
             overlay: word(Prop::Overlay) != "off",
         }))
@@ -120,15 +136,14 @@ impl OpenPool {
             apply(&mut options, word).map_err(|why| ApiError::invalid(refuse(why)))?;
         }
         self.forget_dead();
-        if let Some(other) = self.mounts_described().iter().find(|other| other.mountpoint == plan.at) {
+        if let Some(other) = self.find_mount(|at| at == plan.at) {
             return Err(ApiError::busy(refuse(format!(
                 "'{}' is already mounted at {}",
                 other.dataset,
                 plan.at.display()
             ))));
         }
-        let around = self.mounts_described().into_iter().find(|other| plan.at.starts_with(&other.mountpoint));
-        if let (false, Some(around)) = (is_root(), around) {
+        if let (false, Some(around)) = (is_root(), self.find_mount(|at| plan.at.starts_with(at))) {
             // The helper wants the mountpoint to be the user's, and in there it is the pool's.
             return Err(ApiError::refused(refuse(format!(
                 "without root it cannot be mounted inside '{}' at {}; mount it elsewhere",
@@ -137,6 +152,12 @@ impl OpenPool {
             ))));
         }
         self.clear_stale(&plan.at);
+        if !leads_nowhere_else(&plan.at, plan.confined_to.as_deref()) {
+            return Err(ApiError::refused(refuse(format!(
+                "the mountpoint {} leads elsewhere; say where to mount it",
+                plan.at.display()
+            ))));
+        }
         let made = make_directories(&plan.at).map_err(|error| {
             ApiError::failed(refuse(format!("failed to create mountpoint {}: {error}", plan.at.display())))
         })?;
@@ -245,7 +266,7 @@ impl Daemon {
             if mounted.contains_key(&dataset.name) {
                 continue;
             }
-            match pool.plan(entry, dataset).await {
+            match pool.plan(entry, dataset, &mounted).await {
                 Ok(Ok(plan)) => plans.push(plan),
                 Ok(Err(Left::AsConfigured)) => {}
                 Ok(Err(Left::With(warning))) => changed.warnings.push(warning),
@@ -291,12 +312,15 @@ impl Daemon {
             )));
         };
         let refuse = |why: &str| Err(ApiError::refused(format!("cannot mount '{name}': {why}")));
-        let properties =
-            pool.properties(&entry).await.map_err(|error| dataset_error("mount", name, error))?;
+        let properties = pool
+            .properties(&entry, &pool.mounted())
+            .await
+            .map_err(|error| dataset_error("mount", name, error))?;
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
         if !pool.dsl().key_is_loaded(dataset) && !["", "off"].contains(&word(Prop::Encryption).as_str()) {
             return refuse("encryption key not loaded");
         }
+        let confined_to = if at.is_none() { pool.altroot().map(Path::to_owned) } else { None };
         let at = match (at, word(Prop::Mountpoint).as_str()) {
             (Some(at), _) => at.to_owned(),
             (None, _) if dataset.is_snapshot() => return refuse("a snapshot needs a place to be mounted at"),
@@ -309,7 +333,7 @@ impl Daemon {
             (None, _) => return refuse("its mountpoint is not known"),
         };
         let options = MountOptions::from_properties(&properties);
-        Ok(Plan { dataset: dataset.clone(), at, options, overlay: word(Prop::Overlay) != "off" })
+        Ok(Plan { dataset: dataset.clone(), at, confined_to, options, overlay: word(Prop::Overlay) != "off" })
     }
 
     /// Mounts one filesystem, or all that are to be mounted.
@@ -417,6 +441,30 @@ fn apply(options: &mut MountOptions, word: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a mountpoint that a pool names stays where it seems to be: no step of it goes up, and what exists of it is no symbolic link
+/// out of `confined_to`. The links may be the pool's own, in a filesystem that was mounted before.
+fn leads_nowhere_else(at: &Path, confined_to: Option<&Path>) -> bool {
+    let goes_up = |path: &Path| path.components().any(|component| component == Component::ParentDir);
+    let Some(directory) = confined_to else { return !goes_up(at) };
+    let Ok(inside) = at.strip_prefix(directory) else { return false };
+    if goes_up(inside) {
+        return false;
+    }
+    let Ok(mut real) = directory.canonicalize() else {
+        // What does not exist yet has no links in it.
+        return directory.symlink_metadata().is_err();
+    };
+    for component in inside {
+        real.push(component);
+        match real.symlink_metadata() {
+            Ok(metadata) if metadata.is_symlink() => return false,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
+    true
+}
+
 /// Makes a directory and those above it that do not exist. Those that were made, the deepest first.
 fn make_directories(at: &Path) -> std::io::Result<Vec<PathBuf>> {
     let made = at.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
@@ -459,6 +507,21 @@ mod tests {
         assert!(!options.exec);
         assert!(apply(&mut options, "rw").is_err());
         assert!(apply(&mut options, "user_xattr2").is_err());
+    }
+
+    #[test]
+    fn a_mountpoint_cannot_lead_out_of_its_altroot() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("root");
+        assert!(leads_nowhere_else(&root.join("a"), Some(&root)), "nothing exists yet");
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        std::os::unix::fs::symlink(place.path(), root.join("a/out")).unwrap();
+        assert!(leads_nowhere_else(&root.join("a/b/c"), Some(&root)));
+        assert!(!leads_nowhere_else(&root.join("a/../../etc"), Some(&root)));
+        assert!(!leads_nowhere_else(&root.join("a/out/etc"), Some(&root)));
+        assert!(!leads_nowhere_else(&root.join("a/out"), Some(&root)));
+        assert!(!leads_nowhere_else(Path::new("/etc"), Some(&root)));
+        assert!(leads_nowhere_else(Path::new("/etc"), None));
     }
 
     #[test]

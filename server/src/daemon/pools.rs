@@ -19,8 +19,11 @@ use ondisk::vdev_config::PoolState;
 
 use super::mounts::Mount;
 use super::volumes::Volume;
-use super::{Daemon, VolumeExport, lock};
+use super::{Daemon, VolumeExport};
 use crate::api::{self, ApiError, Imported, OpenedPool};
+
+/// The length that a dataset's name, and so a pool's, must be below.
+const MAX_POOL_NAME_BYTES: usize = 256;
 
 /// An open pool and what is served of it.
 #[derive(Debug)]
@@ -35,7 +38,8 @@ pub struct OpenPool {
     changes: tokio::sync::Mutex<bool>,
     pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
     pub(super) volumes: RwLock<Vec<Volume>>,
-    pub(super) connections: Mutex<Vec<Weak<VolumeExport>>>,
+    /// `None` once no more may come.
+    pub(super) connections: Mutex<Option<Vec<Weak<VolumeExport>>>>,
 }
 
 /// The right to change how a pool is served.
@@ -128,6 +132,12 @@ impl Daemon {
         options: &Options,
     ) -> Result<OpenedPool, ApiError> {
         let name = request.new_name.as_deref().unwrap_or(&found.name);
+        if !is_pool_name(name) {
+            return Err(ApiError::invalid(format!(
+                "cannot import '{}': {name:?} is not a pool's name; give it a new one",
+                found.name.escape_debug()
+            )));
+        }
         self.refuse_open(name, found)?;
         let import_options = ImportOptions {
             new_name: request.new_name.clone(),
@@ -162,7 +172,7 @@ impl Daemon {
             changes: tokio::sync::Mutex::new(true),
             mounts: Mutex::default(),
             volumes: RwLock::default(),
-            connections: Mutex::default(),
+            connections: Mutex::new(Some(Vec::new())),
         });
         // Nobody else can have it yet; who finds it from now on waits until it is served.
         let changing = open.change().await?;
@@ -229,7 +239,6 @@ impl Daemon {
         self.pools.write().unwrap_or_else(PoisonError::into_inner).remove(open.name());
         *changing.0 = false;
         open.disconnect();
-        lock(&open.connections).clear();
         Ok(())
     }
 }
@@ -254,6 +263,14 @@ fn refuse_among(
         )));
     }
     Ok(())
+}
+
+/// Whether a pool may be called so. Names on disks are what somebody wrote there, and become parts of paths.
+fn is_pool_name(name: &str) -> bool {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.: ".contains(character);
+    name.len() < MAX_POOL_NAME_BYTES
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.chars().all(is_plain)
 }
 
 /// What the options of an import say.
@@ -332,4 +349,19 @@ pub(super) fn host_id() -> u64 {
     let id = given.or_else(|| of_module().and_then(|text| parse(&text))).filter(|id| *id != 0);
     // SAFETY: gethostid has no preconditions.
     id.unwrap_or_else(|| unsafe { libc::gethostid() } as u64) & 0xffff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_name_cannot_lead_out_of_its_directory() {
+        for good in ["tank", "rpool-2", "a.b:c d", "0day"] {
+            assert!(is_pool_name(good), "{good}");
+        }
+        for bad in ["", ".", "..", "../tank", "tank/fs", "tank@x", "ta\u{1b}nk", "-f", " tank"] {
+            assert!(!is_pool_name(bad), "{bad}");
+        }
+    }
 }

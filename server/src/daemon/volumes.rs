@@ -153,10 +153,14 @@ impl OpenPool {
         let (Volume { name, size_bytes, block_bytes }, zvol) = self.open_volume(&dataset).await?;
         let export = VolumeExport { name, size_bytes, block_bytes, zvol: RwLock::new(Some(zvol)) };
         let export = Arc::new(export);
-        let mut connections = lock(&self.connections);
-        connections.retain(|other| other.strong_count() > 0);
-        connections.push(Arc::downgrade(&export));
-        Ok(export)
+        match lock(&self.connections).as_mut() {
+            Some(connections) => {
+                connections.retain(|other| other.strong_count() > 0);
+                connections.push(Arc::downgrade(&export));
+                Ok(export)
+            }
+            None => Err(engine::Error::NotFound(export.name.clone())),
+        }
     }
 
     /// Waits a moment for clients that have gone away, as long as their connections still know nothing of it. Names of the volumes that
@@ -178,14 +182,16 @@ impl OpenPool {
     pub(super) fn connected_volumes(&self) -> Vec<String> {
         lock(&self.connections)
             .iter()
+            .flatten()
             .filter_map(Weak::upgrade)
             .map(|connection| connection.name.clone())
             .collect()
     }
 
-    /// Takes the volumes from all clients: what they read from now on fails.
+    /// Takes the volumes from all clients, for good: what they read from now on fails.
     pub(super) fn disconnect(&self) {
-        for connection in lock(&self.connections).iter().filter_map(Weak::upgrade) {
+        let connections = lock(&self.connections).take();
+        for connection in connections.iter().flatten().filter_map(Weak::upgrade) {
             *connection.zvol.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }

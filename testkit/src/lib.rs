@@ -6,6 +6,7 @@
 
 pub mod golden;
 pub mod manifest;
+pub mod oracle;
 
 pub use golden::GoldenPool;
 pub use manifest::{HostTree, Manifest, Tree};

@@ -7,6 +7,7 @@ use engine::alloc::space_map;
 use engine::dmu::Object;
 use engine::dmu::zap::{Zap, lookup_u64};
 use engine::pool::space::fragmentation;
+use engine::pool::verify::metaslab_bounds;
 use engine::vdev::indirect::Moved;
 use engine::vdev::{Class, Kind, Vdev};
 use ondisk::indirect::MappingEntry;
@@ -89,7 +90,8 @@ async fn dump_vdev(view: &View<'_>, id: u64, top: &Vdev, wanted: &[u64], out: &m
                 continue;
             }
             let start = layout.start(index).map_or(0, ByteOffset::get);
-            let metaslab = Metaslab { index, start, size: layout.size_bytes(), map };
+            let (start, size) = metaslab_bounds(top, start, layout.size_bytes());
+            let metaslab = Metaslab { index, start, size, map };
             dump_metaslab(view, top, &metaslab, out).await?;
             if unflushed.is_some() {
                 let txg = usize::try_from(index).ok().and_then(|index| txgs.get(index));

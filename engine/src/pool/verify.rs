@@ -38,7 +38,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::zio::Bookmark;
 use queue::Queue;
 
-pub use space::{Claim, Range, SpaceReport};
+pub use space::{Claim, Range, SpaceReport, metaslab_bounds};
 pub use stats::{BlockKind, BlockStats, Counters, Histogram};
 
 /// Most errors that are kept with their details; all are counted.

@@ -154,8 +154,8 @@ async fn read_metaslabs(
     Ok(())
 }
 
-/// A metaslab's usable part: on draid it begins and ends with a whole row of a group.
-fn metaslab_bounds(top: &Vdev, start: u64, size: u64) -> (u64, u64) {
+/// Offset and size of the usable part of a metaslab: on draid it begins and ends with a whole row of a group.
+pub fn metaslab_bounds(top: &Vdev, start: u64, size: u64) -> (u64, u64) {
     let Kind::Draid(draid) = &top.kind else { return (start, size) };
     let config = draid.config();
     // Both are at most 255, and the shift at most 16.

@@ -1,0 +1,173 @@
+//! `cenote zdb` prints what OpenZFS's `zdb` prints.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use testkit::oracle;
+
+fn cenote(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cenote")).arg("zdb").args(arguments).output().unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Lines that only one side prints, with the reason.
+const LEFT_OUT: [(&str, &str); 10] = [
+    ("Verified ", "the counts of features that are checked on the way"),
+    ("loading concrete vdev", "progress"),
+    ("Log Space Map Obsolete Entry Statistics", "how much of the logs is out of date"),
+    ("valid entries out of", "how much of the logs is out of date"),
+    ("Normal class", "without what is in log space maps there, with it here"),
+    ("Embedded log class", "chosen when a pool is opened for writing"),
+    (" number of (compressed) bytes", "histogram of embedded blocks"),
+    ("traversed in", "time is not compared"),
+    ("In-memory histogram", "of loaded metaslabs"),
+    ("Special class", "as the normal one"),
+];
+
+/// The lines that are compared. Histograms of ZAP leaves and of embedded blocks are left out.
+fn lines(output: &str) -> Vec<String> {
+    let titles =
+        ["Leafs with 2^n pointers", "Blocks with n*5", "Blocks n/10", "Entries with n", "Buckets with n"];
+    let is_bar = |line: &str| {
+        let Some((bucket, _)) = line.strip_prefix("\t\t\t").and_then(|line| line.split_once(": ")) else {
+            return false;
+        };
+        bucket.trim().parse::<u32>().is_ok()
+    };
+    output
+        .split(['\n', '\r'])
+        .map(|line| line.split(" in memory)").next().unwrap_or_default())
+        .map(|line| if line.contains("indirect vdev id") { line.split(" (").next().unwrap() } else { line })
+        .filter(|line| !line.trim().is_empty() && !is_bar(line))
+        .filter(|line| !LEFT_OUT.iter().any(|(left_out, _)| line.contains(left_out)))
+        .filter(|line| !titles.iter().any(|title| line.contains(title)))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Compares the lines of both for some letters; `more` are the arguments after the target.
+fn same(pool: &str, letters: &str, target: &str, more: &[&str]) {
+    let Some(golden) = testkit::golden::pool(pool) else { return };
+    let Some(theirs) = oracle::zdb_of(&golden.dir, letters, target, more) else { return };
+    let output = cenote(&[&["-p", text(&golden.dir), letters, target], more].concat());
+    let what = format!("zdb {letters} {target} {}", more.join(" "));
+    assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+    compare(&what, &String::from_utf8_lossy(&output.stdout), &theirs);
+}
+
+fn compare(what: &str, ours: &str, theirs: &str) {
+    let (ours, theirs) = (lines(ours), lines(theirs));
+    assert!(!theirs.is_empty(), "{what}: zdb prints nothing");
+    if let Some((ours, theirs)) = ours.iter().zip(&theirs).find(|(ours, theirs)| ours != theirs) {
+        panic!("{what}: here\n{ours}\nand there\n{theirs}");
+    }
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+}
+
+#[test]
+fn every_label_and_uberblock_is_shown() {
+    for pool in ["single", "legacy28", "rz1s9", "dr2"] {
+        let Some(golden) = testkit::golden::pool(pool) else { return };
+        for disk in golden.disks() {
+            let Some(theirs) = oracle::zdb(&["-luuu", text(&disk)]) else { return };
+            let ours = cenote(&["-luuu", text(&disk)]);
+            compare(pool, &String::from_utf8_lossy(&ours.stdout), &theirs);
+        }
+    }
+}
+
+#[test]
+fn the_uberblock_and_the_configuration_are_shown() {
+    for pool in ["single", "legacy28", "expanded", "removed", "classes", "dr2"] {
+        same(pool, "-uC", pool, &[]);
+    }
+}
+
+#[test]
+fn all_datasets_are_listed() {
+    for pool in ["single", "legacy28", "removed", "crypt", "volumes"] {
+        same(pool, "-d", pool, &[]);
+    }
+}
+
+#[test]
+fn objects_are_shown_with_what_they_mean() {
+    same("single", "-ddddd", "single/fs", &["1:-1"]);
+    same("single", "-dddd", "single/sa", &["1:-1"]);
+    same("legacy28", "-ddddd", "legacy28", &["1:20"]);
+    same("removed", "-ddddd", "removed", &["1:40"]);
+}
+
+#[test]
+fn metaslabs_and_space_maps_are_shown() {
+    for pool in ["single", "rz1", "dr2", "removed"] {
+        same(pool, "-m", pool, &[]);
+        same(pool, "-mm", pool, &[]);
+    }
+}
+
+#[test]
+fn dedup_tables_are_shown_to_their_entries() {
+    for pool in ["dedupold", "dedupfast"] {
+        same(pool, "-D", pool, &[]);
+        same(pool, "-DDDDD", pool, &[]);
+    }
+}
+
+#[test]
+fn intent_logs_and_the_history_are_shown() {
+    same("zilreplay", "-iiii", "zilreplay/vol", &[]);
+    same("zilreplay", "-h", "zilreplay", &[]);
+}
+
+#[test]
+fn blocks_are_counted_by_type_level_and_size() {
+    for pool in ["single", "crypt", "dedupold", "removed", "rz3", "dr2", "bclone", "legacy28"] {
+        same(pool, "-bbbcc", pool, &[]);
+    }
+}
+
+#[test]
+fn a_block_is_shown_by_its_address() {
+    let Some(golden) = testkit::golden::pool("single") else { return };
+    let shown = cenote(&["-p", text(&golden.dir), "--json", "-u", "single"]);
+    let document: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let pointer = document["uberblock"]["root_bp"].as_str().unwrap().to_owned();
+    // DVA[0]=<vdev:offset:size> ... cksum=...
+    let dva = pointer.split(['<', '>']).nth(1).unwrap();
+    let checksum = pointer.rsplit("cksum=").next().unwrap();
+    let address = format!("{dva}:c");
+    let shown = cenote(&["-p", text(&golden.dir), "-R", "single", &address]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let fletcher4 = shown.lines().find(|line| line.contains("fletcher4")).unwrap();
+    assert!(fletcher4.ends_with(checksum), "{fletcher4}\n{pointer}");
+    let Some(theirs) = oracle::zdb_of(&golden.dir, "-R", "single", &[dva]) else { return };
+    let ours = cenote(&["-p", text(&golden.dir), "-R", "single", dva]);
+    compare("-R", &String::from_utf8_lossy(&ours.stdout), &theirs);
+}
+
+#[test]
+fn an_embedded_block_is_decoded() {
+    // Five bytes, not compressed: sizes in the properties, payload from the first word on.
+    let mut words = [0u64; 16];
+    words[0] = u64::from_le_bytes(*b"hello\0\0\0");
+    words[6] = 4 | 4 << 25 | 2 << 32 | 1 << 39 | 19 << 48 | 1 << 63;
+    words[10] = 7;
+    let text: Vec<String> = words.iter().map(|word| format!("{word:x}")).collect();
+    let shown = cenote(&["-E", &text.join(":")]);
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    assert_eq!(shown.stdout, b"hello");
+}
+
+#[test]
+fn damage_is_told_with_its_place_and_fails() {
+    let Some(golden) = testkit::golden::pool("corrupt") else { return };
+    let output = cenote(&["-p", text(&golden.dir), "-bcc", "corrupt"]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("damaged, and can be read"), "{shown}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("all can be read"));
+}

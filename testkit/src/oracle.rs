@@ -1,0 +1,38 @@
+//! What OpenZFS's own tools say of a pool.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// The standard output of `zdb`, or `None` when `$CENOTE_SKIP` lists `openzfs`.
+///
+/// # Panics
+/// When it cannot be run: a test that has nothing to compare with must not pass.
+pub fn zdb(arguments: &[&str]) -> Option<String> {
+    let skip = std::env::var("CENOTE_SKIP").unwrap_or_default();
+    if skip.split([',', ' ']).any(|word| word == "openzfs") {
+        eprintln!("skipped: zdb {} (CENOTE_SKIP lists openzfs)", arguments.join(" "));
+        return None;
+    }
+    match run(arguments) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            panic!("{error:#}\nInstall OpenZFS's tools, or set CENOTE_SKIP=openzfs to leave such tests out.")
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<String> {
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("zdb");
+    command.args(arguments).env("PATH", path);
+    let output = command.output().context("zdb cannot be run")?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// What `zdb` with these letters says of `target` in the exported pool whose devices are in `dir`.
+pub fn zdb_of(dir: &Path, letters: &str, target: &str, more: &[&str]) -> Option<String> {
+    let dir = dir.to_str().unwrap_or_default();
+    zdb(&[&["-e", "-p", dir, letters, target], more].concat())
+}

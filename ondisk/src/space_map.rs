@@ -161,7 +161,10 @@ impl Segment {
         let scale = |units: u64| units.checked_mul(1u64.checked_shl(shift.into())?);
         let found = scale(self.offset_units).zip(scale(self.run_units)).and_then(|(offset, length)| {
             (offset.checked_add(length)? <= size_bytes).then_some(())?;
-            Some((start.checked_add_bytes(offset)?, length))
+            let first = start.checked_add_bytes(offset)?;
+            // Whoever has the segment may add its length.
+            first.checked_add_bytes(length)?;
+            Some((first, length))
         });
         found.ok_or_else(|| {
             let Segment { offset_units, run_units, .. } = self;
@@ -285,6 +288,13 @@ mod tests {
             let kind = if free { MapType::Free } else { MapType::Alloc };
             Segment { kind, vdev, offset_units, run_units }
         })
+    }
+
+    #[test]
+    fn a_segment_never_ends_beyond_the_end_of_numbers() {
+        let segment = Segment { kind: MapType::Alloc, vdev: None, offset_units: 1, run_units: 8 };
+        assert!(segment.bytes(ByteOffset(u64::MAX - 9 * 512), u64::MAX, 9).is_ok());
+        assert!(segment.bytes(ByteOffset(u64::MAX - 8 * 512), u64::MAX, 9).is_err());
     }
 
     proptest! {

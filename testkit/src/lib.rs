@@ -6,7 +6,9 @@
 
 pub mod golden;
 pub mod manifest;
+pub mod mutate;
 pub mod oracle;
 
 pub use golden::GoldenPool;
 pub use manifest::{HostTree, Manifest, Tree};
+pub use mutate::Rng;

@@ -274,8 +274,8 @@ impl AclPhys {
     /// The 88 bytes.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let too_large = |_| Error::TooLarge { what: WHAT, limit: u16::MAX.into() };
-        let (first, second) =
-            if self.version == 0 { (self.count, self.size) } else { (self.size, self.count) };
+        // The second number is padding in version 0.
+        let (first, second) = if self.version == 0 { (self.count, 0) } else { (self.size, self.count) };
         let mut writer = Writer::new(self.order);
         writer.u64(self.external.map_or(0, |id| id.0)).u32(u32::try_from(first).map_err(too_large)?);
         writer.u16(self.version).u16(u16::try_from(second).map_err(too_large)?).bytes(&self.inline);
@@ -298,6 +298,15 @@ mod tests {
     use proptest::prelude::*;
 
     const ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];
+
+    #[test]
+    fn a_long_acl_of_version_0_encodes() {
+        let inline = [0; INLINE_SIZE];
+        let (external, order) = (Some(ObjectId(9)), ByteOrder::Little);
+        let acl =
+            AclPhys { external, version: 0, count: 6000, size: 6000 * OLD_ACE_SIZE as u64, inline, order };
+        assert_eq!(AclPhys::parse(&acl.encode().unwrap(), order), Ok(acl));
+    }
 
     #[test]
     fn the_subject_is_told_by_flags() {

@@ -8,8 +8,8 @@
 use anyhow::Result;
 use engine::dataset::properties::table::TABLE;
 use engine::dataset::properties::{Kind, Prop, is_user};
-use engine::pool::properties::PoolProp;
-use engine::pool::properties::table::POOL_TABLE;
+use engine::pool::properties::table::{POOL_TABLE, VDEV_TABLE};
+use engine::pool::properties::{PoolProp, VdevProp};
 use server::api::{Property, Source};
 
 use crate::output::{self, style, usage};
@@ -93,6 +93,16 @@ impl Wanted {
         known.then(|| Self::other(name, false))
     }
 
+    /// A property of vdevs.
+    pub fn of_vdev(name: &str) -> Option<Self> {
+        if let Some(prop) = VdevProp::from_name(name) {
+            let desc = prop.desc();
+            let grows = prop == VdevProp::Guid || !matches!(desc.kind, Kind::Number(_));
+            return Some(Self::native(desc.name, desc.column, desc.kind, desc.right_aligned(), grows));
+        }
+        is_user(name).then(|| Self::other(name, false))
+    }
+
     /// Makes room for a value, where the column may grow.
     pub fn grow(&mut self, value: &str, literal: bool) {
         if self.grows || literal {
@@ -140,6 +150,11 @@ pub fn of_pools(list: &str) -> Result<Option<Vec<Wanted>>> {
     parse(list, Wanted::of_pool)
 }
 
+/// The vdev properties in a comma-separated list; `None` for `all`.
+pub fn of_vdevs(list: &str) -> Result<Option<Vec<Wanted>>> {
+    parse(list, Wanted::of_vdev)
+}
+
 /// The native dataset properties that `all` shows.
 pub fn all_of_datasets() -> impl Iterator<Item = Wanted> {
     TABLE.iter().filter(|desc| desc.visible).filter_map(|desc| Wanted::of_dataset(desc.name))
@@ -148,6 +163,11 @@ pub fn all_of_datasets() -> impl Iterator<Item = Wanted> {
 /// The native pool properties that `all` shows.
 pub fn all_of_pools() -> impl Iterator<Item = Wanted> {
     POOL_TABLE.iter().filter(|desc| desc.visible).filter_map(|desc| Wanted::of_pool(desc.name))
+}
+
+/// The native vdev properties that `all` shows.
+pub fn all_of_vdevs() -> impl Iterator<Item = Wanted> {
+    VDEV_TABLE.iter().filter(|desc| desc.visible).filter_map(|desc| Wanted::of_vdev(desc.name))
 }
 
 /// A dataset property's value as it is shown: dates on the user's clock.

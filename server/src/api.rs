@@ -13,6 +13,7 @@ mod mounts;
 mod pools;
 mod serving;
 mod status;
+mod vdevs;
 
 pub use datasets::*;
 pub use keys::*;
@@ -20,6 +21,7 @@ pub use mounts::*;
 pub use pools::*;
 pub use serving::*;
 pub use status::*;
+pub use vdevs::*;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 

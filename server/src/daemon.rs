@@ -23,6 +23,7 @@
 //! | `keys` | encryption keys |
 //! | `report` | health of pools, open or not |
 //! | `listing` | pools, datasets, properties, holds, history |
+//! | `vdevs` | vdevs with their properties |
 //! | `users` | the system's names of users and groups |
 
 mod keys;
@@ -31,6 +32,7 @@ mod mounts;
 mod pools;
 mod report;
 mod users;
+mod vdevs;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -91,6 +93,7 @@ pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result
         api::ImportPool::NAME => answer(body, async |request| daemon.import(request).await).await,
         api::ExportPool::NAME => answer(body, async |request| daemon.export(request).await).await,
         api::ListPools::NAME => answer(body, async |request| daemon.list_pools(request).await).await,
+        api::ListVdevs::NAME => answer(body, async |request| daemon.list_vdevs(request).await).await,
         api::GetStatus::NAME => answer(body, async |request| daemon.status(request).await).await,
         api::PoolHistory::NAME => answer(body, async |request| daemon.history(request).await).await,
         api::ListDatasets::NAME => answer(body, async |request| daemon.list_datasets(request).await).await,

@@ -231,13 +231,17 @@ fn root_of(name: &str) -> Result<Result<KeyEntry, NoRoot>> {
     })
 }
 
-/// Loads the keys of a pool, or of all, that are not loaded, where they have to be asked for.
-pub fn load_missing_keys(pool: Option<&str>) -> Result<()> {
+/// Loads the keys of a pool, or of all, that are not loaded, where they have to be asked for. With `files_tried` those in files should be
+/// loaded by now, and one that is not is a failure, of which the user knows.
+pub fn load_missing_keys(pool: Option<&str>, files_tried: bool) -> Result<()> {
     let request = ListKeys { dataset: pool.map(str::to_owned), recursive: true };
     let roots = output::ask(&request, |_| Vec::new())?;
     let mut tally = Tally::default();
-    for root in roots.iter().filter(|root| !root.loaded && root.location == "prompt") {
-        tally.count(load(root, None, false), "Key load error");
+    for root in roots.iter().filter(|root| !root.loaded) {
+        match root.location.as_str() {
+            "prompt" => tally.count(load(root, None, false), "Key load error"),
+            _ => tally.broken |= files_tried,
+        }
     }
     tally.finish(None)
 }

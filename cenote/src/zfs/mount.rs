@@ -54,7 +54,7 @@ impl MountArguments {
     fn mount(self) -> Result<()> {
         let keys = match (&self.filesystem, self.load_keys) {
             (Some(name), true) => keys::load_key_of(name),
-            (None, true) => keys::load_missing_keys(None),
+            (None, true) => keys::load_missing_keys(None, false),
             _ => Ok(()),
         };
         let at = match &self.at {

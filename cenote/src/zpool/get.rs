@@ -1,12 +1,13 @@
-//! `zpool get`: properties of pools, features included.
+//! `zpool get`: properties of pools, features included, or of the vdevs of one pool.
 
 use anyhow::Result;
-use serde_json::Value;
-use server::api::{ListPools, Listed, PoolEntry, Property};
+use serde_json::{Map, Value};
+use server::api::{ListPools, ListVdevs, Listed, PoolEntry, Property};
 
+use super::vdevs::{Naming, vdev_json};
 use super::{PoolJson, pool_json};
 use crate::columns::{self, Wanted};
-use crate::output::{self, complain};
+use crate::output::{self, Exit, USAGE, complain};
 use crate::property_list::{Field, Row, Widths, render};
 
 /// Arguments of `zpool get`.
@@ -27,36 +28,104 @@ pub struct Arguments {
     /// Properties to show, separated by commas, or all
     #[arg(value_name = "PROPERTY,…")]
     properties: String,
-    /// The pools; all open ones if none is named
-    #[arg(value_name = "POOL")]
-    pools: Vec<String>,
+    /// The pools, all open ones if none is named; or a pool and vdevs of it, or all-vdevs
+    #[arg(value_name = "POOL|VDEV")]
+    things: Vec<String>,
+}
+
+/// A pool or a vdev, and its properties.
+struct Thing {
+    name: String,
+    properties: Vec<Property>,
+    /// What its JSON begins with.
+    json: Map<String, Value>,
+    /// What it is called in JSON.
+    key: String,
 }
 
 impl Arguments {
     /// Prints the properties.
     pub fn run(self) -> Result<()> {
         let fields = Field::parse(&self.fields, false)?;
-        let wanted = columns::of_pools(&self.properties)?;
-        let request = ListPools {
-            pools: self.pools.clone(),
-            properties: match &wanted {
-                Some(wanted) => wanted.iter().map(|wanted| wanted.name.clone()).collect(),
-                None => vec!["all".to_owned()],
-            },
-            vdevs: false,
-        };
-        let listed = output::ask(&request, |request| Listed {
+        match self.pool_of_vdevs()? {
+            Some(pool) => self.vdevs(&pool, &fields),
+            None => self.pools(&fields),
+        }
+    }
+
+    fn list(&self, pools: Vec<String>, properties: Vec<String>) -> Result<Listed<PoolEntry>> {
+        let request = ListPools { pools, properties, vdevs: false };
+        output::ask(&request, |request| Listed {
             entries: Vec::new(),
             failed: output::none_of(&request.pools, "no such pool"),
-        })?;
+        })
+    }
+
+    /// The pool, where the arguments are a pool and then something that is no pool.
+    fn pool_of_vdevs(&self) -> Result<Option<PoolEntry>> {
+        let [first, others @ ..] = &self.things[..] else { return Ok(None) };
+        if others.is_empty() {
+            return Ok(None);
+        }
+        let pools = self.list(self.things.clone(), Vec::new())?.entries;
+        let is_open = |name: &String| pools.iter().any(|pool| pool.name == *name);
+        let vdevs_follow = is_open(first) && !others.iter().all(is_open);
+        Ok(if vdevs_follow { pools.into_iter().next() } else { None })
+    }
+
+    fn pools(&self, fields: &[Field]) -> Result<()> {
+        let wanted = columns::of_pools(&self.properties)?;
+        let listed = self.list(self.things.clone(), names(&wanted))?;
+        let numbers = self.json.base.numbers(self.literal);
+        let things = listed.entries.into_iter().map(|pool| Thing {
+            json: pool_json(&pool.name, pool.guid, pool.txg, pool.state, true, numbers),
+            key: self.json.key(&pool.name, pool.guid),
+            name: pool.name,
+            properties: pool.properties,
+        });
+        let things: Vec<Thing> = things.collect();
         if self.json.base.json {
-            self.print_json(&listed.entries)?;
+            let mut document = output::document("zpool get");
+            document.insert("pools".into(), self.items(things).into());
+            output::print_json(&document)?;
         } else {
-            let rows: Vec<Row> = listed.entries.iter().flat_map(|pool| self.rows(pool)).collect();
-            let widths = self.widths(wanted, &listed.entries);
-            output::print(&render(&rows, &fields, widths, self.scripted))?;
+            let wanted = wanted.unwrap_or_else(|| all(columns::all_of_pools(), Wanted::of_pool, &things));
+            self.print(fields, wanted, &things)?;
         }
         complain(&listed.failed)
+    }
+
+    fn vdevs(&self, pool: &PoolEntry, fields: &[Field]) -> Result<()> {
+        let wanted = columns::of_vdevs(&self.properties)?;
+        let vdevs = match &self.things[1..] {
+            [only] if only == "all-vdevs" => Vec::new(),
+            vdevs => vdevs.to_vec(),
+        };
+        let request = ListVdevs { pool: pool.name.clone(), vdevs, properties: names(&wanted) };
+        let listed = output::ask(&request, |_| Listed::default())?;
+        if !listed.failed.is_empty() {
+            let got: String = self.things[1..].iter().map(|name| format!("\t{name}\n")).collect();
+            eprint!("Expected a list of vdevs in \"{}\", but got:\n{got}", pool.name);
+            return complain(&listed.failed).map_err(|_| Exit(USAGE).into());
+        }
+        let numbers = self.json.base.numbers(self.literal);
+        let naming = Naming::default();
+        let things = listed.entries.into_iter().map(|entry| {
+            let name = naming.name(&pool.name, &entry.vdev);
+            let mut json = vdev_json(&name, &entry.vdev, numbers);
+            json.insert("type".into(), "VDEV".into());
+            Thing { json, key: name.clone(), name, properties: entry.properties }
+        });
+        let things: Vec<Thing> = things.collect();
+        if !self.json.base.json {
+            let wanted = wanted.unwrap_or_else(|| all(columns::all_of_vdevs(), Wanted::of_vdev, &things));
+            return self.print(fields, wanted, &things);
+        }
+        let mut document = output::document("zpool get");
+        let about = pool_json(&pool.name, pool.guid, pool.txg, pool.state, false, numbers);
+        document.insert("pool".into(), about.into());
+        document.insert("vdevs".into(), self.items(things).into());
+        output::print_json(&document)
     }
 
     fn value<'a>(&self, property: &'a Property) -> Option<&'a String> {
@@ -66,59 +135,69 @@ impl Arguments {
         }
     }
 
-    fn rows(&self, pool: &PoolEntry) -> Vec<Row> {
+    fn rows(&self, thing: &Thing) -> Vec<Row> {
         let row = |property: &Property| {
             Some(Row {
-                name: pool.name.clone(),
+                name: thing.name.clone(),
                 property: property.name.clone(),
                 value: self.value(property)?.clone(),
                 received: None,
                 source: property.source.clone(),
             })
         };
-        pool.properties.iter().filter_map(row).collect()
+        thing.properties.iter().filter_map(row).collect()
     }
 
-    fn widths(&self, wanted: Option<Vec<Wanted>>, pools: &[PoolEntry]) -> Widths {
-        let mut wanted = wanted.unwrap_or_else(|| {
-            let others = pools.iter().flat_map(|pool| &pool.properties);
-            let others = others.filter_map(|property| Wanted::of_pool(&property.name));
-            columns::all_of_pools().chain(others.filter(|wanted| !wanted.native)).collect()
-        });
-        let name = pools.iter().map(|pool| pool.name.len()).max().unwrap_or(0);
+    fn print(&self, fields: &[Field], mut wanted: Vec<Wanted>, things: &[Thing]) -> Result<()> {
+        let name = things.iter().map(|thing| thing.name.len()).max().unwrap_or(0);
         let mut widths = Widths { name, ..Widths::default() };
         for wanted in &mut wanted {
-            let of_name = |pool: &'_ PoolEntry| -> Vec<String> {
-                let same = pool.properties.iter().filter(|property| property.name == wanted.name);
-                same.filter_map(|property| self.value(property).cloned()).collect()
-            };
             // The values of features do not widen their column.
             let grows = wanted.native || !wanted.name.contains('@');
-            let values: Vec<String> = pools.iter().filter(|_| grows).flat_map(of_name).collect();
-            for value in values {
-                wanted.grow(&value, self.literal);
+            for property in things.iter().filter(|_| grows).flat_map(|thing| &thing.properties) {
+                if property.name == wanted.name
+                    && let Some(value) = self.value(property)
+                {
+                    wanted.grow(value, self.literal);
+                }
             }
             widths.grow(wanted);
         }
-        widths
+        let rows: Vec<Row> = things.iter().flat_map(|thing| self.rows(thing)).collect();
+        output::print(&render(&rows, fields, widths, self.scripted))
     }
 
-    fn print_json(&self, pools: &[PoolEntry]) -> Result<()> {
+    /// The JSON of each thing that has any of the properties.
+    fn items(&self, things: Vec<Thing>) -> Map<String, Value> {
         let numbers = self.json.base.numbers(self.literal);
-        let items = pools.iter().filter_map(|pool| {
-            let rows = self.rows(pool);
-            if rows.is_empty() {
-                return None;
-            }
-            let mut item = pool_json(&pool.name, pool.guid, pool.txg, pool.state, true, numbers);
+        let items = things.into_iter().filter_map(|thing| {
+            let rows = self.rows(&thing);
+            let mut item = thing.json;
             let properties = rows
-                .into_iter()
-                .map(|row| (row.property, columns::property_json(&row.value, &row.source, numbers)));
+                .iter()
+                .map(|row| (row.property.clone(), columns::property_json(&row.value, &row.source, numbers)));
             item.insert("properties".into(), Value::Object(properties.collect()));
-            Some((self.json.key(&pool.name, pool.guid), Value::from(item)))
+            (!rows.is_empty()).then(|| (thing.key, Value::from(item)))
         });
-        let mut document = output::document("zpool get");
-        document.insert("pools".into(), Value::Object(items.collect()));
-        output::print_json(&document)
+        items.collect()
     }
+}
+
+/// What to ask for.
+fn names(wanted: &Option<Vec<Wanted>>) -> Vec<String> {
+    match wanted {
+        Some(wanted) => wanted.iter().map(|wanted| wanted.name.clone()).collect(),
+        None => vec!["all".to_owned()],
+    }
+}
+
+/// The columns of `all`: the native ones, and those of user properties and features that are there.
+fn all(
+    native: impl Iterator<Item = Wanted>,
+    column: impl Fn(&str) -> Option<Wanted>,
+    things: &[Thing],
+) -> Vec<Wanted> {
+    let properties = things.iter().flat_map(|thing| &thing.properties);
+    let others = properties.filter_map(|property| column(&property.name)).filter(|wanted| !wanted.native);
+    native.chain(others).collect()
 }

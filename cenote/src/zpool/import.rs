@@ -147,7 +147,7 @@ impl Arguments {
         let mut keys = Ok(());
         if self.load_keys && !dry_run {
             for pool in &imported.pools {
-                keys = keys.and(zfs::load_missing_keys(Some(&pool.name)));
+                keys = keys.and(zfs::load_missing_keys(Some(&pool.name), true));
                 keys = keys.and(zfs::mount_pool(&pool.name));
             }
         }
@@ -227,7 +227,7 @@ fn explain(error: anyhow::Error, request: &ImportPool) -> anyhow::Error {
     let kind = error.downcast_ref::<ApiError>().map(|refusal| refusal.kind);
     let more = match (kind, &request.pool) {
         (Some(ErrorKind::Busy), Some(_)) if !request.force => in_use_elsewhere(request),
-        (Some(ErrorKind::NotFound), Some(pool)) => open_already(pool),
+        (Some(ErrorKind::NotFound), Some(pool)) if request.new_name.is_none() => open_already(pool),
         _ => None,
     };
     more.map_or(error, anyhow::Error::msg)

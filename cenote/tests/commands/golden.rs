@@ -322,3 +322,27 @@ fn dedup_statistics_are_those_of_zdb() {
         assert_eq!(histogram(&status), histogram(&zdb), "{name}");
     }
 }
+
+#[test]
+fn vdevs_have_properties_too() {
+    let Some(golden) = testkit::golden::pool("classes") else { return };
+    let session = Session::start();
+    session.import(&golden.dir, "classes");
+    let table = session.print(&["zpool", "get", "state,size", "classes", "mirror-0"]);
+    // A state counts as a number there, of five characters.
+    assert_eq!(
+        table,
+        "NAME      PROPERTY  VALUE  SOURCE\n\
+         mirror-0  state     ONLINE  -\n\
+         mirror-0  size      176M   -\n"
+    );
+    let names = session.print(&["zpool", "get", "-Ho", "name", "guid", "classes", "all-vdevs"]);
+    assert_eq!(names.lines().count(), 7, "two mirrors, four disks in them, a log:\n{names}");
+    let ended = session.run(&["zpool", "get", "state", "classes", "mirror-9"]);
+    assert_eq!(ended.code, 2);
+    assert!(
+        ended.err.starts_with("Expected a list of vdevs in \"classes\", but got:\n\tmirror-9\n"),
+        "{}",
+        ended.err
+    );
+}

@@ -29,7 +29,14 @@ impl Session {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("api.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
-        let daemon = command.arg("serve").arg("--socket").arg(&socket).stdin(Stdio::null()).spawn().unwrap();
+        let daemon = command
+            .arg("serve")
+            .arg("--socket")
+            .arg(&socket)
+            .env("CENOTE_LOG", "error")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut session = Self { directory, daemon };
         let began = Instant::now();
         while std::os::unix::net::UnixStream::connect(&socket).is_err() {

@@ -1,0 +1,32 @@
+//! Requests about the vdevs of one pool.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Action, Listed, Property, VdevNode};
+
+/// Lists vdevs of an open pool with their properties.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListVdevs {
+    /// The pool.
+    pub pool: String,
+    /// Names, paths, last parts of paths, or guids; empty for all that hold blocks. One that the pool does not have becomes an
+    /// entry of [`Listed::failed`].
+    pub vdevs: Vec<String>,
+    /// Properties to tell, in this order; `all` stands for everything that `zpool get all` shows.
+    pub properties: Vec<String>,
+}
+
+/// One vdev.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VdevEntry {
+    /// The vdev, with those below it.
+    pub vdev: VdevNode,
+    /// The properties asked for.
+    pub properties: Vec<Property>,
+}
+
+impl Action for ListVdevs {
+    const NAME: &'static str = "vdev-list";
+    type Reply = Listed<VdevEntry>;
+}

@@ -1,0 +1,69 @@
+//! The vdevs of one pool, by name.
+
+use engine::dataset::properties::{Shown, Style};
+use engine::pool::properties::VdevProperties;
+use engine::pool::status;
+use ondisk::Guid;
+
+use super::{Daemon, OpenPool, dataset_error};
+use crate::api::{self, ApiError, Listed, Property, VdevClass, VdevEntry, VdevNode};
+
+impl Daemon {
+    /// Lists vdevs of an open pool with their properties.
+    ///
+    /// # Errors
+    /// A pool that is not open, or whose configuration cannot be read.
+    pub async fn list_vdevs(&self, request: api::ListVdevs) -> Result<Listed<VdevEntry>, ApiError> {
+        let pool = self.pool(&request.pool)?;
+        let failed = |error| dataset_error("read vdevs of", &request.pool, error);
+        let root = status::vdevs_with_space(pool.dsl()).await.map_err(failed)?;
+        let mut listed = Listed::default();
+        let mut chosen = Vec::new();
+        for name in &request.vdevs {
+            match root.walk().find(|vdev| vdev.kind != "root" && is_called(vdev, name)) {
+                Some(vdev) => chosen.push(vdev),
+                None => listed.failed.push(ApiError::not_found(format!(
+                    "cannot open '{name}': no such device in pool '{}'",
+                    request.pool
+                ))),
+            }
+        }
+        if request.vdevs.is_empty() {
+            chosen = root.walk().filter(|vdev| holds_blocks(vdev)).collect();
+        }
+        for vdev in chosen {
+            let properties = properties(&pool, vdev, &request.properties).await.map_err(failed)?;
+            listed.entries.push(VdevEntry { vdev: vdev.clone(), properties });
+        }
+        Ok(listed)
+    }
+}
+
+fn is_called(vdev: &VdevNode, name: &str) -> bool {
+    let last_part = vdev.name.rsplit_once('/').map(|(_, last)| last);
+    vdev.name == name || last_part == Some(name) || name.parse() == Ok(vdev.guid)
+}
+
+fn holds_blocks(vdev: &VdevNode) -> bool {
+    let auxiliary = matches!(vdev.class, VdevClass::Spare | VdevClass::L2cache);
+    !auxiliary && !matches!(vdev.kind.as_str(), "root" | "hole" | "missing")
+}
+
+async fn properties(pool: &OpenPool, vdev: &VdevNode, wanted: &[String]) -> engine::Result<Vec<Property>> {
+    let set = VdevProperties::load(pool.dsl(), Guid(vdev.guid)).await?;
+    let parsable = set.all(Style::PARSABLE);
+    let told = |shown: Shown| Property {
+        parsable: parsable.iter().find(|other| other.name == shown.name).map(|other| other.value.clone()),
+        value: Some(shown.value),
+        source: shown.source,
+        name: shown.name,
+        received: None,
+        received_parsable: None,
+    };
+    let all: Vec<Property> = set.all(Style::HUMAN_UTC).into_iter().map(told).collect();
+    let of_name = |name: &String| {
+        let is_wanted = |property: &&Property| name == "all" || property.name == *name;
+        all.iter().filter(is_wanted).cloned().collect::<Vec<_>>()
+    };
+    Ok(wanted.iter().flat_map(of_name).collect())
+}

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         .init();
     let arguments = cli::arguments(std::env::args_os());
     let command = cli::Cli::parse_from(arguments).command;
-    if !matches!(command, cli::Command::Serve(_)) {
+    if !matches!(command, cli::Command::Serve(_) | cli::Command::Up(_)) {
         // A reader that goes away (`| head`) ends the program quietly. Servers must outlive theirs.
         // SAFETY: no other thread runs yet, and the default action needs no handler.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

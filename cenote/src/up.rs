@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use device::block_on;
 use serde::Serialize;
 use server::api::{
-    DatasetKind, DiscoverPools, ExportPool, ImportPool, ListDatasets, ListKeys, ListMounts, ListVolumes,
-    LoadKey, Mount, Mounted, Rewind, ServedVolume,
+    DatasetKind, DiscoverPools, ErrorKind, ExportPool, ImportPool, ListDatasets, ListKeys, ListMounts,
+    ListVolumes, LoadKey, Mount, Mounted, Rewind, ServedVolume,
 };
 use server::daemon::Daemon;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -107,7 +107,11 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
         );
         missing.is_some()
     };
-    let imported = block_on(daemon.import(import_request(arguments, &pool, &name)?))?;
+    let imported = block_on(daemon.import(import_request(arguments, &pool, &name)?));
+    let imported = imported.map_err(|error| match error.kind {
+        ErrorKind::Busy if !arguments.force => anyhow!("{error} (-f does that)"),
+        _ => error.into(),
+    })?;
     let Some(opened) = imported.pools.into_iter().next() else { bail!("cannot import '{name}'") };
     warnings.extend(opened.warnings);
     for (dataset, file) in &arguments.key_files {

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -120,6 +121,23 @@ fn ctrl_c_takes_everything_down() {
     assert!(up.wait().success());
     assert!(!is_mounted_below(&at) && !at.exists());
     assert!(!socket.parent().unwrap().exists());
+}
+
+#[test]
+fn readers_and_clients_that_go_away_do_not_end_it() {
+    let Some(golden) = golden("volumes") else { return };
+    let place = tempfile::tempdir().unwrap();
+    let mut up = Up::start(Up::command(&golden, place.path()));
+    drop(up.child.stdout.take());
+    let sockets = PathBuf::from(up.told["socket"].as_str().unwrap());
+    for socket in [sockets.with_file_name("nbd.sock"), sockets] {
+        for _ in 0..50 {
+            drop(UnixStream::connect(&socket).unwrap());
+        }
+    }
+    golden.manifest("volumes").unwrap().assert_same("volumes", &HostTree::new(up.mountpoint("volumes")));
+    up.signal(libc::SIGINT);
+    assert!(up.wait().success());
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod importable;
 mod list;
 mod progress;
 mod reason;
+mod repeat;
 mod status;
 mod vdevs;
 

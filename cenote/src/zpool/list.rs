@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde_json::{Map, Value};
 use server::api::{ListPools, Listed, PoolEntry, VdevClass, VdevNode, VdevSpace};
 
+use super::repeat::Repeat;
 use super::vdevs::{Naming, SECTIONS, of_class, spare_word, state_word, vdev_json};
 use super::{PoolJson, pool_json};
 use crate::columns::{self, Wanted};
@@ -48,14 +49,18 @@ pub struct Arguments {
     /// Properties to list, separated by commas
     #[arg(short = 'o', value_name = "PROPERTY,…", default_value = DEFAULT, hide_default_value = true)]
     properties: String,
-    /// The pools; all open ones if none is named
-    #[arg(value_name = "POOL")]
+    /// The pools, all open ones if none is named; then seconds after which to repeat it, and how often
+    #[arg(value_name = "POOL|INTERVAL")]
     pools: Vec<String>,
 }
 
 impl Arguments {
-    /// Prints the list.
-    pub fn run(self) -> Result<()> {
+    /// Prints the list, once or repeatedly.
+    pub fn run(mut self) -> Result<()> {
+        Repeat::take(&mut self.pools)?.run(|first| self.show(first))
+    }
+
+    fn show(&self, first: bool) -> Result<()> {
         let wanted =
             columns::of_pools(&self.properties)?.unwrap_or_else(|| columns::all_of_pools().collect());
         let request = ListPools {
@@ -74,7 +79,7 @@ impl Arguments {
                 output::print("no pools available\n")?;
             }
         } else {
-            output::print(&self.render(wanted, &listed.entries))?;
+            output::print(&self.render(wanted, &listed.entries, first || self.verbose))?;
         }
         complain(&listed.failed)
     }
@@ -95,7 +100,7 @@ impl Arguments {
         text.unwrap_or_else(|| "-".to_owned())
     }
 
-    fn render(&self, mut wanted: Vec<Wanted>, pools: &[PoolEntry]) -> String {
+    fn render(&self, mut wanted: Vec<Wanted>, pools: &[PoolEntry], with_header: bool) -> String {
         let rows: Vec<Vec<String>> = pools
             .iter()
             .map(|pool| {
@@ -117,7 +122,7 @@ impl Arguments {
             first.width = name_width;
         }
         let layout = Layout { columns, scripted: self.scripted };
-        let mut text = layout.header();
+        let mut text = if with_header { layout.header() } else { String::new() };
         for (pool, row) in pools.iter().zip(&rows) {
             text.push_str(&layout.row(row));
             if let Some(root) = &pool.vdevs {

@@ -9,6 +9,7 @@ use anyhow::Result;
 use engine::dataset::properties::format::{nicebytes, nicenum};
 use server::api::{Dedup, DedupRow, GetStatus, Listed, PoolStatus, State, VdevClass, VdevNode};
 
+use super::repeat::Repeat;
 use super::vdevs::{Naming, SECTIONS, aux_words, of_class, spare_word, state_word};
 use super::{PoolJson, progress, reason};
 use crate::output::{self, complain};
@@ -45,8 +46,8 @@ pub struct Arguments {
     /// Show TRIM, of which this version knows nothing
     #[arg(short = 't', hide = true)]
     trim: bool,
-    /// The pools; all open ones if none is named
-    #[arg(value_name = "POOL")]
+    /// The pools, all open ones if none is named; then seconds after which to repeat it, and how often
+    #[arg(value_name = "POOL|INTERVAL")]
     pools: Vec<String>,
 }
 
@@ -68,8 +69,12 @@ struct Shown {
 }
 
 impl Arguments {
-    /// Prints the health of each pool.
-    pub fn run(self) -> Result<()> {
+    /// Prints the health of each pool, once or repeatedly.
+    pub fn run(mut self) -> Result<()> {
+        Repeat::take(&mut self.pools)?.run(|_| self.show())
+    }
+
+    fn show(&self) -> Result<()> {
         let request = GetStatus { pools: self.pools.clone(), files: self.verbose, dedup: self.dedup };
         let listed = output::ask(&request, |request| Listed {
             entries: Vec::new(),

@@ -3,4 +3,5 @@
 mod golden;
 mod import;
 mod keys;
+mod mounts;
 mod session;

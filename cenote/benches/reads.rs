@@ -120,5 +120,5 @@ fn zdb(dir: &Path) -> Option<f64> {
 }
 
 fn verify(dir: &Path) -> Option<f64> {
-    timed(cenote().arg("zdb").arg("-d").arg(dir).args(["-bcc", "bench"]))
+    timed(cenote().arg("zdb").arg("-p").arg(dir).args(["-bcc", "bench"]))
 }

@@ -14,7 +14,8 @@ fn text(path: &Path) -> &str {
 }
 
 /// Lines that only one side prints, with the reason.
-const LEFT_OUT: [(&str, &str); 10] = [
+const LEFT_OUT: [(&str, &str); 11] = [
+    ("Unlocked encryption root", "a key that is wrong is an error here"),
     ("Verified ", "the counts of features that are checked on the way"),
     ("loading concrete vdev", "progress"),
     ("Log Space Map Obsolete Entry Statistics", "how much of the logs is out of date"),
@@ -99,6 +100,16 @@ fn objects_are_shown_with_what_they_mean() {
     same("single", "-dddd", "single/sa", &["1:-1"]);
     same("legacy28", "-ddddd", "legacy28", &["1:20"]);
     same("removed", "-ddddd", "removed", &["1:40"]);
+}
+
+#[test]
+fn encrypted_datasets_show_their_structure_without_a_key_and_all_with_it() {
+    let Some(golden) = testkit::golden::pool("crypt") else { return };
+    let key = golden.expect_text("pass").unwrap();
+    same("crypt", "-dddd", "crypt/gcm", &[]);
+    same("crypt", "-ddddd", "crypt/gcm", &["1:-1", "-K", key.trim_end()]);
+    let wrong = cenote(&["-p", text(&golden.dir), "-d", "-K", "not the passphrase", "crypt/gcm"]);
+    assert_eq!(wrong.status.code(), Some(1));
 }
 
 #[test]

@@ -122,6 +122,9 @@ fn write_errors(report: &Report, out: &mut Out<'_>) -> Result<()> {
             writeln!(out, "\t{attempt}")?;
         }
     }
+    for note in &report.notes {
+        writeln!(out, "{note}")?;
+    }
     let all = report.unreadable_blocks + report.damaged_blocks;
     if all > MAX_LISTED as u64 {
         writeln!(out, "... and {} more", all - MAX_LISTED as u64)?;
@@ -208,7 +211,9 @@ fn write_classes(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
         [(Class::Normal, "Normal class:"), (Class::Special, "Special class"), (Class::Dedup, "Dedup class")];
     for (class, name) in classes {
         let of_class = || space.vdevs.iter().filter(|vdev| vdev.class == class);
-        let sum = |bytes: fn(&engine::pool::space::VdevSpace) -> u64| of_class().map(bytes).sum::<u64>();
+        let sum = |bytes: fn(&engine::pool::space::VdevSpace) -> u64| {
+            of_class().map(bytes).fold(0, u64::saturating_add)
+        };
         let (allocated, size) = (sum(|vdev| vdev.allocated_bytes), sum(|vdev| vdev.size_bytes));
         if class == Class::Normal || size > 0 {
             let used = 100.0 * ratio(allocated, size);
@@ -361,6 +366,7 @@ pub(super) fn json(report: &Report) -> Value {
         "cloned": {"blocks": report.stats.cloned_blocks, "asize": report.stats.cloned_asize},
         "unreadable_blocks": report.unreadable_blocks,
         "damaged_blocks": report.damaged_blocks,
+        "notes": report.notes,
         "errors": errors.collect::<Vec<_>>(),
         "space": report.space.as_ref().map(|space| json!({
             "clean": space.is_clean(),

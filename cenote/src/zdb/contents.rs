@@ -259,7 +259,8 @@ async fn dump_list(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>)
     let list = BpobjPhys::parse(bonus, order).map_err(|error| object.corrupt(error))?;
     let mut left = usize::try_from(list.num_blkptrs).unwrap_or(usize::MAX);
     for block in 0..=object.dnode().max_block_id.get() {
-        let Some(found) = object.block(block).await? else { continue };
+        // A list has no holes.
+        let Some(found) = object.block(block).await? else { break };
         for bp in bpobj::blkptrs(&found.block, found.order).take(left) {
             let bp = bp.map_err(|error| object.corrupt(error))?;
             let freed = if bpobj::is_free(&bp) { " FREE" } else { "" };
@@ -275,7 +276,8 @@ async fn dump_list(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>)
 
 async fn dump_included(object: &Object, out: &mut Out<'_>) -> Result<()> {
     for block in 0..=object.dnode().max_block_id.get() {
-        let Some(found) = object.block(block).await? else { continue };
+        // A list has no holes.
+        let Some(found) = object.block(block).await? else { break };
         for list in bpobj::subobjs(&found.block, found.order).filter(|list| *list != ObjectId(0)) {
             writeln!(out, "\t{list}")?;
         }

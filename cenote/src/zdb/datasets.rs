@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use engine::dataset::dsl::{Dataset, Dir};
 use engine::dmu::Objset;
 use engine::dmu::zap::{Zap, lookup_u64};
+use engine::vdev::Vdev;
 use ondisk::bpobj::{self, BpobjPhys};
 use ondisk::deadlist::{self, DeadlistPhys};
 use ondisk::dmu::DmuType;
@@ -22,6 +23,8 @@ use super::{Out, View, intent_log};
 const MOS_NAME: &str = "mos";
 /// Most datasets in a directory, snapshots of one, and entries of a deadlist.
 const MAX_ENTRIES: usize = 1 << 20;
+/// Most lists of blocks that are shown of one list that includes them.
+const MAX_LISTS: usize = 1 << 20;
 /// How deep lists of blocks may include each other in what is shown.
 const MAX_INCLUDED: usize = 64;
 
@@ -41,6 +44,9 @@ pub(super) async fn dump_all(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
             }
         }
     }
+    if view.arguments.datasets >= 3 {
+        write_missing(view, out)?;
+    }
     for dir in dirs(view).await? {
         let Ok(head) = view.dsl.head(&dir).await else { continue };
         for name in names(view, head.phys.snapnames_zap).await? {
@@ -50,6 +56,23 @@ pub(super) async fn dump_all(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
         }
         dump_dataset(view, &head, out).await?;
     }
+    Ok(())
+}
+
+/// The dirty time logs: in which transaction groups each vdev missed writes.
+fn write_missing(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
+    writeln!(out, "\nDirty time logs:\n\n\t{}", view.dsl.pool().name())?;
+    let mut pending: Vec<(&Vdev, usize)> =
+        view.dsl.pool().vdevs().tops.iter().rev().map(|top| (top, 4)).collect();
+    while let Some((vdev, indent)) = pending.pop() {
+        writeln!(out, "\t{:indent$}{}", "", vdev.name)?;
+        for (start, end) in vdev.missing_txgs.get().map_or(&[][..], |missing| missing.ranges()) {
+            let length = end.saturating_sub(*start);
+            writeln!(out, "\t{:indent$}  missing [{start},{end}) length {length}", "")?;
+        }
+        pending.extend(vdev.children.iter().rev().map(|child| (child, indent + 4)));
+    }
+    writeln!(out)?;
     Ok(())
 }
 
@@ -231,7 +254,8 @@ async fn dump_deadlist(view: &View<'_>, id: ObjectId, name: &str, out: &mut Out<
 async fn dump_list(view: &View<'_>, id: ObjectId, name: &str, out: &mut Out<'_>) -> Result<()> {
     let show = |value| view.numbers.show(value);
     let mut pending = vec![(id, name.to_owned(), 0usize)];
-    while let Some((id, name, depth)) = pending.pop() {
+    for _ in 0..MAX_LISTS {
+        let Some((id, name, depth)) = pending.pop() else { break };
         let object = view.mos.object(id).await?;
         let (bonus, order) = object.bonus();
         let phys = BpobjPhys::parse(bonus, order).map_err(|error| object.corrupt(error))?;
@@ -256,7 +280,8 @@ async fn dump_list(view: &View<'_>, id: ObjectId, name: &str, out: &mut Out<'_>)
         if view.arguments.datasets >= 5 {
             let mut left = usize::try_from(count).unwrap_or(usize::MAX);
             for block in 0..=object.dnode().max_block_id.get() {
-                let Some(found) = object.block(block).await? else { continue };
+                // A list has no holes.
+                let Some(found) = object.block(block).await? else { break };
                 for bp in bpobj::blkptrs(&found.block, found.order).take(left) {
                     let bp = bp.map_err(|error| object.corrupt(error))?;
                     let freed = if bpobj::is_free(&bp) { " FREE" } else { "" };
@@ -273,7 +298,7 @@ async fn dump_list(view: &View<'_>, id: ObjectId, name: &str, out: &mut Out<'_>)
             let mut left = usize::try_from(included.count).unwrap_or(usize::MAX);
             let before = pending.len();
             for block in 0..=of.dnode().max_block_id.get() {
-                let Some(found) = of.block(block).await? else { continue };
+                let Some(found) = of.block(block).await? else { break };
                 for list in bpobj::subobjs(&found.block, found.order).take(left) {
                     pending.push((list, "subobj".to_owned(), depth + 1));
                     left -= 1;

@@ -24,6 +24,8 @@ const DNODE_FLAGS: [(u8, &str); 4] = [
     (1 << 3, "USEROBJUSED_ACCOUNTED "),
     (1 << 2, "SPILL_BLKPTR"),
 ];
+/// Most block pointers of one object that are listed: the pointers of a damaged tree may lead to one block over and over.
+const MAX_POINTERS: usize = 1 << 28;
 /// Most runs of data of one object that are listed.
 const MAX_SEGMENTS: usize = 1 << 20;
 
@@ -240,7 +242,8 @@ async fn write_tree(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>
     let mut pending: Vec<(u8, u64, Blkptr)> =
         (0..).zip(&dnode.blkptrs).map(|(id, bp)| (top, id, *bp)).collect();
     pending.reverse();
-    while let Some((level, id, bp)) = pending.pop() {
+    for _ in 0..MAX_POINTERS {
+        let Some((level, id, bp)) = pending.pop() else { break };
         if bp.is_hole() && bp.logical_birth().get() == 0 {
             continue;
         }
@@ -268,9 +271,11 @@ async fn write_tree(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>
                 continue;
             }
         };
+        // Numbers of blocks wrap only where a damaged dnode has more levels than numbers have bits.
         let first = id << dnode.pointers_per_indirect_shift();
-        let children: Vec<_> = (first..).zip(block.chunks_exact(Blkptr::SIZE)).collect();
-        for (id, bytes) in children.into_iter().rev() {
+        let children = block.chunks_exact(Blkptr::SIZE).enumerate().rev();
+        for (index, bytes) in children {
+            let id = first.wrapping_add(index as u64);
             match Blkptr::parse(bytes, bp.byte_order()) {
                 Ok(bp) => pending.push((level - 1, id, bp)),
                 Err(error) => writeln!(out, "\t\tblock {id} of level {}: {error}", level - 1)?,

@@ -123,15 +123,25 @@ pub async fn scan<P: AsRef<Path>>(places: &[P]) -> Result<Vec<FoundPool>> {
 }
 
 /// The files and block devices at `places`, each once however many names it has.
+///
+/// # Errors
+/// A place that does not exist, cannot be listed, or is of another kind.
 pub fn device_paths<P: AsRef<Path>>(places: &[P]) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for place in places {
         let place = place.as_ref();
         let what = || format!("cannot look for devices in {}", place.display());
         let metadata = std::fs::metadata(place).map_err(|error| Error::os(what(), &error))?;
-        if !metadata.is_dir() {
+        if metadata.is_file() || metadata.file_type().is_block_device() {
             paths.push(place.to_owned());
             continue;
+        }
+        if !metadata.is_dir() {
+            // Opening a fifo would wait for somebody to write to it.
+            let place = place.display();
+            return Err(Error::Invalid(format!(
+                "{place}: neither a directory nor a file nor a block device"
+            )));
         }
         let mut inside = Vec::new();
         for entry in std::fs::read_dir(place).map_err(|error| Error::os(what(), &error))?.take(MAX_ENTRIES) {

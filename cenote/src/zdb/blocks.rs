@@ -114,13 +114,15 @@ pub(super) fn verdict(report: &Report) -> Result<()> {
 
 fn write_errors(report: &Report, out: &mut Out<'_>) -> Result<()> {
     for error in report.errors.iter().take(MAX_LISTED) {
-        match &error.fatal {
-            Some(fatal) => writeln!(out, "{}: {fatal}", error.at)?,
-            None => writeln!(out, "{}: damaged, and can be read", error.at)?,
-        }
-        for attempt in &error.tried {
-            writeln!(out, "\t{attempt}")?;
-        }
+        let Some(fatal) = &error.fatal else {
+            writeln!(out, "{}: damaged, and can be read", error.at)?;
+            for attempt in &error.tried {
+                writeln!(out, "\t{attempt}")?;
+            }
+            continue;
+        };
+        // Tells the block and what was tried.
+        writeln!(out, "{fatal}")?;
     }
     for note in &report.notes {
         writeln!(out, "{note}")?;

@@ -118,16 +118,33 @@ impl Manifest {
 
     /// All differences between the manifest and `tree`, in words; empty when the tree is right.
     pub fn differences<T: Tree>(&self, tree: &T) -> Vec<String> {
-        let mut judge = Judge { manifest: self, tree, seen: BTreeSet::new(), found: Vec::new() };
+        let judged = self.judge(tree);
+        judged.unreadable.into_values().chain(judged.wrong).chain(judged.missing.into_values()).collect()
+    }
+
+    /// As [`Manifest::differences`], without what says itself that it cannot be read: what is left is wrong data. What lies
+    /// below an unreadable directory is not missed.
+    pub fn lies<T: Tree>(&self, tree: &T) -> Vec<String> {
+        let Judged { unreadable, wrong, mut missing } = self.judge(tree);
+        missing.retain(|path, _| {
+            let is_above =
+                |dir: &[u8]| dir == b"." || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with(b"/"));
+            !unreadable.keys().any(|dir| is_above(dir))
+        });
+        wrong.into_iter().chain(missing.into_values()).collect()
+    }
+
+    fn judge<T: Tree>(&self, tree: &T) -> Judged {
+        let mut judge = Judge { manifest: self, tree, seen: BTreeSet::new(), judged: Judged::default() };
         match tree.root() {
             Ok(root) => judge.visit(b".", &root, 0),
-            Err(error) => judge.found.push(format!("root: {error:#}")),
+            Err(error) => judge.unreadable(b".", format!("root: {error:#}")),
         }
-        let Judge { seen, mut found, .. } = judge;
+        let Judge { seen, mut judged, .. } = judge;
         for path in self.rows.keys().filter(|path| !seen.contains(*path)) {
-            found.push(format!("{}: missing", path.escape_ascii()));
+            judged.missing.insert(path.clone(), format!("{}: missing", path.escape_ascii()));
         }
-        found
+        judged
     }
 
     /// Checks that `tree` is what the manifest says.
@@ -146,21 +163,36 @@ struct Judge<'a, T> {
     manifest: &'a Manifest,
     tree: &'a T,
     seen: BTreeSet<Vec<u8>>,
-    found: Vec<String>,
+    judged: Judged,
+}
+
+/// What is not as the manifest says.
+#[derive(Default)]
+struct Judged {
+    /// By path: what could not be read.
+    unreadable: BTreeMap<Vec<u8>, String>,
+    /// What was read and is otherwise.
+    wrong: Vec<String>,
+    /// By path: what was not found.
+    missing: BTreeMap<Vec<u8>, String>,
 }
 
 impl<T: Tree> Judge<'_, T> {
+    fn unreadable(&mut self, path: &[u8], why: String) {
+        self.judged.unreadable.entry(path.to_vec()).or_insert(why);
+    }
+
     fn visit(&mut self, path: &[u8], node: &T::Node, depth: usize) {
         let shown = path.escape_ascii().to_string();
         if self.manifest.mountpoints.contains(path) {
             return;
         }
         match self.manifest.rows.get(path) {
-            None => self.found.push(format!("{shown}: not in the manifest")),
+            None => self.judged.wrong.push(format!("{shown}: not in the manifest")),
             Some(row) => {
                 self.seen.insert(path.to_vec());
                 if let Err(error) = self.compare(&shown, row, node) {
-                    self.found.push(format!("{shown}: {error:#}"));
+                    self.unreadable(path, format!("{shown}: {error:#}"));
                 }
             }
         }
@@ -170,7 +202,7 @@ impl<T: Tree> Judge<'_, T> {
         }
         let entries = match self.tree.list(node) {
             Ok(entries) => entries,
-            Err(error) => return self.found.push(format!("{shown}: cannot list: {error:#}")),
+            Err(error) => return self.unreadable(path, format!("{shown}: cannot list: {error:#}")),
         };
         for (name, child) in entries {
             let below = if path == b"." { name } else { [path, b"/", &name].concat() };
@@ -208,14 +240,14 @@ impl<T: Tree> Judge<'_, T> {
         let found = self.tree.xattrs(node).context("xattrs")?;
         for (name, expected) in &row.xattrs {
             match found.get(name.as_bytes()) {
-                None => self.found.push(format!("{shown}: xattr {name} missing")),
+                None => self.judged.wrong.push(format!("{shown}: xattr {name} missing")),
                 Some(value) => self.same(shown, name, expected, hex_sha256(value)),
             }
         }
         for name in
             found.keys().filter(|name| !std::str::from_utf8(name).is_ok_and(|n| row.xattrs.contains_key(n)))
         {
-            self.found.push(format!("{shown}: xattr {} not in the manifest", name.escape_ascii()));
+            self.judged.wrong.push(format!("{shown}: xattr {} not in the manifest", name.escape_ascii()));
         }
         Ok(())
     }
@@ -244,7 +276,7 @@ impl<T: Tree> Judge<'_, T> {
     fn same(&mut self, path: &str, what: &str, expected: impl ToString, found: impl ToString) {
         let (expected, found) = (expected.to_string(), found.to_string());
         if expected != found {
-            self.found.push(format!("{path}: {what} is {found}, expected {expected}"));
+            self.judged.wrong.push(format!("{path}: {what} is {found}, expected {expected}"));
         }
     }
 }

@@ -34,7 +34,7 @@ mod text;
 mod uberblock;
 mod znode;
 
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ pub struct Arguments {
     pub target: String,
     /// With -d: numbers of objects or ranges of them (FIRST:LAST[:TYPES]); with -m: VDEV [METASLAB...]; with -R:
     /// VDEV:OFFSET:SIZE[:FLAGS]
-    #[arg(value_name = "OBJECT", allow_hyphen_values = true)]
+    #[arg(value_name = "OBJECT", allow_negative_numbers = true)]
     pub objects: Vec<String>,
 
     /// Directory with the pool's disks or image files, or one of them (may be repeated; default: /dev)
@@ -164,16 +164,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.settle()?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     let result = dispatch(&arguments, &mut out);
-    let flushed = out.flush().map_err(anyhow::Error::from);
-    match result.and(flushed) {
-        // Whoever reads has seen enough.
-        Err(error) if is_broken_pipe(&error) => Ok(()),
-        other => other,
-    }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+    // What was found before something failed is shown too.
+    result.and(out.flush().map_err(anyhow::Error::from))
 }
 
 fn dispatch(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
@@ -321,8 +313,7 @@ impl<'a> View<'a> {
             document.insert("blocks".into(), blocks::json(&report));
             verdict = blocks::verdict(&report);
         }
-        serde_json::to_writer_pretty(&mut *out, &document)?;
-        writeln!(out)?;
+        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
         verdict
     }
 }

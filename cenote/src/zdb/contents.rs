@@ -84,8 +84,8 @@ pub(super) async fn dump_object(objects: &ObjsetView<'_>, object: &Object, out: 
     };
     // Of a damaged object as much is shown as can be read; the next one may be whole.
     match written {
-        Err(error) if !super::is_broken_pipe(&error) => Ok(writeln!(out, "\t\t({error:#})")?),
-        other => other,
+        Err(error) => Ok(writeln!(out, "\t\t({error:#})")?),
+        Ok(()) => Ok(()),
     }
 }
 

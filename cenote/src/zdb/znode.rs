@@ -23,8 +23,8 @@ pub(super) async fn dump(objects: &ObjsetView<'_>, object: &Object, out: &mut Ou
         write_path(objects, object, out).await?;
     }
     match write(objects, &attributes, out) {
-        Err(error) if !super::is_broken_pipe(&error) => Ok(writeln!(out, "\t\t({error:#})")?),
-        other => other,
+        Err(error) => Ok(writeln!(out, "\t\t({error:#})")?),
+        Ok(()) => Ok(()),
     }
 }
 

@@ -460,7 +460,8 @@ fn print_text(up: &Up) -> std::io::Result<()> {
         writeln!(out, "It has nothing that is mounted or served.")?;
     }
     writeln!(out, "\nTo ask about it:   export CENOTE_SOCKET='{}'", up.socket.display())?;
-    writeln!(out, "                   cenote zpool status")?;
+    let program = std::env::args_os().next().unwrap_or_else(|| "cenote".into());
+    writeln!(out, "                   {} zpool status", program.display())?;
     writeln!(out, "Ctrl-C takes everything down.")?;
     out.flush()
 }

@@ -21,6 +21,7 @@ mod trees;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -297,11 +298,17 @@ fn unmount_path(at: &Path, lazily: bool) -> Result<(), MountError> {
     }
     // Not root: the helper may unmount what its user mounted.
     let mut helper = Command::new("fusermount3");
+    // Ctrl-C goes to the whole group of the terminal; it must not end the helper half-way.
+    helper.process_group(0);
     helper.arg("-u").args(lazily.then_some("-z")).arg("--").arg(at);
     let output = helper.output().map_err(|error| failed(format!("fusermount3: {error}")))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // Unmounted meanwhile, by whoever.
+    if said.contains("not found in /etc/mtab") {
+        return Ok(());
+    }
     if said.contains("busy") { Err(MountError::Busy { at: at.to_owned() }) } else { Err(failed(said)) }
 }

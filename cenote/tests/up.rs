@@ -17,9 +17,7 @@ use testkit::manifest::HostTree;
 const NOBODY: u32 = 65534;
 
 fn golden(name: &str) -> Option<GoldenPool> {
-    let skip =
-        std::env::var("CENOTE_SKIP").is_ok_and(|list| list.split([',', ' ']).any(|word| word == "fuse"));
-    if skip { None } else { testkit::golden::pool(name) }
+    if testkit::skipped("fuse", name) { None } else { testkit::golden::pool(name) }
 }
 
 /// How long it may take to go down.

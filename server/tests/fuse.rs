@@ -21,9 +21,7 @@ use testkit::GoldenPool;
 use testkit::manifest::HostTree;
 
 fn golden(name: &str) -> Option<GoldenPool> {
-    let skip =
-        std::env::var("CENOTE_SKIP").is_ok_and(|list| list.split([',', ' ']).any(|word| word == "fuse"));
-    if skip { None } else { testkit::golden::pool(name) }
+    if testkit::skipped("fuse", name) { None } else { testkit::golden::pool(name) }
 }
 
 /// The datasets of a golden pool, opened read-only, its keys loaded.

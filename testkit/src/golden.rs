@@ -34,8 +34,7 @@ pub struct GoldenPool {
 /// # Panics
 /// When the pool cannot be found or unpacked; the message says what to set.
 pub fn pool(name: &str) -> Option<GoldenPool> {
-    if skipped() {
-        eprintln!("skipped: golden pool {name} (CENOTE_SKIP lists golden)");
+    if crate::skipped("golden", &format!("golden pool {name}")) {
         return None;
     }
     match GoldenPool::open(name) {
@@ -45,10 +44,6 @@ pub fn pool(name: &str) -> Option<GoldenPool> {
              or CENOTE_SKIP=golden to leave such tests out."
         ),
     }
-}
-
-fn skipped() -> bool {
-    std::env::var("CENOTE_SKIP").is_ok_and(|list| list.split([',', ' ']).any(|word| word == "golden"))
 }
 
 /// The directory of the golden tarballs.

@@ -8,7 +8,9 @@ pub mod golden;
 pub mod manifest;
 pub mod mutate;
 pub mod oracle;
+mod skip;
 
 pub use golden::GoldenPool;
 pub use manifest::{HostTree, Manifest, Tree};
 pub use mutate::Rng;
+pub use skip::skipped;

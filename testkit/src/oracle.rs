@@ -10,9 +10,7 @@ use anyhow::{Context, Result};
 /// # Panics
 /// When it cannot be run: a test that has nothing to compare with must not pass.
 pub fn zdb(arguments: &[&str]) -> Option<String> {
-    let skip = std::env::var("CENOTE_SKIP").unwrap_or_default();
-    if skip.split([',', ' ']).any(|word| word == "openzfs") {
-        eprintln!("skipped: zdb {} (CENOTE_SKIP lists openzfs)", arguments.join(" "));
+    if crate::skipped("openzfs", &format!("zdb {}", arguments.join(" "))) {
         return None;
     }
     match run(arguments) {

@@ -301,20 +301,7 @@ fn histogram(text: &str) -> Vec<&str> {
 fn dedup_statistics_are_those_of_zdb() {
     for name in ["dedupold", "dedupfast"] {
         let Some(golden) = testkit::golden::pool(name) else { return };
-        let zdb = std::process::Command::new("zdb")
-            .arg("-e")
-            .arg("-p")
-            .arg(&golden.dir)
-            .args(["-DD", name])
-            .output();
-        let zdb = match zdb {
-            Ok(output) => String::from_utf8(output.stdout).unwrap(),
-            Err(error) if std::env::var("CENOTE_SKIP").is_ok_and(|list| list.contains("zdb")) => {
-                eprintln!("skipped: no zdb ({error})");
-                return;
-            }
-            Err(error) => panic!("zdb cannot be run: {error}"),
-        };
+        let Some(zdb) = testkit::oracle::zdb_of(&golden.dir, "-DD", name, &[]) else { return };
         let session = Session::start();
         session.import(&golden.dir, name);
         let status = session.print(&["zpool", "status", "-D", name]);

@@ -4,8 +4,7 @@ use crate::session::Session;
 
 #[test]
 fn filesystems_are_mounted_named_by_path_and_unmounted() {
-    if std::env::var("CENOTE_SKIP").is_ok_and(|list| list.split([',', ' ']).any(|word| word == "fuse")) {
-        eprintln!("skipped: mounts (CENOTE_SKIP lists fuse)");
+    if testkit::skipped("fuse", "mounts") {
         return;
     }
     let Some(golden) = testkit::golden::pool("single") else { return };

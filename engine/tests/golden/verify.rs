@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::process::Command;
 
 use device::block_on;
 use engine::pool::discovery::scan;
@@ -20,15 +19,7 @@ fn verified(name: &str, dir: &Path) -> Report {
 
 /// The numbers of `zdb -bb`, by the words before them.
 fn zdb(name: &str, dir: &Path) -> Option<HashMap<String, Vec<u64>>> {
-    let output = Command::new("zdb").arg("-e").arg("-p").arg(dir).args(["-bb", name]).output();
-    let output = match output {
-        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Err(error) if std::env::var("CENOTE_SKIP").is_ok_and(|list| list.contains("zdb")) => {
-            eprintln!("skipped: no zdb ({error})");
-            return None;
-        }
-        Err(error) => panic!("zdb cannot be run: {error}"),
-    };
+    let output = testkit::oracle::zdb_of(dir, "-bb", name, &[])?;
     let mut numbers = HashMap::new();
     for line in output.lines() {
         if let Some((label, rest)) = line.trim().split_once(':') {

@@ -20,7 +20,7 @@ pub fn golden(name: &str) -> Option<GoldenPool> {
 
 /// Whether tests that mount are to be left out. Without that, a missing `/dev/fuse` fails them.
 pub fn skips_fuse() -> bool {
-    std::env::var("CENOTE_SKIP").is_ok_and(|list| list.split([',', ' ']).any(|word| word == "fuse"))
+    testkit::skipped("fuse", "mounts")
 }
 
 /// The request that imports what is in `dir`, read-only, below `altroot`.

@@ -13,21 +13,23 @@ pub fn lines(pool: &PoolStatus) -> String {
     let top = |number: u64| {
         let place = usize::try_from(number).ok();
         place
-            .and_then(|place| pool.vdevs.children.get(place))
+            .and_then(|place| pool.health.vdevs.children.get(place))
             .map_or_else(String::new, |vdev| vdev.name.clone())
     };
     let mut text = String::new();
-    if let Some(scan) = &pool.scan {
+    if let Some(scan) = &pool.health.scan {
         text.push_str(&scan_lines(scan));
-        text.push_str(pool.checkpoint.as_ref().map_or("", |checkpoint| scan_warning(scan, checkpoint)));
+        text.push_str(
+            pool.health.checkpoint.as_ref().map_or("", |checkpoint| scan_warning(scan, checkpoint)),
+        );
     }
-    if let Some(removal) = &pool.removal {
+    if let Some(removal) = &pool.health.removal {
         text.push_str(&removal_lines(removal, &top(removal.vdev)));
     }
-    if let Some(checkpoint) = &pool.checkpoint {
+    if let Some(checkpoint) = &pool.health.checkpoint {
         text.push_str(&checkpoint_line(checkpoint));
     }
-    if let Some(expansion) = &pool.expansion {
+    if let Some(expansion) = &pool.health.expansion {
         text.push_str(&expansion_lines(expansion, &top(expansion.vdev)));
     }
     text

@@ -49,9 +49,9 @@ pub fn is_healthy(reason: Reason) -> bool {
 
 /// What is wrong with an open pool, and what to do. Both end with a line end, or are empty.
 pub fn of_open_pool(pool: &PoolStatus) -> (String, String) {
-    let (status, action) = match pool.reason {
+    let (status, action) = match pool.health.reason {
         Reason::Ok | Reason::HostidActive | Reason::HostidRequired | Reason::BadGuidSum => ("", ""),
-        Reason::Errata => return of_errata(pool.errata),
+        Reason::Errata => return of_errata(pool.health.errata),
         Reason::MissingReplicas => (
             "One or more devices could not be opened.  Sufficient replicas exist for\n\
              \tthe pool to continue functioning in a degraded state.\n",

@@ -92,7 +92,7 @@ impl Arguments {
     }
 
     fn print_json(&self, pools: &[PoolStatus]) -> Result<()> {
-        let pools = pools.iter().filter(|pool| !self.explain || !reason::is_healthy(pool.reason));
+        let pools = pools.iter().filter(|pool| !self.explain || !reason::is_healthy(pool.health.reason));
         let items = pools.map(|pool| (self.json.key(&pool.name, pool.guid), json::pool(pool, self).into()));
         let mut document = output::document("zpool status");
         document.insert("pools".into(), serde_json::Value::Object(items.collect()));
@@ -101,7 +101,7 @@ impl Arguments {
 
     fn render(&self, pools: &[PoolStatus]) -> String {
         let (healthy, shown): (Vec<_>, Vec<_>) =
-            pools.iter().partition(|pool| self.explain && reason::is_healthy(pool.reason));
+            pools.iter().partition(|pool| self.explain && reason::is_healthy(pool.health.reason));
         let mut text = String::new();
         if !self.pools.is_empty() {
             text.extend(healthy.iter().map(|pool| format!("pool '{}' is healthy\n", pool.name)));
@@ -118,7 +118,7 @@ impl Arguments {
     }
 
     fn pool(&self, pool: &PoolStatus) -> String {
-        let state = state_word(pool.state, pool.vdevs.aux);
+        let state = state_word(pool.health.state, pool.health.vdevs.aux);
         let mut text = format!("  pool: {}\n state: {state}\n", pool.name);
         let (status, action) = reason::of_open_pool(pool);
         for (label, sentence) in [("status", status), ("action", action)] {
@@ -126,7 +126,7 @@ impl Arguments {
                 text.push_str(&format!("{label}: {sentence}"));
             }
         }
-        if let Some(id) = reason::message_id(pool.reason) {
+        if let Some(id) = reason::message_id(pool.health.reason) {
             text.push_str(&format!("   see: {}{id}\n", reason::MESSAGES));
         }
         text.push_str(&progress::lines(pool));
@@ -139,7 +139,7 @@ impl Arguments {
     }
 
     fn errors(&self, pool: &PoolStatus) -> String {
-        match (pool.error_count, self.verbose) {
+        match (pool.health.error_count, self.verbose) {
             (0, _) => "\nerrors: No known data errors\n".to_owned(),
             (count, false) => format!("\nerrors: {count} data errors, use '-v' for a list\n"),
             (_, true) => {
@@ -160,7 +160,7 @@ struct Config<'a> {
 
 impl Config<'_> {
     fn render(&self) -> String {
-        let root = &self.pool.vdevs;
+        let root = &self.pool.health.vdevs;
         let width = self.naming.width(&self.pool.name, root, 0).max(NAME_WIDTH);
         let mut text = format!("config:\n\n\t{}  STATE     READ WRITE CKSUM", pad_right("NAME", width));
         for (is_shown, title) in [(self.shown.slow, "SLOW"), (self.shown.direct, "DIO")] {

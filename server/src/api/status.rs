@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::{Action, Listed};
 
 pub use engine::pool::status::{
-    Checkpoint, Expansion, Progress, Reason, Removal, Scan, ScanKind, VdevClass, VdevNode, VdevSpace,
+    Checkpoint, Expansion, PoolHealth, Progress, Reason, Removal, Scan, ScanKind, VdevClass, VdevNode,
+    VdevSpace,
 };
 pub use engine::vdev::{Aux, State};
 
@@ -37,29 +38,14 @@ pub struct PoolStatus {
     pub name: String,
     /// Guid.
     pub guid: u64,
-    /// State of the root vdev.
-    pub state: State,
     /// The transaction group that it is open at.
     pub txg: u64,
     /// Version of the pool: 5000 with feature flags.
     pub version: u64,
-    /// The most severe thing to say.
-    pub reason: Reason,
-    /// Number of the known defect behind [`Reason::Errata`].
-    pub errata: u64,
-    /// The root vdev, with all vdevs below it.
-    pub vdevs: VdevNode,
-    /// The last scrub or resilver.
-    pub scan: Option<Scan>,
-    /// The last removal of a vdev.
-    pub removal: Option<Removal>,
-    /// The last expansion of a raidz vdev.
-    pub expansion: Option<Expansion>,
-    /// The pool's checkpoint.
-    pub checkpoint: Option<Checkpoint>,
-    /// Entries of the log of data errors that last until a scrub finds them gone.
-    pub error_count: u64,
-    /// The files behind them, where asked for: `dataset:/path`, `dataset:<0x…>`, `<metadata>:<0x…>`.
+    /// Its health.
+    #[serde(flatten)]
+    pub health: PoolHealth,
+    /// The files behind the data errors, where asked for: `dataset:/path`, `dataset:<0x…>`, `<metadata>:<0x…>`.
     pub error_files: Vec<String>,
     /// The dedup tables, where asked for.
     pub dedup: Option<Dedup>,

@@ -81,17 +81,9 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
     Ok(PoolStatus {
         name: open.name().to_owned(),
         guid: pool.guid().0,
-        state: health.state,
         txg: pool.uberblock().txg.0,
         version: pool.uberblock().version,
-        reason: health.reason,
-        errata: health.errata,
-        vdevs: health.vdevs,
-        scan: health.scan,
-        removal: health.removal,
-        expansion: health.expansion,
-        checkpoint: health.checkpoint,
-        error_count: health.error_count,
+        health,
         error_files: if request.files { error_files(open).await? } else { Vec::new() },
         dedup: if request.dedup { Some(dedup(open).await?) } else { None },
     })

@@ -161,7 +161,10 @@ fn holds_history_and_status_are_told() {
     assert!(first.time.is_some());
 
     let status = block_on(running.daemon.status(GetStatus { files: true, ..GetStatus::default() })).unwrap();
-    assert_eq!((status.entries[0].state, status.entries[0].reason), (State::Healthy, Reason::Ok));
+    assert_eq!(
+        (status.entries[0].health.state, status.entries[0].health.reason),
+        (State::Healthy, Reason::Ok)
+    );
     let pools = ListPools { properties: vec!["all".into()], vdevs: true, ..ListPools::default() };
     let pools = block_on(running.daemon.list_pools(pools)).unwrap();
     let root = pools.entries[0].vdevs.as_ref().unwrap();

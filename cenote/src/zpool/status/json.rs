@@ -14,14 +14,14 @@ type Object = Map<String, Value>;
 pub fn pool(pool: &PoolStatus, arguments: &Arguments) -> Object {
     let Arguments { naming, shown, verbose, json_flat_vdevs: flat, .. } = *arguments;
     let numbers = arguments.json.base.numbers(shown.literal);
-    let mut item = pool_json(&pool.name, pool.guid, pool.txg, pool.state, false, numbers);
+    let mut item = pool_json(&pool.name, pool.guid, pool.txg, pool.health.state, false, numbers);
     let (status, action) = reason::of_open_pool(pool);
     for (key, sentence) in [("status", status), ("action", action)] {
         if !sentence.is_empty() {
             item.insert(key.into(), sentence.into());
         }
     }
-    if let Some(id) = reason::message_id(pool.reason) {
+    if let Some(id) = reason::message_id(pool.health.reason) {
         item.insert("msgid".into(), id.into());
         item.insert("moreinfo".into(), format!("{}{id}", reason::MESSAGES).into());
     }
@@ -31,8 +31,8 @@ pub fn pool(pool: &PoolStatus, arguments: &Arguments) -> Object {
     if let Some(dedup) = &pool.dedup {
         item.insert("dedup_stats".into(), dedup_json(dedup, numbers).into());
     }
-    item.insert("error_count".into(), numbers.count(pool.error_count));
-    if verbose && pool.error_count != 0 {
+    item.insert("error_count".into(), numbers.count(pool.health.error_count));
+    if verbose && pool.health.error_count != 0 {
         item.insert("errlist".into(), pool.error_files.clone().into());
     }
     item
@@ -50,7 +50,7 @@ fn progress_word(state: Progress) -> &'static str {
 /// Scrub, removal, checkpoint, expansion.
 fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
     let exact = Numbers { literal: true, ..numbers };
-    if let Some(scan) = &pool.scan {
+    if let Some(scan) = &pool.health.scan {
         let function = match scan.kind {
             ScanKind::None => "NONE",
             ScanKind::Scrub => "SCRUB",
@@ -74,10 +74,10 @@ fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
         );
     }
     let top = |number: u64| {
-        let vdev = usize::try_from(number).ok().and_then(|place| pool.vdevs.children.get(place));
+        let vdev = usize::try_from(number).ok().and_then(|place| pool.health.vdevs.children.get(place));
         vdev.map_or_else(Object::new, |vdev| vdev_json(&vdev.name, vdev, numbers))
     };
-    if let Some(removal) = pool.removal.as_ref().filter(|removal| removal.state != Progress::None) {
+    if let Some(removal) = pool.health.removal.as_ref().filter(|removal| removal.state != Progress::None) {
         let mut object = top(removal.vdev);
         object.insert("state".into(), progress_word(removal.state).into());
         object.insert("removing_vdev".into(), exact.exact(removal.vdev));
@@ -88,14 +88,14 @@ fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
         object.insert("mapping_memory".into(), numbers.bytes(removal.mapping_memory));
         item.insert("removal_stats".into(), object.into());
     }
-    if let Some(checkpoint) = &pool.checkpoint {
+    if let Some(checkpoint) = &pool.health.checkpoint {
         let mut object = Object::new();
         object.insert("state".into(), "EXISTS".into());
         object.insert("start_time".into(), numbers.date(checkpoint.start_time));
         object.insert("space".into(), numbers.bytes(checkpoint.space));
         item.insert("checkpoint_stats".into(), object.into());
     }
-    if let Some(expansion) = &pool.expansion {
+    if let Some(expansion) = &pool.health.expansion {
         let mut object = top(expansion.vdev);
         object.insert("state".into(), progress_word(expansion.state).into());
         object.insert("expanding_vdev".into(), exact.exact(expansion.vdev));
@@ -119,7 +119,7 @@ struct Tree<'a> {
 
 impl Tree<'_> {
     fn add(&self, item: &mut Object) {
-        let root = &self.pool.vdevs;
+        let root = &self.pool.health.vdevs;
         let mut vdevs = Object::new();
         let mut root_item = self.vdev(root);
         let mut children = Object::new();

@@ -1,6 +1,7 @@
 //! The API as it travels: HTTP on a Unix socket.
 
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -84,21 +85,25 @@ fn requests_are_answered_until_the_daemon_is_shut_down() {
 #[test]
 fn a_request_that_hangs_holds_up_no_other() {
     let served = Served::start();
-    // Nobody ever writes into it, so that whoever opens it waits.
-    let fifo = served.place.path().join("fifo");
-    let path = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
-    // SAFETY: the path is a terminated string that lives through the call.
-    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
-    let body = serde_json::json!({ "search": [fifo.clone()] }).to_string();
+    // Whoever opens a file under a lease waits until the lease is given back; its holder is told by a signal that would end it.
+    let path = served.place.path().join("disk");
+    let leased = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    leased.set_len(64 << 20).unwrap();
+    // SAFETY: no handler is installed, and the descriptor is open.
+    let lease = unsafe {
+        libc::signal(libc::SIGIO, libc::SIG_IGN);
+        libc::fcntl(leased.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK)
+    };
+    assert_eq!(lease, 0, "{}", std::io::Error::last_os_error());
+    let body = serde_json::json!({ "search": [path] }).to_string();
     thread::scope(|scope| {
         let hanging = scope.spawn(|| served.ask("pool-discover", body.as_bytes()).0);
         for _ in 0..32 {
             assert_eq!(served.ask("hello", b"{}").0, 200);
         }
-        // Lets it go on, if it waits.
-        let writer = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
+        assert!(!hanging.is_finished());
+        drop(leased);
         assert_eq!(hanging.join().unwrap(), 200);
-        drop(writer);
     });
     assert_eq!(served.ask("shutdown", b"{}").0, 200);
     served.thread.join().unwrap();

@@ -9,6 +9,7 @@ pub mod manifest;
 pub mod mutate;
 pub mod oracle;
 mod skip;
+pub mod ztest;
 
 pub use golden::GoldenPool;
 pub use manifest::{HostTree, Manifest, Tree};

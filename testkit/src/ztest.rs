@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use crate::mutate::Rng;
+use crate::skip::skipped;
 
 /// Name of the pool.
 pub const POOL: &str = "ztest";
@@ -32,12 +33,7 @@ pub struct ZtestPool {
 impl ZtestPool {
     /// Runs `ztest` for about `seconds`. `None` when `$CENOTE_SKIP` lists `openzfs`.
     pub fn make(seed: u64, seconds: u64) -> Option<Result<ZtestPool>> {
-        let skip = std::env::var("CENOTE_SKIP").unwrap_or_default();
-        if skip.split([',', ' ']).any(|word| word == "openzfs") {
-            eprintln!("skipped: ztest (CENOTE_SKIP lists openzfs)");
-            return None;
-        }
-        Some(Self::run(seed, seconds))
+        if skipped("openzfs", "ztest") { None } else { Some(Self::run(seed, seconds)) }
     }
 
     fn run(seed: u64, seconds: u64) -> Result<ZtestPool> {

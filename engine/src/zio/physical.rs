@@ -6,8 +6,13 @@
 //! # Gangs
 //! When no free run was long enough for a block, its DVA leads to a *gang header*: 512 bytes with three block pointers and a checksum
 //! that covers its own address. What these point to (again gangs, perhaps) makes up the block when joined; the block's checksum covers the whole.
+//! Since a header's checksum does not cover what it leads to, headers may lead back to themselves: each member must be smaller than what it is a
+//! part of, and the headers that one read follows, copies and retries included, are counted.
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c` (the comment on gang blocks), `zio_checksum.c`, `vdev_mirror.c`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use codec::checksum::{self, verify_gang, verify_zilog};
 use device::IoBuf;
@@ -27,18 +32,38 @@ const GANG_POINTERS: usize = 3;
 /// How deep gangs may nest. Each level divides the block, down to one sector.
 const MAX_GANG_DEPTH: u32 = 16;
 
+/// Most gang headers that are read for one block, however large.
+const MAX_GANG_HEADERS: u64 = 1 << 14;
+
 /// How a block is read.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct How {
     /// The block may not exist: failures are not counted.
     pub speculative: bool,
     /// Gang headers on the way to it.
     pub gang_depth: u32,
+    /// Gang headers that may still be read for it; absent for what is no gang.
+    pub gang_headers_left: Option<Arc<AtomicU32>>,
 }
 
 impl How {
-    fn deeper(self) -> Self {
-        Self { gang_depth: self.gang_depth + 1, ..self }
+    fn deeper(&self) -> Self {
+        Self { gang_depth: self.gang_depth + 1, ..self.clone() }
+    }
+
+    /// Counts the headers from here on, unless that has begun further up.
+    fn counting(self, bp: &Blkptr) -> Self {
+        // A header leads to at least two parts of at least a sector; parts may be tried again through other copies of the header.
+        let most = || ((bp.psize().get() >> 9) * 4 + 64).min(MAX_GANG_HEADERS);
+        let left = self.gang_headers_left.unwrap_or_else(|| Arc::new(AtomicU32::new(most() as u32)));
+        Self { gang_headers_left: Some(left), ..self }
+    }
+
+    fn may_read_gang_header(&self) -> bool {
+        let spend = |left: &AtomicU32| {
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        };
+        self.gang_depth < MAX_GANG_DEPTH && self.gang_headers_left.as_deref().is_none_or(spend)
     }
 }
 
@@ -51,8 +76,8 @@ impl Pool {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(IoBuf::zeroed(0));
         }
-        let how = How { speculative: at.level == Bookmark::LEVEL_ZIL, gang_depth: 0 };
-        self.read_copies(bp, how).await.map_err(|tried| {
+        let how = How { speculative: at.level == Bookmark::LEVEL_ZIL, ..How::default() };
+        self.read_copies(bp, &how).await.map_err(|tried| {
             if !how.speculative {
                 self.damage.note(at);
             }
@@ -75,7 +100,7 @@ impl Pool {
         })
     }
 
-    fn read_copies<'a>(&'a self, bp: &'a Blkptr, how: How) -> BoxFuture<'a, ReadResult> {
+    fn read_copies<'a>(&'a self, bp: &'a Blkptr, how: &'a How) -> BoxFuture<'a, ReadResult> {
         Box::pin(async move {
             let mut dvas: Vec<Dva> = bp.dvas().collect();
             dvas.sort_by_key(|dva| {
@@ -93,7 +118,7 @@ impl Pool {
     }
 
     /// One copy, from wherever its vdev can get it.
-    pub(crate) async fn read_copy(&self, bp: &Blkptr, dva: &Dva, how: How) -> ReadResult {
+    pub(crate) async fn read_copy(&self, bp: &Blkptr, dva: &Dva, how: &How) -> ReadResult {
         let top = self.top_for(dva)?;
         if dva.gang {
             return self.read_gang(bp, dva, top, how).await;
@@ -147,13 +172,13 @@ impl Pool {
         bp: &Blkptr,
         dva: &Dva,
         top: &Vdev,
-        how: How,
+        how: &How,
     ) -> Result<Vec<Blkptr>, Vec<Attempt>> {
         let attempt =
             |failure| vec![Attempt { vdev: top.name.clone(), offset_bytes: dva.offset.get(), failure }];
         let malformed = |why: &str| attempt(Failure::Malformed(why.into()));
-        if how.gang_depth >= MAX_GANG_DEPTH {
-            return Err(malformed("gang headers lead to each other in a circle"));
+        if !how.may_read_gang_header() {
+            return Err(malformed("gang headers lead to too many others"));
         }
         let (offset, birth) = (dva.offset.get(), bp.physical_birth().get());
         // All copies of a gang header are sealed for the first one's place.
@@ -177,6 +202,11 @@ impl Pool {
                 members.push(member);
             }
         }
+        let size = bp.psize().get();
+        let joined: u64 = members.iter().map(|member| member.psize().get()).sum();
+        if joined != size || members.iter().any(|member| member.psize().get() >= size) {
+            return Err(malformed("gang members are not the parts of the block"));
+        }
         Ok(members)
     }
 
@@ -188,10 +218,11 @@ impl Pool {
         members: &'a mut Vec<Blkptr>,
     ) -> BoxFuture<'a, Result<(), Vec<Attempt>>> {
         Box::pin(async move {
+            let how = if bp.is_gang() { how.counting(bp) } else { how };
             let mut tried = Vec::new();
             for dva in bp.dvas().filter(|dva| dva.gang) {
                 let header = match self.top_for(&dva) {
-                    Ok(top) => self.gang_header(bp, &dva, top, how).await,
+                    Ok(top) => self.gang_header(bp, &dva, top, &how).await,
                     Err(tried) => Err(tried),
                 };
                 match header {
@@ -209,15 +240,17 @@ impl Pool {
         })
     }
 
-    async fn read_gang(&self, bp: &Blkptr, dva: &Dva, top: &Vdev, how: How) -> ReadResult {
+    async fn read_gang(&self, bp: &Blkptr, dva: &Dva, top: &Vdev, how: &How) -> ReadResult {
+        let how = how.clone().counting(bp);
         let attempt =
             |failure| vec![Attempt { vdev: top.name.clone(), offset_bytes: dva.offset.get(), failure }];
         let malformed = |why: &str| attempt(Failure::Malformed(why.into()));
         let size = bp.psize().get() as usize;
+        let parts = self.gang_header(bp, dva, top, &how).await?;
         let mut block = IoBuf::for_overwrite(size);
         let mut filled = 0;
-        for member in self.gang_header(bp, dva, top, how).await? {
-            let bytes = self.read_copies(&member, how.deeper()).await?;
+        for member in parts {
+            let bytes = self.read_copies(&member, &how.deeper()).await?;
             let place = block.get_mut(filled..).and_then(|rest| rest.get_mut(..bytes.len()));
             device::copy(place.ok_or_else(|| malformed("gang members are longer than the block"))?, &bytes);
             filled += bytes.len();

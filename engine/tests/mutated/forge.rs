@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use codec::checksum::{fletcher4, seal_label};
+use codec::checksum::{fletcher4, seal_gang, seal_label};
 use device::block_on;
 use engine::pool::discovery::FoundPool;
 use engine::{Bookmark, Pool};
@@ -52,6 +52,7 @@ pub fn forge(rng: &mut Rng, pool: &Arc<Pool>, found: &FoundPool, devices: &[Arc<
             write_uberblock(found, devices, pool, &bytes);
             Some("the uberblock".into())
         }
+        2 => forge_gang(rng, pool, found, devices),
         _ => forge_block(rng, pool, found, devices),
     }
 }
@@ -96,7 +97,20 @@ fn forge_block(
             *to = from;
         }
     }
-    let mut pointer = arena.write(&last.pointer, &new_content)?;
+    let pointer = arena.write(&last.pointer, &new_content)?;
+    write_way_up(steps, pointer, &mut arena, pool, found, devices)?;
+    Some(what)
+}
+
+/// Writes the blocks of a way anew, from the last but one to the uberblock; `pointer` leads to the last.
+fn write_way_up(
+    mut steps: Vec<Step>,
+    mut pointer: Blkptr,
+    arena: &mut Arena<'_>,
+    pool: &Pool,
+    found: &FoundPool,
+    devices: &[Arc<Overlay>],
+) -> Option<()> {
     while let Some(mut parent) = steps.pop() {
         let order = parent.pointer.byte_order();
         parent
@@ -109,7 +123,47 @@ fn forge_block(
     uberblock.root_bp = pointer;
     uberblock.timestamp += 1;
     write_uberblock(found, devices, pool, &uberblock.encode());
-    Some(what)
+    Some(())
+}
+
+/// Makes a block a gang whose headers lead to themselves, or to each other by so many ways that no one lives to see their end.
+fn forge_gang(
+    rng: &mut Rng,
+    pool: &Arc<Pool>,
+    found: &FoundPool,
+    devices: &[Arc<Overlay>],
+) -> Option<String> {
+    let mut arena = Arena::of(found, devices)?;
+    let mut steps = way_down(rng, pool)?;
+    let last = steps.pop()?;
+    let itself = rng.once_in(2);
+    let depth = 1 + rng.below(20);
+    let size = last.content.len() as u64;
+    // What the deepest header leads to: nothing that can be read.
+    let mut pointer = arena.gang(&last.pointer, None, 512)?;
+    for level in (0..depth).rev() {
+        let size = if itself { size } else { size.checked_sub(512 * level)?.max(1024) };
+        let members = if itself { [None, None, None] } else { [Some(pointer), Some(pointer), None] };
+        let header = arena.gang(&last.pointer, None, size)?;
+        let place = header.dva(0)?;
+        let order = header.byte_order();
+        let mut block = [0; 512];
+        for (index, member) in members.into_iter().enumerate() {
+            let rest = if index == 0 { size - 512 } else { 512 };
+            let member = match member {
+                _ if itself => header,
+                Some(below) => arena.gang(&below, Some(below.dva(0)?), rest)?,
+                None => Blkptr::HOLE,
+            };
+            block[index * Blkptr::SIZE..][..Blkptr::SIZE].copy_from_slice(&member.encode(order));
+        }
+        let birth = header.physical_birth().get();
+        seal_gang(&mut block, place.vdev.get().into(), place.offset.get(), birth, order).ok()?;
+        arena.put(place.offset.get(), &block);
+        pointer = header;
+    }
+    write_way_up(steps, pointer, &mut arena, pool, found, devices)?;
+    Some(format!("gang of {size} bytes, {depth} deep"))
 }
 
 /// Takes random turns from the MOS downwards.
@@ -252,6 +306,43 @@ impl<'a> Arena<'a> {
         })
     }
 
+    fn put(&self, offset: u64, content: &[u8]) {
+        for device in &self.devices {
+            device.poke(FRONT_SIZE + offset, content);
+        }
+    }
+
+    /// A pointer to a gang of `size` bytes, all three copies of whose header are at one place: this, or a new one.
+    fn gang(&mut self, like: &Blkptr, place: Option<Dva>, size: u64) -> Option<Blkptr> {
+        let place = match place {
+            Some(place) => place,
+            None => {
+                let offset = self.next;
+                self.next += 64 << 10;
+                (self.next <= self.end).then_some(())?;
+                Dva { vdev: self.vdev, offset: ByteOffset(offset), asize: Asize(4096), gang: true }
+            }
+        };
+        BlkptrParts {
+            dvas: vec![place; 3],
+            lsize: like.lsize(),
+            psize: Psize(size),
+            compress: CompressType::Lz4,
+            checksum_type: ChecksumType::Fletcher4,
+            checksum: [1; 4],
+            dmu_type: like.dmu_type(),
+            level: like.level(),
+            dedup: false,
+            byte_order: like.byte_order(),
+            logical_birth: like.logical_birth(),
+            physical_birth: like.physical_birth(),
+            fill: like.fill(),
+            crypt: None,
+        }
+        .build()
+        .ok()
+    }
+
     /// Writes a block and gives the pointer to it, which is as `old` in all else.
     fn write(&mut self, old: &Blkptr, content: &[u8]) -> Option<Blkptr> {
         let offset = self.next;
@@ -260,9 +351,7 @@ impl<'a> Arena<'a> {
         if self.next > self.end {
             return None;
         }
-        for device in &self.devices {
-            device.poke(FRONT_SIZE + offset, content);
-        }
+        self.put(offset, content);
         let order = old.byte_order();
         BlkptrParts {
             dvas: vec![Dva { vdev: self.vdev, offset: ByteOffset(offset), asize: Asize(size), gang: false }],

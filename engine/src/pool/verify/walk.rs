@@ -288,7 +288,7 @@ impl Shared<'_> {
                     top.scrub(Request::new(tree, dva.offset.get(), size, birth, verdict), window).await
                 }
                 // A gang is read piece by piece, and a pointer to no vdev fails with its reason.
-                _ => match self.pool.read_copy(bp, &dva, How::default()).await {
+                _ => match self.pool.read_copy(bp, &dva, &How::default()).await {
                     Ok(bytes) => Scrubbed { bytes: Some(bytes), bad: Vec::new() },
                     Err(bad) => Scrubbed { bytes: None, bad },
                 },

@@ -236,7 +236,7 @@ fn pointers_in(pointer: &Blkptr, content: &[u8]) -> Vec<(usize, Blkptr)> {
     found
 }
 
-/// One to four changes of fields that hold something, or an exchange of pointers.
+/// One to four changes of fields that hold something, or an exchange of pointers or object numbers.
 fn change(rng: &mut Rng, step: &Step, pointers: &[Blkptr]) -> Vec<(usize, Vec<u8>)> {
     let content = &step.content;
     let order = step.pointer.byte_order();
@@ -250,6 +250,19 @@ fn change(rng: &mut Rng, step: &Step, pointers: &[Blkptr]) -> Vec<(usize, Vec<u8
             places[rng.index(places.len())].1
         };
         return vec![(to, with.encode(order).to_vec())];
+    }
+    // Small numbers are mostly those of objects: what leads to another one makes circles and wrong types.
+    let small = |at: &usize| {
+        content
+            .get(*at..at + 8)
+            .and_then(|word| word.try_into().ok())
+            .is_some_and(|word| (1..512).contains(&order.u64(word)))
+    };
+    let numbers: Vec<usize> = (0..content.len()).step_by(8).filter(small).collect();
+    if !numbers.is_empty() && rng.once_in(3) {
+        return (0..1 + rng.below(3))
+            .map(|_| (numbers[rng.index(numbers.len())], order.u64_bytes(rng.below(160)).to_vec()))
+            .collect();
     }
     (0..1 + rng.below(4))
         .map(|_| {

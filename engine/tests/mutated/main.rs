@@ -38,7 +38,7 @@ use testkit::{GoldenPool, Rng};
 use overlay::{Base, Overlay};
 
 /// Mutants of a normal run.
-const DEFAULT_MUTANTS: u64 = 120;
+const DEFAULT_MUTANTS: u64 = 250;
 /// Memory that one mutant may take, its cache included.
 const MAX_BYTES: usize = 256 << 20;
 /// Budget of each mutant's cache.

@@ -6,8 +6,8 @@
 //! # Gangs
 //! When no free run was long enough for a block, its DVA leads to a *gang header*: 512 bytes with three block pointers and a checksum
 //! that covers its own address. What these point to (again gangs, perhaps) makes up the block when joined; the block's checksum covers the whole.
-//! Since a header's checksum does not cover what it leads to, headers may lead back to themselves: each member must be smaller than what it is a
-//! part of, and the headers that one read follows, copies and retries included, are counted.
+//! Since a header's checksum does not cover what it leads to, headers may lead back to themselves: members must together be as large as what they are
+//! parts of, and the headers that one read follows, copies and retries included, are counted.
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c` (the comment on gang blocks), `zio_checksum.c`, `vdev_mirror.c`.
 
@@ -204,7 +204,7 @@ impl Pool {
         }
         let size = bp.psize().get();
         let joined: u64 = members.iter().map(|member| member.psize().get()).sum();
-        if joined != size || members.iter().any(|member| member.psize().get() >= size) {
+        if joined != size {
             return Err(malformed("gang members are not the parts of the block"));
         }
         Ok(members)

@@ -9,3 +9,7 @@ pub mod range_set;
 pub mod space_map;
 
 pub use range_set::RangeSet;
+
+pub mod allocator;
+
+pub use allocator::{Allocator, ClassSpace, NoSpace};

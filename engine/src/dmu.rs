@@ -10,6 +10,7 @@
 
 #[cfg(test)]
 pub(crate) mod forge;
+pub mod live;
 pub mod object;
 pub mod objset;
 pub mod reader;
@@ -17,6 +18,7 @@ pub mod sa;
 mod tree;
 pub mod zap;
 
+pub use live::{LiveObject, LiveObjset, NewObject, Policy, Space, SyncedObjset};
 pub use object::{Object, Span};
 pub use objset::Objset;
 pub use reader::Reader;

@@ -10,7 +10,10 @@ pub mod dataset;
 pub mod dmu;
 pub mod error;
 pub mod pool;
+
+pub mod txg;
 pub mod vdev;
+pub mod zil;
 pub mod zio;
 
 pub use cache::Block;

@@ -9,12 +9,14 @@ pub mod errlog;
 pub mod features;
 pub mod history;
 pub mod import;
+pub mod live;
 mod load;
 pub mod properties;
 pub mod space;
 pub mod status;
 pub mod verify;
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -42,16 +44,44 @@ pub struct Pool {
     uberblock: Uberblock,
     checkpoint: Option<Uberblock>,
     altroot: Option<PathBuf>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all views of an open pool share: see [`Pool::at`].
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct Shared {
     pub(crate) vdevs: VdevTree,
     pub(crate) root_errors: ErrorCounters,
     pub(crate) damage: Damage,
     pub(crate) salt: OnceLock<[u8; 32]>,
-    keystore: Keystore,
-    cache: Arc<ArcCache>,
-    cache_id: u32,
+    pub(crate) keystore: Keystore,
+    pub(crate) cache: Arc<ArcCache>,
+    pub(crate) cache_id: u32,
+}
+
+impl Deref for Pool {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 impl Pool {
+    /// The same pool as of another uberblock: devices, cache, keys and counters are shared.
+    pub(crate) fn at(&self, uberblock: Uberblock, config: PoolConfig) -> Arc<Pool> {
+        Arc::new(Pool {
+            name: self.name.clone(),
+            guid: self.guid,
+            config,
+            uberblock,
+            checkpoint: self.checkpoint.clone(),
+            altroot: self.altroot.clone(),
+            shared: Arc::clone(&self.shared),
+        })
+    }
+
     /// The name under which the pool is imported.
     pub fn name(&self) -> &str {
         &self.name
@@ -178,7 +208,7 @@ fn is_readable_without_key(bp: &Blkptr) -> bool {
     bp.protection() == Protection::IndirectMac || bp.dmu_type() == DmuType::OBJSET
 }
 
-impl Drop for Pool {
+impl Drop for Shared {
     fn drop(&mut self) {
         self.cache.evict_pool(self.cache_id);
     }

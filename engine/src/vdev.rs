@@ -33,6 +33,7 @@ mod mirror;
 mod raidz;
 pub mod read;
 pub mod scrub;
+pub mod write;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -11,8 +11,10 @@ pub mod bookmark;
 pub mod keystore;
 mod physical;
 mod transform;
+pub mod write;
 
 pub use bookmark::Bookmark;
 pub use keystore::Keystore;
 pub(crate) use physical::How;
 pub(crate) use transform::{decode, decode_embedded};
+pub use write::{WriteRequest, Writer};

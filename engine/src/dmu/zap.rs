@@ -14,6 +14,7 @@
 //! even when the pointer table lies.
 
 mod cursor;
+pub mod edit;
 mod lookup;
 pub mod normalize;
 

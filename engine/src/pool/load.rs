@@ -15,10 +15,10 @@ use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{AllocationBias, PoolConfig, VdevConfig};
 use ondisk::{Guid, ObjectId, ObjsetId, Reader};
 
-use super::Pool;
 use super::discovery::FoundPool;
 use super::import::{ImportError, ImportOptions, version_is_supported};
 use super::status::{Progress, ScanKind, VdevNode, root_node, scan_of};
+use super::{Pool, Shared};
 use crate::alloc::{RangeSet, space_map};
 use crate::cache::ArcCache;
 use crate::dmu::{Object, Objset, zap};
@@ -211,13 +211,15 @@ impl Assembly<'_> {
             uberblock: uberblock.clone(),
             checkpoint,
             altroot: self.options.altroot.clone(),
-            vdevs,
-            root_errors: Default::default(),
-            damage: Default::default(),
-            salt: OnceLock::new(),
-            keystore: Default::default(),
-            cache: Arc::clone(&self.cache),
-            cache_id: self.cache.register_pool(),
+            shared: Arc::new(Shared {
+                vdevs,
+                root_errors: Default::default(),
+                damage: Default::default(),
+                salt: OnceLock::new(),
+                keystore: Default::default(),
+                cache: Arc::clone(&self.cache),
+                cache_id: self.cache.register_pool(),
+            }),
         })
     }
 }

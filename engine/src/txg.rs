@@ -1,0 +1,338 @@
+//! Transaction groups: which one is open, who holds it open, how much of it may be dirty.
+//!
+//! # The idea
+//! Every change belongs to one transaction group (*txg*). At any time one group is open: a [`Tx`] holds it open while one
+//! operation changes memory, never for longer. To commit it, the sync thread *quiesces* it: it opens the next group for those who come from
+//! now on, waits until the last [`Tx`] of the old one is dropped, and writes the group out. At most one group is being written
+//! while the next one is open, so that a change is always in one of two places.
+//!
+//! # Back-pressure
+//! Whoever begins a change says how many bytes it will make dirty. All dirty bytes, of both groups, come from one budget; when it is used up,
+//! changes wait in their order of arrival, and go on as the sync thread writes dirty bytes out. So the speed of writers follows the speed of
+//! the devices smoothly, and memory is bounded.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `state` | numbers, holds and waiters; held for a few lines, never across an await | taken alone |
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use ondisk::Txg;
+
+use crate::error::{Error, Result};
+
+/// How much may be dirty, and how long a group stays open.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Most dirty bytes of all groups together.
+    pub dirty_bytes: u64,
+    /// Dirty bytes of the open group from which on it is committed without waiting for the time.
+    pub sync_bytes: u64,
+    /// How long a group with changes stays open.
+    pub timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { dirty_bytes: 256 << 20, sync_bytes: 64 << 20, timeout: Duration::from_secs(5) }
+    }
+}
+
+/// Holds a transaction group open for one operation. Dropped, it lets the group go.
+#[derive(Debug)]
+pub struct Tx {
+    txg: Txg,
+    /// Absent for the sync thread's own changes.
+    held: Option<Arc<Txgs>>,
+}
+
+impl Tx {
+    /// The group that changes made with this belong to.
+    pub fn txg(&self) -> Txg {
+        self.txg
+    }
+
+    /// For changes that are part of writing the group out: those of the MOS.
+    pub(crate) fn syncing(txg: Txg) -> Self {
+        Self { txg, held: None }
+    }
+
+    /// Whether this is the sync thread's own.
+    pub(crate) fn is_syncing(&self) -> bool {
+        self.held.is_none()
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        if let Some(txgs) = &self.held {
+            txgs.let_go(self.txg);
+        }
+    }
+}
+
+/// The transaction groups of an open pool.
+#[derive(Debug)]
+pub struct Txgs {
+    limits: Limits,
+    state: Mutex<State>,
+    /// For the sync thread, which waits without a runtime.
+    due: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    open: Txg,
+    synced: Txg,
+    /// `Tx`s of the open group, and of the one before it.
+    holds: [u64; 2],
+    /// Dirty bytes of the open group, and of the one being written.
+    dirty: [u64; 2],
+    opened_at: Instant,
+    /// Somebody waits for this group to be committed.
+    wanted: Txg,
+    /// Writers without room, first come first served.
+    queue: VecDeque<(u64, Waker)>,
+    next_ticket: u64,
+    waiters: Vec<Waker>,
+    stopped: Option<Error>,
+    ending: bool,
+}
+
+impl Txgs {
+    /// Groups of a pool whose last committed group is `synced`.
+    pub fn new(synced: Txg, limits: Limits) -> Arc<Self> {
+        let state = State {
+            open: Txg(synced.get() + 1),
+            synced,
+            holds: [0; 2],
+            dirty: [0; 2],
+            opened_at: Instant::now(),
+            wanted: Txg::NONE,
+            queue: VecDeque::new(),
+            next_ticket: 0,
+            waiters: Vec::new(),
+            stopped: None,
+            ending: false,
+        };
+        Arc::new(Self { limits, state: Mutex::new(state), due: Condvar::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The group that is open now.
+    pub fn open_txg(&self) -> Txg {
+        self.state().open
+    }
+
+    /// The last group that is committed.
+    pub fn synced_txg(&self) -> Txg {
+        self.state().synced
+    }
+
+    /// Dirty bytes of all groups.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.state().dirty.iter().sum()
+    }
+
+    /// Holds the open group for an operation that makes `bytes` dirty, as soon as there is room for them. The bytes count as dirty
+    /// until the group is written, or [`Txgs::written`] takes them off.
+    pub async fn begin(self: &Arc<Self>, bytes: u64) -> Result<Tx> {
+        let mut ticket = None;
+        let txg = poll_fn(|context| {
+            let mut state = self.state();
+            if let Some(error) = &state.stopped {
+                return Poll::Ready(Err(error.clone()));
+            }
+            let dirty: u64 = state.dirty.iter().sum();
+            // One that is larger than the whole budget goes alone.
+            let room = dirty == 0 || dirty.saturating_add(bytes) <= self.limits.dirty_bytes;
+            let first = match ticket {
+                None => state.queue.is_empty(),
+                Some(ticket) => state.queue.front().is_none_or(|(front, _)| *front == ticket),
+            };
+            if room && first {
+                if ticket.is_some() {
+                    state.queue.pop_front();
+                    if let Some((_, next)) = state.queue.front() {
+                        next.wake_by_ref();
+                    }
+                }
+                state.holds[0] += 1;
+                state.dirty[0] += bytes;
+                if state.dirty[0] >= self.limits.sync_bytes {
+                    self.due.notify_all();
+                }
+                return Poll::Ready(Ok(state.open));
+            }
+            let ticket = *ticket.get_or_insert_with(|| {
+                state.next_ticket += 1;
+                let number = state.next_ticket;
+                state.queue.push_back((number, context.waker().clone()));
+                number
+            });
+            if let Some((_, waker)) = state.queue.iter_mut().find(|(number, _)| *number == ticket) {
+                waker.clone_from(context.waker());
+            }
+            self.due.notify_all();
+            Poll::Pending
+        });
+        // A writer that gives up waiting must not stay at the head of the queue.
+        let mut guard = Queued { txgs: self, done: false };
+        let result = txg.await;
+        guard.done = true;
+        drop(guard);
+        Ok(Tx { txg: result?, held: Some(Arc::clone(self)) })
+    }
+
+    fn let_go(&self, txg: Txg) {
+        let mut state = self.state();
+        let index = usize::from(txg != state.open);
+        state.holds[index] -= 1;
+        if index == 1 && state.holds[1] == 0 {
+            state.wake_all();
+            self.due.notify_all();
+        }
+    }
+
+    /// `bytes` of the group being written are written.
+    pub(crate) fn written(&self, bytes: u64) {
+        let mut state = self.state();
+        state.dirty[1] = state.dirty[1].saturating_sub(bytes);
+        state.wake_queue();
+    }
+
+    /// Waits until `txg` is committed, and sees to it that it will be.
+    pub async fn wait_synced(&self, txg: Txg) -> Result<()> {
+        poll_fn(|context| {
+            let mut state = self.state();
+            if state.synced >= txg {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(error) = &state.stopped {
+                return Poll::Ready(Err(error.clone()));
+            }
+            state.wanted = state.wanted.max(txg);
+            state.waiters.push(context.waker().clone());
+            self.due.notify_all();
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Sees to it that the open group is committed soon.
+    pub fn kick(&self) {
+        let mut state = self.state();
+        state.wanted = state.wanted.max(state.open);
+        self.due.notify_all();
+    }
+
+    /// For the sync thread: waits until a group is to be committed. False when there will be no more.
+    pub(crate) fn wait_until_due(&self) -> bool {
+        let mut state = self.state();
+        loop {
+            if state.ending || state.stopped.is_some() {
+                return false;
+            }
+            let age = state.opened_at.elapsed();
+            let timeout = self.limits.timeout;
+            let full = state.dirty[0] >= self.limits.sync_bytes || !state.queue.is_empty();
+            if state.wanted >= state.open || full || (state.dirty[0] > 0 && age >= timeout) {
+                return true;
+            }
+            let patience = timeout.saturating_sub(age).max(Duration::from_millis(10));
+            let waited = self.due.wait_timeout(state, patience);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Closes the open group, opens the next one, and waits until nobody holds the closed one. The group before it must be committed.
+    pub(crate) async fn quiesce(&self) -> Txg {
+        let txg = {
+            let mut state = self.state();
+            debug_assert_eq!(state.synced.get() + 1, state.open.get(), "one group is written at a time");
+            let txg = state.open;
+            state.open = Txg(txg.get() + 1);
+            state.holds = [0, state.holds[0]];
+            state.dirty = [0, state.dirty[0]];
+            state.opened_at = Instant::now();
+            txg
+        };
+        poll_fn(|context| {
+            let mut state = self.state();
+            if state.holds[1] == 0 {
+                return Poll::Ready(());
+            }
+            state.waiters.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        txg
+    }
+
+    /// The quiesced group is committed.
+    pub(crate) fn committed(&self, txg: Txg) {
+        let mut state = self.state();
+        state.synced = txg;
+        state.dirty[1] = 0;
+        state.wake_queue();
+        state.wake_all();
+    }
+
+    /// Nothing can be committed any more: everybody who waits, and whoever comes, gets `error`.
+    pub(crate) fn stop(&self, error: Error) {
+        let mut state = self.state();
+        state.stopped.get_or_insert(error);
+        state.wake_queue();
+        state.wake_all();
+        self.due.notify_all();
+    }
+
+    /// Why nothing can be committed any more.
+    pub fn stopped(&self) -> Option<Error> {
+        self.state().stopped.clone()
+    }
+
+    /// Lets the sync thread end.
+    pub(crate) fn end(&self) {
+        self.state().ending = true;
+        self.due.notify_all();
+    }
+}
+
+/// Wakes those behind a writer that gave up.
+struct Queued<'a> {
+    txgs: &'a Txgs,
+    done: bool,
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            // Its ticket is among those whose waker is never polled again; all others are woken and queue anew.
+            let mut state = self.txgs.state();
+            state.wake_queue();
+            state.queue.clear();
+        }
+    }
+}
+
+impl State {
+    fn wake_queue(&mut self) {
+        for (_, waker) in &self.queue {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn wake_all(&mut self) {
+        for waker in self.waiters.drain(..) {
+            waker.wake();
+        }
+    }
+}

@@ -8,6 +8,7 @@ pub mod background;
 pub mod cache;
 pub mod dataset;
 pub mod dmu;
+pub mod env;
 pub mod error;
 pub mod pool;
 

@@ -1,5 +1,9 @@
 //! A pool that is written.
 
+mod create;
+
+pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, RwLock};
@@ -80,6 +84,30 @@ impl Syncing {
 }
 
 impl LivePool {
+    /// Opens a found pool for writing: claims and replays intent logs, and takes the pool over for this host. `options.readonly` must not be set.
+    pub async fn import(
+        _found: &super::discovery::FoundPool,
+        _options: &super::import::ImportOptions,
+        _surroundings: Surroundings,
+    ) -> Result<Arc<Self>, super::import::ImportError> {
+        todo!()
+    }
+
+    /// Starts the thread that commits groups. Without it nothing is committed but by [`LivePool::sync`].
+    pub fn start(self: &Arc<Self>) -> Result<()> {
+        todo!()
+    }
+
+    /// Commits the open group here and now. For tests, and for whoever runs without the thread.
+    pub async fn sync(self: &Arc<Self>) -> Result<Txg> {
+        todo!()
+    }
+
+    /// Commits everything, gives the logs back, marks the labels as exported (or destroyed) and stops. The pool must not be in use.
+    pub async fn close(self: &Arc<Self>, _state: ondisk::vdev_config::PoolState) -> Result<()> {
+        todo!()
+    }
+
     /// The pool as devices, cache and keys see it. Its uberblock is not the newest: for that see [`LivePool::view`].
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool

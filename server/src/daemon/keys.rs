@@ -25,8 +25,9 @@ impl Daemon {
         let pool = self.pool_of(&request.dataset)?;
         let changing = pool.change().await?;
         let name = &request.dataset;
-        let root = pool.dsl().encryption_root_of(name).await;
-        let root = root.map_err(|error| dataset_error("load key for", name, error))?;
+        let failed = |error| dataset_error("load key for", name, error);
+        let dsl = pool.dsl().await.map_err(failed)?;
+        let root = dsl.encryption_root_of(name).await.map_err(failed)?;
         let material = match (&request.key, request.location.as_deref().unwrap_or(&root.location)) {
             (Some(key), _) => key.clone(),
             (None, location) => read_location(name, location)?,
@@ -36,7 +37,8 @@ impl Daemon {
 
     /// Loads all keys of a pool that lie in files. A warning for each that could not be loaded.
     pub(super) async fn load_keys_from_files(&self, pool: &OpenPool, changing: &Changing<'_>) -> Vec<String> {
-        let roots = match pool.dsl().encryption_roots(None).await {
+        let listed = async { pool.dsl().await?.encryption_roots(None).await };
+        let roots = match listed.await {
             Ok(roots) => roots,
             Err(error) => return vec![format!("cannot list the keys of '{}': {error}", pool.name())],
         };
@@ -63,10 +65,11 @@ impl Daemon {
         let _changing = pool.change().await?;
         let name = &request.dataset;
         let failed = |error| dataset_error("unload key for", name, error);
-        let root = pool.dsl().encryption_root_of(name).await.map_err(failed)?;
+        let dsl = pool.dsl().await.map_err(failed)?;
+        let root = dsl.encryption_root_of(name).await.map_err(failed)?;
         let mut users = HashSet::new();
-        for dir in pool.dsl().dirs(pool.dsl().root()).await.map_err(failed)? {
-            let used = pool.dsl().encryption_root(&dir).await.map_err(failed)?;
+        for dir in dsl.dirs(dsl.root()).await.map_err(failed)? {
+            let used = dsl.encryption_root(&dir).await.map_err(failed)?;
             if used.is_some_and(|used| used.object == root.dir.object) {
                 users.insert(dir.name.clone());
             }
@@ -77,7 +80,7 @@ impl Daemon {
         if let Some(user) = in_use.first().or_else(|| connected.iter().find(|volume| is_user(volume))) {
             return Err(ApiError::busy(format!("cannot unload key for '{name}': '{user}' is in use")));
         }
-        pool.dsl().unload_key(name).await.map_err(failed)?;
+        dsl.unload_key(name).await.map_err(failed)?;
         pool.find_volumes().await.map_err(failed)
     }
 
@@ -89,16 +92,19 @@ impl Daemon {
         let roots = match &request.dataset {
             Some(name) => {
                 let pool = self.pool_of(name)?;
-                let roots = match request.recursive {
-                    true => pool.dsl().encryption_roots(Some(name)).await,
-                    false => pool.dsl().encryption_root_of(name).await.map(|root| vec![root]),
+                let roots = async {
+                    let dsl = pool.dsl().await?;
+                    match request.recursive {
+                        true => dsl.encryption_roots(Some(name)).await,
+                        false => dsl.encryption_root_of(name).await.map(|root| vec![root]),
+                    }
                 };
-                roots.map_err(|error| dataset_error("open", name, error))?
+                roots.await.map_err(|error| dataset_error("open", name, error))?
             }
             None => {
                 let mut all = Vec::new();
                 for pool in self.open_pools() {
-                    all.extend(pool.dsl().encryption_roots(None).await?);
+                    all.extend(pool.dsl().await?.encryption_roots(None).await?);
                 }
                 all
             }
@@ -123,8 +129,8 @@ async fn load(
     material: &[u8],
     dry_run: bool,
 ) -> Result<KeyLoaded, ApiError> {
-    let loaded = pool.dsl().load_key(name, material, dry_run).await;
-    let datasets = loaded.map_err(|error| dataset_error("load key for", name, error))? as u64;
+    let loaded = async { pool.dsl().await?.load_key(name, material, dry_run).await };
+    let datasets = loaded.await.map_err(|error| dataset_error("load key for", name, error))? as u64;
     let mut warnings = Vec::new();
     if !dry_run && let Err(error) = pool.find_volumes().await {
         warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));

@@ -4,8 +4,9 @@
 //! tools do.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use engine::dataset::dsl::{Dataset, Entry, Found, Kind, Walk, order};
+use engine::dataset::dsl::{Dataset, Dsl, Entry, Found, Kind, Walk, order};
 use engine::dataset::properties::{
     Mounted as MountedAs, Prop, PropertySet, Shown, Source, Style, UserProperty, is_user,
 };
@@ -55,7 +56,8 @@ impl Daemon {
             user_name: &users::name,
         };
         for pool in pools {
-            let records = match history::read(pool.dsl()).await {
+            let read = async { history::read(&*pool.dsl().await?).await };
+            let records = match read.await {
                 Ok(records) => records,
                 Err(error) => {
                     listed.failed.push(dataset_error("read the history of", pool.name(), error));
@@ -97,10 +99,11 @@ impl Daemon {
         for name in &names {
             let found = async {
                 let pool = self.pool_of(name)?;
-                let entries = pool.dsl().list(Some(name), walk).await;
-                Ok((entries.map_err(|error| dataset_error("open", name, error))?, pool))
+                let failed = |error| dataset_error("open", name, error);
+                let dsl = pool.dsl().await.map_err(failed)?;
+                Ok((dsl.list(Some(name), walk).await.map_err(failed)?, pool, dsl))
             };
-            let (entries, pool) = match found.await {
+            let (entries, pool, dsl) = match found.await {
                 Ok(found) => found,
                 Err(error) => {
                     listed.failed.push(error);
@@ -110,7 +113,7 @@ impl Daemon {
             for entry in entries {
                 if is_kind_wanted(&request, kind_of(entry.kind)) {
                     if seen.insert(entry.name().to_owned()) {
-                        all.push((entry, pool.clone()));
+                        all.push((entry, Arc::clone(&pool), Arc::clone(&dsl)));
                     }
                 } else if request.depth == Some(0) {
                     listed.failed.push(ApiError::invalid(format!(
@@ -119,10 +122,10 @@ impl Daemon {
                 }
             }
         }
-        all.sort_by(|(a, _), (b, _)| order(a, b));
+        all.sort_by(|(a, ..), (b, ..)| order(a, b));
         let mounted = self.open_pools().iter().flat_map(|pool| pool.mounted()).collect();
-        for (entry, pool) in &all {
-            match dataset_entry(pool, entry, &wanted, &mounted).await {
+        for (entry, pool, dsl) in &all {
+            match dataset_entry(pool, dsl, entry, &wanted, &mounted).await {
                 Ok(told) => listed.entries.push(told),
                 Err(error) => listed.failed.push(dataset_error("read properties of", entry.name(), error)),
             }
@@ -150,8 +153,8 @@ impl Daemon {
             return Err(ApiError::invalid(format!("'{name}' is not a snapshot")));
         };
         let pool = self.pool_of(name)?;
-        let dsl = pool.dsl();
         let failed = |error| dataset_error("open", name, error);
+        let dsl = pool.dsl().await.map_err(failed)?;
         let top = dsl.find_dir(filesystem).await.map_err(failed)?;
         let dirs = match recursive {
             true => dsl.dirs(&top).await.map_err(failed)?,
@@ -210,6 +213,7 @@ impl Wanted {
 
 async fn dataset_entry(
     pool: &OpenPool,
+    dsl: &Dsl,
     entry: &Entry,
     wanted: &[Wanted],
     mounted: &HashMap<String, MountedAs>,
@@ -221,7 +225,7 @@ async fn dataset_entry(
     let name_alone = wanted.iter().all(|wanted| matches!(wanted, Wanted::Native(Prop::Name)));
     let set = match name_alone {
         true => PropertySet::new(entry.name(), entry.kind.types(), entry.kind.head_types()),
-        false => pool.properties(entry, mounted).await?,
+        false => pool.properties(dsl, entry, mounted).await?,
     };
     let mut properties = Vec::new();
     for wanted in wanted {
@@ -249,14 +253,14 @@ async fn dataset_entry(
             }),
             Wanted::WrittenSince(name, since) => {
                 let told = match entry.dataset() {
-                    Some(dataset) => written_since(pool, dataset, name, since).await?,
+                    Some(dataset) => written_since(dsl, dataset, name, since).await?,
                     None => None,
                 };
                 properties.push(told.unwrap_or_else(|| absent(name)));
             }
             Wanted::Counted(name, property, id) => {
                 let told = match entry.dataset() {
-                    Some(dataset) => counted(pool, dataset, name, *property, *id).await?,
+                    Some(dataset) => counted(dsl, dataset, name, *property, *id).await?,
                     None => None,
                 };
                 properties.push(told.unwrap_or_else(|| absent(name)));
@@ -303,7 +307,7 @@ fn absent(name: &str) -> Property {
 
 /// `written@SNAPSHOT`, `written@#BOOKMARK`, of this dataset or with a full name.
 async fn written_since(
-    pool: &OpenPool,
+    dsl: &Dsl,
     dataset: &Dataset,
     name: &str,
     since: &str,
@@ -312,7 +316,7 @@ async fn written_since(
         true => format!("{}{since}", dataset.dir.name),
         false => since.to_owned(),
     };
-    match pool.dsl().written_property(dataset, &since).await {
+    match dsl.written_property(dataset, &since).await {
         Ok(bytes) => Ok(Some(Property {
             value: Some(HUMAN.bytes(bytes)),
             parsable: Some(PARSABLE.bytes(bytes)),
@@ -327,13 +331,13 @@ async fn written_since(
 
 /// `userused@ROOT` and its kin.
 async fn counted(
-    pool: &OpenPool,
+    dsl: &Dsl,
     dataset: &Dataset,
     name: &str,
     property: UserProperty,
     id: u64,
 ) -> engine::Result<Option<Property>> {
-    let value = match pool.dsl().user_property(dataset, property, id).await {
+    let value = match dsl.user_property(dataset, property, id).await {
         Err(engine::Error::KeyNotLoaded { .. }) => None,
         other => other?,
     };
@@ -368,13 +372,18 @@ fn is_pool_property(name: &str) -> bool {
 }
 
 async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result<PoolEntry> {
-    let pool = open.pool();
+    let dsl = open.dsl().await?;
+    let pool = dsl.pool();
     let state = status::state_of(pool);
     let mut properties = Vec::new();
     if !request.properties.is_empty() {
-        let environment =
-            PoolEnvironment { cachefile: open.cachefile(), load_guid: open.load_guid(), expandable_bytes: 0 };
-        let set = PoolProperties::load(open.dsl(), &environment).await?;
+        let cachefile = open.cachefile();
+        let environment = PoolEnvironment {
+            cachefile: cachefile.as_deref(),
+            load_guid: open.load_guid(),
+            expandable_bytes: 0,
+        };
+        let set = PoolProperties::load(&dsl, &environment).await?;
         for name in &request.properties {
             if name == "all" {
                 let shown = set.all(HUMAN).into_iter();
@@ -388,7 +397,7 @@ async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result
         }
     }
     let vdevs = match request.vdevs {
-        true => Some(status::vdevs_with_space(open.dsl()).await?),
+        true => Some(status::vdevs_with_space(&dsl).await?),
         false => None,
     };
     Ok(PoolEntry {

@@ -8,8 +8,9 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
-use engine::dataset::dsl::{Dataset, Entry, Kind, Walk};
+use engine::dataset::dsl::{Dataset, Dsl, Entry, Kind, Walk};
 use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, PropertySet, Style};
 
 use super::pools::Changing;
@@ -37,6 +38,7 @@ impl Mount {
 
 /// How a filesystem would be mounted.
 struct Plan {
+    dsl: Arc<Dsl>,
     dataset: Dataset,
     at: PathBuf,
     /// The directory that its mountpoint must be in, where the pool says where that is and not the user.
@@ -81,11 +83,12 @@ impl OpenPool {
     /// All properties of a dataset, where `mounted` is how filesystems are mounted now.
     pub(super) async fn properties(
         &self,
+        dsl: &Dsl,
         entry: &Entry,
         mounted: &HashMap<String, MountedAs>,
     ) -> engine::Result<PropertySet> {
         let environment = Environment { mounted: &|name| mounted.get(name).cloned() };
-        self.dsl().properties(entry, &environment).await
+        dsl.properties(entry, &environment).await
     }
 
     /// What is mounted of one encryption root or below one dataset: names for which `is_wanted` holds.
@@ -96,11 +99,12 @@ impl OpenPool {
     /// Where a filesystem is to be mounted without being asked for by name.
     async fn plan(
         &self,
+        dsl: &Arc<Dsl>,
         entry: &Entry,
         dataset: &Dataset,
         mounted: &HashMap<String, MountedAs>,
     ) -> engine::Result<Result<Plan, Left>> {
-        let properties = self.properties(entry, mounted).await?;
+        let properties = self.properties(dsl, entry, mounted).await?;
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
         let mountpoint = word(Prop::Mountpoint);
         if word(Prop::Canmount) != "on" || word(Prop::Zoned) == "on" || !mountpoint.starts_with('/') {
@@ -114,6 +118,7 @@ impl OpenPool {
             ))));
         }
         Ok(Ok(Plan {
+            dsl: Arc::clone(dsl),
             dataset: dataset.clone(),
             at: mountpoint.into(),
             confined_to: self.altroot().map(Path::to_owned),
@@ -165,7 +170,7 @@ impl OpenPool {
         if !plan.overlay && !overlay && not_empty() {
             return Err(ApiError::refused(refuse(format!("directory '{}' is not empty", plan.at.display()))));
         }
-        match fuse::mount(self.dsl().clone(), plan.dataset.clone(), &plan.at, &options) {
+        match fuse::mount(Arc::clone(&plan.dsl), plan.dataset.clone(), &plan.at, &options) {
             Ok(fuse) => {
                 let mount = Mount { fuse, made };
                 let described = mount.described();
@@ -252,8 +257,12 @@ impl Daemon {
     /// Mounts all filesystems of a pool that are to be mounted and are not.
     pub(super) async fn mount_all(&self, pool: &OpenPool, _: &Changing<'_>, overlay: bool) -> MountsChanged {
         let mut changed = MountsChanged::default();
-        let entries = match pool.dsl().list(None, Walk::HEADS).await {
-            Ok(entries) => entries,
+        let listed = async {
+            let dsl = pool.dsl().await?;
+            Ok((dsl.list(None, Walk::HEADS).await?, dsl))
+        };
+        let (entries, dsl) = match listed.await {
+            Ok(listed) => listed,
             Err(error) => {
                 changed.failed.push(dataset_error("list", pool.name(), error));
                 return changed;
@@ -266,7 +275,7 @@ impl Daemon {
             if mounted.contains_key(&dataset.name) {
                 continue;
             }
-            match pool.plan(entry, dataset, &mounted).await {
+            match pool.plan(&dsl, entry, dataset, &mounted).await {
                 Ok(Ok(plan)) => plans.push(plan),
                 Ok(Err(Left::AsConfigured)) => {}
                 Ok(Err(Left::With(warning))) => changed.warnings.push(warning),
@@ -303,7 +312,9 @@ impl Daemon {
 
     /// How a filesystem or snapshot that was asked for by name is to be mounted.
     async fn plan_at(&self, pool: &OpenPool, name: &str, at: Option<&Path>) -> Result<Plan, ApiError> {
-        let entry = pool.dsl().entry(name).await.map_err(|error| dataset_error("open", name, error))?;
+        let cannot_open = |error| dataset_error("open", name, error);
+        let dsl = pool.dsl().await.map_err(cannot_open)?;
+        let entry = dsl.entry(name).await.map_err(cannot_open)?;
         let (Kind::Filesystem | Kind::Snapshot { of_volume: false }, Some(dataset)) =
             (entry.kind, entry.dataset())
         else {
@@ -313,11 +324,11 @@ impl Daemon {
         };
         let refuse = |why: &str| Err(ApiError::refused(format!("cannot mount '{name}': {why}")));
         let properties = pool
-            .properties(&entry, &pool.mounted())
+            .properties(&dsl, &entry, &pool.mounted())
             .await
             .map_err(|error| dataset_error("mount", name, error))?;
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
-        if !pool.dsl().key_is_loaded(dataset) && !["", "off"].contains(&word(Prop::Encryption).as_str()) {
+        if !dsl.key_is_loaded(dataset) && !["", "off"].contains(&word(Prop::Encryption).as_str()) {
             return refuse("encryption key not loaded");
         }
         let confined_to = if at.is_none() { pool.altroot().map(Path::to_owned) } else { None };
@@ -333,7 +344,8 @@ impl Daemon {
             (None, _) => return refuse("its mountpoint is not known"),
         };
         let options = MountOptions::from_properties(&properties);
-        Ok(Plan { dataset: dataset.clone(), at, confined_to, options, overlay: word(Prop::Overlay) != "off" })
+        let overlay = word(Prop::Overlay) != "off";
+        Ok(Plan { dataset: dataset.clone(), dsl, at, confined_to, options, overlay })
     }
 
     /// Mounts one filesystem, or all that are to be mounted.

@@ -4,22 +4,31 @@
 //! open pools, its volumes are served, and its filesystems are mounted. An export goes the other way: unmount, deepest first; refuse if
 //! something is in use, unless forced; take the pool out of the list; drop it. Its devices close when the last reader is done,
 //! which after a forced export may be a file that somebody still holds open.
+//!
+//! # Two ways to be open
+//! A pool that is open read-only never changes. One that is open for writing ([`LivePool`]) is told of as of its last commit: each
+//! listing looks at one committed state, and every change waits for its commit before it is answered, so that whoever asks after a
+//! change sees it. Nobody keeps such a state for longer than a request, because the space that it refers to cannot be reused meanwhile.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use engine::dataset::dsl::Dsl;
+use engine::env::System;
 use engine::pool::Pool;
 use engine::pool::discovery::{self, DEFAULT_DIRECTORIES, FoundPool};
 use engine::pool::import::{self, ImportError, ImportOptions};
-use ondisk::Txg;
+use engine::pool::live::{LivePool, Surroundings};
+use engine::txg::Limits;
 use ondisk::vdev_config::PoolState;
+use ondisk::{Guid, Txg};
 
 use super::mounts::Mount;
 use super::volumes::Volume;
-use super::{Daemon, VolumeExport};
+use super::{Daemon, VolumeExport, lock};
 use crate::api::{self, ApiError, Imported, OpenedPool};
 
 /// The length that a dataset's name, and so a pool's, must be below.
@@ -28,13 +37,16 @@ const MAX_POOL_NAME_BYTES: usize = 256;
 /// An open pool and what is served of it.
 #[derive(Debug)]
 pub struct OpenPool {
-    dsl: Arc<Dsl>,
+    name: String,
+    guid: Guid,
+    altroot: Option<PathBuf>,
+    held: Held,
     /// A number drawn at each import.
     load_guid: u64,
-    cachefile: Option<String>,
+    cachefile: Mutex<Option<String>>,
     /// Options for each mount, as given to the import.
     mount_options: Vec<String>,
-    /// Held by whoever mounts, unmounts, loads or unloads keys, or closes. False once it is closed.
+    /// Held by whoever mounts, unmounts, loads or unloads keys, changes datasets, or closes. False once it is closed.
     changes: tokio::sync::Mutex<bool>,
     pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
     pub(super) volumes: RwLock<Vec<Volume>>,
@@ -42,32 +54,98 @@ pub struct OpenPool {
     pub(super) connections: Mutex<Option<Vec<Weak<VolumeExport>>>>,
 }
 
+/// How a pool is open.
+pub(super) enum Held {
+    /// For reading: it never changes.
+    Reading(Arc<Dsl>),
+    /// For writing. Beside it the tree of datasets that was opened last, as long as anybody uses that.
+    Writing(Arc<LivePool>, Mutex<Weak<Dsl>>),
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reading(_) => "Reading",
+            Self::Writing(..) => "Writing",
+        })
+    }
+}
+
 /// The right to change how a pool is served.
 pub(super) struct Changing<'a>(tokio::sync::MutexGuard<'a, bool>);
 
 impl OpenPool {
+    fn new(held: Held, mount_options: Vec<String>, cachefile: Option<String>) -> Self {
+        let pool = match &held {
+            Held::Reading(dsl) => Arc::clone(dsl.pool()),
+            Held::Writing(live, _) => live.view(),
+        };
+        Self {
+            name: pool.name().to_owned(),
+            guid: pool.guid(),
+            altroot: pool.altroot().map(Path::to_owned),
+            held,
+            load_guid: RandomState::new().hash_one(pool.guid().0),
+            cachefile: Mutex::new(cachefile),
+            mount_options,
+            changes: tokio::sync::Mutex::new(true),
+            mounts: Mutex::default(),
+            volumes: RwLock::default(),
+            connections: Mutex::new(Some(Vec::new())),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
-        self.pool().name()
+        &self.name
     }
 
-    /// The pool.
-    pub fn pool(&self) -> &Arc<Pool> {
-        self.dsl.pool()
+    /// Its guid when it was opened.
+    pub fn guid(&self) -> Guid {
+        self.guid
     }
 
-    /// Its datasets.
-    pub fn dsl(&self) -> &Arc<Dsl> {
-        &self.dsl
+    /// The pool as of its last commit. Not to be kept for longer than a request.
+    pub fn view(&self) -> Arc<Pool> {
+        match &self.held {
+            Held::Reading(dsl) => Arc::clone(dsl.pool()),
+            Held::Writing(live, _) => live.view(),
+        }
+    }
+
+    /// Its datasets as of its last commit. Not to be kept for longer than a request.
+    ///
+    /// # Errors
+    /// The root of the tree cannot be read.
+    pub async fn dsl(&self) -> engine::Result<Arc<Dsl>> {
+        let (live, last) = match &self.held {
+            Held::Reading(dsl) => return Ok(Arc::clone(dsl)),
+            Held::Writing(live, last) => (live, last),
+        };
+        let view = live.view();
+        if let Some(dsl) = lock(last).upgrade().filter(|dsl| Arc::ptr_eq(dsl.pool(), &view)) {
+            return Ok(dsl);
+        }
+        let dsl = Arc::new(Dsl::open(&view).await?);
+        *lock(last) = Arc::downgrade(&dsl);
+        Ok(dsl)
+    }
+
+    /// The pool as it is written; `None` where it is open read-only.
+    pub fn live(&self) -> Option<&Arc<LivePool>> {
+        match &self.held {
+            Held::Reading(_) => None,
+            Held::Writing(live, _) => Some(live),
+        }
     }
 
     /// Where its mountpoints begin.
     pub fn altroot(&self) -> Option<&Path> {
-        self.pool().altroot()
+        self.altroot.as_deref()
     }
 
-    pub(super) fn cachefile(&self) -> Option<&str> {
-        self.cachefile.as_deref()
+    pub(super) fn cachefile(&self) -> Option<String> {
+        lock(&self.cachefile).clone()
     }
 
     pub(super) fn load_guid(&self) -> u64 {
@@ -120,7 +198,7 @@ impl Daemon {
         let defaults = DEFAULT_DIRECTORIES.iter().map(PathBuf::from).filter(|path| path.exists());
         let places = if places.is_empty() { defaults.collect() } else { places.to_vec() };
         let mut found = discovery::scan(&places).await?;
-        let open: Vec<_> = self.open_pools().iter().map(|open| open.pool().guid()).collect();
+        let open: Vec<_> = self.open_pools().iter().map(|open| open.guid()).collect();
         found.retain(|pool| !open.contains(&pool.guid));
         Ok(found)
     }
@@ -152,28 +230,31 @@ impl Daemon {
             host_id: host_id(),
             cache: Some(Arc::clone(&self.cache)),
         };
-        let pool = import::import(found, &import_options).await.map_err(explain)?;
-        let dsl = Arc::new(Dsl::open(&pool).await?);
-        let mut opened = OpenedPool {
-            name: pool.name().to_owned(),
-            guid: pool.guid().0,
-            txg: pool.uberblock().txg.0,
-            timestamp: pool.uberblock().timestamp,
-            ..OpenedPool::default()
+        let dry_run = request.rewind.as_ref().is_some_and(|rewind| rewind.dry_run);
+        let held = if options.readonly || dry_run {
+            let import_options = ImportOptions { readonly: true, ..import_options };
+            let pool = import::import(found, &import_options).await.map_err(explain)?;
+            Held::Reading(Arc::new(Dsl::open(&pool).await?))
+        } else {
+            let live =
+                LivePool::import(found, &import_options, self.surroundings()).await.map_err(explain)?;
+            live.start()?;
+            Held::Writing(live, Mutex::default())
         };
-        if request.rewind.as_ref().is_some_and(|rewind| rewind.dry_run) {
+        let open = Arc::new(OpenPool::new(held, request.mount_options.clone(), options.cachefile.clone()));
+        let mut opened = {
+            let view = open.view();
+            OpenedPool {
+                name: open.name().to_owned(),
+                guid: open.guid().0,
+                txg: view.uberblock().txg.0,
+                timestamp: view.uberblock().timestamp,
+                ..OpenedPool::default()
+            }
+        };
+        if dry_run {
             return Ok(opened);
         }
-        let open = Arc::new(OpenPool {
-            dsl,
-            load_guid: RandomState::new().hash_one(pool.guid().0),
-            cachefile: options.cachefile.clone(),
-            mount_options: request.mount_options.clone(),
-            changes: tokio::sync::Mutex::new(true),
-            mounts: Mutex::default(),
-            volumes: RwLock::default(),
-            connections: Mutex::new(Some(Vec::new())),
-        });
         // Nobody else can have it yet; who finds it from now on waits until it is served.
         let changing = open.change().await?;
         {
@@ -197,6 +278,16 @@ impl Daemon {
         Ok(opened)
     }
 
+    /// What the pools that are written run with.
+    pub(super) fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            env: Arc::new(System),
+            cache: Some(Arc::clone(&self.cache)),
+            limits: Limits::default(),
+            host: (host_id(), host_name()),
+        }
+    }
+
     fn refuse_open(&self, name: &str, found: &FoundPool) -> Result<(), ApiError> {
         refuse_among(&self.pools.read().unwrap_or_else(PoisonError::into_inner), name, found)
     }
@@ -212,18 +303,25 @@ impl Daemon {
         };
         let mut exported = Vec::new();
         for pool in pools {
-            self.export_one(&pool, request.force).await?;
+            self.close_one(&pool, request.force, PoolState::Exported).await?;
             exported.push(pool.name().to_owned());
         }
         Ok(exported)
     }
 
-    async fn export_one(&self, open: &Arc<OpenPool>, force: bool) -> Result<(), ApiError> {
+    /// Stops serving a pool and closes it; `state` is what its labels say from then on.
+    pub(super) async fn close_one(
+        &self,
+        open: &Arc<OpenPool>,
+        force: bool,
+        state: PoolState,
+    ) -> Result<(), ApiError> {
+        let doing = if state == PoolState::Destroyed { "destroy" } else { "export" };
         let mut changing = open.change().await?;
         let connected = if force { Vec::new() } else { open.connected_volumes_settled() };
         if let Some(volume) = connected.first() {
             return Err(ApiError::busy(format!(
-                "cannot export '{}': volume '{volume}' has an NBD client; disconnect it, or force",
+                "cannot {doing} '{}': volume '{volume}' has an NBD client; disconnect it, or force",
                 open.name()
             )));
         }
@@ -232,13 +330,22 @@ impl Daemon {
             // A failed export changes nothing: what could be unmounted is mounted again.
             self.mount_again(open, &changing, changed.done).await;
             return Err(ApiError {
-                message: format!("cannot export '{}': {}", open.name(), error.message),
+                message: format!("cannot {doing} '{}': {}", open.name(), error.message),
                 ..error
             });
         }
         self.pools.write().unwrap_or_else(PoisonError::into_inner).remove(open.name());
         *changing.0 = false;
         open.disconnect();
+        if let Some(live) = open.live() {
+            // What was acknowledged is safe either way: in the last commit or in the intent logs.
+            live.close(state).await.map_err(|error| {
+                ApiError::failed(format!(
+                    "cannot {doing} '{}': it is closed, but its devices do not say so: {error}",
+                    open.name()
+                ))
+            })?;
+        }
         Ok(())
     }
 }
@@ -249,7 +356,7 @@ fn refuse_among(
     name: &str,
     found: &FoundPool,
 ) -> Result<(), ApiError> {
-    if let Some(same) = pools.values().find(|open| open.pool().guid() == found.guid) {
+    if let Some(same) = pools.values().find(|open| open.guid() == found.guid) {
         return Err(ApiError::busy(format!(
             "cannot import '{}': it is already imported as '{}'",
             found.name,
@@ -349,6 +456,12 @@ pub(super) fn host_id() -> u64 {
     let id = given.or_else(|| of_module().and_then(|text| parse(&text))).filter(|id| *id != 0);
     // SAFETY: gethostid has no preconditions.
     id.unwrap_or_else(|| unsafe { libc::gethostid() } as u64) & 0xffff_ffff
+}
+
+/// This host's name.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 #[cfg(test)]

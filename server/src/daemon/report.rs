@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use engine::dataset::dsl::Dsl;
 use engine::pool::discovery::FoundPool;
 use engine::pool::{errlog, status};
 use ondisk::nvlist::ByteString;
@@ -76,22 +77,23 @@ async fn importable(found: FoundPool) -> ImportablePool {
 }
 
 async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Result<PoolStatus> {
-    let pool = open.pool();
-    let health = status::health(open.dsl()).await?;
+    let dsl = open.dsl().await?;
+    let pool = dsl.pool();
+    let health = status::health(&dsl).await?;
     Ok(PoolStatus {
         name: open.name().to_owned(),
         guid: pool.guid().0,
         txg: pool.uberblock().txg.0,
         version: pool.uberblock().version,
         health,
-        error_files: if request.files { error_files(open).await? } else { Vec::new() },
-        dedup: if request.dedup { Some(dedup(open).await?) } else { None },
+        error_files: if request.files { error_files(open, &dsl).await? } else { Vec::new() },
+        dedup: if request.dedup { Some(dedup(&dsl).await?) } else { None },
     })
 }
 
 /// Statistics of the dedup tables.
-async fn dedup(open: &OpenPool) -> engine::Result<Dedup> {
-    let dedup = &open.dsl().pool_space().await?.dedup;
+async fn dedup(dsl: &Dsl) -> engine::Result<Dedup> {
+    let dedup = &dsl.pool_space().await?.dedup;
     let rows = (0..).zip(&dedup.by_references).filter(|(_, blocks)| blocks.blocks > 0);
     let rows = rows.map(|(log2_references, blocks)| DedupRow {
         log2_references,
@@ -113,12 +115,12 @@ async fn dedup(open: &OpenPool) -> engine::Result<Dedup> {
 }
 
 /// What damaged blocks are part of, each file once.
-async fn error_files(open: &OpenPool) -> engine::Result<Vec<String>> {
+async fn error_files(open: &OpenPool, dsl: &Dsl) -> engine::Result<Vec<String>> {
     let mountpoints = open.mountpoints();
     let mut files = Vec::new();
-    for error in errlog::read(open.dsl()).await? {
+    for error in errlog::read(dsl).await? {
         let mountpoint = |name: &str| mountpoints.get(name).map(|path: &PathBuf| path.display().to_string());
-        let file = errlog::describe(open.dsl(), &error, &mountpoint).await;
+        let file = errlog::describe(dsl, &error, &mountpoint).await;
         if files.last() != Some(&file) {
             files.push(file);
         }

@@ -1,11 +1,12 @@
 //! The vdevs of one pool, by name.
 
+use engine::dataset::dsl::Dsl;
 use engine::dataset::properties::{Shown, Style};
 use engine::pool::properties::VdevProperties;
 use engine::pool::status;
 use ondisk::Guid;
 
-use super::{Daemon, OpenPool, dataset_error};
+use super::{Daemon, dataset_error};
 use crate::api::{self, ApiError, Listed, Property, VdevClass, VdevEntry, VdevNode};
 
 impl Daemon {
@@ -16,7 +17,8 @@ impl Daemon {
     pub async fn list_vdevs(&self, request: api::ListVdevs) -> Result<Listed<VdevEntry>, ApiError> {
         let pool = self.pool(&request.pool)?;
         let failed = |error| dataset_error("read vdevs of", &request.pool, error);
-        let root = status::vdevs_with_space(pool.dsl()).await.map_err(failed)?;
+        let dsl = pool.dsl().await.map_err(failed)?;
+        let root = status::vdevs_with_space(&dsl).await.map_err(failed)?;
         let mut listed = Listed::default();
         let mut chosen = Vec::new();
         for name in &request.vdevs {
@@ -32,7 +34,7 @@ impl Daemon {
             chosen = root.walk().filter(|vdev| holds_blocks(vdev)).collect();
         }
         for vdev in chosen {
-            let properties = properties(&pool, vdev, &request.properties).await.map_err(failed)?;
+            let properties = properties(&dsl, vdev, &request.properties).await.map_err(failed)?;
             listed.entries.push(VdevEntry { vdev: vdev.clone(), properties });
         }
         Ok(listed)
@@ -49,8 +51,8 @@ fn holds_blocks(vdev: &VdevNode) -> bool {
     !auxiliary && !matches!(vdev.kind.as_str(), "root" | "hole" | "missing")
 }
 
-async fn properties(pool: &OpenPool, vdev: &VdevNode, wanted: &[String]) -> engine::Result<Vec<Property>> {
-    let set = VdevProperties::load(pool.dsl(), Guid(vdev.guid)).await?;
+async fn properties(dsl: &Dsl, vdev: &VdevNode, wanted: &[String]) -> engine::Result<Vec<Property>> {
+    let set = VdevProperties::load(dsl, Guid(vdev.guid)).await?;
     let parsable = set.all(Style::PARSABLE);
     let told = |shown: Shown| Property {
         parsable: parsable.iter().find(|other| other.name == shown.name).map(|other| other.value.clone()),

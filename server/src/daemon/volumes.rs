@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use engine::dataset::dsl::{Dataset, Kind, Walk};
+use engine::dataset::dsl::{Dataset, Dsl, Kind, Walk};
 use engine::dataset::zvol::Zvol;
 use tokio::net::{TcpListener, UnixListener};
 
@@ -118,12 +118,13 @@ impl OpenPool {
 
     async fn add_volumes(&self, into: &mut Vec<Volume>) -> engine::Result<()> {
         let mut first_error = None;
-        for entry in self.dsl().list(None, Walk::HEADS).await? {
+        let dsl = self.dsl().await?;
+        for entry in dsl.list(None, Walk::HEADS).await? {
             let (Kind::Volume, Some(head)) = (entry.kind, entry.dataset()) else { continue };
-            let snapshots = self.dsl().snapshots(head).await?;
+            let snapshots = dsl.snapshots(head).await?;
             let shown = snapshots.iter().filter(|snapshot| !snapshot.name.contains('%'));
             for dataset in std::iter::once(head).chain(shown) {
-                match self.open_volume(dataset).await {
+                match self.open_volume(&dsl, dataset).await {
                     Ok((volume, _)) => into.push(volume),
                     Err(engine::Error::KeyNotLoaded { .. }) => {}
                     Err(error) => {
@@ -135,8 +136,8 @@ impl OpenPool {
         first_error.map_or(Ok(()), Err)
     }
 
-    async fn open_volume(&self, dataset: &Dataset) -> engine::Result<(Volume, Arc<Zvol>)> {
-        let zvol = Zvol::open(&self.dsl().open_objset(dataset).await?).await?;
+    async fn open_volume(&self, dsl: &Dsl, dataset: &Dataset) -> engine::Result<(Volume, Arc<Zvol>)> {
+        let zvol = Zvol::open(&dsl.open_objset(dataset).await?).await?;
         let block_bytes = u32::try_from(zvol.block_size()).ok();
         let block_bytes = block_bytes
             .filter(|bytes| bytes.is_power_of_two() && (512..=nbd::MAX_REQUEST_BYTES).contains(bytes));
@@ -149,8 +150,9 @@ impl OpenPool {
     }
 
     async fn connect(&self, name: &str) -> engine::Result<Arc<VolumeExport>> {
-        let dataset = self.dsl().find(name).await?;
-        let (Volume { name, size_bytes, block_bytes }, zvol) = self.open_volume(&dataset).await?;
+        let dsl = self.dsl().await?;
+        let dataset = dsl.find(name).await?;
+        let (Volume { name, size_bytes, block_bytes }, zvol) = self.open_volume(&dsl, &dataset).await?;
         let export = VolumeExport { name, size_bytes, block_bytes, zvol: RwLock::new(Some(zvol)) };
         let export = Arc::new(export);
         match lock(&self.connections).as_mut() {

@@ -32,6 +32,19 @@ pub enum Error {
         tried: Vec<Attempt>,
     },
 
+    /// The block could not be written to as many devices as it needs.
+    #[error("{at}: cannot be written{}", tried_list(.tried))]
+    NotWritten {
+        /// Which block.
+        at: Bookmark,
+        /// What was tried, in order.
+        tried: Vec<Attempt>,
+    },
+
+    /// There is no room for what was to be written.
+    #[error("{0}: no space left")]
+    NoSpace(String),
+
     /// The block is encrypted and its dataset's key is not loaded.
     #[error("{at}: encrypted, and the key of its dataset is not loaded")]
     KeyNotLoaded {

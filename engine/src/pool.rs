@@ -197,7 +197,9 @@ impl Pool {
     pub(crate) fn cache_key(&self, bp: &Blkptr, with_key: bool) -> Key {
         let (vdev, offset_bytes) =
             bp.dva(0).map_or((u32::MAX, u64::MAX), |dva| (dva.vdev.get(), dva.offset.get()));
-        let [checksum_word, ..] = bp.checksum();
+        // All of it: a block that is written again in its place differs in nothing else, and sums may agree in a word.
+        let mix = |mixed: u64, word: u64| (mixed.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let checksum_word = bp.checksum().into_iter().fold(0, mix);
         let checksum_word = if with_key { !checksum_word } else { checksum_word };
         Key { pool: self.cache_id, vdev, offset_bytes, birth: bp.physical_birth().get(), checksum_word }
     }

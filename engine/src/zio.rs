@@ -6,6 +6,7 @@
 //! | `physical` | from a block pointer to verified bytes: copies, gangs, checksums |
 //! | `transform` | from verified bytes to the block: authentication, decryption, decompression |
 //! | `keystore` | the loaded keys |
+//! | `write` | from a block to its pointer: compress, checksum, embed, place, gang, write |
 
 pub mod bookmark;
 pub mod keystore;
@@ -15,6 +16,6 @@ pub mod write;
 
 pub use bookmark::Bookmark;
 pub use keystore::Keystore;
-pub(crate) use physical::How;
+pub(crate) use physical::{GangTree, How};
 pub(crate) use transform::{decode, decode_embedded};
 pub use write::{WriteRequest, Writer};

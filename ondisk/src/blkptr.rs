@@ -52,7 +52,7 @@ use crate::{Asize, ByteOffset, ByteOrder, Error, Level, Lsize, Psize, Reader, Re
 mod build;
 mod functions;
 
-pub use build::{BlkptrParts, CryptParts, embed};
+pub use build::{BlkptrParts, CryptParts, embed, hole};
 pub use functions::{ChecksumType, CompressType};
 
 /// log2 of the smallest sector and of the unit of sizes in block pointers.

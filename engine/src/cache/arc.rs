@@ -51,7 +51,7 @@ pub struct Key {
     pub offset_bytes: u64,
     /// Physical birth txg.
     pub birth: u64,
-    /// One word of the checksum, so that even two block pointers that contradict each other do not share bytes.
+    /// The checksum mixed into one word, so that even two block pointers that contradict each other do not share bytes.
     pub checksum_word: u64,
 }
 

@@ -35,6 +35,13 @@ const MAX_GANG_DEPTH: u32 = 16;
 /// Most gang headers that are read for one block, however large.
 const MAX_GANG_HEADERS: u64 = 1 << 14;
 
+/// What a gang header leads to.
+#[derive(Debug)]
+pub(crate) struct GangTree {
+    /// Its pointers that are no holes, in order, and what those lead to that are gangs themselves.
+    pub members: Vec<(Blkptr, Option<GangTree>)>,
+}
+
 /// How a block is read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct How {
@@ -237,6 +244,39 @@ impl Pool {
                 }
             }
             if tried.is_empty() { Ok(()) } else { Err(tried) }
+        })
+    }
+
+    /// What a gang block consists of. All copies of a header say the same.
+    pub(crate) fn gang_tree<'a>(
+        &'a self,
+        bp: &'a Blkptr,
+        how: How,
+    ) -> BoxFuture<'a, Result<GangTree, Vec<Attempt>>> {
+        Box::pin(async move {
+            let how = how.counting(bp);
+            let mut tried = Vec::new();
+            for dva in bp.dvas().filter(|dva| dva.gang) {
+                let found = match self.top_for(&dva) {
+                    Ok(top) => self.gang_header(bp, &dva, top, &how).await,
+                    Err(tried) => Err(tried),
+                };
+                match found {
+                    Ok(found) => {
+                        let mut members = Vec::with_capacity(found.len());
+                        for member in found {
+                            let below = match member.is_gang() {
+                                true => Some(self.gang_tree(&member, how.deeper()).await?),
+                                false => None,
+                            };
+                            members.push((member, below));
+                        }
+                        return Ok(GangTree { members });
+                    }
+                    Err(more) => tried.extend(more),
+                }
+            }
+            Err(tried)
         })
     }
 

@@ -1,15 +1,59 @@
-//! Writing blocks.
+//! Writing blocks: from bytes to a pointer that leads to them.
+//!
+//! # The idea
+//! A [`Writer`] takes a batch of blocks and gives their new pointers. Each block is first *encoded* (zeroes become a hole, compression,
+//! embedding, checksum: `encode`), many at once on all cores when the batch is large. Then each is *placed*, in the order of the
+//! batch, so that neighbours in the batch become neighbours on the devices (`place`, and `gang` where no free run is long enough). At last all
+//! pieces of the batch go to the vdev tree in one call. What was written is in the ARC under its new pointer.
+//!
+//! # Writing over
+//! Nothing that an uberblock leads to is ever overwritten. But what was written *in this group* is not yet led to by any, and is written again in
+//! its place when it fits (OpenZFS: the rewrites of late sync passes). So syncing the pool's own metadata, which describes the very space that it takes, comes
+//! to an end: see `encode` on why sizes settle.
+//!
+//! A *nop-write* keeps the old pointer when the new bytes are the same, as a strong checksum tells.
+//!
+//! # When it fails
+//! A batch is written whole or fails. Then what it allocated is given back, pointers of the batch are worth nothing, and blocks that were to be written in
+//! their place may be damaged: the group cannot be committed. A copy that could not be written is a failure even when there are others.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `encode` | compress, embed, checksum: pure functions |
+//! | `place` | space and pieces of a batch |
+//! | `gang` | blocks in parts |
+//! | `log_block` | blocks of intent logs |
+//! | `offload` | batches on the compute threads |
+//!
+//! Source of the facts: OpenZFS 2.3 `zio.c`.
 
+mod encode;
+mod gang;
+mod log_block;
+mod offload;
+mod place;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use ondisk::Txg;
-use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
+use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, GANG_HEADER_SIZE, hole};
 use ondisk::dmu::DmuType;
+use ondisk::{Asize, ByteOrder, Lsize, Txg};
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
-use crate::alloc::Allocator;
-use crate::error::Result;
-use crate::vdev::Class;
+use self::encode::{Encoded, Stored, Units, encode, level_of, predecessor};
+use self::gang::{Gang, Refused};
+use self::place::{Placement, PoolSpace};
+use super::{GangTree, How};
+use crate::alloc::{Allocator, NoSpace};
+use crate::error::{Attempt, Error, Result};
+use crate::vdev::{Class, Kind};
 use crate::{Block, Bookmark, Pool};
+
+/// From this many bytes on a batch is worth the hand-over to the compute threads.
+const OFFLOAD_BYTES: usize = 256 << 10;
 
 /// A block to be written.
 #[derive(Debug, Clone)]
@@ -34,7 +78,7 @@ pub struct WriteRequest {
     pub may_embed: bool,
     /// Whether to keep `previous` when the bytes are the same (a strong checksum, compression on).
     pub nopwrite: bool,
-    /// The pointer that this replaces: a block of the same txg and size is written in its place.
+    /// The pointer that this replaces: a block of the same txg is written in its place when it fits there. A gang stays one.
     pub previous: Option<Blkptr>,
     /// What the pointer counts: non-hole blocks below, this one included; allocated dnodes for blocks of dnodes.
     pub fill: u64,
@@ -45,12 +89,18 @@ pub struct WriteRequest {
 pub struct Writer {
     pool: Arc<Pool>,
     allocator: Arc<Allocator>,
+    hole_birth: bool,
 }
 
 impl Writer {
-    /// A writer for a pool.
+    /// A writer for a pool that has the feature `hole_birth`.
     pub fn new(pool: Arc<Pool>, allocator: Arc<Allocator>) -> Self {
-        Self { pool, allocator }
+        Self { pool, allocator, hole_birth: true }
+    }
+
+    /// Whether holes are to say when they were made: in pools with the feature `hole_birth`.
+    pub fn with_hole_birth(self, hole_birth: bool) -> Self {
+        Self { hole_birth, ..self }
     }
 
     /// The pool.
@@ -63,34 +113,288 @@ impl Writer {
         &self.allocator
     }
 
-    /// Writes a batch, in order: neighbours in the batch become neighbours on the device.
-    pub async fn write(&self, _txg: Txg, _batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
-        todo!()
+    /// Writes a batch, in order: neighbours in the batch become neighbours on the device. One pointer a request. Where a pointer has the same
+    /// addresses as the request's `previous`, that was written over or kept; otherwise the caller frees `previous`.
+    pub async fn write(&self, txg: Txg, batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
+        let tree = self.pool.vdevs();
+        let units = Units::of(tree);
+        let salt = self.pool.salt.get().copied();
+        let (batch, encoded) = encode_all(batch, units, salt, txg).await?;
+        let gangs = self.gangs_to_rewrite(&batch, &encoded, txg).await?;
+        let space = PoolSpace { allocator: &self.allocator, tree };
+        let mut placement = Placement::new(&space, units, txg);
+        let mut pointers = Vec::with_capacity(batch.len());
+        let mut stored = Vec::with_capacity(batch.len());
+        for (owner, (request, encoded)) in batch.iter().zip(encoded).enumerate() {
+            let result = match encoded {
+                Encoded::Hole => self.hole(request, txg),
+                Encoded::Embedded(pointer) => Ok(pointer),
+                Encoded::Stored(block) => match self.unchanged(request, &block) {
+                    Some(pointer) => Ok(pointer),
+                    None => {
+                        stored.push(owner);
+                        let gang = gangs.get(&owner);
+                        store(&mut placement, owner, request, block, gang, salt.as_ref())
+                    }
+                },
+            };
+            match result {
+                Ok(pointer) => pointers.push(pointer),
+                Err(error) => {
+                    self.give_back(&placement.fresh, txg);
+                    return Err(error);
+                }
+            }
+        }
+        let Placement { pieces, owners, fresh, .. } = placement;
+        if let Err((owner, tried)) = self.write_pieces(txg, pieces, &owners).await {
+            self.give_back(&fresh, txg);
+            let at = batch.get(owner).map_or(Bookmark::objset_root(0), |request| request.at);
+            return Err(Error::NotWritten { at, tried });
+        }
+        for owner in stored {
+            if let (Some(request), Some(pointer)) = (batch.get(owner), pointers.get(owner)) {
+                self.pool.cache().insert(self.pool.cache_key(pointer, false), request.data.clone());
+            }
+        }
+        Ok(pointers)
+    }
+
+    /// The first block of which a piece failed, with all that failed of it.
+    async fn write_pieces(
+        &self,
+        txg: Txg,
+        pieces: Vec<crate::vdev::write::Piece>,
+        owners: &[usize],
+    ) -> Result<(), (usize, Vec<Attempt>)> {
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let written = self.pool.vdevs().write(txg, pieces).await;
+        let mut failed: Option<(usize, Vec<Attempt>)> = None;
+        for (owner, result) in owners.iter().zip(written) {
+            let Err(tried) = result else { continue };
+            let (first, all) = failed.get_or_insert_with(|| (*owner, Vec::new()));
+            if first == owner {
+                all.extend(tried);
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// The pointer to zeroes. What was never anything else has no birth.
+    fn hole(&self, request: &WriteRequest, txg: Txg) -> Result<Blkptr> {
+        let was_written = request.previous.is_some_and(|previous| previous.logical_birth() != Txg::NONE);
+        if !self.hole_birth || !was_written {
+            return Ok(Blkptr::HOLE);
+        }
+        hole(Lsize(request.data.len() as u64), request.dmu_type, level_of(request), txg)
+            .map_err(Error::format(request.at.to_string()))
+    }
+
+    /// The previous pointer, when it leads to just these bytes and may be kept (`zio_nop_write`).
+    fn unchanged(&self, request: &WriteRequest, block: &Stored) -> Option<Blkptr> {
+        let previous = request.previous.filter(|_| request.nopwrite)?;
+        let is_indirect = |dva: &Dva| {
+            let top = self.pool.vdevs().top(dva.vdev.get());
+            top.is_none_or(|top| matches!(top.kind, Kind::Indirect(_)))
+        };
+        let same = !previous.is_hole()
+            && !previous.is_embedded()
+            && !previous.uses_crypt()
+            && !previous.is_dedup()
+            && request.checksum.is_nopwrite()
+            && previous.checksum_type() == request.checksum
+            && previous.compress() == block.compress
+            && previous.psize() == block.psize
+            && previous.lsize() == Lsize(request.data.len() as u64)
+            && previous.dmu_type() == request.dmu_type
+            && previous.level() == level_of(request)
+            && previous.byte_order() == ByteOrder::Little
+            && previous.copies() == usize::from(request.copies)
+            && previous.checksum() == block.digest
+            && !previous.dvas().any(|dva| is_indirect(&dva));
+        same.then_some(previous)
+    }
+
+    /// What the gangs consist of that will be written over.
+    async fn gangs_to_rewrite(
+        &self,
+        batch: &[WriteRequest],
+        encoded: &[Encoded],
+        txg: Txg,
+    ) -> Result<HashMap<usize, GangTree>> {
+        let mut gangs = HashMap::new();
+        for (owner, (request, encoded)) in batch.iter().zip(encoded).enumerate() {
+            let Encoded::Stored(block) = encoded else { continue };
+            if let Some(place) = place_of(request, block, txg).filter(|place| place.is_gang()) {
+                gangs.insert(owner, self.gang_tree(place, &request.at).await?);
+            }
+        }
+        Ok(gangs)
+    }
+
+    async fn gang_tree(&self, bp: &Blkptr, at: &Bookmark) -> Result<GangTree> {
+        let tree = self.pool.gang_tree(bp, How::default()).await;
+        tree.map_err(|tried| Error::Io { at: *at, tried })
     }
 
     /// Gives the space of a block back in `txg`. Holes and embedded blocks have none. Of a gang, headers and members.
-    pub async fn free(&self, _txg: Txg, _bp: &Blkptr) -> Result<()> {
-        todo!()
+    pub async fn free(&self, txg: Txg, bp: &Blkptr) -> Result<()> {
+        if bp.is_hole() || bp.is_embedded() {
+            return Ok(());
+        }
+        if bp.is_dedup() {
+            let what = format!("pool '{}': freeing deduplicated blocks", self.pool.name());
+            return Err(Error::Unsupported(what));
+        }
+        if bp.is_gang() {
+            let at = Bookmark { objset: 0, object: 0, level: bp.level().0.into(), blkid: 0 };
+            let tree = self.gang_tree(bp, &at).await?;
+            self.free_members(txg, &tree);
+        }
+        self.free_addresses(txg, bp);
+        Ok(())
+    }
+
+    fn free_members(&self, txg: Txg, tree: &GangTree) {
+        for (member, below) in &tree.members {
+            if let Some(below) = below {
+                self.free_members(txg, below);
+            }
+            self.free_addresses(txg, member);
+        }
+    }
+
+    /// The addresses of a block; of a gang, of its header alone.
+    fn free_addresses(&self, txg: Txg, bp: &Blkptr) {
+        for dva in bp.dvas() {
+            let dva = match dva.gang {
+                true => self.header_only(dva),
+                false => dva,
+            };
+            self.allocator.free(&dva, txg);
+        }
+    }
+
+    /// The address of a gang header without its members.
+    fn header_only(&self, dva: Dva) -> Dva {
+        let top = self.pool.vdevs().top(dva.vdev.get());
+        // One sector and its parity: the same in any group, whatever the width of the vdev was.
+        let asize = top.and_then(|top| top.psize_to_asize(GANG_HEADER_SIZE as u64, 0));
+        Dva { gang: false, asize: asize.map_or(dva.asize, Asize), ..dva }
+    }
+
+    /// Gives back what a failed batch allocated.
+    fn give_back(&self, fresh: &[Dva], txg: Txg) {
+        for dva in fresh {
+            self.allocator.free(dva, txg);
+        }
     }
 
     /// Makes all that was written durable.
     pub async fn flush(&self) -> Result<()> {
-        todo!()
+        self.pool
+            .vdevs()
+            .flush()
+            .await
+            .map_err(|tried| Error::NotWritten { at: Bookmark::objset_root(0), tried })
     }
 
     /// Bytes that a block counts for in quotas and listings: allocated, less parity (`bp_get_dsize`).
-    pub fn dsize(&self, _bp: &Blkptr) -> u64 {
-        todo!()
+    pub fn dsize(&self, bp: &Blkptr) -> u64 {
+        bp.dvas().map(|dva| self.allocator.deflated(&dva)).sum()
     }
+}
 
-    /// Allocates a log block of `size` bytes (a multiple of 4 KiB) in the open group `txg`: from log devices when there are any that work,
-    /// from the log class embedded in normal vdevs otherwise. The pointer is without checksum words; its checksum type is `Zilog2`.
-    pub async fn allocate_log_block(&self, _txg: Txg, _size: u64) -> Result<Blkptr> {
-        todo!()
+/// Encodes a batch, here or on the compute threads.
+async fn encode_all(
+    batch: Vec<WriteRequest>,
+    units: Units,
+    salt: Option<[u8; 32]>,
+    txg: Txg,
+) -> Result<(Vec<WriteRequest>, Vec<Encoded>)> {
+    let bytes: usize = batch.iter().map(|request| request.data.len()).sum();
+    if batch.len() < 2 || bytes < OFFLOAD_BYTES {
+        let encoded: Result<Vec<_>> =
+            batch.iter().map(|request| encode(request, &units, salt.as_ref(), txg)).collect();
+        return Ok((batch, encoded?));
     }
+    let work = move || {
+        let encoded: Result<Vec<_>> =
+            batch.par_iter().map(|request| encode(request, &units, salt.as_ref(), txg)).collect();
+        (batch, encoded)
+    };
+    let failed = || Error::Invalid("a batch of blocks could not be encoded".into());
+    let (batch, encoded) = offload::offload(work).await.ok_or_else(failed)?;
+    Ok((batch, encoded?))
+}
 
-    /// Writes the sealed bytes of a log block to all its copies. Not flushed.
-    pub async fn write_log_block(&self, _bp: &Blkptr, _bytes: device::IoBuf) -> Result<()> {
-        todo!()
-    }
+/// The block in whose place an encoded one is written, if there is one.
+fn place_of<'a>(request: &'a WriteRequest, block: &Stored, txg: Txg) -> Option<&'a Blkptr> {
+    predecessor(request, txg).filter(|place| {
+        let headers = usize::from(request.copies).max(2);
+        let copies = if place.is_gang() { headers } else { request.copies.into() };
+        place.psize() == block.psize && place.copies() == copies
+    })
+}
+
+/// Finds a place for a block, and has it written there.
+fn store<S: place::Space>(
+    placement: &mut Placement<'_, S>,
+    owner: usize,
+    request: &WriteRequest,
+    block: Stored,
+    gang_tree: Option<&GangTree>,
+    salt: Option<&[u8; 32]>,
+) -> Result<Blkptr> {
+    let copies = usize::from(request.copies.clamp(1, 3));
+    let gang = Gang { owner, class: request.class, copies, checksum: request.checksum, salt };
+    let psize = block.psize.get();
+    let whole = |block: &Stored| block.bytes.get(..psize as usize).map(<[u8]>::to_vec);
+    let place = place_of(request, &block, placement.txg).map(|place| place.dvas().collect::<Vec<_>>());
+    let (digest, compress) = (block.digest, block.compress);
+    let refused = |refused| match refused {
+        Refused::NoSpace => Error::NoSpace(request.at.to_string()),
+        Refused::Impossible(why) => Error::Invalid(format!("{}: {why}", request.at)),
+    };
+    let dvas = match (place, gang_tree) {
+        (Some(dvas), Some(tree)) => {
+            let data = whole(&block).unwrap_or_default();
+            gang::rewrite(placement, gang, &dvas, tree, &data).map_err(refused)?;
+            dvas
+        }
+        (Some(dvas), None) => {
+            placement.write(owner, &dvas, psize, block.bytes);
+            dvas
+        }
+        (None, _) => match placement.allocate(request.class, psize, copies) {
+            Ok(dvas) => {
+                placement.write(owner, &dvas, psize, block.bytes);
+                dvas
+            }
+            Err(NoSpace) if psize <= placement.units.min_alloc => return Err(refused(Refused::NoSpace)),
+            Err(NoSpace) => {
+                let data = whole(&block).unwrap_or_default();
+                gang::create(placement, gang, &data).map_err(refused)?
+            }
+        },
+    };
+    let parts = BlkptrParts {
+        dvas,
+        lsize: Lsize(request.data.len() as u64),
+        psize: block.psize,
+        compress,
+        checksum_type: request.checksum,
+        checksum: digest,
+        dmu_type: request.dmu_type,
+        level: level_of(request),
+        dedup: false,
+        byte_order: ByteOrder::Little,
+        logical_birth: placement.txg,
+        physical_birth: placement.txg,
+        fill: request.fill,
+        crypt: None,
+    };
+    parts.build().map_err(Error::format(request.at.to_string()))
 }

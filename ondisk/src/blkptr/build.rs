@@ -128,3 +128,14 @@ pub fn embed(
         | u64::from(ByteOrder::HOST == ByteOrder::Little) << 63;
     Blkptr::from_words(words)
 }
+
+/// A hole that remembers when it was made (`hole_birth`): what takes the place of a block that became zeroes.
+pub fn hole(lsize: Lsize, dmu_type: DmuType, level: Level, birth: Txg) -> Result<Blkptr> {
+    let level = u8::try_from(level.0).map_err(|_| Error::invalid("block pointer", "negative level"))?;
+    let mut words = [0; 16];
+    words[PROPERTIES] = field("lsize", sectors(lsize.0)?.wrapping_sub(1), 16)?
+        | u64::from(dmu_type.raw()) << 48
+        | field("level", level.into(), 5)? << 56;
+    words[LOGICAL_BIRTH] = birth.0;
+    Blkptr::from_words(words)
+}

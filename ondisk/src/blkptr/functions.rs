@@ -83,6 +83,12 @@ impl ChecksumType {
         matches!(self, Sha256 | Sha512 | Skein | Blake3)
     }
 
+    /// Strong enough that equal checksums stand for equal bytes (`ZCHECKSUM_FLAG_NOPWRITE`).
+    pub const fn is_nopwrite(self) -> bool {
+        use ChecksumType::*;
+        matches!(self, Sha256 | Sha512 | Skein | Edonr | Blake3)
+    }
+
     /// Keyed by the pool's checksum salt.
     pub const fn is_salted(self) -> bool {
         use ChecksumType::*;

@@ -60,6 +60,16 @@ fn an_embedded_payload_comes_back() {
 }
 
 #[test]
+fn a_hole_remembers_its_size_type_level_and_birth() {
+    let bp = hole(Lsize(0x4000), DmuType::PLAIN_FILE_CONTENTS, Level(2), Txg(77)).unwrap();
+    let bp = Blkptr::parse(&bp.encode(ByteOrder::Little), ByteOrder::Little).unwrap();
+    assert!(bp.is_hole() && !bp.is_embedded() && bp.dvas().next().is_none());
+    assert_eq!((bp.lsize(), bp.level(), bp.logical_birth()), (Lsize(0x4000), Level(2), Txg(77)));
+    assert_eq!(bp.dmu_type(), DmuType::PLAIN_FILE_CONTENTS);
+    assert!(hole(Lsize(100), DmuType::ZVOL, Level(0), Txg(1)).is_err());
+}
+
+#[test]
 fn malformed_pointers_are_refused() {
     let good = *parts().build().unwrap().words();
     let with = |index: usize, word: u64| {

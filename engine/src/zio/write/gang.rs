@@ -1,0 +1,160 @@
+//! Gangs: a block in parts, for which no free run is long enough.
+//!
+//! In place of the block stands a *gang header*, 512 bytes:
+//!
+//! | offset | size | name | meaning |
+//! |---:|---:|---|---|
+//! | 0 | 384 | `zg_blkptr` | pointers to up to three members, in order; holes where there are fewer |
+//! | 384 | 88 | | zeroes |
+//! | 472 | 40 | `zg_tail` | trailer (`codec::checksum::embedded`), sealed for the first address of the header and its birth |
+//!
+//! The members are thirds of the block, in whole units of allocation; one that finds no room is a gang again. A member has as many copies as
+//! the block; a header has at least two, since without it the members are lost. Each address of the block counts the header there
+//! and, member by member, the copy of the same number. The block's own checksum is over the whole.
+//!
+//! A gang that is written again in its group keeps all its places ([`rewrite`]).
+//!
+//! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_write_gang_block`), `zio.h` (`zio_gbh_phys_t`).
+
+use codec::checksum;
+use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, GANG_HEADER_SIZE};
+use ondisk::dmu::DmuType;
+use ondisk::{Asize, ByteOrder, Level, Lsize, Psize, Txg};
+
+use super::place::{Placement, Space};
+use crate::alloc::NoSpace;
+use crate::vdev::Class;
+use crate::zio::GangTree;
+
+/// Pointers in a gang header.
+const MEMBERS: u64 = 3;
+
+/// What all parts of a gang have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gang<'a> {
+    /// Index in the batch.
+    pub owner: usize,
+    pub class: Class,
+    pub copies: usize,
+    pub checksum: ChecksumType,
+    pub salt: Option<&'a [u8; 32]>,
+}
+
+/// Why a gang could not be made.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Not even the parts find room.
+    NoSpace,
+    /// A value does not fit its field.
+    Impossible(String),
+}
+
+impl From<NoSpace> for Refused {
+    fn from(_: NoSpace) -> Self {
+        Self::NoSpace
+    }
+}
+
+/// Places `data` as a gang. Gives the addresses of its header.
+pub(super) fn create<S: Space>(
+    placement: &mut Placement<'_, S>,
+    gang: Gang<'_>,
+    data: &[u8],
+) -> Result<Vec<Dva>, Refused> {
+    let mut headers = placement.allocate(gang.class, GANG_HEADER_SIZE as u64, gang.copies.max(2))?;
+    for header in &mut headers {
+        header.gang = true;
+    }
+    let mut members = Vec::with_capacity(MEMBERS as usize);
+    let mut rest = data;
+    for left in (1..=MEMBERS).rev() {
+        if rest.is_empty() {
+            break;
+        }
+        let size = placement.units.round_up(rest.len() as u64 / left).min(rest.len() as u64);
+        let (part, after) = rest.split_at(size as usize);
+        rest = after;
+        let dvas = match placement.allocate(gang.class, size, gang.copies) {
+            Ok(dvas) => {
+                placement.write_unpadded(gang.owner, &dvas, part);
+                dvas
+            }
+            // Smaller than this nothing can be placed.
+            Err(NoSpace) if size <= placement.units.min_alloc => return Err(Refused::NoSpace),
+            Err(NoSpace) => create(placement, gang, part)?,
+        };
+        for (header, member) in headers.iter_mut().zip(&dvas) {
+            header.asize = Asize(header.asize.get().saturating_add(member.asize.get()));
+        }
+        members.push(member(gang, dvas, part, placement.txg)?);
+    }
+    write_header(placement, gang.owner, &headers, &members)?;
+    Ok(headers)
+}
+
+/// Writes `data`, which is as long as before, into the places of a gang of the same group.
+pub(super) fn rewrite<S: Space>(
+    placement: &mut Placement<'_, S>,
+    gang: Gang<'_>,
+    headers: &[Dva],
+    tree: &GangTree,
+    data: &[u8],
+) -> Result<(), Refused> {
+    let mut members = Vec::with_capacity(MEMBERS as usize);
+    let mut rest = data;
+    for (old, below) in &tree.members {
+        let Some((part, after)) = rest.split_at_checked(old.psize().get() as usize) else {
+            return Err(Refused::Impossible("the members of a gang are longer than the block".into()));
+        };
+        rest = after;
+        let dvas: Vec<Dva> = old.dvas().collect();
+        match below {
+            Some(below) => rewrite(placement, gang, &dvas, below, part)?,
+            None => placement.write_unpadded(gang.owner, &dvas, part),
+        }
+        members.push(member(gang, dvas, part, placement.txg)?);
+    }
+    match rest {
+        [] => write_header(placement, gang.owner, headers, &members),
+        _ => Err(Refused::Impossible("the members of a gang are shorter than the block".into())),
+    }
+}
+
+fn member(gang: Gang<'_>, dvas: Vec<Dva>, part: &[u8], txg: Txg) -> Result<Blkptr, Refused> {
+    let digest = checksum::compute(gang.checksum, part, ByteOrder::Little, gang.salt);
+    let parts = BlkptrParts {
+        dvas,
+        lsize: Lsize(part.len() as u64),
+        psize: Psize(part.len() as u64),
+        compress: CompressType::Off,
+        checksum_type: gang.checksum,
+        checksum: digest.map_err(|error| Refused::Impossible(error.to_string()))?,
+        dmu_type: DmuType::NONE,
+        level: Level::DATA,
+        dedup: false,
+        byte_order: ByteOrder::Little,
+        logical_birth: txg,
+        physical_birth: txg,
+        fill: 0,
+        crypt: None,
+    };
+    parts.build().map_err(|error| Refused::Impossible(error.to_string()))
+}
+
+fn write_header<S: Space>(
+    placement: &mut Placement<'_, S>,
+    owner: usize,
+    headers: &[Dva],
+    members: &[Blkptr],
+) -> Result<(), Refused> {
+    let mut bytes = [0; GANG_HEADER_SIZE];
+    for (place, member) in bytes.as_chunks_mut::<{ Blkptr::SIZE }>().0.iter_mut().zip(members) {
+        *place = member.encode(ByteOrder::Little);
+    }
+    let first = headers.first().ok_or_else(|| Refused::Impossible("a gang without a header".into()))?;
+    let (vdev, offset) = (first.vdev.get().into(), first.offset.get());
+    checksum::seal_gang(&mut bytes, vdev, offset, placement.txg.get(), ByteOrder::Little)
+        .map_err(|error| Refused::Impossible(error.to_string()))?;
+    placement.write_unpadded(owner, headers, &bytes);
+    Ok(())
+}

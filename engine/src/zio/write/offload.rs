@@ -1,0 +1,62 @@
+//! Work for all cores: a batch is given to the compute threads as a whole, and its result awaited.
+//!
+//! The hand-over costs some microseconds, so it is for batches only. Meanwhile the thread that waits drives its ring.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+struct Slot<T> {
+    result: Option<T>,
+    /// The worker is gone, with or without a result.
+    done: bool,
+    waker: Option<Waker>,
+}
+
+/// Runs `work` on the compute threads. `None` when it panicked.
+pub(super) async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let slot = Arc::new(Mutex::new(Slot { result: None, done: false, waker: None }));
+    let worker = Done(Arc::clone(&slot));
+    rayon::spawn(move || {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        worker.0.lock().unwrap_or_else(PoisonError::into_inner).result = result.ok();
+        drop(worker);
+    });
+    poll_fn(|context| {
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.done {
+            return Poll::Ready(slot.result.take());
+        }
+        slot.waker = Some(context.waker().clone());
+        Poll::Pending
+    })
+    .await
+}
+
+/// Wakes who waits, whatever became of the work.
+struct Done<T>(Arc<Mutex<Slot<T>>>);
+
+impl<T> Drop for Done<T> {
+    fn drop(&mut self) {
+        let waker = {
+            let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.done = true;
+            slot.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::block_on;
+
+    #[test]
+    fn results_come_back_and_panics_are_told() {
+        assert_eq!(block_on(offload(|| 7)), Some(7));
+        assert_eq!(block_on(offload(|| -> u32 { panic!("on purpose") })), None);
+    }
+}

@@ -1,0 +1,314 @@
+//! Encoding and placing on plain data. Whole batches on pools are tested where there are pools (`engine/tests/write`).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use codec::checksum;
+use codec::compress::decompress;
+use device::IoBuf;
+use ondisk::blkptr::{BlkptrParts, EMBEDDED_PAYLOAD_MAX};
+use ondisk::{ByteOffset, Level, Psize, Reader, VdevId};
+use proptest::prelude::*;
+
+use super::place::Space;
+use super::*;
+
+const TXG: Txg = Txg(50);
+const UNITS: Units = Units { min_alloc: 4096, gcd_alloc: 4096, max_sector: 4096 };
+
+/// Noise, of which `noise` in 255 parts, and after it what compresses well.
+fn bytes(length: usize, seed: u64, noise: u8) -> Vec<u8> {
+    let mut state = seed | 1;
+    (0..length)
+        .map(|index| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            if index < length * usize::from(noise) / 255 { (state >> 56) as u8 } else { (index / 64) as u8 }
+        })
+        .collect()
+}
+
+fn request(data: &[u8]) -> WriteRequest {
+    WriteRequest {
+        at: Bookmark::data(5, 6, 7),
+        data: Block::from(IoBuf::from(data)),
+        dmu_type: DmuType::PLAIN_FILE_CONTENTS,
+        checksum: ChecksumType::Fletcher4,
+        compress: CompressType::Lz4,
+        zstd_level: 3,
+        copies: 1,
+        class: Class::Normal,
+        may_embed: true,
+        nopwrite: false,
+        previous: None,
+        fill: 1,
+    }
+}
+
+fn stored(encoded: Encoded) -> Stored {
+    match encoded {
+        Encoded::Stored(stored) => stored,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn zeroes_are_a_hole_unless_compression_is_off() {
+    let zeroes = request(&[0; 8192]);
+    assert!(matches!(encode(&zeroes, &UNITS, None, TXG), Ok(Encoded::Hole)));
+    let plain = WriteRequest { compress: CompressType::Off, ..zeroes };
+    let block = stored(encode(&plain, &UNITS, None, TXG).unwrap());
+    assert_eq!((block.psize, block.compress), (Psize(8192), CompressType::Off));
+}
+
+#[test]
+fn what_compresses_to_112_bytes_stands_in_the_pointer_where_it_may() {
+    let mut data = vec![0; 16384];
+    data[100] = 7;
+    let small = request(&data);
+    let Encoded::Embedded(bp) = encode(&small, &UNITS, None, TXG).unwrap() else { panic!("not embedded") };
+    let embedded = bp.embedded().unwrap();
+    assert!(embedded.bytes().len() <= EMBEDDED_PAYLOAD_MAX);
+    let mut out = vec![1; data.len()];
+    decompress(embedded.compress, embedded.bytes(), &mut out).unwrap();
+    assert_eq!((out, bp.logical_birth(), bp.dmu_type()), (data.clone(), TXG, small.dmu_type));
+
+    let stored_instead = [
+        WriteRequest { may_embed: false, ..small.clone() },
+        WriteRequest { dmu_type: DmuType::DNODE, ..small.clone() },
+        WriteRequest { dmu_type: DmuType::OBJSET, ..small.clone() },
+        WriteRequest { at: Bookmark { level: 1, ..small.at }, ..small },
+    ];
+    for request in stored_instead {
+        assert_eq!(stored(encode(&request, &UNITS, None, TXG).unwrap()).psize, Psize(4096));
+    }
+}
+
+#[test]
+fn compression_that_saves_less_than_an_eighth_is_not_used() {
+    for noise in [0u8, 60, 120, 180, 220, 240, 255] {
+        for length in [512usize, 4096, 8192, 32768, 131072] {
+            let data = bytes(length, 3, noise);
+            let block = match encode(&request(&data), &UNITS, None, TXG).unwrap() {
+                Encoded::Stored(block) => block,
+                _ => continue,
+            };
+            let psize = block.psize.get() as usize;
+            match block.compress {
+                CompressType::Off => assert_eq!(psize, length),
+                _ => assert!(psize <= length - length / 8 && psize.is_multiple_of(4096)),
+            }
+            assert!(block.bytes.len().is_multiple_of(4096) && block.bytes.len() >= psize);
+            assert!(block.bytes[psize..].iter().all(|byte| *byte == 0));
+        }
+    }
+}
+
+#[test]
+fn sizes_of_a_block_written_again_in_its_group_only_grow() {
+    let good = bytes(32768, 1, 30);
+    let bad = bytes(32768, 1, 120);
+    let first = stored(encode(&request(&bad), &UNITS, None, TXG).unwrap());
+    let alone = stored(encode(&request(&good), &UNITS, None, TXG).unwrap());
+    assert!(alone.psize < first.psize && first.psize < Psize(32768));
+    let again = WriteRequest { previous: Some(pointer(first.psize, TXG)), ..request(&good) };
+    let block = stored(encode(&again, &UNITS, None, TXG).unwrap());
+    assert_eq!((block.psize, block.compress), (first.psize, CompressType::Lz4));
+    assert!(place_of(&again, &block, TXG).is_some());
+    let mut out = vec![0; good.len()];
+    decompress(block.compress, &block.bytes, &mut out).unwrap();
+    assert_eq!(out, good);
+    // A block of an earlier group is never written over.
+    let later = stored(encode(&again, &UNITS, None, Txg(51)).unwrap());
+    assert_eq!(later.psize, alone.psize);
+    assert!(place_of(&again, &later, Txg(51)).is_none());
+    // And what was stored as it is stays so.
+    let plain = WriteRequest { previous: Some(pointer(Psize(32768), TXG)), ..request(&good) };
+    assert_eq!(stored(encode(&plain, &UNITS, None, TXG).unwrap()).compress, CompressType::Off);
+}
+
+fn pointer(psize: Psize, birth: Txg) -> Blkptr {
+    let parts = BlkptrParts {
+        dvas: vec![Dva {
+            vdev: VdevId(0),
+            offset: ByteOffset(1 << 20),
+            asize: Asize(psize.get()),
+            gang: false,
+        }],
+        lsize: Lsize(32768),
+        psize,
+        compress: CompressType::Lz4,
+        checksum_type: ChecksumType::Fletcher4,
+        checksum: [1, 2, 3, 4],
+        dmu_type: DmuType::PLAIN_FILE_CONTENTS,
+        level: Level::DATA,
+        dedup: false,
+        byte_order: ByteOrder::Little,
+        logical_birth: birth,
+        physical_birth: birth,
+        fill: 1,
+        crypt: None,
+    };
+    parts.build().unwrap()
+}
+
+#[test]
+fn impossible_blocks_are_refused() {
+    for length in [0, 100, 513, (16 << 20) + 512] {
+        assert!(encode(&request(&vec![1; length]), &UNITS, None, TXG).is_err(), "{length}");
+    }
+    let unsalted = WriteRequest { checksum: ChecksumType::Blake3, may_embed: false, ..request(&[1; 512]) };
+    assert!(encode(&unsalted, &UNITS, None, TXG).is_err());
+    let on = WriteRequest { checksum: ChecksumType::On, may_embed: false, ..request(&[1; 512]) };
+    assert!(encode(&on, &UNITS, None, TXG).is_err());
+}
+
+/// Two vdevs on which no run is longer than `longest`, with room for `left` allocations.
+struct Chopped {
+    longest: u64,
+    left: Cell<usize>,
+    next: RefCell<[u64; 2]>,
+}
+
+impl Chopped {
+    fn new(longest: u64, left: usize) -> Self {
+        Self { longest, left: Cell::new(left), next: RefCell::new([0; 2]) }
+    }
+}
+
+impl Space for Chopped {
+    fn allocate(&self, _: Class, psize: u64, copies: usize, _: Txg) -> Result<Vec<Dva>, NoSpace> {
+        if psize > self.longest || self.left.get() < copies {
+            return Err(NoSpace);
+        }
+        self.left.set(self.left.get() - copies);
+        let asize = psize.next_multiple_of(4096);
+        let dva = |copy: usize| {
+            let next = &mut self.next.borrow_mut()[copy % 2];
+            let offset = *next;
+            *next += 2 * asize;
+            Dva {
+                vdev: VdevId(copy as u32 % 2),
+                offset: ByteOffset(offset),
+                asize: Asize(asize),
+                gang: false,
+            }
+        };
+        Ok((0..copies).map(dva).collect())
+    }
+
+    fn sector(&self, _: u32) -> u64 {
+        4096
+    }
+}
+
+type Disk = BTreeMap<(u32, u64), Vec<u8>>;
+
+/// What the pieces leave on the devices.
+fn apply(disk: &mut Disk, pieces: Vec<crate::vdev::write::Piece>) {
+    for piece in pieces {
+        assert!(piece.data.len().is_multiple_of(4096), "whole sectors");
+        disk.insert((piece.top, piece.offset_bytes), piece.data.to_vec());
+    }
+}
+
+/// Joins a gang as a reader would, and counts what is allocated for each copy; checks every checksum on the way.
+fn join(disk: &Disk, bp: &Blkptr, copy: usize, allocated: &mut u64) -> (Vec<u8>, GangTree) {
+    let first = bp.dva(0).unwrap();
+    let dva = bp.dva(copy).unwrap();
+    let header = &disk[&(dva.vdev.get(), dva.offset.get())][..512];
+    checksum::verify_gang(header, first.vdev.get().into(), first.offset.get(), TXG.get(), false).unwrap();
+    *allocated += 4096;
+    let mut reader = Reader::new("gang header", header, ByteOrder::Little);
+    let mut data = Vec::new();
+    let mut tree = GangTree { members: Vec::new() };
+    for _ in 0..3 {
+        let member = Blkptr::read(&mut reader).unwrap();
+        if member.is_hole() {
+            continue;
+        }
+        let size = member.psize().get() as usize;
+        let (part, below) = if member.is_gang() {
+            let (part, below) = join(disk, &member, copy, allocated);
+            (part, Some(below))
+        } else {
+            let dva = member.dva(copy).unwrap();
+            *allocated += dva.asize.get();
+            (disk[&(dva.vdev.get(), dva.offset.get())][..size].to_vec(), None)
+        };
+        assert_eq!(part.len(), size);
+        let order = ByteOrder::Little;
+        checksum::verify(member.checksum_type(), &part, order, None, &member.checksum()).unwrap();
+        data.extend(part);
+        tree.members.push((member, below));
+    }
+    (data, tree)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn a_gang_joins_to_the_block_and_stays_where_it_is(
+        sectors in 2u64..260, longest in 1u64..40, copies in 1u8..=3,
+    ) {
+        let longest = longest * 4096;
+        let length = (sectors * 4096) as usize;
+        prop_assume!(length as u64 > longest);
+        let space = Chopped::new(longest, usize::MAX);
+        let mut disk = Disk::new();
+        let data = bytes(length, 5, 255);
+        let request = WriteRequest { copies, compress: CompressType::Off, ..request(&data) };
+        let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
+        let mut placement = Placement::new(&space, UNITS, TXG);
+        let bp = store(&mut placement, 0, &request, block, None, None).unwrap();
+        let fresh: u64 = placement.fresh.iter().map(|dva| dva.asize.get()).sum();
+        apply(&mut disk, placement.pieces);
+        prop_assert!(bp.is_gang());
+        prop_assert_eq!(bp.copies(), usize::from(copies).max(2));
+        prop_assert_eq!(bp.asize().get(), fresh, "the pointer accounts for all that was allocated");
+        for copy in 0..usize::from(copies) {
+            let mut allocated = 0;
+            let (joined, _) = join(&disk, &bp, copy, &mut allocated);
+            prop_assert!(joined == data);
+            prop_assert_eq!(bp.dva(copy).unwrap().asize.get(), allocated);
+        }
+
+        // Written again in its group: the same places, other bytes.
+        let (_, tree) = join(&disk, &bp, 0, &mut 0);
+        let data = bytes(length, 6, 255);
+        let again = WriteRequest { previous: Some(bp), ..super::tests::request(&data) };
+        let again = WriteRequest { copies, compress: CompressType::Off, ..again };
+        let block = stored(encode(&again, &UNITS, None, TXG).unwrap());
+        let full = Chopped::new(0, 0);
+        let mut placement = Placement::new(&full, UNITS, TXG);
+        let second = store(&mut placement, 0, &again, block, Some(&tree), None).unwrap();
+        apply(&mut disk, placement.pieces);
+        prop_assert!(second.dvas().eq(bp.dvas()));
+        let (joined, _) = join(&disk, &second, usize::from(copies) - 1, &mut 0);
+        prop_assert!(joined == data);
+        prop_assert_ne!(second.checksum(), bp.checksum());
+    }
+}
+
+#[test]
+fn a_block_that_finds_no_room_in_parts_is_refused_and_all_its_parts_are_known() {
+    for left in 0..12 {
+        let space = Chopped::new(4096, left);
+        let request = WriteRequest { compress: CompressType::Off, ..request(&[9; 32768]) };
+        let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
+        let mut placement = Placement::new(&space, UNITS, TXG);
+        let refused = store(&mut placement, 0, &request, block, None, None);
+        assert!(matches!(refused, Err(Error::NoSpace(_))), "{left}");
+        assert_eq!(placement.fresh.len() + space.left.get(), left, "what was allocated can be given back");
+    }
+}
+
+#[test]
+fn a_block_in_the_smallest_unit_is_never_a_gang() {
+    let space = Chopped::new(0, 9);
+    let request = WriteRequest { compress: CompressType::Off, ..request(&[9; 4096]) };
+    let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
+    let mut placement = Placement::new(&space, UNITS, TXG);
+    assert!(matches!(store(&mut placement, 0, &request, block, None, None), Err(Error::NoSpace(_))));
+    assert!(placement.fresh.is_empty());
+}

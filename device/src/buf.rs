@@ -89,6 +89,11 @@ impl IoBuf {
         self.len = self.len.min(len);
     }
 
+    /// Where in the page-aligned memory the window begins.
+    pub(crate) fn start(&self) -> usize {
+        self.start
+    }
+
     /// Whether the window begins at a multiple of `unit_bytes` in memory.
     pub(crate) fn is_aligned_to(&self, unit_bytes: usize) -> bool {
         self.start.is_multiple_of(unit_bytes)

@@ -27,8 +27,8 @@ use rustix::{
 };
 
 use crate::{
-    ALIGNMENT_BYTES, Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes, check_range,
-    operation::{Request, Transfer, perform},
+    ALIGNMENT_BYTES, Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes, SharedBuf, check_range,
+    operation::{Gather, Request, Transfer, perform},
 };
 
 /// A regular file or a block device.
@@ -182,6 +182,24 @@ impl FileDevice {
         Ok(transfer.buf)
     }
 
+    async fn gather_all(&self, offset: u64, parts: Vec<SharedBuf>) -> Result<(), Cause> {
+        self.check_write(offset, parts.iter().map(|part| part.len() as u64).sum())?;
+        if !parts.iter().all(|part| part.is_made_of(self.unit_bytes as usize)) {
+            return self.write_all(offset, SharedBuf::join(parts)).await.map(drop);
+        }
+        let mut gather = Gather::new(offset, parts);
+        while !gather.is_done() {
+            let (count, request) = perform(Arc::clone(&self.file), Request::Gather(gather)).await;
+            let Request::Gather(returned) = request else { unreachable!("a request comes back as it went") };
+            gather = returned;
+            match count? {
+                0 => return Err(Cause::Os { errno: libc::EIO }),
+                count => gather.advance(count),
+            }
+        }
+        Ok(())
+    }
+
     async fn flush_all(&self) -> Result<(), Cause> {
         if self.read_only {
             return Err(Cause::ReadOnly);
@@ -228,6 +246,15 @@ impl Device for FileDevice {
         let len = data.len() as u64;
         Box::pin(async move {
             self.write_all(offset, data)
+                .await
+                .map_err(|cause| IoError::new(&self.path, Operation::Write, offset, len, cause))
+        })
+    }
+
+    fn write_gather(&self, offset: u64, parts: Vec<SharedBuf>) -> IoFuture<'_, ()> {
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        Box::pin(async move {
+            self.gather_all(offset, parts)
                 .await
                 .map_err(|cause| IoError::new(&self.path, Operation::Write, offset, len, cause))
         })
@@ -398,6 +425,27 @@ mod tests {
         match block_on(device.discard(8192, 4096)) {
             Ok(()) => assert_eq!(*block_on(device.read(8192, 4096)).unwrap(), [0; 4096]),
             Err(error) => assert_eq!(error.errno(), libc::EOPNOTSUPP),
+        }
+    }
+
+    #[test]
+    fn parts_are_written_side_by_side() {
+        let file = file_of(&[0; 1 << 20]);
+        let bytes = pattern(1200 * 512);
+        let whole = SharedBuf::from(IoBuf::from(&bytes[..]));
+        for options in [OpenOptions::read_write(), OpenOptions::read_write().buffered()] {
+            let device = options.open(&file).unwrap();
+            // More than one system call takes; and cut where direct I/O has no memory that suits it.
+            let aligned = (0..1200).map(|sector| whole.slice(sector * 512..sector * 512 + 512)).collect();
+            let crooked = vec![whole.slice(0..100), whole.slice(100..4096)];
+            block_on(device.write_gather(4096, aligned)).unwrap();
+            assert_eq!(*block_on(device.read(4096, bytes.len())).unwrap(), bytes[..]);
+            block_on(device.write_gather(8192, crooked)).unwrap();
+            assert_eq!(*block_on(device.read(8192, 4096)).unwrap(), bytes[..4096]);
+            let past_end = vec![whole.slice(0..4096), whole.slice(0..4096)];
+            let error = block_on(device.write_gather((1 << 20) - 4096, past_end)).unwrap_err();
+            assert_eq!(error.cause, Cause::OutOfRange { size_bytes: 1 << 20 });
+            block_on(device.discard(0, 1 << 20)).unwrap();
         }
     }
 

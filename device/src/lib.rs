@@ -8,6 +8,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `buf` | [`IoBuf`]: owned, page-aligned, pooled memory; [`copy`] |
+//! | `shared` | [`SharedBuf`]: a window onto a buffer that several writes use |
 //! | `error` | [`IoError`]: which device, operation, range and reason |
 //! | `file` | [`FileDevice`]: regular files and block devices |
 //! | `memory` | [`MemoryDevice`]: plain memory |
@@ -28,6 +29,7 @@ mod file;
 mod memory;
 mod operation;
 mod ring;
+mod shared;
 pub mod simulated;
 
 use std::{fmt::Debug, future::Future, path::Path, pin::Pin};
@@ -38,6 +40,7 @@ pub use executor::{RingDriver, block_on};
 pub use file::{FileDevice, Lock, OpenOptions};
 pub use memory::MemoryDevice;
 pub use ring::submit_and_reap;
+pub use shared::SharedBuf;
 
 /// The result of a device operation, to be awaited.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, IoError>> + Send + 'a>>;
@@ -78,6 +81,11 @@ pub trait Device: Send + Sync + Debug {
 
     /// Writes all of `data` at `offset` and gives the buffer back. Offset and length must be multiples of the logical sector.
     fn write(&self, offset: u64, data: IoBuf) -> IoFuture<'_, IoBuf>;
+
+    /// Writes `parts` one after the other from `offset` on, as one transfer. Offset and lengths must be multiples of the logical sector.
+    fn write_gather(&self, offset: u64, parts: Vec<SharedBuf>) -> IoFuture<'_, ()> {
+        Box::pin(async move { self.write(offset, SharedBuf::join(parts)).await.map(drop) })
+    }
 
     /// Makes all writes that completed before this call durable.
     fn flush(&self) -> IoFuture<'_, ()>;

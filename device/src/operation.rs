@@ -10,6 +10,7 @@
 
 use std::{
     future::Future,
+    io::IoSlice,
     mem,
     os::fd::{AsRawFd, OwnedFd},
     pin::Pin,
@@ -23,10 +24,12 @@ use rustix::{
     io::{self, Errno},
 };
 
-use crate::{IoBuf, ring};
+use crate::{IoBuf, SharedBuf, ring};
 
 /// The most that one system call is asked to move; the kernel moves no more than 2 GiB less a page.
 const MAX_TRANSFER_BYTES: usize = 1 << 30;
+/// The most parts that one system call takes (`IOV_MAX`).
+const MAX_VECTORS: usize = 1024;
 
 /// What is asked of the kernel, with all that it needs.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub(crate) enum Request {
     Read(Transfer),
     /// Write the buffer's window, from `done` on, to `offset + done`.
     Write(Transfer),
+    /// Write the parts, from `done` on, to `offset + done`.
+    Gather(Gather),
     /// Make what was written durable.
     Sync,
     /// Give up a range.
@@ -47,6 +52,53 @@ pub(crate) struct Transfer {
     pub(crate) buf: IoBuf,
     pub(crate) done: usize,
     pub(crate) offset: u64,
+}
+
+/// Buffers that stand one after the other in the file.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    parts: Vec<SharedBuf>,
+    len: usize,
+    done: usize,
+    offset: u64,
+    /// What the kernel is told of the parts; it may look until the completion.
+    vectors: Vectors,
+}
+
+#[derive(Debug, Default)]
+struct Vectors(Vec<libc::iovec>);
+
+// SAFETY: the pointers are to the parts beside it, which move with it and are never written to.
+unsafe impl Send for Vectors {}
+
+impl Gather {
+    pub(crate) fn new(offset: u64, parts: Vec<SharedBuf>) -> Self {
+        let len = parts.iter().map(|part| part.len()).sum();
+        Self { parts, len, done: 0, offset, vectors: Vectors::default() }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.done >= self.len
+    }
+
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.done += count;
+    }
+
+    fn position(&self) -> u64 {
+        self.offset + self.done as u64
+    }
+
+    /// What is left of the parts, as many as one system call takes.
+    fn left(&self) -> impl Iterator<Item = &[u8]> {
+        let mut before = self.done;
+        let left = self.parts.iter().filter_map(move |part| {
+            let skipped = before.min(part.len());
+            before -= skipped;
+            part.get(skipped..).filter(|left| !left.is_empty())
+        });
+        left.take(MAX_VECTORS)
+    }
 }
 
 impl Transfer {
@@ -72,6 +124,10 @@ impl Request {
                     let position = transfer.position();
                     io::pwrite(file, transfer.left(), position)
                 }
+                Request::Gather(gather) => {
+                    let left: Vec<IoSlice<'_>> = gather.left().map(IoSlice::new).collect();
+                    io::pwritev(file, &left, gather.position())
+                }
                 Request::Sync => fs::fdatasync(file).map(|()| 0),
                 Request::Punch { offset, len } => fs::fallocate(file, PUNCH, *offset, *len).map(|()| 0),
             };
@@ -94,6 +150,17 @@ impl Request {
                 let position = transfer.position();
                 let left = transfer.left();
                 opcode::Write::new(fd, left.as_ptr(), left.len() as u32).offset(position).build()
+            }
+            Request::Gather(gather) => {
+                let vector = |bytes: &[u8]| libc::iovec {
+                    iov_base: bytes.as_ptr().cast_mut().cast(),
+                    iov_len: bytes.len(),
+                };
+                gather.vectors = Vectors(gather.left().map(vector).collect());
+                let vectors = &gather.vectors.0;
+                opcode::Writev::new(fd, vectors.as_ptr(), vectors.len() as u32)
+                    .offset(gather.position())
+                    .build()
             }
             Request::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
             Request::Punch { offset, len } => {

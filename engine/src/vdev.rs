@@ -23,6 +23,7 @@
 //! | `raidz` | raidz and draid: columns, reconstruction |
 //! | `scrub` | reading all copies and parity |
 //! | `indirect` | removed vdevs: where their blocks went |
+//! | `write` | writing blocks, flushing, labels and uberblocks |
 //! | `dtl` | dirty time logs |
 
 pub mod config;
@@ -46,8 +47,9 @@ use ondisk::Guid;
 use ondisk::vdev_config::VdevConfig;
 use serde::{Deserialize, Serialize};
 
-use dtl::TxgRanges;
+use dtl::Missed;
 use indirect::Moved;
+use write::Unflushed;
 
 /// Bytes at the front of every leaf that hold labels and boot area; allocatable space begins after them.
 pub const LABEL_START_BYTES: u64 = 4 << 20;
@@ -109,7 +111,9 @@ pub struct Vdev {
     /// Errors since the pool was opened.
     pub errors: ErrorCounters,
     /// The transaction groups that it missed.
-    pub missing_txgs: OnceLock<TxgRanges>,
+    pub missing_txgs: Missed,
+    /// What its device was given and not yet asked to make durable.
+    pub(crate) unflushed: Unflushed,
     /// Transfers under way, to spread load over the children of a mirror.
     pub(crate) in_flight: AtomicU32,
     /// The config it was made from, without the children.
@@ -274,6 +278,10 @@ impl ErrorCounters {
         self.read.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn count_write(&self) {
+        self.write.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn count_checksum(&self) {
         self.checksum.fetch_add(1, Ordering::Relaxed);
     }
@@ -306,7 +314,7 @@ impl Vdev {
                 .iter()
                 .filter(|child| child.status.is_readable())
                 .all(|child| child.is_stale(txg)),
-            _ => self.missing_txgs.get().is_some_and(|ranges| ranges.contains(txg)),
+            _ => self.missing_txgs.contains(txg),
         }
     }
 

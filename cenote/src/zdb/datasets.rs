@@ -66,7 +66,7 @@ fn write_missing(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
         view.dsl.pool().vdevs().tops.iter().rev().map(|top| (top, 4)).collect();
     while let Some((vdev, indent)) = pending.pop() {
         writeln!(out, "\t{:indent$}{}", "", vdev.name)?;
-        for (start, end) in vdev.missing_txgs.get().map_or(&[][..], |missing| missing.ranges()) {
+        for (start, end) in vdev.missing_txgs.ranges().ranges() {
             let length = end.saturating_sub(*start);
             writeln!(out, "\t{:indent$}  missing [{start},{end}) length {length}", "")?;
         }

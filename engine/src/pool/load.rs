@@ -317,7 +317,7 @@ async fn load_missing_txgs(mos: &Arc<Objset>, leaf: &Vdev) -> Result<()> {
         Ok(())
     })
     .await?;
-    let _ = leaf.missing_txgs.set(TxgRanges::new(txgs.iter()));
+    leaf.missing_txgs.load(TxgRanges::new(txgs.iter()));
     Ok(())
 }
 

@@ -3,7 +3,19 @@
 //! A leaf that was unavailable while the pool was written has an object in the MOS, named by `DTL` in the vdev's config. It is
 //! a space map whose "offsets" are txgs and whose "sizes" are numbers of txgs. Resilvering empties it.
 //!
+//! [`Missed`] is such a log in memory: what was read from the pool at import, and what the device has missed since. Reads ask it for every transfer, so that
+//! one that missed nothing, as nearly all, is asked without a lock.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `Missed::ranges` | the ranges of one vdev | taken alone, for a few lines |
+//!
 //! Source: OpenZFS 2.3 `vdev.c` (the comment on dirty time logs, `vdev_dtl_load`).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use ondisk::Txg;
 
 /// A set of transaction groups, as sorted ranges that do not touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +39,29 @@ impl TxgRanges {
         Self { ranges }
     }
 
+    /// Adds the half-open range `start..end`.
+    pub fn add(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        // Those that touch the new range become one with it.
+        let first = self.ranges.partition_point(|range| range.1 < start);
+        let last = self.ranges.partition_point(|range| range.0 <= end).max(first);
+        let touched = self.ranges.get(first..last).unwrap_or_default();
+        let start = touched.first().map_or(start, |range| range.0.min(start));
+        let end = touched.last().map_or(end, |range| range.1.max(end));
+        self.ranges.splice(first..last, [(start, end)]);
+    }
+
+    /// Takes the half-open range `start..end` away.
+    pub fn remove(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let left = self.ranges.iter().flat_map(|&(from, to)| [(from, to.min(start)), (from.max(end), to)]);
+        self.ranges = left.filter(|(from, to)| from < to).collect();
+    }
+
     /// Whether `txg` was missed.
     pub fn contains(&self, txg: u64) -> bool {
         let index = self.ranges.partition_point(|&(_, end)| end <= txg);
@@ -44,9 +79,78 @@ impl TxgRanges {
     }
 }
 
+/// What one vdev missed, changeable while it is read.
+#[derive(Debug, Default)]
+pub struct Missed {
+    /// Whether there is anything in `ranges`.
+    any: AtomicBool,
+    /// Counts changes.
+    version: AtomicU64,
+    ranges: RwLock<TxgRanges>,
+}
+
+impl Missed {
+    /// Whether `txg` was missed.
+    pub fn contains(&self, txg: u64) -> bool {
+        self.any.load(Ordering::Acquire) && self.read(|ranges| ranges.contains(txg))
+    }
+
+    /// Whether nothing was missed.
+    pub fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
+    /// All that was missed.
+    pub fn ranges(&self) -> TxgRanges {
+        self.read(TxgRanges::clone)
+    }
+
+    /// A number that changes with the ranges.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Replaces all by what the pool says at import.
+    pub fn load(&self, ranges: TxgRanges) {
+        self.change(|known| *known = ranges);
+    }
+
+    /// The vdev missed a write of `txg`.
+    pub fn note(&self, txg: Txg) {
+        if !self.contains(txg.get()) {
+            self.note_range(txg, txg);
+        }
+    }
+
+    /// The vdev missed writes of the groups from `first` to `last`.
+    pub fn note_range(&self, first: Txg, last: Txg) {
+        self.change(|ranges| ranges.add(first.get(), last.get().saturating_add(1)));
+    }
+
+    /// The vdev has got what it missed of the groups `start..end`.
+    pub fn forget(&self, start: Txg, end: Txg) {
+        if !self.is_empty() {
+            self.change(|ranges| ranges.remove(start.get(), end.get()));
+        }
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&TxgRanges) -> T) -> T {
+        look(&self.ranges.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut TxgRanges)) {
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut ranges);
+        self.any.store(!ranges.is_empty(), Ordering::Release);
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn ranges_are_half_open_and_merged() {
@@ -55,5 +159,40 @@ mod tests {
         let inside: Vec<u64> = (0..25).filter(|&txg| ranges.contains(txg)).collect();
         assert_eq!(inside, [1, 2, 3, 10, 11, 12, 13, 14]);
         assert!(TxgRanges::default().is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_the_set_of_their_txgs(changes in proptest::collection::vec((any::<bool>(), 0u64..40, 0u64..10), 0..40)) {
+            let mut ranges = TxgRanges::default();
+            let mut model = BTreeSet::new();
+            for (add, start, length) in changes {
+                let end = start + length;
+                if add {
+                    ranges.add(start, end);
+                    model.extend(start..end);
+                } else {
+                    ranges.remove(start, end);
+                    model.retain(|txg| !(start..end).contains(txg));
+                }
+                prop_assert_eq!(&ranges, &TxgRanges::new(model.iter().map(|txg| (*txg, txg + 1))));
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_missed_is_known_until_it_is_forgotten() {
+        let missed = Missed::default();
+        let untouched = missed.version();
+        missed.forget(Txg(0), Txg(100));
+        assert_eq!((missed.is_empty(), missed.version()), (true, untouched));
+        missed.note(Txg(7));
+        missed.note(Txg(8));
+        assert_eq!(missed.ranges(), TxgRanges::new([(7, 9)]));
+        let noted = missed.version();
+        missed.note(Txg(8));
+        assert_eq!(missed.version(), noted);
+        missed.forget(Txg(0), Txg(8));
+        assert_eq!([7, 8].map(|txg| missed.contains(txg)), [false, true]);
     }
 }

@@ -92,7 +92,7 @@ mod tests {
             })
             .collect();
         let tree = build_tree(&root, &devices, None).expect("builds");
-        let _ = tree.tops[0].children[0].missing_txgs.set(TxgRanges::new([(AWAY, AWAY + 1)]));
+        tree.tops[0].children[0].missing_txgs.load(TxgRanges::new([(AWAY, AWAY + 1)]));
         tree
     }
 

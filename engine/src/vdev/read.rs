@@ -11,7 +11,7 @@ use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev, VdevTree};
 use crate::error::{Attempt, Failure};
 
 /// How deep vdevs may lead to each other: a mirror in a spare in a raidz, and indirect vdevs that lead to indirect vdevs.
-const MAX_DEPTH: u32 = 64;
+pub(super) const MAX_DEPTH: u32 = 64;
 
 /// Says whether bytes are the ones asked for, and if not, how they fail.
 pub type Verdict<'a> = &'a (dyn Fn(&[u8]) -> Result<(), Failure> + Sync);
@@ -150,7 +150,8 @@ impl Vdev {
                     self.failed(request.offset, Failure::Io(error.to_string()))
                 })
             }
-            Kind::DraidSpare { top, spare } => match behind_spare(&request, *top, *spare) {
+            Kind::DraidSpare { top, spare } => match behind_spare(request.tree, request.offset, *top, *spare)
+            {
                 // No verdict there: it was this leaf that was asked, so it is judged and counted here.
                 Some(child) => child.read(Request { verdict: None, ..request }.deeper()).await,
                 None => Err(self.failed(request.offset, Failure::Unavailable)),
@@ -180,17 +181,17 @@ pub(super) async fn yield_now() {
 }
 
 /// The child of the draid vdev whose reserved space the spare uses at this offset.
-pub(super) fn behind_spare<'a>(request: &Request<'a>, top: Guid, spare: usize) -> Option<&'a Vdev> {
-    let top = request.tree.tops.iter().find(|vdev| vdev.guid == top)?;
+pub(super) fn behind_spare<'a>(tree: &'a VdevTree, offset: u64, top: Guid, spare: usize) -> Option<&'a Vdev> {
+    let top = tree.tops.iter().find(|vdev| vdev.guid == top)?;
     let Kind::Draid(draid) = &top.kind else { return None };
-    top.children.get(draid.spare_child(spare, request.offset)?)
+    top.children.get(draid.spare_child(spare, offset)?)
 }
 
 /// Counts a transfer as under way on a leaf for as long as it lives.
-struct Load<'a>(&'a Vdev);
+pub(super) struct Load<'a>(&'a Vdev);
 
 impl<'a> Load<'a> {
-    fn on(vdev: &'a Vdev) -> Self {
+    pub(super) fn on(vdev: &'a Vdev) -> Self {
         vdev.in_flight.fetch_add(1, Ordering::Relaxed);
         Self(vdev)
     }

@@ -112,7 +112,7 @@ impl Vdev {
                 self.children.iter().for_each(|child| child.extents(&request.deeper(), extents));
             }
             Kind::DraidSpare { top, spare } => {
-                if let Some(child) = behind_spare(request, *top, *spare) {
+                if let Some(child) = behind_spare(request.tree, request.offset, *top, *spare) {
                     child.extents(&request.deeper(), extents);
                 }
             }

@@ -1,0 +1,175 @@
+//! Writing labels and uberblocks.
+//!
+//! A label is replaced in two steps with a flush between them, so that two of the four are whole at any time: which half is written is up to the caller
+//! ([`VdevTree::write_label`]). An uberblock goes into one slot of the ring in all four labels; that it is valid says its seal, and nothing depends on it
+//! while older slots stand. What else is in a label (blank space, boot environment) is only written when a device is taken into a pool
+//! ([`VdevTree::initialize_label`]).
+//!
+//! A leaf has what it was given when at least one of its labels has: readers take the best of the four.
+//!
+//! Source of the facts: OpenZFS 2.3 `vdev_label.c` (`vdev_label_init`, `vdev_uberblock_sync`, `vdev_label_sync`).
+
+use std::sync::Arc;
+
+use codec::checksum::seal_label;
+use device::{Device, IoBuf, IoError, copy};
+use futures_util::future::join_all;
+use ondisk::label::{
+    BOOT_ENV, LABEL_SIZE, LABELS, TRAILER_SIZE, UBERBLOCK_RING, VDEV_PHYS, label_offset, uberblock_shift,
+    uberblock_slot, uberblock_slot_of,
+};
+use ondisk::nvlist::{Encoding, Nvlist};
+use ondisk::uberblock::Uberblock;
+use ondisk::{ByteOrder, Guid, Txg};
+
+use super::super::{Kind, Vdev, VdevTree};
+use crate::error::{Attempt, Failure, Result};
+
+impl VdevTree {
+    /// Writes an uberblock (the encoded bytes, unsealed) into the slot of its txg, in all four labels of the leaves given.
+    /// Error when no leaf took it. Not flushed.
+    pub async fn write_uberblock(
+        &self,
+        leaves: &[Guid],
+        txg: Txg,
+        uberblock: &[u8],
+    ) -> Result<(), Vec<Attempt>> {
+        // With multihost protection the last slot belongs to the heartbeats.
+        let multihost = Uberblock::parse(uberblock).is_ok_and(|uberblock| uberblock.is_multihost());
+        let writes = leaves.iter().map(|guid| self.leaf_uberblock(*guid, txg, uberblock, multihost));
+        let mut failed = Vec::new();
+        let mut taken = false;
+        for result in join_all(writes).await {
+            match result {
+                Ok(()) => taken = true,
+                Err(attempts) => failed.extend(attempts),
+            }
+        }
+        if taken { Ok(()) } else { Err(failed) }
+    }
+
+    async fn leaf_uberblock(
+        &self,
+        guid: Guid,
+        txg: Txg,
+        uberblock: &[u8],
+        multihost: bool,
+    ) -> Result<(), Vec<Attempt>> {
+        let (leaf, device) = self.writable_leaf(guid)?;
+        let slot = uberblock_slot(leaf.ashift, uberblock_slot_of(leaf.ashift, txg, multihost));
+        let mut area = IoBuf::zeroed(1 << uberblock_shift(leaf.ashift));
+        let Some(place) = area.get_mut(..uberblock.len()).filter(|_| uberblock.len() < TRAILER_LIMIT) else {
+            return Err(leaf.failed(0, Failure::Malformed("the uberblock is larger than its slot".into())));
+        };
+        copy(place, uberblock);
+        let writes = (0..LABELS).map(|label| write_sealed(leaf, device, label, slot.get(), &area));
+        one_of(join_all(writes).await)
+    }
+
+    /// Writes the configuration into two of a leaf's labels: 0 and 2, or 1 and 3 (`odd`). Error when neither took it. Not flushed.
+    pub async fn write_label(&self, leaf: Guid, odd: bool, config: &Nvlist) -> Result<(), Vec<Attempt>> {
+        let (leaf, device) = self.writable_leaf(leaf)?;
+        let area = config_area(leaf, config)?;
+        let labels = (usize::from(odd)..LABELS).step_by(2);
+        let writes = labels.map(|label| write_sealed(leaf, device, label, VDEV_PHYS.start, &area));
+        one_of(join_all(writes).await)
+    }
+
+    /// Makes a leaf of a device: writes all of the four labels, with the configuration, an empty boot environment and without any uberblock. Error when one
+    /// of them could not be written. Not flushed.
+    pub async fn initialize_label(&self, leaf: Guid, config: &Nvlist) -> Result<(), Vec<Attempt>> {
+        let (leaf, device) = self.writable_leaf(leaf)?;
+        let config = config_area(leaf, config)?;
+        let boot_environment = IoBuf::zeroed((BOOT_ENV.end - BOOT_ENV.start) as usize);
+        let areas = [(BOOT_ENV, &boot_environment), (VDEV_PHYS, &config)];
+        let areas = &areas;
+        let writes = (0..LABELS).map(|label| async move {
+            let Some(start) = label_offset(device.size_bytes(), label) else { return Err(too_small(leaf)) };
+            let mut bytes = IoBuf::zeroed(LABEL_SIZE as usize);
+            for (place, area) in areas {
+                let target = &mut bytes[place.start as usize..place.end as usize];
+                copy(target, area);
+                seal(leaf, target, start.get() + place.start)?;
+            }
+            write(leaf, device, start.get(), bytes).await
+        });
+        let failed: Vec<Attempt> =
+            join_all(writes).await.into_iter().filter_map(|result| result.err()).flatten().collect();
+        if failed.is_empty() { Ok(()) } else { Err(failed) }
+    }
+
+    /// The leaf of this guid, spares and cache devices included, if it can be written.
+    fn writable_leaf(&self, guid: Guid) -> Result<(&Vdev, &Arc<dyn Device>), Vec<Attempt>> {
+        let Some(leaf) = self.find(guid) else {
+            let failure = Failure::Malformed("there is no such vdev".into());
+            return Err(vec![Attempt { vdev: guid.to_string(), offset_bytes: 0, failure }]);
+        };
+        match &leaf.kind {
+            Kind::Leaf(Some(device)) if leaf.status.is_readable() => Ok((leaf, device)),
+            _ => Err(leaf.failed(0, Failure::Unavailable)),
+        }
+    }
+}
+
+/// Uberblocks share the smallest slot with the trailer.
+const TRAILER_LIMIT: usize = 1024 - TRAILER_SIZE;
+const _: () = assert!(UBERBLOCK_RING.end == LABEL_SIZE);
+
+/// The area of the configuration, not sealed yet.
+fn config_area(leaf: &Vdev, config: &Nvlist) -> Result<IoBuf, Vec<Attempt>> {
+    let malformed = |why: String| leaf.failed(0, Failure::Malformed(why));
+    let packed = config.encode(Encoding::Xdr).map_err(|error| malformed(error.to_string()))?;
+    let mut area = IoBuf::zeroed((VDEV_PHYS.end - VDEV_PHYS.start) as usize);
+    let room = area.len() - TRAILER_SIZE;
+    match area.get_mut(..packed.len()).filter(|_| packed.len() <= room) {
+        Some(place) => copy(place, &packed),
+        None => return Err(malformed(format!("a configuration of {} bytes fits no label", packed.len()))),
+    }
+    Ok(area)
+}
+
+fn seal(leaf: &Vdev, area: &mut [u8], position: u64) -> Result<(), Vec<Attempt>> {
+    let malformed = |error: codec::Error| leaf.failed(position, Failure::Malformed(error.to_string()));
+    seal_label(area, position, ByteOrder::Little).map_err(malformed)
+}
+
+/// Writes an area to its place in label `label`, sealed for that place.
+async fn write_sealed(
+    leaf: &Vdev,
+    device: &Arc<dyn Device>,
+    label: usize,
+    offset: u64,
+    area: &[u8],
+) -> Result<(), Vec<Attempt>> {
+    let Some(start) = label_offset(device.size_bytes(), label) else { return Err(too_small(leaf)) };
+    let position = start.get() + offset;
+    let mut area = IoBuf::from(area);
+    seal(leaf, &mut area, position)?;
+    write(leaf, device, position, area).await
+}
+
+async fn write(
+    leaf: &Vdev,
+    device: &Arc<dyn Device>,
+    position: u64,
+    area: IoBuf,
+) -> Result<(), Vec<Attempt>> {
+    let result = device.write(position, area).await;
+    leaf.unflushed.wrote_label();
+    result.map(drop).map_err(|error: IoError| {
+        leaf.errors.count_write();
+        leaf.failed(position, Failure::Io(error.to_string()))
+    })
+}
+
+fn too_small(leaf: &Vdev) -> Vec<Attempt> {
+    leaf.failed(0, Failure::Malformed("the device is too small for labels".into()))
+}
+
+/// Right when one of them is.
+fn one_of(results: Vec<Result<(), Vec<Attempt>>>) -> Result<(), Vec<Attempt>> {
+    if results.iter().any(Result::is_ok) {
+        return Ok(());
+    }
+    Err(results.into_iter().filter_map(Result::err).flatten().collect())
+}

@@ -1,0 +1,301 @@
+//! From pieces to parts: which bytes go to which place of which leaf, and which of them may fail.
+//!
+//! # Sectors that hold nothing
+//! - The skip sectors of a raidz block belong to it and are never read. They are planned as *filler*: zeroes that are written only where they make one transfer
+//!   of two.
+//! - The columns of a draid row are all written to the length of the longest one, with zeroes. Its parity covers them, and a rebuild by rows (without block
+//!   pointers) relies on them.
+//!
+//! Source of the facts: OpenZFS 2.3 `vdev_raidz.c`, `vdev_draid.c` (`vdev_draid_map_alloc_write`).
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use codec::raidz::{Map, Raidz, generate_parity};
+use device::{Device, IoBuf, SharedBuf, copy};
+use ondisk::Txg;
+use ondisk::label::aligned_size;
+use ondisk::vdev_config::VdevKind;
+
+use super::super::read::{MAX_DEPTH, behind_spare};
+use super::super::{Kind, LABEL_END_BYTES, LABEL_START_BYTES, Vdev, VdevTree};
+use super::Piece;
+use crate::error::{Attempt, Failure, Result};
+
+/// One transfer's worth of zeroes, for filler.
+const ZEROES_BYTES: usize = 64 << 10;
+
+/// Bytes for one place of one leaf.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    pub leaf: &'a Vdev,
+    pub device: &'a Arc<dyn Device>,
+    /// From the beginning of the device.
+    pub position: u64,
+    pub data: SharedBuf,
+    /// The distributed spare that it is written for, whose space is on `leaf`.
+    pub spare: Option<&'a Vdev>,
+    /// Zeroes that nobody misses.
+    pub filler: bool,
+}
+
+/// What it takes for a vdev to be able to give a piece back.
+#[derive(Debug)]
+enum Need {
+    /// This part is written.
+    Part(usize),
+    /// It cannot be written at all.
+    Lost,
+    /// All but `may_fail` of them are met.
+    Group { may_fail: usize, of: Vec<Need> },
+}
+
+impl Need {
+    fn is_met(&self, failed: &HashMap<usize, Attempt>) -> bool {
+        match self {
+            Self::Part(part) => !failed.contains_key(part),
+            Self::Lost => false,
+            Self::Group { may_fail, of } => {
+                of.iter().filter(|need| !need.is_met(failed)).count() <= *may_fail
+            }
+        }
+    }
+}
+
+/// A piece that was taken apart.
+#[derive(Debug)]
+pub(super) struct Planned<'a> {
+    top: Option<&'a Vdev>,
+    need: Need,
+    parts: std::ops::Range<usize>,
+    lost: Vec<Attempt>,
+}
+
+impl Planned<'_> {
+    /// Whether it is written, when these parts are not.
+    pub(super) fn judge(self, failed: &HashMap<usize, Attempt>) -> Result<(), Vec<Attempt>> {
+        if self.need.is_met(failed) {
+            return Ok(());
+        }
+        if let Some(top) = self.top.filter(|top| !matches!(top.kind, Kind::Leaf(_))) {
+            top.errors.count_write();
+        }
+        let mut attempts = self.lost;
+        attempts.extend(self.parts.filter_map(|part| failed.get(&part).cloned()));
+        Err(attempts)
+    }
+}
+
+/// The parts of a batch as they are found.
+pub(super) struct Plan<'a> {
+    tree: &'a VdevTree,
+    txg: Txg,
+    parts: Vec<Part<'a>>,
+    /// Of the piece at hand: what cannot be written.
+    lost: Vec<Attempt>,
+    spare: Option<&'a Vdev>,
+    filler: bool,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(tree: &'a VdevTree, txg: Txg) -> Self {
+        Self { tree, txg, parts: Vec::new(), lost: Vec::new(), spare: None, filler: false }
+    }
+
+    pub(super) fn into_parts(self) -> Vec<Part<'a>> {
+        self.parts
+    }
+
+    /// Takes a piece apart.
+    pub(super) fn piece(&mut self, piece: Piece) -> Planned<'a> {
+        let start = self.parts.len();
+        let top = self.tree.top(piece.top);
+        let need = match top {
+            Some(top) => {
+                let sector = 1usize.checked_shl(top.ashift).unwrap_or(1);
+                let size = piece.data.len().next_multiple_of(sector);
+                self.vdev(top, piece.offset_bytes, padded(piece.data, size), 0)
+            }
+            None => {
+                let vdev = format!("top-level vdev {}", piece.top);
+                let failure = Failure::Malformed("there is no such vdev".into());
+                self.lost.push(Attempt { vdev, offset_bytes: piece.offset_bytes, failure });
+                Need::Lost
+            }
+        };
+        Planned { top, need, parts: start..self.parts.len(), lost: std::mem::take(&mut self.lost) }
+    }
+
+    fn vdev(&mut self, vdev: &'a Vdev, offset: u64, data: SharedBuf, depth: u32) -> Need {
+        if !vdev.status.is_readable() {
+            return self.lost(vdev, offset, Failure::Unavailable);
+        }
+        if depth > MAX_DEPTH {
+            let circle = Failure::Malformed("vdevs lead to each other in a circle".into());
+            return self.lost(vdev, offset, circle);
+        }
+        match &vdev.kind {
+            Kind::Leaf(Some(device)) => self.leaf(vdev, device, offset, data),
+            Kind::Mirror | Kind::Replacing | Kind::Spare => {
+                let write = |child| self.vdev(child, offset, data.clone(), depth + 1);
+                let of: Vec<_> = vdev.children.iter().map(write).collect();
+                Need::Group { may_fail: of.len().saturating_sub(1), of }
+            }
+            Kind::DraidSpare { top, spare } => match behind_spare(self.tree, offset, *top, *spare) {
+                Some(child) => {
+                    let outer = self.spare.replace(vdev);
+                    let need = self.vdev(child, offset, data, depth + 1);
+                    self.spare = outer;
+                    need
+                }
+                None => self.lost(vdev, offset, Failure::Unavailable),
+            },
+            Kind::Raidz(_) if is_expanding(vdev) => {
+                let why = "a raidz vdev that is being expanded can only be read".into();
+                self.lost(vdev, offset, Failure::Malformed(why))
+            }
+            Kind::Raidz(raidz) => match raidz.map(offset, data.len() as u64, self.txg.get()) {
+                Ok(map) => {
+                    let need = self.columns(vdev, &map, data, false, depth);
+                    self.skip_sectors(vdev, raidz, &map, offset, depth);
+                    need
+                }
+                Err(error) => self.lost(vdev, offset, Failure::Malformed(error.to_string())),
+            },
+            Kind::Draid(draid) => match draid.map(offset, data.len() as u64) {
+                Ok(map) => self.columns(vdev, &map, data, true, depth),
+                Err(error) => self.lost(vdev, offset, Failure::Malformed(error.to_string())),
+            },
+            Kind::Indirect(_) => {
+                self.lost(vdev, offset, Failure::Malformed("a removed vdev cannot be written".into()))
+            }
+            Kind::Leaf(None) | Kind::Hole | Kind::Missing => self.lost(vdev, offset, Failure::Unavailable),
+        }
+    }
+
+    fn leaf(&mut self, leaf: &'a Vdev, device: &'a Arc<dyn Device>, offset: u64, data: SharedBuf) -> Need {
+        let end = aligned_size(device.size_bytes()).saturating_sub(LABEL_END_BYTES);
+        let position = offset.checked_add(LABEL_START_BYTES);
+        let fits = |position: &u64| position.checked_add(data.len() as u64).is_some_and(|last| last <= end);
+        let Some(position) = position.filter(fits) else {
+            // Never over a label.
+            return self.lost(leaf, offset, Failure::Malformed("it would end past the device".into()));
+        };
+        let (spare, filler) = (self.spare, self.filler);
+        self.parts.push(Part { leaf, device, position, data, spare, filler });
+        Need::Part(self.parts.len() - 1)
+    }
+
+    /// Notes that `vdev` and all below it miss this write.
+    fn lost(&mut self, vdev: &'a Vdev, offset: u64, failure: Failure) -> Need {
+        if !self.filler {
+            let below = vdev.walk().filter(|vdev| vdev.children.is_empty());
+            below.chain(self.spare).for_each(|leaf| leaf.missing_txgs.note(self.txg));
+            self.lost.extend(vdev.failed(offset, failure));
+        }
+        Need::Lost
+    }
+
+    /// The columns of a block, parity computed. With `even`, all columns of a row are made as long as its longest.
+    fn columns(&mut self, vdev: &'a Vdev, map: &Map, data: SharedBuf, even: bool, depth: u32) -> Need {
+        let data = padded(data, map.data_bytes() as usize);
+        let parity = match parity_of(map, &data) {
+            Ok(parity) => parity,
+            Err(why) => return self.lost(vdev, 0, Failure::Malformed(why)),
+        };
+        let mut parity_start = 0;
+        let mut rows = Vec::with_capacity(map.rows().len());
+        for row in map.rows() {
+            let longest = longest(row);
+            let mut of = Vec::with_capacity(row.len());
+            for (index, column) in row.iter().enumerate() {
+                let Some(child) = vdev.children.get(column.child) else {
+                    of.push(Need::Lost);
+                    continue;
+                };
+                let size = column.size as usize;
+                let bytes = if index < map.nparity() {
+                    parity_start += longest;
+                    parity.slice(parity_start - longest..parity_start - longest + size)
+                } else {
+                    let start = column.block_offset as usize;
+                    data.slice(start..start + size)
+                };
+                if size > 0 {
+                    of.push(self.vdev(child, column.offset, bytes, depth + 1));
+                }
+                if even && size < longest {
+                    let offset = column.offset.saturating_add(column.size);
+                    self.vdev(child, offset, zeroes(longest - size), depth + 1);
+                }
+            }
+            rows.push(Need::Group { may_fail: map.nparity(), of });
+        }
+        Need::Group { may_fail: 0, of: rows }
+    }
+
+    /// The sectors that belong to the block after its last one.
+    fn skip_sectors(&mut self, vdev: &'a Vdev, raidz: &Raidz, map: &Map, offset: u64, depth: u32) {
+        let ashift = vdev.ashift;
+        let used: u64 = map.columns().iter().map(|column| column.size >> ashift).sum();
+        let width = raidz.children().max(1) as u64;
+        self.filler = true;
+        for sector in (0..map.skip_sectors()).map(|skipped| (offset >> ashift) + used + skipped) {
+            if let Some(child) = vdev.children.get((sector % width) as usize) {
+                self.vdev(child, (sector / width) << ashift, zeroes(1 << ashift), depth + 1);
+            }
+        }
+        self.filler = false;
+    }
+}
+
+fn is_expanding(vdev: &Vdev) -> bool {
+    matches!(vdev.config.kind, VdevKind::Raidz { expanding: true, .. })
+}
+
+fn longest(row: &[codec::raidz::Column]) -> usize {
+    // Bounded by the size of the block.
+    row.iter().map(|column| column.size).max().unwrap_or(0) as usize
+}
+
+/// The parity columns of all rows, one after the other, each as long as the longest column of its row.
+fn parity_of(map: &Map, data: &[u8]) -> Result<SharedBuf, String> {
+    let nparity = map.nparity();
+    let total = map.rows().map(|row| nparity * longest(row)).sum();
+    let mut buf = IoBuf::for_overwrite(total);
+    let mut rest = &mut buf[..];
+    for row in map.rows() {
+        let longest = longest(row).max(1);
+        let (of_row, after) = rest.split_at_mut_checked(nparity * longest).ok_or("an empty row")?;
+        rest = after;
+        let mut parity: Vec<&mut [u8]> = of_row.chunks_exact_mut(longest).collect();
+        let columns: Option<Vec<&[u8]>> = row
+            .iter()
+            .skip(nparity)
+            .map(|column| data.get(column.block_offset as usize..)?.get(..column.size as usize))
+            .collect();
+        let columns = columns.ok_or("a column lies outside of the block")?;
+        generate_parity(&mut parity, &columns).map_err(|error| error.to_string())?;
+    }
+    Ok(buf.into())
+}
+
+/// The bytes, lengthened with zeroes.
+fn padded(data: SharedBuf, size: usize) -> SharedBuf {
+    if data.len() >= size {
+        return data;
+    }
+    let mut longer = IoBuf::for_overwrite(size);
+    let (bytes, rest) = longer.split_at_mut(data.len());
+    copy(bytes, &data);
+    rest.fill(0);
+    longer.into()
+}
+
+fn zeroes(size: usize) -> SharedBuf {
+    static ZEROES: OnceLock<SharedBuf> = OnceLock::new();
+    if size > ZEROES_BYTES {
+        return IoBuf::zeroed(size).into();
+    }
+    ZEROES.get_or_init(|| IoBuf::zeroed(ZEROES_BYTES).into()).slice(0..size)
+}

@@ -7,6 +7,8 @@
 //!
 //! Adding an action: a request type here with its [`Action`] implementation, and its line in `daemon::dispatch`.
 
+mod changes;
+mod creating;
 mod datasets;
 mod keys;
 mod mounts;
@@ -15,6 +17,8 @@ mod serving;
 mod status;
 mod vdevs;
 
+pub use changes::*;
+pub use creating::*;
 pub use datasets::*;
 pub use keys::*;
 pub use mounts::*;

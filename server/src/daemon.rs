@@ -2,14 +2,14 @@
 //!
 //! # The idea
 //! A [`Daemon`] holds the pools that are open, each with what is served of it: its mounted filesystems and the connections to its
-//! volumes. An action is a method; [`dispatch`] gives it its request. Nothing in a pool changes while it is open, so that
-//! most actions only read, and any number of them run at once.
+//! volumes. An action is a method; [`dispatch`] gives it its request. Most actions only read, each one committed state of a pool, and
+//! any number of them run at once. What changes a pool waits for its commit before it answers.
 //!
 //! # What keeps changes apart
 //! | lock | guards | held |
 //! |---|---|---|
 //! | `Daemon::pools` | which pools are open | to look up, insert or remove; never across an `.await` |
-//! | `OpenPool::changes` | mounting, unmounting, keys and closing of one pool, one after the other | across `.await`, by those only |
+//! | `OpenPool::changes` | mounting, unmounting, keys, changes of datasets and closing of one pool, one after the other | across `.await`, by those only |
 //! | `OpenPool::mounts`, `OpenPool::connections` | the lists | to look or change; never across an `.await` |
 //!
 //! They are taken in this order. Reading data, listing and status take none for longer than a look-up: a device that hangs under one pool
@@ -18,6 +18,8 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `pools` | import, export |
+//! | `creating`, `disks`, `pool_properties` | new pools, their devices, what their properties may be |
+//! | `datasets` | changes of datasets; `edits` are the engine's side of them, `names` what may be called how |
 //! | `mounts` | filesystems: where, in which order, with which options |
 //! | `volumes` | the exports over NBD |
 //! | `keys` | encryption keys |
@@ -26,9 +28,15 @@
 //! | `vdevs` | vdevs with their properties |
 //! | `users` | the system's names of users and groups |
 
+mod creating;
+mod datasets;
+mod disks;
+mod edits;
 mod keys;
 mod listing;
 mod mounts;
+mod names;
+mod pool_properties;
 mod pools;
 mod report;
 mod users;
@@ -92,11 +100,38 @@ pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result
         api::DiscoverPools::NAME => answer(body, async |request| daemon.discover(request).await).await,
         api::ImportPool::NAME => answer(body, async |request| daemon.import(request).await).await,
         api::ExportPool::NAME => answer(body, async |request| daemon.export(request).await).await,
+        api::CreatePool::NAME => answer(body, async |request| daemon.create_pool(request).await).await,
+        api::AddVdevs::NAME => answer(body, async |request| daemon.add_vdevs(request).await).await,
+        api::DestroyPool::NAME => answer(body, async |request| daemon.destroy_pool(request).await).await,
+        api::SyncPools::NAME => answer(body, async |request| daemon.sync_pools(request).await).await,
+        api::SetPoolProperty::NAME => {
+            answer(body, async |request| daemon.set_pool_property(request).await).await
+        }
+        api::ReguidPool::NAME => answer(body, async |request| daemon.reguid_pool(request).await).await,
+        api::UpgradePools::NAME => answer(body, async |request| daemon.upgrade_pools(request).await).await,
+        api::ClearLabel::NAME => answer(body, async |request| daemon.clear_label(request).await).await,
         api::ListPools::NAME => answer(body, async |request| daemon.list_pools(request).await).await,
         api::ListVdevs::NAME => answer(body, async |request| daemon.list_vdevs(request).await).await,
         api::GetStatus::NAME => answer(body, async |request| daemon.status(request).await).await,
         api::PoolHistory::NAME => answer(body, async |request| daemon.history(request).await).await,
         api::ListDatasets::NAME => answer(body, async |request| daemon.list_datasets(request).await).await,
+        api::CreateDataset::NAME => answer(body, async |request| daemon.create_dataset(request).await).await,
+        api::CloneSnapshot::NAME => answer(body, async |request| daemon.clone_snapshot(request).await).await,
+        api::DestroyDataset::NAME => {
+            answer(body, async |request| daemon.destroy_dataset(request).await).await
+        }
+        api::RenameDataset::NAME => answer(body, async |request| daemon.rename_dataset(request).await).await,
+        api::Promote::NAME => answer(body, async |request| daemon.promote(request).await).await,
+        api::TakeSnapshots::NAME => answer(body, async |request| daemon.take_snapshots(request).await).await,
+        api::Rollback::NAME => answer(body, async |request| daemon.rollback(request).await).await,
+        api::HoldSnapshots::NAME => answer(body, async |request| daemon.hold_snapshots(request).await).await,
+        api::CreateBookmark::NAME => {
+            answer(body, async |request| daemon.create_bookmark(request).await).await
+        }
+        api::SetProperties::NAME => answer(body, async |request| daemon.set_properties(request).await).await,
+        api::InheritProperty::NAME => {
+            answer(body, async |request| daemon.inherit_property(request).await).await
+        }
         api::ListHolds::NAME => answer(body, async |request| daemon.list_holds(request).await).await,
         api::LoadKey::NAME => answer(body, async |request| daemon.load_key(request).await).await,
         api::UnloadKey::NAME => answer(body, async |request| daemon.unload_key(request).await).await,

@@ -6,4 +6,5 @@ pub mod fuse;
 pub mod http;
 pub mod nbd;
 pub mod runtime;
+pub mod sizes;
 pub mod socket;

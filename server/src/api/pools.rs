@@ -32,10 +32,12 @@ pub struct ImportPool {
     pub load_keys: bool,
     /// Directory under which all mountpoints are placed.
     pub altroot: Option<PathBuf>,
-    /// Pool properties (`readonly`, which must be `on` for now, `altroot`, `cachefile`) as given by `-o name=value`.
+    /// Pool properties (`readonly`, `altroot`, `cachefile`, and those that `zpool set` knows) as given by `-o name=value`.
     pub properties: Vec<(String, String)>,
     /// Mount options as given by `-o`.
     pub mount_options: Vec<String>,
+    /// For the history.
+    pub command: Option<String>,
 }
 
 /// How far an import may go back.
@@ -93,6 +95,8 @@ pub struct ExportPool {
     pub all: bool,
     /// Although something uses it.
     pub force: bool,
+    /// For the history.
+    pub command: Option<String>,
 }
 
 impl Action for ExportPool {

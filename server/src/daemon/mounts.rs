@@ -217,7 +217,7 @@ impl OpenPool {
     }
 
     /// Unmounts one filesystem; it stays mounted where that fails.
-    fn unmount_one(&self, name: &str, force: bool) -> Result<Option<Mounted>, ApiError> {
+    pub(super) fn unmount_one(&self, name: &str, force: bool) -> Result<Option<Mounted>, ApiError> {
         let Some(mount) = lock(&self.mounts).remove(name) else { return Ok(None) };
         let described = mount.described();
         match mount.fuse.unmount(force) {
@@ -233,12 +233,18 @@ impl OpenPool {
         }
     }
 
-    /// Unmounts what is mounted at or below `top`, deepest first, until one fails.
-    fn unmount_below(&self, top: &Path, force: bool) -> MountsChanged {
+    /// What is mounted, in an order in which it can be unmounted.
+    pub(super) fn mounts_deepest_first(&self) -> Vec<Mounted> {
         self.forget_dead();
         let mut mounts = self.mounts_described();
-        mounts.retain(|mount| mount.mountpoint.starts_with(top));
         mounts.sort_by_key(|mount| Reverse(mount.mountpoint.components().count()));
+        mounts
+    }
+
+    /// Unmounts what is mounted at or below `top`, deepest first, until one fails.
+    fn unmount_below(&self, top: &Path, force: bool) -> MountsChanged {
+        let mut mounts = self.mounts_deepest_first();
+        mounts.retain(|mount| mount.mountpoint.starts_with(top));
         let mut changed = MountsChanged::default();
         for mount in mounts {
             match self.unmount_one(&mount.dataset, force) {
@@ -290,6 +296,27 @@ impl Daemon {
             }
         }
         changed
+    }
+
+    /// Mounts one filesystem where its properties say so, as when all are mounted. Nothing where they say otherwise.
+    pub(super) async fn mount_if_wanted(
+        &self,
+        pool: &OpenPool,
+        _: &Changing<'_>,
+        name: &str,
+    ) -> Result<(), ApiError> {
+        let failed = |error| dataset_error("mount", name, error);
+        let dsl = pool.dsl().await.map_err(failed)?;
+        let entry = dsl.entry(name).await.map_err(failed)?;
+        let (Kind::Filesystem, Some(dataset)) = (entry.kind, entry.dataset()) else { return Ok(()) };
+        let mounted = pool.mounted();
+        if mounted.contains_key(name) {
+            return Ok(());
+        }
+        match pool.plan(&dsl, &entry, dataset, &mounted).await.map_err(failed)? {
+            Ok(plan) => pool.mount_planned(&plan, &[], false).map(|_| ()),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Unmounts all filesystems of a pool, until one is in use.

@@ -26,13 +26,13 @@ use engine::txg::Limits;
 use ondisk::vdev_config::PoolState;
 use ondisk::{Guid, Txg};
 
+use super::creating::refused;
 use super::mounts::Mount;
+use super::names::MAX_NAME_BYTES;
+use super::pool_properties::When;
 use super::volumes::Volume;
-use super::{Daemon, VolumeExport, lock};
+use super::{Daemon, VolumeExport, edits, lock, pool_properties};
 use crate::api::{self, ApiError, Imported, OpenedPool};
-
-/// The length that a dataset's name, and so a pool's, must be below.
-const MAX_POOL_NAME_BYTES: usize = 256;
 
 /// An open pool and what is served of it.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl fmt::Debug for Held {
 pub(super) struct Changing<'a>(tokio::sync::MutexGuard<'a, bool>);
 
 impl OpenPool {
-    fn new(held: Held, mount_options: Vec<String>, cachefile: Option<String>) -> Self {
+    pub(super) fn new(held: Held, mount_options: Vec<String>, cachefile: Option<String>) -> Self {
         let pool = match &held {
             Held::Reading(dsl) => Arc::clone(dsl.pool()),
             Held::Writing(live, _) => live.view(),
@@ -139,6 +139,15 @@ impl OpenPool {
         }
     }
 
+    /// The pool as it is written. Refuses what `doing` says of a pool that is open read-only.
+    pub(super) fn writable(&self, doing: &str) -> Result<&Arc<LivePool>, ApiError> {
+        self.live().ok_or_else(|| {
+            ApiError::refused(format!(
+                "{doing}: pool is read-only; export it and import it without readonly=on"
+            ))
+        })
+    }
+
     /// Where its mountpoints begin.
     pub fn altroot(&self) -> Option<&Path> {
         self.altroot.as_deref()
@@ -146,6 +155,10 @@ impl OpenPool {
 
     pub(super) fn cachefile(&self) -> Option<String> {
         lock(&self.cachefile).clone()
+    }
+
+    pub(super) fn set_cachefile(&self, path: Option<String>) {
+        *lock(&self.cachefile) = path;
     }
 
     pub(super) fn load_guid(&self) -> u64 {
@@ -242,40 +255,52 @@ impl Daemon {
             Held::Writing(live, Mutex::default())
         };
         let open = Arc::new(OpenPool::new(held, request.mount_options.clone(), options.cachefile.clone()));
-        let mut opened = {
-            let view = open.view();
-            OpenedPool {
-                name: open.name().to_owned(),
-                guid: open.guid().0,
-                txg: view.uberblock().txg.0,
-                timestamp: view.uberblock().timestamp,
-                ..OpenedPool::default()
-            }
-        };
         if dry_run {
-            return Ok(opened);
+            return Ok(described(&open));
         }
         // Nobody else can have it yet; who finds it from now on waits until it is served.
         let changing = open.change().await?;
         {
             let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-            refuse_among(&pools, &opened.name, found)?;
-            pools.insert(opened.name.clone(), Arc::clone(&open));
+            refuse_among(&pools, open.name(), found)?;
+            pools.insert(open.name().to_owned(), Arc::clone(&open));
         }
-        if request.load_keys {
-            opened.warnings.extend(self.load_keys_from_files(&open, &changing).await);
+        if let Some(live) = open.live().filter(|_| request.command.is_some() || !options.to_set.is_empty()) {
+            let to_set = options.to_set.clone();
+            let noted = edits::change(live, request.command.clone(), move |s| async move {
+                for (name, value) in &to_set {
+                    edits::set_pool_property(&s, name, value).await?;
+                }
+                Ok(())
+            });
+            noted.await.map_err(|error| refused(&format!("cannot import '{}'", open.name()), error))?;
+        }
+        Ok(self.serve(&open, &changing, request.no_mount, request.load_keys).await)
+    }
+
+    /// Serves a pool that was just opened: keys, volumes, filesystems.
+    pub(super) async fn serve(
+        &self,
+        open: &Arc<OpenPool>,
+        changing: &Changing<'_>,
+        no_mount: bool,
+        load_keys: bool,
+    ) -> OpenedPool {
+        let mut opened = described(open);
+        if load_keys {
+            opened.warnings.extend(self.load_keys_from_files(open, changing).await);
         }
         if let Err(error) = open.find_volumes().await {
             opened.warnings.push(format!("not all volumes of '{}' are served: {error}", open.name()));
         }
-        opened.volumes = self.served_volumes(&open);
-        if !request.no_mount {
-            let changed = self.mount_all(&open, &changing, false).await;
+        opened.volumes = self.served_volumes(open);
+        if !no_mount {
+            let changed = self.mount_all(open, changing, false).await;
             opened.mounts = changed.done;
             opened.warnings.extend(changed.warnings);
             opened.warnings.extend(changed.failed.into_iter().map(|error| error.message));
         }
-        Ok(opened)
+        opened
     }
 
     /// What the pools that are written run with.
@@ -303,6 +328,12 @@ impl Daemon {
         };
         let mut exported = Vec::new();
         for pool in pools {
+            if let (Some(live), Some(command)) = (pool.live(), &request.command) {
+                let noted = edits::change(live, Some(command.clone()), |_| async { Ok(()) }).await;
+                if let (Err(error), false) = (noted, request.force) {
+                    return Err(refused(&format!("cannot export '{}'", pool.name()), error));
+                }
+            }
             self.close_one(&pool, request.force, PoolState::Exported).await?;
             exported.push(pool.name().to_owned());
         }
@@ -350,6 +381,17 @@ impl Daemon {
     }
 }
 
+fn described(open: &OpenPool) -> OpenedPool {
+    let view = open.view();
+    OpenedPool {
+        name: open.name().to_owned(),
+        guid: open.guid().0,
+        txg: view.uberblock().txg.0,
+        timestamp: view.uberblock().timestamp,
+        ..OpenedPool::default()
+    }
+}
+
 /// A second pool of one name, or one pool twice.
 fn refuse_among(
     pools: &BTreeMap<String, Arc<OpenPool>>,
@@ -375,33 +417,53 @@ fn refuse_among(
 /// Whether a pool may be called so. Names on disks are what somebody wrote there, and become parts of paths.
 fn is_pool_name(name: &str) -> bool {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.: ".contains(character);
-    name.len() < MAX_POOL_NAME_BYTES
+    name.len() < MAX_NAME_BYTES
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())
         && name.chars().all(is_plain)
 }
 
-/// What the options of an import say.
-struct Options {
-    readonly: bool,
-    altroot: Option<PathBuf>,
-    cachefile: Option<String>,
+/// What the options of an import or of a new pool say.
+pub(super) struct Options {
+    pub readonly: bool,
+    pub altroot: Option<PathBuf>,
+    pub cachefile: Option<String>,
     rewind: import::Rewind,
+    /// Properties to set once the pool is open.
+    pub to_set: Vec<(String, String)>,
 }
 
 impl Options {
     fn parse(request: &api::ImportPool) -> Result<Self, ApiError> {
+        let mut options = Self::of(request.altroot.clone(), &request.properties)?;
+        options.rewind = match &request.rewind {
+            None => import::Rewind::Never,
+            Some(api::Rewind { txg: Some(txg), .. }) => import::Rewind::ToTxg(Txg(*txg)),
+            Some(api::Rewind { extreme: true, .. }) => import::Rewind::Extreme,
+            Some(_) => import::Rewind::Recent,
+        };
+        for (name, value) in &options.to_set {
+            if let Some(fault) = pool_properties::fault(name, value, When::Import) {
+                return Err(ApiError::invalid(fault));
+            }
+        }
+        if let (true, Some((name, _))) = (options.readonly, options.to_set.first()) {
+            return Err(ApiError::refused(format!(
+                "property '{name}' cannot be set: the pool is imported read-only"
+            )));
+        }
+        Ok(options)
+    }
+
+    /// The properties that say how the pool is open, apart from the others.
+    pub(super) fn of(altroot: Option<PathBuf>, properties: &[(String, String)]) -> Result<Self, ApiError> {
         let mut options = Self {
             readonly: false,
-            altroot: request.altroot.clone(),
+            altroot,
             cachefile: None,
-            rewind: match &request.rewind {
-                None => import::Rewind::Never,
-                Some(api::Rewind { txg: Some(txg), .. }) => import::Rewind::ToTxg(Txg(*txg)),
-                Some(api::Rewind { extreme: true, .. }) => import::Rewind::Extreme,
-                Some(_) => import::Rewind::Recent,
-            },
+            rewind: import::Rewind::Never,
+            to_set: Vec::new(),
         };
-        for (name, value) in &request.properties {
+        for (name, value) in properties {
             match (name.as_str(), value.as_str()) {
                 ("readonly", "on") => options.readonly = true,
                 ("readonly", "off") => options.readonly = false,
@@ -410,11 +472,7 @@ impl Options {
                 ("readonly", other) => {
                     return Err(ApiError::invalid(format!("'{other}' is not a value of readonly: use 'on'")));
                 }
-                _ => {
-                    return Err(ApiError::refused(format!(
-                        "property '{name}' cannot be set: pools are imported read-only"
-                    )));
-                }
+                _ => options.to_set.push((name.clone(), value.clone())),
             }
         }
         if let Some(altroot) =

@@ -117,6 +117,26 @@ impl Dsl {
         .await
     }
 
+    /// Bytes that destroying all snapshots of one dataset from `first` to `last` gives back (`dsl_dataset_space_wouldfree`).
+    pub async fn space_between(&self, first: &Dataset, last: &Dataset) -> Result<u64> {
+        let mut freed = 0u64;
+        let mut next = last.phys.next_snap;
+        for _ in 0..MAX_CHAIN {
+            if next == first.object || next.is_none() {
+                return Ok(freed);
+            }
+            let phys = self.mos.dataset(next, last.name.clone(), &last.dir).await?.phys;
+            let space = self.pool_space().await?;
+            let dsize = |bp: &Blkptr| space.block_bytes(bp);
+            let all = deadlist::total(&self.mos, phys.deadlist).await?;
+            let older =
+                deadlist::born_until(&self.mos, phys.deadlist, first.phys.prev_snap_txg, &dsize).await?;
+            freed = freed.saturating_add(all.saturating_sub(older));
+            next = phys.prev_snap;
+        }
+        Err(Error::corrupt(&last.name, "its snapshots form a loop"))
+    }
+
     /// `freed_before_next` is what a bookmark noted for the deadlist behind it, which a snapshot still has.
     async fn written_after(
         &self,

@@ -1,0 +1,282 @@
+//! Requests that change datasets.
+//!
+//! Each is answered when what it did is committed. `command` is what goes into the pool's history: the command line as typed, without what leads
+//! to the program. Where a request names several datasets, those of one pool are changed together or not at all, as OpenZFS does it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Action, ApiError};
+
+/// Creates a filesystem or a volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreateDataset {
+    /// Its full name.
+    pub name: String,
+    /// Size in bytes of a volume; `None` for a filesystem.
+    pub volume_bytes: Option<u64>,
+    /// Reserve nothing for the volume.
+    pub sparse: bool,
+    /// Create those above it that do not exist.
+    pub parents: bool,
+    /// Properties as given by `-o name=value`.
+    pub properties: Vec<(String, String)>,
+    /// Do not mount it.
+    pub no_mount: bool,
+    /// Only check.
+    pub dry_run: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+/// What creating did, or would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Created {
+    /// Whether the dataset is new; false where it was there and `parents` allows that.
+    pub created: bool,
+    /// Those above it that are new too, the uppermost first.
+    pub parents: Vec<String>,
+    /// The properties that it is created with, those that follow from others among them.
+    pub properties: Vec<(String, String)>,
+    /// What went wrong without stopping it, each a sentence.
+    pub warnings: Vec<String>,
+}
+
+impl Action for CreateDataset {
+    const NAME: &'static str = "dataset-create";
+    type Reply = Created;
+}
+
+/// Destroys a filesystem or volume, snapshots, or a bookmark.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DestroyDataset {
+    /// Its full name. For snapshots `fs@a`, several as `fs@a,b`, ranges as `fs@a%b`, `fs@%b`, `fs@a%`.
+    pub name: String,
+    /// Also all below it; for snapshots, also those of the same names below.
+    pub recursive: bool,
+    /// Also all clones that depend on it, wherever they are.
+    pub clones: bool,
+    /// Also what is in use.
+    pub force: bool,
+    /// Snapshots that cannot be destroyed now go when their last hold or clone does.
+    pub defer: bool,
+    /// Only tell.
+    pub dry_run: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+/// What destroying did, or would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Destroyed {
+    /// What is gone, in order.
+    pub names: Vec<String>,
+    /// Bytes that snapshots give back; `None` where no snapshots were named.
+    pub reclaimed_bytes: Option<u64>,
+}
+
+impl Action for DestroyDataset {
+    const NAME: &'static str = "dataset-destroy";
+    type Reply = Destroyed;
+}
+
+/// Renames a filesystem, volume, or snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RenameDataset {
+    /// Its full name.
+    pub from: String,
+    /// Its new full name; for a snapshot `fs@new` or `@new`.
+    pub to: String,
+    /// Create the filesystems above the new name that do not exist.
+    pub parents: bool,
+    /// The snapshots of this name of all descendants.
+    pub recursive: bool,
+    /// Leave it mounted where it is.
+    pub no_remount: bool,
+    /// Unmount by force.
+    pub force: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for RenameDataset {
+    const NAME: &'static str = "dataset-rename";
+    type Reply = Warnings;
+}
+
+/// What went wrong without stopping a change.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Warnings {
+    /// Each a sentence.
+    pub warnings: Vec<String>,
+}
+
+/// Takes snapshots, all of one pool in the same moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TakeSnapshots {
+    /// Their full names.
+    pub names: Vec<String>,
+    /// Also of everything below.
+    pub recursive: bool,
+    /// Their properties, as given by `-o name=value`.
+    pub properties: Vec<(String, String)>,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for TakeSnapshots {
+    const NAME: &'static str = "snapshot-create";
+    /// The snapshots that were taken.
+    type Reply = Vec<String>;
+}
+
+/// Takes a filesystem or volume back to a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rollback {
+    /// The snapshot.
+    pub snapshot: String,
+    /// Destroy later snapshots and bookmarks.
+    pub destroy_later: bool,
+    /// Destroy their clones too.
+    pub destroy_clones: bool,
+    /// Unmount clones by force.
+    pub force: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for Rollback {
+    const NAME: &'static str = "dataset-rollback";
+    type Reply = Warnings;
+}
+
+/// Makes a filesystem or volume out of a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CloneSnapshot {
+    /// The snapshot.
+    pub snapshot: String,
+    /// The clone's full name.
+    pub target: String,
+    /// Create those above it that do not exist.
+    pub parents: bool,
+    /// Its properties, as given by `-o name=value`.
+    pub properties: Vec<(String, String)>,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for CloneSnapshot {
+    const NAME: &'static str = "dataset-clone";
+    type Reply = Created;
+}
+
+/// Makes a clone the origin of what it was cloned from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Promote {
+    /// The clone.
+    pub dataset: String,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for Promote {
+    const NAME: &'static str = "dataset-promote";
+    type Reply = ();
+}
+
+/// Holds snapshots: they cannot be destroyed until they are released.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HoldSnapshots {
+    /// The hold's name.
+    pub tag: String,
+    /// The snapshots.
+    pub snapshots: Vec<String>,
+    /// Also those of the same name of all descendants.
+    pub recursive: bool,
+    /// Take the hold away instead.
+    pub release: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for HoldSnapshots {
+    const NAME: &'static str = "snapshot-hold";
+    type Reply = ();
+}
+
+/// Bookmarks a snapshot, or copies a bookmark.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreateBookmark {
+    /// The snapshot, or the bookmark to copy.
+    pub source: String,
+    /// The new bookmark's full name, `fs#mark`.
+    pub bookmark: String,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for CreateBookmark {
+    const NAME: &'static str = "bookmark-create";
+    type Reply = ();
+}
+
+/// Sets properties of datasets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SetProperties {
+    /// The datasets.
+    pub datasets: Vec<String>,
+    /// The properties, as typed.
+    pub properties: Vec<(String, String)>,
+    /// Do not mount or unmount what a new mountpoint says.
+    pub no_mount: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for SetProperties {
+    const NAME: &'static str = "property-set";
+    type Reply = PropertiesSet;
+}
+
+/// Takes a property away from datasets, so that they have their parents' or the default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InheritProperty {
+    /// The property.
+    pub property: String,
+    /// The datasets.
+    pub datasets: Vec<String>,
+    /// Also of everything below.
+    pub recursive: bool,
+    /// Go back to the received value where there is one.
+    pub received: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for InheritProperty {
+    const NAME: &'static str = "property-inherit";
+    type Reply = PropertiesSet;
+}
+
+/// What setting properties did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PropertiesSet {
+    /// Datasets whose properties could not be set, and why. The others have theirs.
+    pub failed: Vec<ApiError>,
+    /// What went wrong without stopping it, each a sentence.
+    pub warnings: Vec<String>,
+}

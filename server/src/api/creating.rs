@@ -1,0 +1,235 @@
+//! Requests that create, change and destroy pools.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Action, Listed, OpenedPool, VdevNode};
+
+/// How the devices of a new top-level vdev stand together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NewLayout {
+    /// One device, without redundancy.
+    Single,
+    /// Each device holds everything.
+    Mirror,
+    /// Stripes with parity.
+    Raidz {
+        /// Parity columns.
+        nparity: u8,
+    },
+    /// Distributed parity groups and spares.
+    Draid {
+        /// Parity columns of a group.
+        nparity: u8,
+        /// Data columns of a group.
+        ndata: u8,
+        /// Distributed spares.
+        nspares: u8,
+    },
+}
+
+/// What a new top-level vdev is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NewClass {
+    /// Everything.
+    #[default]
+    Normal,
+    /// The intent logs.
+    Log,
+    /// Metadata and small blocks.
+    Special,
+    /// Dedup tables.
+    Dedup,
+}
+
+/// A new top-level vdev.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewVdev {
+    /// How its devices stand together.
+    pub layout: NewLayout,
+    /// What it is for.
+    #[serde(default)]
+    pub class: NewClass,
+    /// Its devices: absolute paths, or names of devices in `/dev`.
+    pub devices: Vec<PathBuf>,
+}
+
+/// The devices of a new pool, or of what a pool gets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NewDevices {
+    /// The top-level vdevs.
+    pub vdevs: Vec<NewVdev>,
+    /// Hot spares.
+    pub spares: Vec<PathBuf>,
+    /// Cache devices.
+    pub cache: Vec<PathBuf>,
+}
+
+/// Creates a pool. What its devices held is lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreatePool {
+    /// Its name.
+    pub name: String,
+    /// Its name while it is open this time.
+    pub temporary_name: Option<String>,
+    /// Its devices.
+    pub devices: NewDevices,
+    /// Although devices seem to be in use, or vdevs are of different kinds.
+    pub force: bool,
+    /// Only check.
+    pub dry_run: bool,
+    /// Enable no features but those named by `feature@…` properties.
+    pub no_features: bool,
+    /// Pool properties, as given by `-o name=value`.
+    pub properties: Vec<(String, String)>,
+    /// Properties of the root filesystem, as given by `-O name=value`.
+    pub root_properties: Vec<(String, String)>,
+    /// Directory under which all mountpoints are placed.
+    pub altroot: Option<PathBuf>,
+    /// Mount nothing.
+    pub no_mount: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for CreatePool {
+    const NAME: &'static str = "pool-create";
+    type Reply = OpenedPool;
+}
+
+/// Adds vdevs to a pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AddVdevs {
+    /// The pool.
+    pub pool: String,
+    /// The new devices.
+    pub devices: NewDevices,
+    /// Although devices seem to be in use, or the new vdevs are of another kind.
+    pub force: bool,
+    /// Only check.
+    pub dry_run: bool,
+    /// Pool properties for the new vdevs: `ashift`.
+    pub properties: Vec<(String, String)>,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for AddVdevs {
+    const NAME: &'static str = "pool-add";
+    /// The vdevs of the pool before the addition.
+    type Reply = VdevNode;
+}
+
+/// Destroys pools: their devices are free to be used again. Until they are, an import with `destroyed` brings the pool back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DestroyPool {
+    /// The pool.
+    pub pool: String,
+    /// Although something uses it.
+    pub force: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for DestroyPool {
+    const NAME: &'static str = "pool-destroy";
+    type Reply = ();
+}
+
+/// Commits what was written so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SyncPools {
+    /// Names; empty for all.
+    pub pools: Vec<String>,
+}
+
+impl Action for SyncPools {
+    const NAME: &'static str = "pool-sync";
+    /// The pools that were synced.
+    type Reply = Listed<String>;
+}
+
+/// Sets a property of a pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SetPoolProperty {
+    /// The pool.
+    pub pool: String,
+    /// The property.
+    pub property: String,
+    /// Its value, as typed.
+    pub value: String,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for SetPoolProperty {
+    const NAME: &'static str = "pool-set";
+    type Reply = ();
+}
+
+/// Gives a pool another guid.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReguidPool {
+    /// The pool.
+    pub pool: String,
+    /// The new guid; a random one where absent.
+    pub guid: Option<u64>,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for ReguidPool {
+    const NAME: &'static str = "pool-reguid";
+    type Reply = ();
+}
+
+/// Enables all features that a pool may have, or tells which those are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UpgradePools {
+    /// Names; empty for all.
+    pub pools: Vec<String>,
+    /// Only tell.
+    pub dry_run: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+/// What upgrading did, or would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpgradedPool {
+    /// The pool.
+    pub pool: String,
+    /// Features that were not enabled before.
+    pub features: Vec<String>,
+}
+
+impl Action for UpgradePools {
+    const NAME: &'static str = "pool-upgrade";
+    type Reply = Listed<UpgradedPool>;
+}
+
+/// Wipes the labels of a device that no pool uses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClearLabel {
+    /// The device.
+    pub device: PathBuf,
+    /// Although it seems to be part of an exported or foreign pool.
+    pub force: bool,
+}
+
+impl Action for ClearLabel {
+    const NAME: &'static str = "label-clear";
+    type Reply = ();
+}

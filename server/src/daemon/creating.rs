@@ -1,0 +1,331 @@
+//! Creating, changing and destroying pools.
+//!
+//! A pool is created on devices that were checked and locked first ([`super::disks`]); it takes its place among the open pools when its first
+//! transaction group is committed.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use device::{Device, IoBuf, OpenOptions};
+use engine::pool::discovery::Candidate;
+use engine::pool::live::{LivePool, NewPool};
+use engine::pool::status;
+use ondisk::features::Feature;
+use ondisk::vdev_config::PoolState;
+
+use super::disks::{self, Replication};
+use super::pool_properties::{self, When, fault};
+use super::pools::{Held, Options};
+use super::{Daemon, OpenPool, dataset_error, edits, names};
+use crate::api::{self, ApiError, Listed, OpenedPool, UpgradedPool, VdevClass, VdevNode};
+
+/// Bytes of the labels at either end of a device.
+const LABELS_BYTES: u64 = 512 << 10;
+
+impl Daemon {
+    /// Creates a pool.
+    ///
+    /// # Errors
+    /// A bad name or property, devices that cannot be used.
+    pub async fn create_pool(&self, request: api::CreatePool) -> Result<OpenedPool, ApiError> {
+        let name = &request.name;
+        let doing = format!("cannot create '{name}'");
+        let refuse = |why: String| ApiError::invalid(format!("{doing}: {why}"));
+        if let Some(fault) = names::pool_name_fault(name) {
+            return Err(refuse(fault));
+        }
+        if request.temporary_name.is_some() {
+            return Err(ApiError::refused(format!("{doing}: temporary names are not supported yet")));
+        }
+        for (property, value) in &request.properties {
+            if let Some(fault) = fault(property, value, When::Create) {
+                return Err(refuse(fault));
+            }
+        }
+        let features = pool_properties::features_of_new(request.no_features, &request.properties);
+        let features = features.map_err(refuse)?;
+        if self.find_pool(name).is_some() {
+            return Err(ApiError::busy(format!("{doing}: pool already exists")));
+        }
+        let options = Options::of(request.altroot.clone(), &request.properties)?;
+        let opened = disks::open(&request.devices, &doing, request.force, &self.guids(), None).await?;
+        if !request.no_mount {
+            check_mountpoint(name, options.altroot.as_deref(), &request.root_properties)?;
+        }
+        if request.dry_run {
+            return Ok(OpenedPool { name: name.clone(), ..OpenedPool::default() });
+        }
+        let of_engine = |name: &str| {
+            !name.starts_with("feature@") && !["ashift", "altroot", "cachefile", "readonly"].contains(&name)
+        };
+        let ashift = request.properties.iter().rev().find(|(name, _)| name == "ashift");
+        let new = NewPool {
+            name: name.clone(),
+            tops: opened.tops,
+            spares: opened.spares,
+            l2cache: opened.l2cache,
+            ashift: ashift.and_then(|(_, value)| value.parse().ok()).filter(|ashift| *ashift > 0),
+            features,
+            properties: request.properties.iter().filter(|(name, _)| of_engine(name)).cloned().collect(),
+            root_properties: request.root_properties.clone(),
+            altroot: options.altroot.clone(),
+            command: request.command.clone(),
+        };
+        let live = LivePool::create(new, self.surroundings()).await;
+        let live = live.map_err(|error| {
+            let ApiError { kind, message } = error.into();
+            ApiError { kind, message: format!("{doing}: {message}") }
+        })?;
+        live.start()?;
+        let held = Held::Writing(live, Mutex::default());
+        let open = Arc::new(OpenPool::new(held, Vec::new(), options.cachefile));
+        let changing = open.change().await?;
+        self.pools
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(open.name().to_owned(), Arc::clone(&open));
+        Ok(self.serve(&open, &changing, request.no_mount, false).await)
+    }
+
+    /// The guids and names of the open pools.
+    fn guids(&self) -> Vec<(ondisk::Guid, String)> {
+        self.open_pools().iter().map(|pool| (pool.guid(), pool.name().to_owned())).collect()
+    }
+
+    /// Adds vdevs to a pool, or tells what it has.
+    ///
+    /// # Errors
+    /// Devices that cannot be used.
+    pub async fn add_vdevs(&self, request: api::AddVdevs) -> Result<VdevNode, ApiError> {
+        let name = &request.pool;
+        let pool = self.pool(name)?;
+        let doing = format!("cannot add to '{name}'");
+        for (property, value) in &request.properties {
+            if let Some(fault) = fault(property, value, When::Create) {
+                return Err(ApiError::invalid(format!("{doing}: {fault}")));
+            }
+        }
+        let dsl = pool.dsl().await?;
+        let root = status::vdevs_with_space(&dsl).await?;
+        let existing = replication_of(&root);
+        disks::open(&request.devices, &doing, request.force, &self.guids(), existing.as_ref()).await?;
+        if request.dry_run {
+            return Ok(root);
+        }
+        let _live = pool.writable(&doing)?;
+        Err(ApiError::refused(format!("{doing}: adding devices is not supported yet")))
+    }
+
+    /// Destroys a pool.
+    ///
+    /// # Errors
+    /// It is in use, or open read-only.
+    pub async fn destroy_pool(&self, request: api::DestroyPool) -> Result<(), ApiError> {
+        let pool = self.pool(&request.pool)?;
+        let live = pool.writable(&format!("cannot destroy '{}'", request.pool))?;
+        if request.command.is_some() {
+            edits::change(live, request.command.clone(), |_| async { Ok(()) }).await?;
+        }
+        self.close_one(&pool, request.force, PoolState::Destroyed).await
+    }
+
+    /// Commits what was written so far.
+    ///
+    /// # Errors
+    /// None: a pool that cannot be synced becomes an entry of `failed`.
+    pub async fn sync_pools(&self, request: api::SyncPools) -> Result<Listed<String>, ApiError> {
+        let (pools, failed) = self.pools_named(&request.pools);
+        let mut listed = Listed { entries: Vec::new(), failed };
+        for pool in pools {
+            if let Some(live) = pool.live() {
+                let txgs = live.txgs();
+                if let Err(error) = txgs.wait_synced(txgs.open_txg()).await {
+                    listed.failed.push(dataset_error("sync", pool.name(), error));
+                    continue;
+                }
+            }
+            listed.entries.push(pool.name().to_owned());
+        }
+        Ok(listed)
+    }
+
+    /// Sets a property of a pool.
+    ///
+    /// # Errors
+    /// A property or value that does not exist.
+    pub async fn set_pool_property(&self, request: api::SetPoolProperty) -> Result<(), ApiError> {
+        let doing = format!("cannot set property for '{}'", request.pool);
+        let pool = self.pool(&request.pool)?;
+        if let Some(fault) = fault(&request.property, &request.value, When::Set) {
+            return Err(ApiError::invalid(format!("{doing}: {fault}")));
+        }
+        if request.property == "cachefile" {
+            pool.set_cachefile(Some(request.value).filter(|value| !value.is_empty()));
+            return Ok(());
+        }
+        let live = pool.writable(&doing)?;
+        let (property, value) = (request.property, request.value);
+        let changed = edits::change(live, request.command, move |s| async move {
+            edits::set_pool_property(&s, &property, &value).await
+        });
+        changed.await.map_err(|error| refused(&doing, error))
+    }
+
+    /// Gives a pool another guid.
+    ///
+    /// # Errors
+    /// The pool is open read-only.
+    pub async fn reguid_pool(&self, request: api::ReguidPool) -> Result<(), ApiError> {
+        let doing = format!("cannot reguid '{}'", request.pool);
+        let pool = self.pool(&request.pool)?;
+        pool.writable(&doing)?;
+        Err(ApiError::refused(format!("{doing}: changing the guid of a pool is not supported yet")))
+    }
+
+    /// Enables all features that pools may have, or tells which.
+    ///
+    /// # Errors
+    /// None: a pool that cannot be upgraded becomes an entry of `failed`.
+    pub async fn upgrade_pools(&self, request: api::UpgradePools) -> Result<Listed<UpgradedPool>, ApiError> {
+        let (pools, failed) = self.pools_named(&request.pools);
+        let mut listed = Listed { entries: Vec::new(), failed };
+        for pool in pools {
+            match upgrade(&pool, &request).await {
+                Ok(features) => {
+                    listed.entries.push(UpgradedPool { pool: pool.name().to_owned(), features });
+                }
+                Err(error) => listed.failed.push(error),
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Wipes the labels of a device that no pool uses.
+    ///
+    /// # Errors
+    /// A pool uses it, or seems to and force was not given; no label is there.
+    pub async fn clear_label(&self, request: api::ClearLabel) -> Result<(), ApiError> {
+        let shown = request.device.display();
+        let open = |options: OpenOptions| {
+            let opened = options.open(&request.device);
+            opened.map_err(|error| ApiError::failed(format!("failed to open {shown}: {error}")))
+        };
+        let looked_at = Candidate::examine(Arc::new(open(OpenOptions::read_only())?)).await;
+        let Some(Candidate { label, .. }) = looked_at else {
+            return Err(ApiError::invalid(format!("failed to read label from {shown}")));
+        };
+        let name = label.name.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
+        let name = name.unwrap_or_default();
+        if label.pool_guid.is_some_and(|guid| self.guids().iter().any(|(open, _)| *open == guid)) {
+            return Err(ApiError::busy(format!("{shown} is a member (ACTIVE) of pool \"{name}\"")));
+        }
+        let how = match label.state {
+            PoolState::Active if label.pool_guid.is_some() => Some("potentially active"),
+            PoolState::Exported => Some("exported"),
+            _ => None,
+        };
+        if let (Some(how), false) = (how, request.force) {
+            return Err(ApiError::refused(format!(
+                "use '-f' to override the following error:\n{shown} is a member of {how} pool \"{name}\""
+            )));
+        }
+        let device = open(OpenOptions::read_write())?;
+        // Labels lie at multiples of their size.
+        let end = device.size_bytes() / (LABELS_BYTES / 2) * (LABELS_BYTES / 2);
+        for offset in [0, end.saturating_sub(LABELS_BYTES)] {
+            let wiped = device.write(offset, IoBuf::zeroed(LABELS_BYTES as usize)).await;
+            wiped.map_err(|error| ApiError::failed(format!("failed to clear label for {shown}: {error}")))?;
+        }
+        device
+            .flush()
+            .await
+            .map_err(|error| ApiError::failed(format!("failed to clear label for {shown}: {error}")))
+    }
+}
+
+/// What the vdevs of a pool are like that hold data.
+fn replication_of(root: &VdevNode) -> Option<Replication> {
+    let top = root.children.iter().find(|top| top.class == VdevClass::Normal)?;
+    let children = top.children.len().max(1) as u64;
+    let parity =
+        |kind: &str| kind.bytes().rev().find(u8::is_ascii_digit).map_or(1, |digit| u64::from(digit - b'0'));
+    Some(match top.kind.as_str() {
+        "mirror" => Replication { kind: "mirror", parity: 0, children },
+        "file" => Replication { kind: "file", parity: 0, children: 1 },
+        kind if kind.starts_with("raidz") => {
+            let parity = parity(top.name.split('-').next().unwrap_or(kind));
+            Replication { kind: "raidz", parity, children }
+        }
+        kind if kind.starts_with("draid") => {
+            let parity = parity(top.name.split(':').next().unwrap_or(kind));
+            Replication { kind: "draid", parity, children }
+        }
+        _ => Replication { kind: "disk", parity: 0, children: 1 },
+    })
+}
+
+async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Vec<String>, ApiError> {
+    let doing = format!("cannot upgrade '{}'", pool.name());
+    let Some(live) = pool.live() else {
+        return match request.dry_run {
+            true => Ok(Vec::new()),
+            false => pool.writable(&doing).map(|_| Vec::new()),
+        };
+    };
+    let missing: Vec<Feature> = edits::features_missing(live);
+    let names = missing.iter().map(|feature| feature.name().to_owned()).collect();
+    if !request.dry_run && !missing.is_empty() {
+        let changed = edits::change(live, request.command.clone(), move |s| async move {
+            for feature in missing {
+                edits::enable_feature(&s, feature).await?;
+            }
+            Ok(())
+        });
+        changed.await.map_err(|error| refused(&doing, error))?;
+    }
+    Ok(names)
+}
+
+/// An error in a sentence that says what was being done.
+pub(super) fn refused(doing: &str, error: engine::Error) -> ApiError {
+    let ApiError { kind, message } = error.into();
+    ApiError { kind, message: format!("{doing}: {message}") }
+}
+
+/// Where the root filesystem of a new pool goes there must be nothing else.
+fn check_mountpoint(
+    name: &str,
+    altroot: Option<&Path>,
+    root_properties: &[(String, String)],
+) -> Result<(), ApiError> {
+    let given =
+        |wanted: &str| root_properties.iter().rev().find(|(name, _)| name == wanted).map(|(_, value)| value);
+    if given("canmount").is_some_and(|value| value == "off") {
+        return Ok(());
+    }
+    let at: PathBuf = match given("mountpoint").map(String::as_str) {
+        None => Path::new("/").join(name),
+        Some("none" | "legacy") => return Ok(()),
+        Some(path) if path.starts_with('/') => path.into(),
+        Some(path) => {
+            return Err(ApiError::invalid(format!(
+                "invalid mountpoint '{path}': must be an absolute path, 'legacy', or 'none'"
+            )));
+        }
+    };
+    let place = match altroot {
+        Some(altroot) => altroot.join(at.strip_prefix("/").unwrap_or(&at)),
+        None => at,
+    };
+    let shown = place.display();
+    let entries = std::fs::read_dir(&place).map(|mut entries| entries.next().is_some());
+    match entries {
+        Ok(true) => Err(ApiError::refused(format!(
+            "mountpoint '{shown}' exists and is not empty\nuse '-m' option to provide a different default"
+        ))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Err(ApiError::refused(format!(
+            "mountpoint '{shown}' : {error}\nuse '-m' option to provide a different default"
+        ))),
+        _ => Ok(()),
+    }
+}

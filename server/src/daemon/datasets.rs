@@ -1,0 +1,100 @@
+//! Changes of datasets: what the request means, what stands in the way, and what has to be unmounted and mounted around it.
+//!
+//! A change looks at the last commit to find out what it is about, says in OpenZFS's words what forbids it, and asks the engine for the change,
+//! which checks again: between the look and the change somebody else may have been there. What is served of a dataset (mounts, NBD clients)
+//! is the daemon's to take away and bring back.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `create` | filesystems, volumes, clones, and those above them |
+//! | `destroy` | datasets with all that depends on them |
+//! | `snapshots` | taking, destroying and holding snapshots; rollback; bookmarks |
+//! | `rename` | names, and promotion |
+//! | `properties` | setting and inheriting |
+
+mod create;
+mod destroy;
+mod properties;
+mod rename;
+mod snapshots;
+
+use std::sync::Arc;
+
+use engine::dataset::dsl::{Dsl, Entry};
+
+use super::pools::Changing;
+use super::{Daemon, OpenPool, names};
+use crate::api::{ApiError, DatasetKind, ErrorKind, Mounted};
+
+/// What a change says of an engine's error, after what was being done: OpenZFS's sentence where it has one.
+fn said(doing: &str, error: engine::Error) -> ApiError {
+    let (kind, why) = match error {
+        engine::Error::NotFound(_) => (ErrorKind::NotFound, "dataset does not exist".to_owned()),
+        other => {
+            let ApiError { kind, message } = other.into();
+            (kind, message)
+        }
+    };
+    ApiError { kind, message: format!("{doing}: {why}") }
+}
+
+impl Daemon {
+    /// The open pool that `name` is or would be in.
+    fn pool_for(&self, doing: &str, name: &str) -> Result<Arc<OpenPool>, ApiError> {
+        let pool = names::pool_of(name);
+        self.find_pool(pool).ok_or_else(|| ApiError::not_found(format!("{doing}: no such pool '{pool}'")))
+    }
+
+    /// Unmounts filesystems, deepest first; all are mounted again when one is in use. Those that were unmounted.
+    async fn unmount_where(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        force: bool,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Mounted>, ApiError> {
+        let mut unmounted = Vec::new();
+        for mount in pool.mounts_deepest_first().into_iter().filter(|mount| is_meant(&mount.dataset)) {
+            match pool.unmount_one(&mount.dataset, force) {
+                Ok(done) => unmounted.extend(done),
+                Err(error) => {
+                    self.mount_again(pool, changing, unmounted).await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(unmounted)
+    }
+}
+
+/// The dataset called `name`, if there is one.
+async fn entry(dsl: &Dsl, name: &str) -> engine::Result<Option<Entry>> {
+    match dsl.entry(name).await {
+        Ok(entry) => Ok(Some(entry)),
+        Err(engine::Error::NotFound(_)) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+/// Whether `name` is `top` or lies below it.
+fn is_at_or_below(name: &str, top: &str) -> bool {
+    name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@', '#']))
+}
+
+impl OpenPool {
+    /// Refuses when a client has one of these volumes.
+    fn check_unused(&self, doing: &str, is_meant: impl Fn(&str) -> bool) -> Result<(), ApiError> {
+        match self.connected_volumes_settled().iter().any(|volume| is_meant(volume)) {
+            true => Err(ApiError::busy(format!("{doing}: dataset is busy"))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A dataset's kind in the words of messages.
+fn word_of(entry: &Entry) -> &'static str {
+    match entry.kind {
+        engine::dataset::dsl::Kind::Volume => DatasetKind::Volume.word(),
+        _ => DatasetKind::Filesystem.word(),
+    }
+}

@@ -1,0 +1,182 @@
+//! Creating filesystems, volumes and clones.
+
+use std::sync::Arc;
+
+use engine::dataset::dsl::{Dsl, Kind};
+use engine::dataset::properties::Prop;
+
+use super::super::edits::{self, New};
+use super::super::{Daemon, OpenPool, names};
+use super::{entry, said};
+use crate::api::{self, ApiError, Created, DatasetKind};
+use crate::sizes::parse_size;
+
+/// Block size of a volume that is told none.
+const DEFAULT_VOLBLOCKSIZE: u64 = 16 << 10;
+
+impl Daemon {
+    /// Creates a filesystem or a volume.
+    ///
+    /// # Errors
+    /// A bad name or property; it exists; no room.
+    pub async fn create_dataset(&self, request: api::CreateDataset) -> Result<Created, ApiError> {
+        let name = &request.name;
+        let doing = format!("cannot create '{name}'");
+        let kind = if request.volume_bytes.is_some() { DatasetKind::Volume } else { DatasetKind::Filesystem };
+        names::check_dataset_name("create", name, kind)?;
+        let pool = self.pool_for(&doing, name)?;
+        let live = pool.writable(&doing)?;
+        let dsl = pool.dsl().await.map_err(|error| said(&doing, error))?;
+        let Some(parents) = missing_parents(&dsl, name, request.parents, &doing).await? else {
+            return Ok(Created::default());
+        };
+        let mut properties = request.properties.clone();
+        let volume = match request.volume_bytes {
+            Some(bytes) => Some((whole_blocks(bytes, &properties, &doing)?, request.sparse)),
+            None => None,
+        };
+        if properties.iter().any(|(name, _)| name == "refreservation") {
+            // What is said counts.
+        } else if let (Some((bytes, false)), true) = (volume, request.dry_run) {
+            properties.push(("refreservation".to_owned(), bytes.to_string()));
+        }
+        let created = Created { created: true, parents: parents.clone(), properties, warnings: Vec::new() };
+        if request.dry_run {
+            return Ok(created);
+        }
+        let mut all: Vec<New> = parents
+            .iter()
+            .map(|parent| New { name: parent.clone(), volume: None, properties: Vec::new() })
+            .collect();
+        all.push(New { name: name.clone(), volume, properties: request.properties.clone() });
+        drop(dsl);
+        let changing = pool.change().await?;
+        let done = edits::change(live, request.command.clone(), move |s| async move {
+            for new in &all {
+                edits::create(&s, new).await?;
+            }
+            Ok(())
+        });
+        done.await.map_err(|error| said(&doing, error))?;
+        let mut created = created;
+        for name in parents.iter().chain([name]) {
+            created.warnings.extend(self.serve_new(&pool, &changing, name, request.no_mount).await);
+        }
+        Ok(created)
+    }
+
+    /// Makes a filesystem or volume out of a snapshot.
+    ///
+    /// # Errors
+    /// As for creating one.
+    pub async fn clone_snapshot(&self, request: api::CloneSnapshot) -> Result<Created, ApiError> {
+        let (snapshot, name) = (&request.snapshot, &request.target);
+        let doing = format!("cannot create '{name}'");
+        names::check_dataset_name("create", name, DatasetKind::Filesystem)?;
+        let of = self.pool_of(snapshot)?;
+        let open = |error| super::super::dataset_error("open", snapshot, error);
+        let dsl = of.dsl().await.map_err(open)?;
+        let origin = dsl.entry(snapshot).await.map_err(open)?;
+        if !matches!(origin.kind, Kind::Snapshot { .. }) {
+            return Err(ApiError::invalid(format!(
+                "cannot open '{snapshot}': operation not applicable to datasets of this type"
+            )));
+        }
+        if names::pool_of(snapshot) != names::pool_of(name) {
+            return Err(ApiError::invalid(format!("{doing}: source and target pools differ")));
+        }
+        let live = of.writable(&doing)?;
+        let Some(parents) = missing_parents(&dsl, name, request.parents, &doing).await? else {
+            return Ok(Created::default());
+        };
+        drop(dsl);
+        let changing = of.change().await?;
+        let new = New { name: name.clone(), volume: None, properties: request.properties.clone() };
+        let (from, above) = (snapshot.clone(), parents.clone());
+        let done = edits::change(live, request.command.clone(), move |s| async move {
+            for name in above {
+                edits::create(&s, &New { name, volume: None, properties: Vec::new() }).await?;
+            }
+            edits::clone(&s, &from, &new).await
+        });
+        done.await.map_err(|error| said(&doing, error))?;
+        let mut warnings = Vec::new();
+        for name in parents.iter().chain([name]) {
+            warnings.extend(self.serve_new(&of, &changing, name, false).await);
+        }
+        Ok(Created { created: true, parents, properties: request.properties, warnings })
+    }
+
+    /// Mounts or exports what was just created. What went wrong with that.
+    async fn serve_new(
+        &self,
+        pool: &Arc<OpenPool>,
+        changing: &super::super::pools::Changing<'_>,
+        name: &str,
+        no_mount: bool,
+    ) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Err(error) = pool.find_volumes().await {
+            warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
+        }
+        if !no_mount && let Err(error) = self.mount_if_wanted(pool, changing, name).await {
+            warnings.push(format!("{}\nfilesystem successfully created, but not mounted", error.message));
+        }
+        warnings
+    }
+}
+
+/// The names above `name` that do not exist, the uppermost first; `None` where `name` exists and that is all right.
+pub(super) async fn missing_parents(
+    dsl: &Dsl,
+    name: &str,
+    may_create: bool,
+    doing: &str,
+) -> Result<Option<Vec<String>>, ApiError> {
+    let look = async |name: &str| entry(dsl, name).await.map_err(|error| said(doing, error));
+    if let Some(there) = look(name).await? {
+        return match may_create && there.kind == Kind::Filesystem {
+            true => Ok(None),
+            false => Err(ApiError::busy(format!("{doing}: dataset already exists"))),
+        };
+    }
+    let mut missing = Vec::new();
+    let mut above = names::parent_of(name);
+    while let Some(parent) = above {
+        match look(parent).await? {
+            Some(there) if there.kind != Kind::Filesystem => {
+                return Err(ApiError::invalid(format!("{doing}: parent is not a filesystem")));
+            }
+            Some(_) => break,
+            None if !may_create => {
+                return Err(ApiError::not_found(format!("{doing}: parent does not exist")));
+            }
+            None => missing.push(parent.to_owned()),
+        }
+        above = names::parent_of(parent);
+    }
+    if names::parent_of(name).is_none() {
+        return Err(ApiError::invalid(format!(
+            "{doing}: missing dataset name\nuse 'zpool create {name}' to create a pool"
+        )));
+    }
+    missing.reverse();
+    Ok(Some(missing))
+}
+
+/// A volume's size, rounded up to whole blocks.
+fn whole_blocks(bytes: u64, properties: &[(String, String)], doing: &str) -> Result<u64, ApiError> {
+    let is_block_size = |name: &str| Prop::from_name(name) == Some(Prop::Volblocksize);
+    let given = properties.iter().rev().find(|(name, _)| is_block_size(name));
+    let block = match given {
+        Some((_, text)) => parse_size(text)
+            .map_err(|why| ApiError::invalid(format!("{doing}: bad volume block size '{text}': {why}")))?,
+        None => DEFAULT_VOLBLOCKSIZE,
+    };
+    if bytes == 0 {
+        return Err(ApiError::invalid(format!("{doing}: volume size cannot be zero")));
+    }
+    bytes
+        .checked_next_multiple_of(block.max(1))
+        .ok_or_else(|| ApiError::invalid(format!("{doing}: volume size is too large")))
+}

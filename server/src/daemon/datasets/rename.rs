@@ -1,0 +1,169 @@
+//! Names of datasets and snapshots, and promotion.
+
+use engine::dataset::dsl::Kind;
+
+use super::super::edits::{self, New};
+use super::super::{Daemon, dataset_error, names};
+use super::create::missing_parents;
+use super::{entry, is_at_or_below, said};
+use crate::api::{self, ApiError, DatasetKind, Warnings};
+
+impl Daemon {
+    /// Renames a filesystem, volume, or snapshot.
+    ///
+    /// # Errors
+    /// A bad name, one that exists, another pool; it is in use.
+    pub async fn rename_dataset(&self, request: api::RenameDataset) -> Result<Warnings, ApiError> {
+        let from = &request.from;
+        let doing = format!("cannot rename '{from}'");
+        let pool = self.pool_of(from)?;
+        let failed = |error| dataset_error("open", from, error);
+        let there = pool.dsl().await.map_err(failed)?.entry(from).await.map_err(failed)?;
+        match there.kind {
+            Kind::Snapshot { .. } => return self.rename_snapshot(&request).await,
+            Kind::Bookmark => {
+                return Err(ApiError::invalid(format!(
+                    "cannot open '{from}': operation not applicable to datasets of this type"
+                )));
+            }
+            _ => {}
+        }
+        if request.recursive {
+            return Err(ApiError::invalid(format!("{doing}: recursive rename must be a snapshot")));
+        }
+        let to = &request.to;
+        if let Some(fault) = names::dataset_name_fault(to, DatasetKind::Filesystem) {
+            return Err(ApiError::invalid(format!("cannot create '{to}': {fault}")));
+        }
+        let refuse = |why: &str| Err(ApiError::refused(format!("{doing}: {why}")));
+        if names::parent_of(from).is_none() {
+            return refuse(
+                "the root dataset of a pool has the pool's name; export the pool and import it under another",
+            );
+        }
+        if names::pool_of(from) != names::pool_of(to) {
+            return refuse("datasets must be within same pool");
+        }
+        if is_at_or_below(to, from) {
+            return refuse("New dataset name cannot be a descendant of current dataset name");
+        }
+        let dsl = pool.dsl().await.map_err(failed)?;
+        let making = format!("cannot rename to '{to}'");
+        if entry(&dsl, to).await.map_err(failed)?.is_some() {
+            return Err(ApiError::busy(format!("{making}: dataset already exists")));
+        }
+        let missing = missing_parents(&dsl, to, request.parents, &making).await?.unwrap_or_default();
+        drop(dsl);
+        let live = pool.writable(&doing)?;
+        let changing = pool.change().await?;
+        pool.check_unused(&doing, |volume| is_at_or_below(volume, from))?;
+        // A mount knows its dataset by name, so that it cannot stay as it is.
+        let force = request.force || request.no_remount;
+        let unmounted =
+            self.unmount_where(&pool, &changing, force, |mounted| is_at_or_below(mounted, from)).await?;
+        let (old, new) = (from.clone(), to.clone());
+        let done = edits::change(live, request.command, move |s| async move {
+            for name in missing {
+                edits::create(&s, &New { name, volume: None, properties: Vec::new() }).await?;
+            }
+            edits::rename(&s, &old, &new).await
+        });
+        if let Err(error) = done.await {
+            self.mount_again(&pool, &changing, unmounted).await;
+            return Err(said(&doing, error));
+        }
+        let mut warnings = Vec::new();
+        for mount in unmounted.iter().rev() {
+            let name = format!("{to}{}", mount.dataset.strip_prefix(from.as_str()).unwrap_or_default());
+            if let Err(error) = self.mount_if_wanted(&pool, &changing, &name).await {
+                warnings.push(error.message);
+            }
+        }
+        if let Err(error) = pool.find_volumes().await {
+            warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
+        }
+        Ok(Warnings { warnings })
+    }
+
+    async fn rename_snapshot(&self, request: &api::RenameDataset) -> Result<Warnings, ApiError> {
+        let from = &request.from;
+        let doing = format!("cannot rename '{from}'");
+        let (of, _) = from.split_once('@').unwrap_or((from, ""));
+        let to = match request.to.split_once('@') {
+            Some(("", short)) => format!("{of}@{short}"),
+            Some(_) => request.to.clone(),
+            None if request.to.contains('/') => {
+                return Err(ApiError::invalid(format!(
+                    "cannot create '{}': missing '@' delimiter in snapshot name",
+                    request.to
+                )));
+            }
+            None => format!("{of}@{}", request.to),
+        };
+        names::check_dataset_name("create", &to, DatasetKind::Snapshot)?;
+        let (to_of, short) = to.split_once('@').unwrap_or((&to, ""));
+        if to_of != of {
+            return Err(ApiError::invalid(format!("{doing}: snapshots must be part of same dataset")));
+        }
+        let pool = self.pool_of(from)?;
+        let live = pool.writable(&doing)?;
+        let failed = |error| said(&doing, error);
+        if entry(&*pool.dsl().await.map_err(failed)?, &to).await.map_err(failed)?.is_some() {
+            return Err(ApiError::busy(format!("{doing}: dataset already exists")));
+        }
+        let changing = pool.change().await?;
+        let mut renamed = vec![(from.clone(), to.clone())];
+        if request.recursive {
+            let dsl = pool.dsl().await.map_err(failed)?;
+            let top = dsl.find_dir(of).await.map_err(failed)?;
+            let old = from.rsplit_once('@').map_or("", |(_, short)| short);
+            for dir in dsl.dirs(&top).await.map_err(failed)?.iter().filter(|dir| dir.object != top.object) {
+                let head = dsl.head(dir).await.map_err(failed)?;
+                if dsl.snapshot(&head, old).await.map_err(failed)?.is_some() {
+                    renamed.push((format!("{}@{old}", dir.name), format!("{}@{short}", dir.name)));
+                }
+            }
+        }
+        let is_meant = |name: &str| renamed.iter().any(|(old, _)| old == name);
+        pool.check_unused(&doing, is_meant)?;
+        self.unmount_where(&pool, &changing, request.force, is_meant).await?;
+        let done = edits::change(live, request.command.clone(), move |s| async move {
+            for (old, new) in &renamed {
+                edits::rename(&s, old, new).await?;
+            }
+            Ok(())
+        });
+        done.await.map_err(failed)?;
+        let found = pool.find_volumes().await;
+        let warnings =
+            found.err().map(|error| format!("not all volumes of '{}' are served: {error}", pool.name()));
+        Ok(Warnings { warnings: warnings.into_iter().collect() })
+    }
+
+    /// Makes a clone the origin of what it was cloned from.
+    ///
+    /// # Errors
+    /// It is no clone.
+    pub async fn promote(&self, request: api::Promote) -> Result<(), ApiError> {
+        let name = &request.dataset;
+        let doing = format!("cannot promote '{name}'");
+        let pool = self.pool_of(name)?;
+        let failed = |error| dataset_error("open", name, error);
+        let dsl = pool.dsl().await.map_err(failed)?;
+        let there = dsl.entry(name).await.map_err(failed)?;
+        let Some(dataset) = there.dataset().filter(|dataset| !dataset.is_snapshot()) else {
+            return Err(ApiError::invalid(format!("{doing}: snapshots can not be promoted")));
+        };
+        if dsl.origin(&dataset.dir).await.map_err(failed)?.is_none() {
+            return Err(ApiError::refused(format!("{doing}: not a cloned filesystem")));
+        }
+        drop(dsl);
+        let live = pool.writable(&doing)?;
+        let _changing = pool.change().await?;
+        let clone = name.clone();
+        let done =
+            edits::change(live, request.command, move |s| async move { edits::promote(&s, &clone).await });
+        done.await.map_err(|error| said(&doing, error))?;
+        pool.find_volumes().await.map_err(|error| said(&doing, error))
+    }
+}

@@ -1,0 +1,228 @@
+//! Taking, holding and bookmarking snapshots, and going back to one.
+
+use engine::dataset::dsl::{Found, Kind};
+
+use super::super::{Daemon, dataset_error, edits, names};
+use super::destroy::clones_and_dependents;
+use super::{entry, said};
+use crate::api::{self, ApiError, DatasetKind, Warnings};
+
+impl Daemon {
+    /// Takes snapshots: those of one pool in the same moment.
+    ///
+    /// # Errors
+    /// A bad name, a dataset that does not exist, a snapshot that does. Those of other pools may be taken all the same.
+    pub async fn take_snapshots(&self, request: api::TakeSnapshots) -> Result<Vec<String>, ApiError> {
+        let mut by_pool: Vec<(String, Vec<String>)> = Vec::new();
+        for name in &request.names {
+            names::check_dataset_name("create snapshot", name, DatasetKind::Snapshot)?;
+            let pool = names::pool_of(name).to_owned();
+            match by_pool.iter_mut().find(|(known, _)| *known == pool) {
+                Some((_, names)) => names.push(name.clone()),
+                None => by_pool.push((pool, vec![name.clone()])),
+            }
+        }
+        let mut taken = Vec::new();
+        for (_, names) in by_pool {
+            let first = names.first().map_or("", String::as_str);
+            let doing = format!("cannot create snapshot '{first}'");
+            let pool = self.pool_of(first)?;
+            let live = pool.writable(&doing)?;
+            let all = self.snapshots_of(&names, request.recursive).await?;
+            let dsl = pool.dsl().await.map_err(|error| said(&doing, error))?;
+            for name in &all {
+                let doing = format!("cannot create snapshot '{name}'");
+                if entry(&dsl, name).await.map_err(|error| said(&doing, error))?.is_some() {
+                    let rest = if all.len() > 1 { "\nno snapshots were created" } else { "" };
+                    return Err(ApiError::busy(format!("{doing}: dataset already exists{rest}")));
+                }
+            }
+            drop(dsl);
+            let _changing = pool.change().await?;
+            let (wanted, properties) = (all.clone(), request.properties.clone());
+            let done = edits::change(live, request.command.clone(), move |s| async move {
+                edits::snapshot(&s, &wanted, &properties).await
+            });
+            done.await.map_err(|error| said(&doing, error))?;
+            taken.extend(all);
+            if let Err(error) = pool.find_volumes().await {
+                tracing::warn!(%error, pool = pool.name(), "not all volumes are served");
+            }
+        }
+        Ok(taken)
+    }
+
+    /// The snapshots of these names, and with `recursive` those that everything below would have.
+    async fn snapshots_of(&self, names: &[String], recursive: bool) -> Result<Vec<String>, ApiError> {
+        let mut all = Vec::new();
+        for name in names {
+            let (of, short) = name.split_once('@').unwrap_or((name, ""));
+            let pool = self.pool_of(of)?;
+            let failed = |error| dataset_error("open", of, error);
+            let dsl = pool.dsl().await.map_err(failed)?;
+            let dir = dsl.find_dir(of).await.map_err(failed)?;
+            let dirs = if recursive { dsl.dirs(&dir).await.map_err(failed)? } else { vec![dir] };
+            let shown = dirs.iter().filter(|dir| !dir.name.contains(['$', '%']));
+            all.extend(shown.map(|dir| format!("{}@{short}", dir.name)));
+        }
+        let mut seen = std::collections::HashSet::new();
+        all.retain(|name| seen.insert(name.clone()));
+        Ok(all)
+    }
+
+    /// Holds snapshots, or releases them.
+    ///
+    /// # Errors
+    /// A snapshot that does not exist, or that has the hold already (or not).
+    pub async fn hold_snapshots(&self, request: api::HoldSnapshots) -> Result<(), ApiError> {
+        let verb = if request.release { "release hold from" } else { "hold" };
+        for name in &request.snapshots {
+            let doing = format!("cannot {verb} snapshot '{name}'");
+            let Some((of, short)) = name.split_once('@') else {
+                return Err(ApiError::invalid(format!("'{name}' is not a snapshot")));
+            };
+            let pool = self.pool_of(name)?;
+            let live = pool.writable(&doing)?;
+            let failed = |error| said(&doing, error);
+            let dsl = pool.dsl().await.map_err(failed)?;
+            let dir = dsl.find_dir(of).await.map_err(failed)?;
+            let dirs = if request.recursive { dsl.dirs(&dir).await.map_err(failed)? } else { vec![dir] };
+            let mut wanted = Vec::new();
+            for dir in dirs {
+                let head = dsl.head(&dir).await.map_err(failed)?;
+                let Some(snapshot) = dsl.snapshot(&head, short).await.map_err(failed)? else { continue };
+                let tags = dsl.holds(&snapshot).await.map_err(failed)?;
+                let held = tags.iter().any(|hold| hold.tag == request.tag);
+                let doing = format!("cannot {verb} snapshot '{}'", snapshot.name);
+                match (request.release, held) {
+                    (false, true) => {
+                        return Err(ApiError::busy(format!("{doing}: tag already exists on this dataset")));
+                    }
+                    (true, false) if !request.recursive => {
+                        return Err(ApiError::not_found(format!("{doing}: no such tag on this dataset")));
+                    }
+                    (true, false) => {}
+                    _ => wanted.push(snapshot.name),
+                }
+            }
+            if wanted.is_empty() {
+                let why = if request.release && request.recursive {
+                    "no such tag on this dataset"
+                } else {
+                    "dataset does not exist"
+                };
+                return Err(ApiError::not_found(format!("{doing}: {why}")));
+            }
+            drop(dsl);
+            let (tag, release) = (request.tag.clone(), request.release);
+            let done = edits::change(live, request.command.clone(), move |s| async move {
+                match release {
+                    true => edits::release(&s, &wanted, &tag).await,
+                    false => edits::hold(&s, &wanted, &tag).await,
+                }
+            });
+            done.await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Bookmarks a snapshot, or copies a bookmark.
+    ///
+    /// # Errors
+    /// A bad name; the bookmark exists; the source does not.
+    pub async fn create_bookmark(&self, request: api::CreateBookmark) -> Result<(), ApiError> {
+        let (mark, source) = (&request.bookmark, &request.source);
+        let doing = format!("cannot create bookmark '{mark}'");
+        names::check_dataset_name("create bookmark", mark, DatasetKind::Bookmark)?;
+        let pool = self.pool_of(source)?;
+        let live = pool.writable(&doing)?;
+        let failed = |error| said(&doing, error);
+        let dsl = pool.dsl().await.map_err(failed)?;
+        match dsl.lookup(source).await.map_err(failed)? {
+            Found::Dataset(dataset) if !dataset.is_snapshot() => {
+                return Err(ApiError::invalid(format!(
+                    "{doing}: invalid source name '{source}': must contain a '@' or '#'"
+                )));
+            }
+            _ => {}
+        }
+        if entry(&dsl, mark).await.map_err(failed)?.is_some() {
+            return Err(ApiError::busy(format!("{doing}: bookmark exists")));
+        }
+        drop(dsl);
+        let (new, of) = (mark.clone(), source.clone());
+        let done =
+            edits::change(
+                live,
+                request.command,
+                move |s| async move { edits::bookmark(&s, &new, &of).await },
+            );
+        done.await.map_err(failed)
+    }
+
+    /// Takes a filesystem or volume back to a snapshot.
+    ///
+    /// # Errors
+    /// Later snapshots that were not allowed to go; it is in use.
+    pub async fn rollback(&self, request: api::Rollback) -> Result<Warnings, ApiError> {
+        let name = &request.snapshot;
+        let pool = self.pool_of(name)?;
+        let failed = |error| dataset_error("open", name, error);
+        let dsl = pool.dsl().await.map_err(failed)?;
+        let target = dsl.entry(name).await.map_err(failed)?;
+        let (Kind::Snapshot { .. }, Some(snapshot)) = (target.kind, target.dataset()) else {
+            return Err(ApiError::invalid(format!(
+                "cannot open '{name}': operation not applicable to datasets of this type"
+            )));
+        };
+        let doing = format!("cannot rollback to '{name}'");
+        let of = snapshot.dir.name.clone();
+        let live = pool.writable(&doing)?;
+        let head = dsl.head(&snapshot.dir).await.map_err(failed)?;
+        let since = snapshot.phys.creation_txg;
+        let mut later = dsl.snapshots(&head).await.map_err(failed)?;
+        later.retain(|other| other.phys.creation_txg > since);
+        let bookmarks = dsl.bookmarks(&head).await.map_err(failed)?;
+        let marks: Vec<String> = bookmarks
+            .into_iter()
+            .filter(|mark| mark.phys.creation_txg > since)
+            .map(|mark| mark.name)
+            .collect();
+        let (doomed, clones) = clones_and_dependents(&dsl, &later).await.map_err(failed)?;
+        if !(later.is_empty() && marks.is_empty()) && !(request.destroy_later || request.destroy_clones) {
+            let names: Vec<String> = later.iter().map(|later| later.name.clone()).chain(marks).collect();
+            return Err(ApiError::busy(format!(
+                "{doing}: more recent snapshots or bookmarks exist\n\
+                 use '-r' to force deletion of the following snapshots and bookmarks:\n{}",
+                names.join("\n")
+            )));
+        }
+        if !clones.is_empty() && !request.destroy_clones {
+            return Err(ApiError::busy(format!(
+                "{doing}: clones of previous snapshots exist\n\
+                 use '-R' to force deletion of the following clones and dependents:\n{}",
+                clones.join("\n")
+            )));
+        }
+        drop(dsl);
+        let gone = api::DestroyDataset { name: of.clone(), force: request.force, ..Default::default() };
+        self.destroy_all(&pool, doomed, None, &gone).await?;
+        let changing = pool.change().await?;
+        pool.check_unused(&doing, |volume| volume == of)?;
+        let unmounted = self.unmount_where(&pool, &changing, true, |mounted| mounted == of).await?;
+        let snapshot = name.clone();
+        let done = edits::change(live, request.command, move |s| async move {
+            for mark in &marks {
+                edits::destroy_bookmark(&s, mark).await?;
+            }
+            edits::rollback(&s, &snapshot).await
+        });
+        let done = done.await.map_err(|error| said(&doing, error));
+        self.mount_again(&pool, &changing, unmounted).await;
+        let found = pool.find_volumes().await;
+        done?;
+        let warnings =
+            found.err().map(|error| format!("not all volumes of '{}' are served: {error}", pool.name()));
+        Ok(Warnings { warnings: warnings.into_iter().collect() })
+    }
+}

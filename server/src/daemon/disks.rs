@@ -1,0 +1,333 @@
+//! Devices that are to become part of a pool: where they are, whether somebody uses them, and how vdevs made of them go together.
+//!
+//! All that a person may want to know comes in one refusal; what force overrides is told apart from what must be repaired. Devices
+//! are opened for writing here, with their locks, so that between the check and the use nobody else takes them.
+//!
+//! Source of the facts: OpenZFS 2.3 `zpool_vdev.c`.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use device::{Cause, Device, OpenOptions};
+use engine::pool::discovery::{Candidate, DEFAULT_DIRECTORIES};
+use engine::pool::live::{Layout, NewLeaf, NewTop};
+use engine::vdev::Class;
+use ondisk::Guid;
+use ondisk::vdev_config::PoolState;
+
+use crate::api::{ApiError, NewClass, NewDevices, NewLayout, NewVdev};
+
+/// The smallest device that a pool is made of.
+const MIN_DEVICE_BYTES: u64 = 64 << 20;
+/// Devices whose sizes differ by less than this count as equal.
+const SIZE_FUZZ_BYTES: u64 = 16 << 20;
+
+/// Devices that are open for writing, as the engine takes them.
+#[derive(Debug, Default)]
+pub(super) struct Opened {
+    pub tops: Vec<NewTop>,
+    pub spares: Vec<NewLeaf>,
+    pub l2cache: Vec<NewLeaf>,
+}
+
+/// What is wrong with the choice of devices.
+#[derive(Debug, Default)]
+struct Faults {
+    /// Must be repaired.
+    errors: Vec<String>,
+    /// Only with force.
+    forcible: Vec<String>,
+}
+
+impl Faults {
+    fn check(self, force: bool) -> Result<(), ApiError> {
+        let (what, lines) = match (self.errors.is_empty(), self.forcible.is_empty() || force) {
+            (true, true) => return Ok(()),
+            (false, _) => ("the following errors must be manually repaired:", self.errors),
+            (true, false) => ("use '-f' to override the following errors:", self.forcible),
+        };
+        Err(ApiError::refused(format!("invalid vdev specification\n{what}\n{}", lines.join("\n"))))
+    }
+}
+
+/// Opens and checks the devices for a pool. `doing` begins what is said of them, `open_pools` are those of this daemon, `existing` are vdevs that
+/// the pool has already.
+pub(super) async fn open(
+    devices: &NewDevices,
+    doing: &str,
+    force: bool,
+    open_pools: &[(Guid, String)],
+    existing: Option<&Replication>,
+) -> Result<Opened, ApiError> {
+    let mut faults = Faults::default();
+    let mut opened = Opened::default();
+    let mut seen = Vec::new();
+    let mut open_all = async |paths: &[PathBuf], faults: &mut Faults| -> Result<Vec<NewLeaf>, ApiError> {
+        let mut leaves = Vec::new();
+        for path in paths {
+            let path = find(path)?;
+            let same = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+            if seen.contains(&same) {
+                return Err(ApiError::refused(format!(
+                    "{doing}: one or more vdevs refer to the same device, or one of\n\
+                     the devices is part of an active md or lvm device"
+                )));
+            }
+            seen.push(same);
+            leaves.push(open_one(&path, doing, open_pools, faults).await?);
+        }
+        Ok(leaves)
+    };
+    for vdev in &devices.vdevs {
+        let leaves = open_all(&vdev.devices, &mut faults).await?;
+        opened.tops.push(NewTop { layout: layout(vdev.layout), class: class(vdev.class), leaves });
+    }
+    opened.spares = open_all(&devices.spares, &mut faults).await?;
+    opened.l2cache = open_all(&devices.cache, &mut faults).await?;
+    check_replication(&devices.vdevs, &opened.tops, existing, &mut faults.forcible);
+    faults.check(force)?;
+    let all = opened.tops.iter().flat_map(|top| &top.leaves).chain(&opened.spares).chain(&opened.l2cache);
+    for leaf in all {
+        if leaf.device.size_bytes() < MIN_DEVICE_BYTES {
+            return Err(ApiError::refused(format!(
+                "{doing}: one or more devices is less than the minimum size (64M)"
+            )));
+        }
+    }
+    Ok(opened)
+}
+
+fn layout(layout: NewLayout) -> Layout {
+    match layout {
+        NewLayout::Single => Layout::Single,
+        NewLayout::Mirror => Layout::Mirror,
+        NewLayout::Raidz { nparity } => Layout::Raidz { nparity },
+        NewLayout::Draid { nparity, ndata, nspares } => Layout::Draid { nparity, ndata, nspares },
+    }
+}
+
+fn class(class: NewClass) -> Class {
+    match class {
+        NewClass::Normal => Class::Normal,
+        NewClass::Log => Class::Log,
+        NewClass::Special => Class::Special,
+        NewClass::Dedup => Class::Dedup,
+    }
+}
+
+/// Where a device is: at its absolute path, or by its name in one of the directories of devices.
+fn find(path: &Path) -> Result<PathBuf, ApiError> {
+    if path.is_absolute() {
+        return Ok(path.to_owned());
+    }
+    let mut places = DEFAULT_DIRECTORIES.iter().map(|directory| Path::new(directory).join(path));
+    places.find(|place| place.exists()).ok_or_else(|| {
+        ApiError::not_found(format!(
+            "cannot open '{}': no such device in /dev\nmust be a full path or shorthand device name",
+            path.display()
+        ))
+    })
+}
+
+async fn open_one(
+    path: &Path,
+    doing: &str,
+    open_pools: &[(Guid, String)],
+    faults: &mut Faults,
+) -> Result<NewLeaf, ApiError> {
+    let shown = path.display();
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            ApiError::not_found(format!("cannot open '{shown}': No such file or directory"))
+        }
+        _ => ApiError::failed(format!("cannot open '{shown}': {error}")),
+    })?;
+    let is_block = metadata.file_type().is_block_device();
+    if !is_block && !metadata.is_file() {
+        return Err(ApiError::invalid(format!(
+            "cannot use '{shown}': must be a block device or regular file"
+        )));
+    }
+    // Labels first: who uses a device of ours has it locked too, and this says which pool it is.
+    let looked_at = OpenOptions::read_only().open(path);
+    let looked_at = looked_at.map_err(|error| ApiError::failed(format!("cannot open '{shown}': {error}")))?;
+    let looked_at: Arc<dyn Device> = Arc::new(looked_at);
+    if let Some(user) = user_of(Arc::clone(&looked_at), open_pools).await {
+        let list = if user.force_helps { &mut faults.forcible } else { &mut faults.errors };
+        list.push(format!("{shown} is {}", user.how));
+        if !user.force_helps {
+            // Locked by whoever uses it.
+            return Ok(NewLeaf {
+                device: looked_at,
+                path: path.into(),
+                is_file: !is_block,
+                whole_disk: false,
+            });
+        }
+    } else if is_block && let Some(kind) = contents_of(&*looked_at).await {
+        faults.forcible.push(format!("{shown} contains a filesystem of type '{kind}'"));
+    }
+    let device = match OpenOptions::read_write().open(path) {
+        Ok(device) => Arc::new(device) as Arc<dyn Device>,
+        Err(error) if matches!(error.cause, Cause::InUse) => {
+            faults.errors.push(match is_block {
+                true => format!("{shown} is in use and contains a unknown filesystem."),
+                false => format!("{shown} is in use by another process"),
+            });
+            looked_at
+        }
+        Err(error) => return Err(ApiError::failed(format!("{doing}: {error}"))),
+    };
+    Ok(NewLeaf { device, path: path.to_owned(), is_file: !is_block, whole_disk: false })
+}
+
+struct User {
+    how: String,
+    force_helps: bool,
+}
+
+/// Which pool uses a device, as its label says.
+async fn user_of(device: Arc<dyn Device>, open_pools: &[(Guid, String)]) -> Option<User> {
+    let label = Candidate::examine(device).await?.label;
+    let name = label.name.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
+    let open = open_pools.iter().find(|(guid, _)| Some(*guid) == label.pool_guid);
+    if let Some((_, name)) = open {
+        return Some(User { how: format!("part of active pool '{name}'"), force_helps: false });
+    }
+    let name = name?;
+    let how = match label.state {
+        PoolState::Exported => format!("part of exported pool '{name}'"),
+        PoolState::Active => format!("part of potentially active pool '{name}'"),
+        // Destroyed pools, and spares and cache devices of nobody.
+        _ => return None,
+    };
+    Some(User { how, force_helps: true })
+}
+
+/// The signature of a file system or of something else that a person would miss.
+async fn contents_of(device: &dyn Device) -> Option<&'static str> {
+    const SIGNATURES: [(usize, &[u8], &str); 8] = [
+        (1080, &[0x53, 0xef], "ext"),
+        (0, b"XFSB", "xfs"),
+        (0x1_0040, b"_BHRfS_M", "btrfs"),
+        (4086, b"SWAPSPACE2", "swap"),
+        (0, b"LUKS\xba\xbe", "crypto_LUKS"),
+        (536, b"LVM2 001", "LVM2_member"),
+        (3, b"NTFS    ", "ntfs"),
+        (82, b"FAT32   ", "vfat"),
+    ];
+    let length = device.size_bytes().min(128 << 10);
+    let start = device.read(0, usize::try_from(length).ok()?).await.ok()?;
+    let found = SIGNATURES
+        .iter()
+        .find(|(offset, bytes, _)| start.get(*offset..).is_some_and(|at| at.starts_with(bytes)));
+    found.map(|(_, _, kind)| *kind)
+}
+
+/// How the vdevs of a pool hold their data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Replication {
+    /// `file`, `disk`, `mirror`, `raidz`, `draid`.
+    pub kind: &'static str,
+    pub parity: u64,
+    pub children: u64,
+}
+
+impl Replication {
+    fn of(vdev: &NewVdev, top: &NewTop) -> Self {
+        let children = vdev.devices.len() as u64;
+        let (kind, parity, children) = match vdev.layout {
+            NewLayout::Single if top.leaves.iter().all(|leaf| leaf.is_file) => ("file", 0, 1),
+            NewLayout::Single => ("disk", 0, 1),
+            NewLayout::Mirror => ("mirror", 0, children),
+            NewLayout::Raidz { nparity } => ("raidz", u64::from(nparity), children),
+            NewLayout::Draid { nparity, .. } => ("draid", u64::from(nparity), children),
+        };
+        Self { kind, parity, children }
+    }
+
+    /// What is different about `other`, for someone who may not have wanted that.
+    fn mismatch(&self, other: &Self, of_pool: bool) -> Option<String> {
+        let plain = |kind| matches!(kind, "file" | "disk");
+        let (a, b) = (self, other);
+        if a.kind != b.kind && !(plain(a.kind) && plain(b.kind) && of_pool) {
+            return Some(match of_pool {
+                true => format!("pool uses {} and new vdev is {}", a.kind, b.kind),
+                false => format!("both {} and {} vdevs are present", a.kind, b.kind),
+            });
+        }
+        if a.parity != b.parity {
+            return Some(match of_pool {
+                true => format!("pool uses {} device parity and new vdev uses {}", a.parity, b.parity),
+                false => {
+                    format!("both {} and {} device parity {} vdevs are present", a.parity, b.parity, a.kind)
+                }
+            });
+        }
+        (a.children != b.children).then(|| match of_pool {
+            true => format!(
+                "pool uses {}-way {} and new vdev uses {}-way {}",
+                a.children, a.kind, b.children, b.kind
+            ),
+            false => format!("both {}-way and {}-way {} vdevs are present", a.children, b.children, a.kind),
+        })
+    }
+}
+
+/// Vdevs of different kinds in one pool are rarely what somebody wants.
+fn check_replication(
+    vdevs: &[NewVdev],
+    tops: &[NewTop],
+    existing: Option<&Replication>,
+    faults: &mut Vec<String>,
+) {
+    let mut fault = |what: String| faults.push(format!("mismatched replication level: {what}"));
+    let mut last: Option<Replication> = None;
+    for (vdev, top) in vdevs.iter().zip(tops).filter(|(vdev, _)| vdev.class != NewClass::Log) {
+        let this = Replication::of(vdev, top);
+        let files = top.leaves.iter().filter(|leaf| leaf.is_file).count();
+        if files > 0 && files < top.leaves.len() {
+            fault(format!("{} contains both files and devices", this.kind));
+            return;
+        }
+        let sizes = || top.leaves.iter().map(|leaf| leaf.device.size_bytes());
+        let (smallest, largest) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+        if largest - smallest > SIZE_FUZZ_BYTES {
+            fault(format!("{} contains devices of different sizes", this.kind));
+            return;
+        }
+        if let Some(what) = last.as_ref().and_then(|last| last.mismatch(&this, false)) {
+            fault(what);
+            return;
+        }
+        last = Some(this);
+    }
+    if let (Some(existing), Some(new)) = (existing, &last)
+        && let Some(what) = existing.mismatch(new, true)
+    {
+        fault(what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replication(kind: &'static str, parity: u64, children: u64) -> Replication {
+        Replication { kind, parity, children }
+    }
+
+    #[test]
+    fn vdevs_of_different_kinds_are_told_apart() {
+        let mirror = replication("mirror", 0, 2);
+        assert_eq!(mirror.mismatch(&mirror, false), None);
+        let raidz = replication("raidz", 1, 3);
+        let both = mirror.mismatch(&raidz, false);
+        assert_eq!(both.as_deref(), Some("both mirror and raidz vdevs are present"));
+        let wider = mirror.mismatch(&replication("mirror", 0, 3), true);
+        assert_eq!(wider.as_deref(), Some("pool uses 2-way mirror and new vdev uses 3-way mirror"));
+        let parity = raidz.mismatch(&replication("raidz", 2, 3), false);
+        assert_eq!(parity.as_deref(), Some("both 1 and 2 device parity raidz vdevs are present"));
+    }
+}

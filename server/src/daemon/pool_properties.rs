@@ -1,0 +1,232 @@
+//! Which values properties of pools may have, in OpenZFS's words, and which features follow from them.
+//!
+//! Source of the facts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_valid_proplist`, `zpool_load_compat`), `zpool-features.7`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use engine::dataset::properties::{Attr, Kind, index};
+use engine::pool::live::default_features;
+use engine::pool::properties::PoolProp;
+use ondisk::features::Feature;
+
+/// Sector sizes as powers of two.
+const ASHIFT: std::ops::RangeInclusive<u64> = 9..=16;
+/// Longest comment.
+const MAX_COMMENT_BYTES: usize = 32;
+/// Where lists of features lie that belong to versions of systems.
+const COMPATIBILITY_DIRECTORIES: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
+/// Largest of those.
+const MAX_COMPATIBILITY_BYTES: u64 = 16 << 10;
+
+/// When a property is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// With the pool.
+    Create,
+    /// When the pool is imported.
+    Import,
+    /// Later.
+    Set,
+}
+
+/// Why a property cannot have a value.
+pub(super) fn fault(name: &str, value: &str, when: When) -> Option<String> {
+    if let Some(feature) = name.strip_prefix("feature@") {
+        return match (Feature::from_name(feature), value, when) {
+            (None, ..) => Some(format!("invalid feature '{feature}'")),
+            (_, "enabled", _) | (_, "disabled", When::Create) => None,
+            (_, _, When::Create) => {
+                Some(format!("property '{name}' can only be set to 'enabled' or 'disabled'"))
+            }
+            _ => Some(format!("property '{name}' can only be set to 'enabled'")),
+        };
+    }
+    if engine::dataset::properties::is_user(name) {
+        return (value.len() >= 8192).then(|| format!("property value too long for '{name}'"));
+    }
+    let Some(prop) = PoolProp::from_stored_name(name) else {
+        return Some(format!("invalid property '{name}'"));
+    };
+    let desc = prop.desc();
+    let settable = match desc.attr {
+        Attr::Readonly => false,
+        Attr::Onetime | Attr::OnetimeDefault => when == When::Create,
+        _ => true,
+    };
+    if !settable {
+        return Some(format!("'{name}' is readonly"));
+    }
+    if let Kind::Index(_, names) = desc.kind
+        && index::number(names, value).is_none()
+    {
+        let words: Vec<&str> = names.iter().map(|(word, _)| *word).collect();
+        return Some(format!("'{name}' must be one of '{}'", words.join(" | ")));
+    }
+    match prop {
+        PoolProp::Ashift => match value.parse::<u64>() {
+            Ok(0) => None,
+            Ok(ashift) if ASHIFT.contains(&ashift) => None,
+            Ok(ashift) => Some(format!(
+                "property '{name}' number {ashift} is invalid, only values between {} and {} are allowed",
+                ASHIFT.start(),
+                ASHIFT.end()
+            )),
+            Err(_) => Some(format!("bad numeric value '{value}'")),
+        },
+        PoolProp::Readonly if when != When::Import => {
+            Some(format!("property '{name}' can only be set at import time"))
+        }
+        PoolProp::Altroot if when == When::Set => {
+            Some(format!("property '{name}' can only be set during pool creation or import"))
+        }
+        PoolProp::Altroot if !Path::new(value).is_absolute() => Some(format!("bad alternate root '{value}'")),
+        PoolProp::Version => Some(format!(
+            "property '{name}': pools with version numbers are not written; leave it out for feature flags"
+        )),
+        PoolProp::Comment => comment_fault(value),
+        PoolProp::Compatibility => features_of(value).err(),
+        PoolProp::Cachefile => {
+            let fine = matches!(value, "" | "none") || Path::new(value).is_absolute();
+            (!fine).then(|| format!("property '{name}' must be empty, an absolute path, or 'none'"))
+        }
+        PoolProp::Bootfs if when == When::Create => {
+            Some(format!("property '{name}' cannot be set at creation time"))
+        }
+        PoolProp::Multihost if value == "on" => {
+            Some(format!("property '{name}' cannot be turned on: other hosts are not watched yet"))
+        }
+        _ => None,
+    }
+}
+
+fn comment_fault(value: &str) -> Option<String> {
+    if value.chars().any(|character| character.is_control() || !character.is_ascii()) {
+        return Some("comment may only have printable characters".to_owned());
+    }
+    (value.len() > MAX_COMMENT_BYTES)
+        .then(|| format!("comment must not exceed {MAX_COMMENT_BYTES} characters"))
+}
+
+/// The features that a value of `compatibility` allows; `None` for all.
+fn features_of(value: &str) -> Result<Option<BTreeSet<Feature>>, String> {
+    match value {
+        "" | "off" => return Ok(None),
+        "legacy" => return Ok(Some(BTreeSet::new())),
+        _ => {}
+    }
+    let mut allowed: Option<BTreeSet<Feature>> = None;
+    for file in value.split(',') {
+        let path = compatibility_file(file).ok_or_else(|| format!("compatibility file not found: {file}"))?;
+        let length = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        if length > MAX_COMPATIBILITY_BYTES {
+            return Err(format!("compatibility file too large: {file}"));
+        }
+        let text =
+            std::fs::read_to_string(&path).map_err(|error| format!("compatibility file {file}: {error}"))?;
+        let mut of_file = BTreeSet::new();
+        for line in text.lines() {
+            let line = line.split('#').next().unwrap_or_default();
+            for word in line.split([' ', '\t', ',']).filter(|word| !word.is_empty()) {
+                let feature = Feature::from_name(word);
+                of_file.insert(
+                    feature.ok_or_else(|| format!("compatibility file {file}: unknown feature '{word}'"))?,
+                );
+            }
+        }
+        allowed = Some(match allowed {
+            Some(before) => before.intersection(&of_file).copied().collect(),
+            None => of_file,
+        });
+    }
+    Ok(allowed)
+}
+
+fn compatibility_file(name: &str) -> Option<PathBuf> {
+    if name.starts_with('/') {
+        return Some(name.into()).filter(|path: &PathBuf| path.is_file());
+    }
+    let plain = !name.is_empty() && !name.contains('/');
+    let mut places = COMPATIBILITY_DIRECTORIES.iter().map(|directory| Path::new(directory).join(name));
+    places.find(|path| plain && path.is_file())
+}
+
+/// The features of a new pool: all that are maintained, or none, less those that `compatibility` leaves out, with those that are named.
+pub(super) fn features_of_new(none: bool, properties: &[(String, String)]) -> Result<Vec<Feature>, String> {
+    let maintained: BTreeSet<Feature> = default_features().into_iter().collect();
+    let compatibility = properties.iter().rev().find(|(name, _)| name == "compatibility");
+    let allowed = features_of(compatibility.map_or("off", |(_, value)| value))?;
+    let mut features = if none { BTreeSet::new() } else { maintained.clone() };
+    if let Some(allowed) = &allowed {
+        features = features.intersection(allowed).copied().collect();
+    }
+    for (name, value) in properties {
+        let Some(feature) = name.strip_prefix("feature@").and_then(Feature::from_name) else { continue };
+        match value.as_str() {
+            "enabled" => enable(feature, &maintained, &mut features)?,
+            _ => {
+                features.remove(&feature);
+            }
+        }
+    }
+    // What depends on a feature that was left out goes too.
+    loop {
+        let lacking =
+            |feature: &Feature| feature.info().depends.iter().any(|needed| !features.contains(needed));
+        let Some(orphan) = features.iter().copied().find(|feature| lacking(feature)) else { break };
+        features.remove(&orphan);
+    }
+    Ok(features.into_iter().collect())
+}
+
+fn enable(
+    feature: Feature,
+    maintained: &BTreeSet<Feature>,
+    into: &mut BTreeSet<Feature>,
+) -> Result<(), String> {
+    if !maintained.contains(&feature) {
+        return Err(format!("feature '{}' is not supported for writing by this version", feature.name()));
+    }
+    for needed in feature.info().depends {
+        enable(*needed, maintained, into)?;
+    }
+    into.insert(feature);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_refused_in_words() {
+        for (name, value, when, expected) in [
+            ("ashift", "12", When::Create, None),
+            (
+                "ashift",
+                "20",
+                When::Create,
+                Some("property 'ashift' number 20 is invalid, only values between 9 and 16 are allowed"),
+            ),
+            ("autotrim", "on", When::Set, None),
+            ("autotrim", "maybe", When::Set, Some("'autotrim' must be one of 'off | on'")),
+            ("size", "1", When::Set, Some("'size' is readonly")),
+            ("nonsense", "1", When::Set, Some("invalid property 'nonsense'")),
+            (
+                "altroot",
+                "/m",
+                When::Set,
+                Some("property 'altroot' can only be set during pool creation or import"),
+            ),
+            (
+                "feature@lz4_compress",
+                "disabled",
+                When::Set,
+                Some("property 'feature@lz4_compress' can only be set to 'enabled'"),
+            ),
+            ("org:mine", "x", When::Set, None),
+        ] {
+            assert_eq!(fault(name, value, when).as_deref(), expected, "{name}={value}");
+        }
+    }
+}

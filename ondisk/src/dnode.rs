@@ -42,10 +42,14 @@ pub const DNODE_CORE_SIZE: usize = 64;
 /// Highest object number plus one.
 pub const MAX_OBJECT: u64 = 1 << 48;
 
-const FLAG_USED_BYTES: u8 = 1 << 0;
-const FLAG_USERUSED_ACCOUNTED: u8 = 1 << 1;
-const FLAG_SPILL_BLKPTR: u8 = 1 << 2;
-const FLAG_USEROBJUSED_ACCOUNTED: u8 = 1 << 3;
+/// `used` counts bytes.
+pub const FLAG_USED_BYTES: u8 = 1 << 0;
+/// Counted in the space per user, group and project.
+pub const FLAG_USERUSED_ACCOUNTED: u8 = 1 << 1;
+/// There is a spill pointer.
+pub const FLAG_SPILL_BLKPTR: u8 = 1 << 2;
+/// Counted in the objects per user, group and project.
+pub const FLAG_USEROBJUSED_ACCOUNTED: u8 = 1 << 3;
 
 /// Flags of a dnode that take part in the MAC of its block.
 pub const CRYPT_PORTABLE_FLAGS: u8 = FLAG_SPILL_BLKPTR;

@@ -1,7 +1,7 @@
 //! [`Block`]: one logical block's bytes, verified, decrypted and decompressed, shared by handle.
 //!
 //! A clone is one reference count. The bytes start on a 64-byte boundary, so that SIMD code and copies into network
-//! buffers run at full speed. A block is immutable from the moment it exists: nobody who holds one can see it change.
+//! buffers run at full speed. A block is immutable as long as it is shared: nobody who holds one can see it change.
 //! A hole of any size is a window on one static run of zeroes and costs nothing.
 
 use std::fmt;
@@ -38,6 +38,23 @@ impl Block {
     /// True when the block was made from a hole. A stored block full of zeroes answers false.
     pub fn is_hole(&self) -> bool {
         matches!(self.0, Bytes::Zero(_))
+    }
+
+    /// The bytes to write to, as long as nobody else holds the block. What others hold never changes.
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        match &mut self.0 {
+            Bytes::Zero(_) => None,
+            Bytes::Owned(buf) => Arc::get_mut(buf).map(|buf| &mut **buf),
+        }
+    }
+
+    /// Whether both are handles on the same bytes.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Bytes::Zero(one), Bytes::Zero(other)) => one == other,
+            (Bytes::Owned(one), Bytes::Owned(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
     }
 
     /// Memory that the block holds, for accounting.
@@ -86,6 +103,17 @@ mod tests {
             assert_eq!(block.as_ptr() as usize % 64, 0);
         }
         assert_eq!(Block::zero(512).as_ptr() as usize % 64, 0);
+    }
+
+    #[test]
+    fn only_a_block_that_nobody_else_holds_can_be_written_to() {
+        let mut block = Block::from(IoBuf::zeroed(512));
+        let other = block.clone();
+        assert!(block.get_mut().is_none() && block.is_same(&other));
+        drop(other);
+        block.get_mut().unwrap()[3] = 7;
+        assert_eq!(block[3], 7);
+        assert!(Block::zero(512).get_mut().is_none());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{Block, Pool};
 
 /// Makes one object set.
 pub(crate) struct Forge {
-    pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) order: ByteOrder,
     dnodes: BTreeMap<u64, Dnode>,
 }

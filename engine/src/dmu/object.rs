@@ -2,6 +2,8 @@
 //!
 //! An object has no length in bytes beyond its last block; whoever gives it meaning (a file's size, a volume's size) keeps the
 //! length elsewhere. Reading past the last block reads zeroes, as reading a hole does.
+//!
+//! An object of the view of an object set that is written shows the data as they are at each read, and its dnode as it was when it was opened.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use futures_util::stream::FuturesOrdered;
 use ondisk::dnode::Dnode;
 use ondisk::{ByteOrder, ObjectId};
 
+use super::live::LiveObject;
 use super::objset::Objset;
 use super::tree::{Found, OrderedBlock, Tree};
 use crate::{Bookmark, Error, Result};
@@ -25,6 +28,8 @@ const MAX_STEPS: u32 = 1 << 24;
 pub struct Object {
     objset: Arc<Objset>,
     tree: Arc<Tree>,
+    /// Where the data are, when they are being changed.
+    live: Option<Arc<LiveObject>>,
 }
 
 /// A run of an object that is all data or all hole.
@@ -39,7 +44,13 @@ pub struct Span {
 impl Object {
     pub(crate) fn new(objset: Arc<Objset>, id: ObjectId, dnode: Dnode) -> Self {
         let tree = Arc::new(Tree::new(objset.id(), id, dnode, objset.is_keyless()));
-        Self { objset, tree }
+        Self { objset, tree, live: None }
+    }
+
+    /// An object of a view.
+    pub(super) fn live(objset: Arc<Objset>, live: Arc<LiveObject>) -> Self {
+        let tree = Arc::new(Tree::new(objset.id(), live.id(), live.dnode(), false));
+        Self { objset, tree, live: Some(live) }
     }
 
     /// The object set.
@@ -64,25 +75,37 @@ impl Object {
 
     /// The spill block, where attributes go that the bonus area cannot hold.
     pub async fn spill(&self) -> Result<Option<OrderedBlock>> {
-        self.objset.spill(&self.tree).await
+        match &self.live {
+            Some(live) => Box::pin(live.spill()).await,
+            None => self.objset.spill(&self.tree).await,
+        }
     }
 
     /// Bytes in a data block.
     pub fn block_size(&self) -> u64 {
-        self.dnode().data_block_size()
+        match &self.live {
+            Some(live) => live.block_size(),
+            None => self.dnode().data_block_size(),
+        }
     }
 
     /// First byte after the last block.
     pub fn end(&self) -> u64 {
+        if let Some(live) = &self.live {
+            return live.end().max(live.block_size());
+        }
         self.dnode().max_block_id.0.saturating_add(1).saturating_mul(self.block_size())
     }
 
     /// Data block `id`; `None` for a hole, and after the last block.
     pub async fn block(&self, id: u64) -> Result<Option<OrderedBlock>> {
-        self.tree.block(self.objset.pool(), id).await
+        match &self.live {
+            Some(live) => Box::pin(live.block(id)).await,
+            None => self.tree.block(self.objset.pool(), id).await,
+        }
     }
 
-    /// The block pointer of the block of `level` that is or covers data block `id`; `None` for a hole.
+    /// The block pointer of the block of `level` that is or covers data block `id`; `None` for a hole. In a view as of when the object was opened.
     pub async fn blkptr(&self, level: u8, id: u64) -> Result<Option<ondisk::blkptr::Blkptr>> {
         Ok(match self.tree.find(self.objset.pool(), level, id).await? {
             Found::Data(pointer) => Some(pointer),
@@ -155,6 +178,9 @@ impl Object {
     /// The run of data or hole that `offset` is in, as far as it is known without reading more than one indirect block:
     /// the next run may be of the same kind. Ends at [`Object::end`] or before; from there on all is hole.
     pub async fn span(&self, offset: u64) -> Result<Span> {
+        if let Some(live) = &self.live {
+            return Box::pin(live.span(offset)).await;
+        }
         let block_size = self.block_size();
         let id = offset / block_size;
         let to_bytes = |id: u64| id.saturating_mul(block_size);

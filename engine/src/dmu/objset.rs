@@ -11,6 +11,7 @@ use ondisk::dnode::{DNODE_MIN_SIZE, Dnode};
 use ondisk::objset::{Objset as ObjsetPhys, ObjsetType};
 use ondisk::{ObjectId, ObjsetId};
 
+use super::live::LiveObjset;
 use super::object::Object;
 use super::tree::{Found, OrderedBlock, Tree};
 use crate::{Bookmark, Error, Pool, Result};
@@ -28,6 +29,8 @@ pub struct Objset {
     phys: ObjsetPhys,
     meta: Tree,
     keyless: bool,
+    /// What objects are opened from instead, when this is the view of an object set that is written.
+    live: Option<Arc<LiveObjset>>,
 }
 
 impl Objset {
@@ -52,7 +55,31 @@ impl Objset {
         let phys = ObjsetPhys::parse(&block, root.byte_order())
             .map_err(|error| Error::corrupt(at.to_string(), error))?;
         let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), keyless);
-        Ok(Arc::new(Self { pool: Arc::clone(pool), id, root: *root, phys, meta, keyless }))
+        Ok(Arc::new(Self { pool: Arc::clone(pool), id, root: *root, phys, meta, keyless, live: None }))
+    }
+
+    /// The object set whose block at `root` is known to be `phys`.
+    pub(super) fn of(pool: &Arc<Pool>, id: ObjsetId, root: Blkptr, phys: ObjsetPhys) -> Arc<Self> {
+        let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), false);
+        Arc::new(Self { pool: Arc::clone(pool), id, root, phys, meta, keyless: false, live: None })
+    }
+
+    /// A view of an object set that is written: its objects are those of `live`, its own structure is this one's.
+    pub(super) fn live(&self, live: &Arc<LiveObjset>) -> Arc<Self> {
+        let meta = Tree::new(self.id, ObjectId::META_DNODE, self.phys.meta_dnode.clone(), self.keyless);
+        Arc::new(Self {
+            pool: Arc::clone(&self.pool),
+            id: self.id,
+            root: self.root,
+            phys: self.phys.clone(),
+            meta,
+            keyless: self.keyless,
+            live: Some(Arc::clone(live)),
+        })
+    }
+
+    pub(super) fn meta(&self) -> &Tree {
+        &self.meta
     }
 
     pub(crate) fn is_keyless(&self) -> bool {
@@ -86,6 +113,9 @@ impl Objset {
 
     /// Opens an object.
     pub async fn object(self: &Arc<Self>, id: ObjectId) -> Result<Object> {
+        if let Some(live) = &self.live {
+            return Ok(Object::live(Arc::clone(self), Box::pin(live.object(id)).await?));
+        }
         let dnode = self.dnode(id).await?;
         Ok(Object::new(Arc::clone(self), id, dnode))
     }
@@ -117,6 +147,9 @@ impl Objset {
 
     /// The dnode of object `id`.
     pub async fn dnode(&self, id: ObjectId) -> Result<Dnode> {
+        if let Some(live) = &self.live {
+            return Ok(Box::pin(live.object(id)).await?.dnode());
+        }
         if id == ObjectId::META_DNODE || id.0 > MAX_OBJECT {
             return Err(self.no_object(id));
         }
@@ -137,6 +170,9 @@ impl Objset {
 
     /// The first object whose number is at least `from`. Walks over holes, so that the cost is that of the objects.
     pub async fn next_object(&self, from: ObjectId) -> Result<Option<ObjectId>> {
+        if let Some(live) = &self.live {
+            return Box::pin(live.next_object(from)).await;
+        }
         let (mut block_id, mut slot) = self.place(from.0.max(1));
         let last = self.meta.dnode().max_block_id.0.min(self.place(MAX_OBJECT).0);
         while block_id <= last {
@@ -185,7 +221,7 @@ impl fmt::Debug for Objset {
 }
 
 /// The slots of a dnode block in which a dnode starts.
-fn first_slots(block: &[u8]) -> impl Iterator<Item = usize> + '_ {
+pub(super) fn first_slots(block: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let mut slot = 0;
     std::iter::from_fn(move || {
         loop {

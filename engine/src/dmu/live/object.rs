@@ -1,0 +1,474 @@
+//! An object of an object set that is written.
+
+use std::fmt;
+use std::sync::Arc;
+
+use device::IoBuf;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use ondisk::blkptr::MAX_BLOCK_SIZE;
+use ondisk::dmu::{Byteswap, DmuType};
+use ondisk::dnode::Dnode;
+use ondisk::{ByteOrder, ObjectId};
+
+use super::layer::{Base, Core, State};
+use super::objset::LiveObjset;
+use crate::dmu::object::Span;
+use crate::dmu::tree::{Found, OrderedBlock, Tree};
+use crate::error::{Error, Result};
+use crate::txg::Tx;
+use crate::{Block, Bookmark};
+
+/// Blocks of one large read that are in flight together.
+const MAX_IN_FLIGHT: usize = 32;
+
+/// An object of a [`LiveObjset`]. Any number of handles share its state. The state is kept while it has changes that are not committed.
+#[derive(Clone)]
+pub struct LiveObject {
+    objset: Arc<LiveObjset>,
+    core: Arc<Core>,
+}
+
+impl LiveObject {
+    pub(super) fn new(objset: Arc<LiveObjset>, core: Arc<Core>) -> Arc<Self> {
+        Arc::new(Self { objset, core })
+    }
+
+    /// The object set.
+    pub fn objset(&self) -> &Arc<LiveObjset> {
+        &self.objset
+    }
+
+    /// Its number.
+    pub fn id(&self) -> ObjectId {
+        self.core.id
+    }
+
+    /// Its dnode, changes included; block pointers and space used are those of the last sync.
+    pub fn dnode(&self) -> Dnode {
+        let state = self.core.lock();
+        state.dnode_below(state.layers.len())
+    }
+
+    /// Bytes in a data block.
+    pub fn block_size(&self) -> u64 {
+        self.core.lock().block_size.into()
+    }
+
+    /// First byte after the last block that is not a hole at the end.
+    pub fn end(&self) -> u64 {
+        let state = self.core.lock();
+        state.end.saturating_mul(state.block_size.into())
+    }
+
+    /// Whether it was freed since it was opened.
+    pub fn is_freed(&self) -> bool {
+        self.core.lock().freed
+    }
+
+    /// The bonus area.
+    pub fn bonus(&self) -> Arc<[u8]> {
+        self.core.lock().bonus()
+    }
+
+    /// Another bonus area. It must fit the dnode.
+    pub fn set_bonus(&self, tx: &Tx, bonus_type: DmuType, bonus: &[u8]) {
+        debug_assert!(
+            bonus.len() <= self.dnode().bonus_capacity(),
+            "{self:?}: a bonus of {} bytes",
+            bonus.len()
+        );
+        let mut state = self.core.lock();
+        if let Some(layer) = self.layer(&mut state, tx) {
+            state.layers[layer].bonus = Some((bonus_type, bonus.into()));
+        }
+    }
+
+    /// Another type of contents (`dmu_object_zapify`).
+    pub fn set_type(&self, tx: &Tx, dmu_type: DmuType) {
+        let mut state = self.core.lock();
+        if let Some(layer) = self.layer(&mut state, tx) {
+            state.layers[layer].dmu_type = Some(dmu_type);
+        }
+    }
+
+    /// Another block size: a multiple of 512, and a power of two as soon as there is to be a second block. Refused when the object has
+    /// more than its first block.
+    pub async fn set_block_size(&self, tx: &Tx, bytes: u32) -> Result<()> {
+        if bytes == 0 || !bytes.is_multiple_of(512) || u64::from(bytes) > MAX_BLOCK_SIZE {
+            return Err(Error::Invalid(format!("{self:?}: blocks of {bytes} bytes")));
+        }
+        loop {
+            let (before, base) = {
+                let state = self.core.lock();
+                if state.block_size == bytes {
+                    return Ok(());
+                }
+                if state.end > 1 {
+                    return Err(Error::Invalid(format!("{self:?}: has {} blocks already", state.end)));
+                }
+                (state.block_size, state.find(0))
+            };
+            let old = match self.load(&base, 0).await? {
+                Loaded::Block(block) => Some(block),
+                Loaded::Hole => None,
+                Loaded::Again => continue,
+            };
+            let resized = old.map(|old| {
+                let mut buffer = IoBuf::zeroed(bytes as usize);
+                let length = old.len().min(buffer.len());
+                device::copy(&mut buffer[..length], &old[..length]);
+                Block::from(buffer)
+            });
+            let mut state = self.core.lock();
+            if state.block_size != before || state.end > 1 || !state.find(0).is_same(&base) {
+                continue;
+            }
+            let Some(at) = self.layer(&mut state, tx) else { return Err(self.gone()) };
+            state.layers[at].block_size = Some(bytes);
+            state.block_size = bytes;
+            if let Some(block) = resized {
+                state.put(at, 0, block);
+            }
+            return Ok(());
+        }
+    }
+
+    /// The spill block.
+    pub async fn spill(&self) -> Result<Option<OrderedBlock>> {
+        loop {
+            let (spill, tree) = {
+                let state = self.core.lock();
+                (state.spill(), Arc::clone(&state.tree))
+            };
+            if let Some(spill) = spill {
+                return Ok(spill.map(little));
+            }
+            let Some(pointer) = tree.dnode().spill.filter(|pointer| !pointer.is_hole()) else {
+                return Ok(None);
+            };
+            let at = Bookmark::spill(self.objset.id().0, self.id().0);
+            match tree.read(self.objset.pool(), &pointer, &at).await {
+                Ok(block) => return Ok(Some(OrderedBlock { block, order: pointer.byte_order() })),
+                Err(error) if self.is_current(&tree) => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Another spill block, or none.
+    pub fn set_spill(&self, tx: &Tx, spill: Option<Block>) {
+        let mut state = self.core.lock();
+        if let Some(layer) = self.layer(&mut state, tx) {
+            state.layers[layer].spill = Some(spill);
+        }
+    }
+
+    /// Data block `id`; `None` for a hole, and after the last block.
+    pub async fn block(&self, id: u64) -> Result<Option<OrderedBlock>> {
+        loop {
+            let base = self.core.lock().find(id);
+            let tree = match base {
+                Base::Written(block) => return Ok(Some(little(block))),
+                Base::Hole => return Ok(None),
+                Base::Committed(tree) => tree,
+            };
+            match tree.block(self.objset.pool(), id).await {
+                Ok(found) => return Ok(found),
+                Err(error) if self.is_current(&tree) => return Err(error),
+                // The block was freed, and its space perhaps used again, while we waited for it.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Whether what is read from a tree is the truth of the last sync still.
+    fn is_current(&self, tree: &Arc<Tree>) -> bool {
+        Arc::ptr_eq(tree, &self.core.lock().tree)
+    }
+
+    /// Fills `into` with the bytes from `offset` on.
+    pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let block_size = self.block_size();
+        let start = (offset % block_size) as usize;
+        if start.checked_add(into.len()).is_some_and(|end| end as u64 <= block_size) {
+            return copy_from(self.block(offset / block_size).await?.as_ref(), start, into);
+        }
+        let end = offset.checked_add(into.len() as u64).ok_or_else(|| self.beyond())?;
+        let (mut next, after) = (offset / block_size, end.div_ceil(block_size));
+        let mut flying = FuturesOrdered::new();
+        let (mut start, mut rest) = (start, into);
+        loop {
+            while next < after && flying.len() < MAX_IN_FLIGHT {
+                flying.push_back(self.block(next));
+                next += 1;
+            }
+            let Some(found) = flying.next().await else {
+                return Ok(());
+            };
+            let here = rest.len().min(block_size as usize - start);
+            let (piece, later) = std::mem::take(&mut rest).split_at_mut(here);
+            copy_from(found?.as_ref(), start, piece)?;
+            (rest, start) = (later, 0);
+        }
+    }
+
+    /// The run of data or hole that `offset` is in; see [`crate::dmu::Object::span`].
+    pub async fn span(&self, offset: u64) -> Result<Span> {
+        loop {
+            let (block_size, run, limit, tree) = {
+                let state = self.core.lock();
+                let block_size = u64::from(state.block_size);
+                let (run, limit) = state.run(offset / block_size);
+                (block_size, run, limit, Arc::clone(&state.tree))
+            };
+            let to_bytes = |id: u64| id.saturating_mul(block_size);
+            if let Some(is_hole) = run {
+                return Ok(Span { is_hole, end: to_bytes(limit) });
+            }
+            let id = offset / block_size;
+            let found = match tree.find(self.objset.pool(), 0, id).await {
+                Ok(found) => found,
+                Err(error) if self.is_current(&tree) => return Err(error),
+                Err(_) => continue,
+            };
+            let (is_hole, end) = match found {
+                Found::Data(_) => (false, id.saturating_add(1)),
+                Found::Hole { end } => (true, end.unwrap_or(u64::MAX)),
+            };
+            return Ok(Span { is_hole, end: to_bytes(end.min(limit)) });
+        }
+    }
+
+    /// Writes a whole block.
+    pub fn write_block(&self, tx: &Tx, id: u64, block: Block) {
+        let mut state = self.core.lock();
+        debug_assert_eq!(block.len(), state.block_size as usize, "{}", self.id());
+        if block.len() != state.block_size as usize || !has_block(state.block_size, id) {
+            return;
+        }
+        let old = self.layer(&mut state, tx).and_then(|layer| state.put(layer, id, block));
+        drop(state);
+        drop(old);
+    }
+
+    /// Writes bytes anywhere. Finishes in the first poll when the blocks that it writes parts of are cached.
+    pub async fn write_at(&self, tx: &Tx, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| self.beyond())?;
+        let (mut at, mut rest) = (offset, bytes);
+        while at < end {
+            let block_size = self.core.lock().block_size;
+            let (id, start) = (at / u64::from(block_size), (at % u64::from(block_size)) as usize);
+            let (piece, later) = rest.split_at(rest.len().min(block_size as usize - start));
+            if !has_block(block_size, id) {
+                return Err(Error::Invalid(format!("{self:?}: a second block of {block_size} bytes")));
+            }
+            let done = if piece.len() == block_size as usize {
+                self.write_whole(tx, block_size, id, piece)?
+            } else {
+                self.write_part(tx, block_size, id, start, piece).await?
+            };
+            if done {
+                at += piece.len() as u64;
+                rest = later;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of a block. False when the block size is another meanwhile.
+    fn write_whole(&self, tx: &Tx, block_size: u32, id: u64, bytes: &[u8]) -> Result<bool> {
+        let block = Block::from(IoBuf::from(bytes));
+        let mut state = self.core.lock();
+        if state.block_size != block_size {
+            return Ok(false);
+        }
+        let layer = self.layer(&mut state, tx).ok_or_else(|| self.gone())?;
+        let old = state.put(layer, id, block);
+        drop(state);
+        drop(old);
+        Ok(true)
+    }
+
+    /// Writes a part of a block. False when the block size is another meanwhile.
+    async fn write_part(
+        &self,
+        tx: &Tx,
+        block_size: u32,
+        id: u64,
+        start: usize,
+        bytes: &[u8],
+    ) -> Result<bool> {
+        let mut prepared: Option<(Base, IoBuf)> = None;
+        loop {
+            let base = {
+                let mut state = self.core.lock();
+                if state.block_size != block_size {
+                    return Ok(false);
+                }
+                let at = self.layer(&mut state, tx).ok_or_else(|| self.gone())?;
+                if state.patch(at, id, start, bytes) {
+                    return Ok(true);
+                }
+                let base = state.find_below(at + 1, id);
+                if let Some((seen, buffer)) = prepared.take()
+                    && seen.is_same(&base)
+                {
+                    state.put_part(at, id, Block::from(buffer), start, bytes.len());
+                    return Ok(true);
+                }
+                base
+            };
+            // Without the lock: the block as it is, and the new bytes over it.
+            let mut buffer = match self.load(&base, id).await? {
+                Loaded::Block(block) if block.len() == block_size as usize => IoBuf::from(&block[..]),
+                Loaded::Block(_) => return Err(self.corrupt("a block of another size")),
+                Loaded::Hole => IoBuf::zeroed(block_size as usize),
+                Loaded::Again => continue,
+            };
+            device::copy(&mut buffer[start..start + bytes.len()], bytes);
+            prepared = Some((base, buffer));
+        }
+    }
+
+    /// The bytes of a block that is to be changed.
+    async fn load(&self, base: &Base, id: u64) -> Result<Loaded> {
+        let tree = match base {
+            Base::Written(block) => return Ok(Loaded::Block(block.clone())),
+            Base::Hole => return Ok(Loaded::Hole),
+            Base::Committed(tree) => tree,
+        };
+        match tree.block(self.objset.pool(), id).await {
+            Ok(None) => Ok(Loaded::Hole),
+            Ok(Some(found)) => {
+                let turns = tree.dnode().dmu_type.byteswap() != Byteswap::Uint8;
+                if found.order == ByteOrder::Big && turns {
+                    let what = "was written by a big-endian machine and can only be read";
+                    return Err(Error::Unsupported(format!("{self:?}: {what}")));
+                }
+                Ok(Loaded::Block(found.block))
+            }
+            Err(error) if self.is_current(tree) => Err(error),
+            Err(_) => Ok(Loaded::Again),
+        }
+    }
+
+    /// Makes a range read as zeroes: whole blocks become holes. `length` may be `u64::MAX` for all to the end.
+    pub async fn punch(&self, tx: &Tx, offset: u64, length: u64) -> Result<()> {
+        let (block_size, data_end) = {
+            let state = self.core.lock();
+            (u64::from(state.block_size), state.end.saturating_mul(state.block_size.into()))
+        };
+        let end = offset.saturating_add(length);
+        if offset >= end.min(data_end) {
+            return Ok(());
+        }
+        let first = offset.div_ceil(block_size);
+        let after = if end >= data_end { u64::MAX } else { end / block_size };
+        if first < after {
+            let mut state = self.core.lock();
+            let layer = self.layer(&mut state, tx).ok_or_else(|| self.gone())?;
+            let dropped = state.punch(layer, first, after);
+            drop(state);
+            drop(dropped);
+        }
+        let (head_end, tail) = (first.saturating_mul(block_size).min(end), after.saturating_mul(block_size));
+        if offset < head_end {
+            self.zero(tx, offset, head_end.min(data_end)).await?;
+        }
+        if after >= first && after != u64::MAX && tail < end {
+            self.zero(tx, tail, end).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes zeroes within one block, if that is not a hole.
+    async fn zero(&self, tx: &Tx, from: u64, to: u64) -> Result<()> {
+        if from >= to || self.block(from / self.block_size()).await?.is_none() {
+            return Ok(());
+        }
+        self.write_at(tx, from, &Block::zero((to - from) as usize)).await
+    }
+
+    /// Has a layer for the group of `tx`, though nothing in it.
+    pub(super) fn touch(&self, tx: &Tx) {
+        let mut state = self.core.lock();
+        self.layer(&mut state, tx);
+    }
+
+    /// Frees it. False when it was already.
+    pub(super) fn free(&self, tx: &Tx) -> bool {
+        let mut state = self.core.lock();
+        let Some(at) = self.layer(&mut state, tx) else { return false };
+        let dropped = state.punch(at, 0, u64::MAX);
+        state.layers[at].freed = true;
+        state.freed = true;
+        drop(state);
+        drop(dropped);
+        true
+    }
+
+    /// The layer of a group; `None` when the object is freed.
+    fn layer(&self, state: &mut State, tx: &Tx) -> Option<usize> {
+        if state.freed {
+            return None;
+        }
+        let (at, is_new) = state.layer(tx.txg());
+        if is_new {
+            self.objset.note_dirty(tx, &self.core);
+        }
+        Some(at)
+    }
+
+    /// An error about what the object says.
+    pub fn corrupt(&self, detail: impl fmt::Display) -> Error {
+        Error::corrupt(format!("objset {}, object {}", self.objset.id(), self.id()), detail)
+    }
+
+    fn gone(&self) -> Error {
+        Error::NotFound(format!("objset {}, object {}", self.objset.id(), self.id()))
+    }
+
+    fn beyond(&self) -> Error {
+        Error::Invalid(format!("{self:?}: beyond 2^64"))
+    }
+}
+
+enum Loaded {
+    Block(Block),
+    Hole,
+    /// The object changed meanwhile.
+    Again,
+}
+
+/// Only blocks of a power of two can have a neighbour.
+fn has_block(block_size: u32, id: u64) -> bool {
+    id == 0 || block_size.is_power_of_two()
+}
+
+fn little(block: Block) -> OrderedBlock {
+    OrderedBlock { block, order: ByteOrder::Little }
+}
+
+fn copy_from(found: Option<&OrderedBlock>, start: usize, into: &mut [u8]) -> Result<()> {
+    let Some(found) = found else {
+        into.fill(0);
+        return Ok(());
+    };
+    match start.checked_add(into.len()).and_then(|end| found.block.get(start..end)) {
+        Some(bytes) => device::copy(into, bytes),
+        // The block size was changed while this was read: what is beyond the smaller of the two was never written.
+        None => {
+            into.fill(0);
+            let bytes = found.block.get(start..).unwrap_or_default();
+            into[..bytes.len()].copy_from_slice(bytes);
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Debug for LiveObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LiveObject({} of {:?})", self.id(), self.objset)
+    }
+}

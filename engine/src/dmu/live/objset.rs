@@ -1,0 +1,351 @@
+//! An object set that is written: which objects are open, which are dirty, which numbers are taken.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ondisk::blkptr::Blkptr;
+use ondisk::dnode::{DNODES_PER_BLOCK, MAX_OBJECT};
+use ondisk::objset::ObjsetType;
+use ondisk::zil::ZilHeader;
+use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
+
+use super::dnodes::{self, Slots};
+use super::layer::Core;
+use super::object::LiveObject;
+use super::{NewObject, Policy, SyncedObjset};
+use crate::Pool;
+use crate::dmu::Objset;
+use crate::dmu::tree::{Found, Tree};
+use crate::error::{Error, Result};
+use crate::txg::Tx;
+use crate::zio::Writer;
+
+/// Clean objects that are kept open before those that nobody holds are let go.
+const MIN_OPEN: usize = 1024;
+/// After so many objects were freed, numbers are looked for from the beginning again.
+const RESCAN_AFTER_FREED: u64 = 4096;
+
+/// An object set that is written: its committed state and what the groups not yet committed changed.
+pub struct LiveObjset {
+    pool: Arc<Pool>,
+    id: ObjsetId,
+    kind: ObjsetType,
+    policy: Mutex<Arc<Policy>>,
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    /// As of the last sync. Another handle after each.
+    pub(super) committed: Arc<Objset>,
+    /// Open objects: all dirty ones, and as many others as are used or recent.
+    pub(super) cores: HashMap<u64, Arc<Core>>,
+    sweep_at: usize,
+    /// Objects that the committed dnodes do not show yet: slots, and the group.
+    pub(super) pending: BTreeMap<u64, (u8, Txg)>,
+    /// Objects that the committed dnodes still show.
+    pub(super) freed: BTreeSet<u64>,
+    pub(super) freed_since_rescan: u64,
+    pub(super) dirty: BTreeMap<Txg, Dirty>,
+    pub(super) zil_header: ZilHeader,
+    /// Where the next number is looked for.
+    pub(super) cursor: u64,
+}
+
+/// What one group changed.
+#[derive(Default)]
+pub(super) struct Dirty {
+    pub(super) objects: BTreeMap<u64, Arc<Core>>,
+    pub(super) zil_header: Option<ZilHeader>,
+}
+
+impl LiveObjset {
+    /// Opens the object set whose block is at `root`.
+    pub async fn open(pool: &Arc<Pool>, id: ObjsetId, root: &Blkptr, policy: Policy) -> Result<Arc<Self>> {
+        let committed = Objset::open(pool, id, root).await?;
+        if committed.phys().order == ByteOrder::Big {
+            let what = "was written by a big-endian machine and can only be read";
+            return Err(Error::Unsupported(format!("objset {id} of {} {what}", pool.name())));
+        }
+        let zil_header = ZilHeader::parse(&committed.phys().zil_header, ByteOrder::Little)
+            .map_err(Error::format(format!("objset {id}, header of the intent log")))?;
+        Ok(Self::new(committed, policy, zil_header, BTreeMap::new()))
+    }
+
+    /// A new, empty object set, to be written with the group of `tx`.
+    pub fn create(pool: &Arc<Pool>, id: ObjsetId, kind: ObjsetType, policy: Policy, tx: &Tx) -> Arc<Self> {
+        let phys = dnodes::new_objset(kind);
+        let committed = Objset::of(pool, id, Blkptr::HOLE, phys);
+        Self::new(committed, policy, ZilHeader::default(), BTreeMap::from([(tx.txg(), Dirty::default())]))
+    }
+
+    fn new(
+        committed: Arc<Objset>,
+        policy: Policy,
+        zil_header: ZilHeader,
+        dirty: BTreeMap<Txg, Dirty>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            pool: Arc::clone(committed.pool()),
+            id: committed.id(),
+            kind: committed.objset_type(),
+            policy: Mutex::new(Arc::new(policy)),
+            state: Mutex::new(State {
+                committed,
+                cores: HashMap::new(),
+                sweep_at: MIN_OPEN,
+                pending: BTreeMap::new(),
+                freed: BTreeSet::new(),
+                freed_since_rescan: 0,
+                dirty,
+                zil_header,
+                cursor: 1,
+            }),
+        })
+    }
+
+    /// Taken after the lock of an object, never before it.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Object number of the dataset in the MOS; 0 is the MOS.
+    pub fn id(&self) -> ObjsetId {
+        self.id
+    }
+
+    /// What it is for.
+    pub fn kind(&self) -> ObjsetType {
+        self.kind
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// How its blocks are written.
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From the next block on.
+    pub fn set_policy(&self, policy: Policy) {
+        *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
+    /// As of the last sync.
+    pub(in crate::dmu) fn committed(&self) -> Arc<Objset> {
+        Arc::clone(&self.lock().committed)
+    }
+
+    /// Opens an object.
+    pub async fn object(self: &Arc<Self>, id: ObjectId) -> Result<Arc<LiveObject>> {
+        loop {
+            let committed = {
+                let state = self.lock();
+                if state.freed.contains(&id.0) {
+                    return Err(self.no_object(id));
+                }
+                if let Some(core) = state.cores.get(&id.0) {
+                    return Ok(LiveObject::new(Arc::clone(self), Arc::clone(core)));
+                }
+                Arc::clone(&state.committed)
+            };
+            let dnode = committed.dnode(id).await;
+            let mut state = self.lock();
+            if !Arc::ptr_eq(&committed, &state.committed) || state.cores.contains_key(&id.0) {
+                // Created, freed or written meanwhile.
+                continue;
+            }
+            let dnode = dnode?;
+            if dnode.order == ByteOrder::Big {
+                let what = "was written by a big-endian machine and can only be read";
+                return Err(Error::Unsupported(format!("objset {}, object {id} {what}", self.id)));
+            }
+            let core = Core::new(id, Arc::new(Tree::new(self.id, id, dnode, false)));
+            state.open(&core);
+            return Ok(LiveObject::new(Arc::clone(self), core));
+        }
+    }
+
+    /// Creates an object under a number of the object set's choice.
+    pub async fn allocate(self: &Arc<Self>, tx: &Tx, new: NewObject) -> Result<Arc<LiveObject>> {
+        loop {
+            let from = self.lock().cursor;
+            if from >= MAX_OBJECT {
+                return Err(Error::Unsupported(format!("objset {}: no object numbers left", self.id)));
+            }
+            let (block_id, slot) = place(from);
+            let (committed, mut slots) = self.committed_slots(block_id).await?;
+            let mut state = self.lock();
+            if !Arc::ptr_eq(&committed, &state.committed) || state.cursor != from {
+                continue;
+            }
+            state.take_pending(block_id, &mut slots);
+            match slots.find(slot, usize::from(new.slots)) {
+                Some(first) => {
+                    let id = block_id * DNODES_PER_BLOCK + first as u64;
+                    state.cursor = id + u64::from(new.slots);
+                    return self.create_at(state, tx, ObjectId(id), &new);
+                }
+                None => state.cursor = (block_id + 1) * DNODES_PER_BLOCK,
+            }
+        }
+    }
+
+    /// Creates an object under a number that is free.
+    pub async fn claim(self: &Arc<Self>, tx: &Tx, id: ObjectId, new: NewObject) -> Result<Arc<LiveObject>> {
+        let (block_id, slot) = place(id.0);
+        loop {
+            let (committed, mut slots) = self.committed_slots(block_id).await?;
+            let mut state = self.lock();
+            if !Arc::ptr_eq(&committed, &state.committed) {
+                continue;
+            }
+            state.take_pending(block_id, &mut slots);
+            if id == ObjectId::META_DNODE
+                || id.0 >= MAX_OBJECT
+                || !slots.is_free(slot, usize::from(new.slots))
+            {
+                return Err(Error::Busy(format!("objset {}: object {id} is taken", self.id)));
+            }
+            return self.create_at(state, tx, id, &new);
+        }
+    }
+
+    /// The number is free.
+    fn create_at(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        tx: &Tx,
+        id: ObjectId,
+        new: &NewObject,
+    ) -> Result<Arc<LiveObject>> {
+        let dnode = dnodes::new_dnode(new)?;
+        let core = Core::new(id, Arc::new(Tree::new(self.id, id, dnode, false)));
+        state.open(&core);
+        state.pending.insert(id.0, (new.slots, tx.txg()));
+        drop(state);
+        let object = LiveObject::new(Arc::clone(self), core);
+        object.touch(tx);
+        Ok(object)
+    }
+
+    /// The slots of a dnode block as of the last sync.
+    async fn committed_slots(&self, block_id: u64) -> Result<(Arc<Objset>, Slots)> {
+        let committed = self.committed();
+        let slots = match committed.meta().find(&self.pool, 0, block_id).await? {
+            Found::Hole { .. } => Slots::default(),
+            // Each has a dnode of its own.
+            Found::Data(pointer) if pointer.fill() >= DNODES_PER_BLOCK => Slots::FULL,
+            Found::Data(pointer) => {
+                let at = committed.meta().bookmark(0, block_id);
+                Slots::of(&committed.meta().read(&self.pool, &pointer, &at).await?)
+            }
+        };
+        Ok((committed, slots))
+    }
+
+    /// Frees an object and all its blocks. Its number can be used again when the group is committed.
+    pub async fn free(self: &Arc<Self>, tx: &Tx, id: ObjectId) -> Result<()> {
+        let object = self.object(id).await?;
+        if !object.free(tx) {
+            return Err(self.no_object(id));
+        }
+        let mut state = self.lock();
+        state.freed.insert(id.0);
+        state.freed_since_rescan += 1;
+        Ok(())
+    }
+
+    /// The first object whose number is at least `from`, changes included.
+    pub async fn next_object(&self, from: ObjectId) -> Result<Option<ObjectId>> {
+        let mut from = from;
+        loop {
+            let committed = self.committed();
+            let next = committed.next_object(from).await?.map(|id| id.0);
+            let state = self.lock();
+            if !Arc::ptr_eq(&committed, &state.committed) {
+                continue;
+            }
+            let created = state.pending.range(from.0..).next().map(|(id, _)| *id);
+            let Some(next) = next.into_iter().chain(created).min() else { return Ok(None) };
+            if !state.freed.contains(&next) {
+                return Ok(Some(ObjectId(next)));
+            }
+            from = ObjectId(next + 1);
+        }
+    }
+
+    /// The object set as readers see it: objects opened from it show what was changed up to now, in whatever group.
+    pub fn view(self: &Arc<Self>) -> Arc<Objset> {
+        self.committed().live(self)
+    }
+
+    /// Whether the group `txg` changed anything.
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        self.lock().dirty.contains_key(&txg)
+    }
+
+    /// An object has a layer for the group of `tx` now. Called with the lock of the object.
+    pub(super) fn note_dirty(&self, tx: &Tx, core: &Arc<Core>) {
+        self.lock().dirty.entry(tx.txg()).or_default().objects.insert(core.id.0, Arc::clone(core));
+    }
+
+    /// The header of its intent log.
+    pub fn zil_header(&self) -> ZilHeader {
+        self.lock().zil_header
+    }
+
+    /// Another header of its intent log, from the group of `tx` on.
+    pub fn set_zil_header(&self, tx: &Tx, header: ZilHeader) {
+        let mut state = self.lock();
+        state.zil_header = header;
+        state.dirty.entry(tx.txg()).or_default().zil_header = Some(header);
+    }
+
+    /// Writes what group `txg` changed. May be called again for the same group after more changes: blocks written before are then written in place.
+    pub async fn sync(self: &Arc<Self>, _writer: &Writer, _txg: Txg) -> Result<SyncedObjset> {
+        todo!()
+    }
+
+    fn no_object(&self, id: ObjectId) -> Error {
+        Error::NotFound(format!("objset {}, object {id}", self.id))
+    }
+}
+
+impl State {
+    /// Takes up an object, and lets go of those that nobody uses when there are many.
+    fn open(&mut self, core: &Arc<Core>) {
+        if self.cores.len() >= self.sweep_at {
+            // Nobody can take a handle meanwhile: that needs this lock. Dirty objects are held by `dirty`.
+            self.cores.retain(|_, core| Arc::strong_count(core) > 1);
+            self.sweep_at = MIN_OPEN.max(self.cores.len().saturating_mul(2));
+        }
+        self.cores.insert(core.id.0, Arc::clone(core));
+    }
+
+    /// Slots of objects that are not in the committed dnode block yet.
+    fn take_pending(&self, block_id: u64, slots: &mut Slots) {
+        let first = block_id.saturating_mul(DNODES_PER_BLOCK);
+        for (id, (count, _)) in self.pending.range(first..first.saturating_add(DNODES_PER_BLOCK)) {
+            slots.take((id - first) as usize, usize::from(*count));
+        }
+        if block_id == 0 {
+            // The number of the meta-dnode.
+            slots.take(0, 1);
+        }
+    }
+}
+
+/// Block of the meta-dnode, and slot in it.
+fn place(id: u64) -> (u64, usize) {
+    (id / DNODES_PER_BLOCK, (id % DNODES_PER_BLOCK) as usize)
+}
+
+impl fmt::Debug for LiveObjset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LiveObjset({} {} of {})", self.kind, self.id, self.pool.name())
+    }
+}

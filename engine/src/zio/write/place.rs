@@ -84,7 +84,7 @@ impl<'a, S: Space> Placement<'a, S> {
     }
 
     fn piece(&mut self, owner: usize, dva: &Dva, data: IoBuf) {
-        self.pieces.push(Piece { top: dva.vdev.get(), offset_bytes: dva.offset.get(), data });
+        self.pieces.push(Piece { top: dva.vdev.get(), offset_bytes: dva.offset.get(), data: data.into() });
         self.owners.push(owner);
     }
 }

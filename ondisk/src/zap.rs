@@ -24,9 +24,11 @@
 use crate::{BlockId, ByteOrder, Error, Reader, Result, Writer};
 
 mod leaf;
+mod leaf_edit;
 mod micro;
 
 pub use leaf::{CHAIN_END, Leaf, LeafBuilder, LeafEntry};
+pub use leaf_edit::{LeafKey, LeafMut, LeafValue};
 pub use micro::{MICRO_ENTRY_SIZE, MICRO_NAME_MAX, MicroEntry, MicroZap};
 
 const BLOCK_LEAF: u64 = 1 << 63;
@@ -353,6 +355,20 @@ impl FatHeader {
             return Err(Error::invalid("ZAP header", "parts contradict each other"));
         }
         Ok(block)
+    }
+
+    /// Writes the fields into a block 0 that exists, and leaves its pointers alone.
+    pub fn store(&self, block: &mut [u8]) -> Result<()> {
+        let table = &self.table;
+        let mut writer = Writer::new(self.order);
+        writer.u64s(&[BLOCK_HEADER, FAT_MAGIC, table.block.0, table.blocks, table.shift.into()]);
+        writer.u64s(&[table.next_block.0, table.blocks_copied, self.free_block.0, self.leaves]);
+        writer.u64s(&[self.entries, self.salt, self.normalization, self.flags.0]);
+        let fields = writer.finish();
+        let place =
+            block.get_mut(..fields.len()).ok_or_else(|| Error::invalid("ZAP header", "block too small"))?;
+        place.copy_from_slice(&fields);
+        Ok(())
     }
 
     /// Hash of a name, see [`ZapFlags::hash_name`].

@@ -65,7 +65,7 @@ struct Fat {
 }
 
 /// What an entry is found by.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// A name, without the nul that ends it on disk.
     Name(Vec<u8>),

@@ -38,16 +38,16 @@ use crate::{ByteOrder, Error, Reader, Result, Writer};
 /// End of a chain.
 pub const CHAIN_END: u16 = 0xffff;
 
-const WHAT: &str = "ZAP leaf";
-const LEAF_MAGIC: u32 = 0x02ab_1eaf;
-const HEADER_SIZE: usize = 48;
-const CHUNK_SIZE: usize = 24;
-const CHUNK_ARRAY: u8 = 251;
-const CHUNK_ENTRY: u8 = 252;
-const CHUNK_FREE: u8 = 253;
+pub(super) const WHAT: &str = "ZAP leaf";
+pub(super) const LEAF_MAGIC: u32 = 0x02ab_1eaf;
+pub(super) const HEADER_SIZE: usize = 48;
+pub(super) const CHUNK_SIZE: usize = 24;
+pub(super) const CHUNK_ARRAY: u8 = 251;
+pub(super) const CHUNK_ENTRY: u8 = 252;
+pub(super) const CHUNK_FREE: u8 = 253;
 /// Bytes of a key or value in one chunk.
-const ARRAY_BYTES: usize = 21;
-const FLAG_CD_SORTED: u8 = 1;
+pub(super) const ARRAY_BYTES: usize = 21;
+pub(super) const FLAG_CD_SORTED: u8 = 1;
 
 /// A view of a leaf block.
 #[derive(Debug, Clone, Copy)]
@@ -76,9 +76,9 @@ pub struct LeafEntry<'a> {
     pub integer_size: u8,
     /// Number of the value's integers.
     pub integers: u16,
-    key_integers: u16,
-    key_chunk: u16,
-    value_chunk: u16,
+    pub(super) key_integers: u16,
+    pub(super) key_chunk: u16,
+    pub(super) value_chunk: u16,
     next: u16,
 }
 

@@ -52,6 +52,21 @@ pub struct MicroEntry<'a> {
     pub cd: u32,
 }
 
+impl MicroEntry<'_> {
+    /// The bytes of the entry in a block.
+    pub fn encode(&self, order: ByteOrder) -> Result<[u8; MICRO_ENTRY_SIZE]> {
+        let length = self.name.len();
+        if length == 0 || length > MICRO_NAME_MAX || self.name.contains(&0) {
+            return Err(Error::invalid(WHAT, format!("name of {length} bytes")));
+        }
+        let mut chunk = [0; MICRO_ENTRY_SIZE];
+        chunk[..8].copy_from_slice(&order.u64_bytes(self.value));
+        chunk[8..12].copy_from_slice(&order.u32_bytes(self.cd));
+        chunk[NAME_OFFSET..NAME_OFFSET + length].copy_from_slice(self.name);
+        Ok(chunk)
+    }
+}
+
 impl<'a> MicroZap<'a> {
     /// Looks at a block.
     pub fn parse(block: &'a [u8], order: ByteOrder) -> Result<MicroZap<'a>> {
@@ -68,6 +83,14 @@ impl<'a> MicroZap<'a> {
         let order = self.order;
         let chunks = self.block.get(MICRO_ENTRY_SIZE..).unwrap_or_default();
         chunks.as_chunks::<MICRO_ENTRY_SIZE>().0.iter().filter_map(move |chunk| entry(chunk, order))
+    }
+
+    /// All places for entries: their offsets in the block, and the entry in each that is not free.
+    pub fn slots(&self) -> impl Iterator<Item = (usize, Option<MicroEntry<'a>>)> + use<'a> {
+        let order = self.order;
+        let chunks = self.block.get(MICRO_ENTRY_SIZE..).unwrap_or_default();
+        let chunks = chunks.as_chunks::<MICRO_ENTRY_SIZE>().0.iter().enumerate();
+        chunks.map(move |(index, chunk)| ((index + 1) * MICRO_ENTRY_SIZE, entry(chunk, order)))
     }
 
     /// The entry of exactly this name.
@@ -94,12 +117,7 @@ impl<'a> MicroZap<'a> {
         let mut writer = Writer::new(order);
         writer.u64s(&[BLOCK_MICRO, salt, normalization]).zeros_to(MICRO_ENTRY_SIZE);
         for entry in entries {
-            if entry.name.is_empty() || entry.name.len() > MICRO_NAME_MAX || entry.name.contains(&0) {
-                return Err(Error::invalid(WHAT, format!("name of {} bytes", entry.name.len())));
-            }
-            let start = writer.position();
-            writer.u64(entry.value).u32(entry.cd).zeros(2).bytes(entry.name);
-            writer.zeros_to(start + MICRO_ENTRY_SIZE);
+            writer.bytes(&entry.encode(order)?);
         }
         if writer.position() > size {
             return Err(Error::TooLarge { what: WHAT, limit: size as u64 });

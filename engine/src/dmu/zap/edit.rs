@@ -1,13 +1,47 @@
 //! Changing ZAPs.
+//!
+//! # The idea
+//! Each change first reads what it needs into a [`draft`](self::draft): copies of the few blocks that it touches. Only when all is known to
+//! succeed the new blocks go into the object, in one step without waiting in between. So a change that fails, or whose future is dropped,
+//! leaves the ZAP as it was. The format itself is changed by functions on bytes: [`ondisk::zap::LeafMut`] for leaves, `MicroEntry` for
+//! micro ZAPs; here is which block to change, when leaves split, and how the pointer table grows.
+//!
+//! | change | blocks written |
+//! |---|---|
+//! | entry of a micro ZAP | 64 bytes of block 0 |
+//! | entry of a fat ZAP added, removed | its leaf; block 0, which counts entries |
+//! | value replaced | its leaf |
+//! | leaf full | both halves, block 0 and the part of the pointer table that leads to them |
+//! | pointer table full | the new table, twice as large; the old one becomes a hole |
+//! | last entry of two sibling leaves removed | one of them, the pointers to the other, which becomes a hole |
+//!
+//! # When micro becomes fat
+//! When a value is not one 64-bit number, when a name has more than 49 bytes, when more names share a hash than fit into one leaf, and when
+//! the block, which grows by 512 bytes at a time, would exceed 128 KiB. The hash of entries and their collision differentiators stay, and so
+//! do the cookies of whoever walks over it.
+//!
+//! # Who may call at the same time
+//! Nobody: changes of one ZAP, and reads of it while it changes, are put in order by the caller, as the locks of directories do. The MOS is changed by one
+//! task at a time anyway.
+//!
+//! Source: behaviour of OpenZFS 2.3 `zap_micro.c`, `zap.c`, `zap_leaf.c`.
+
+mod draft;
+mod fat;
+mod micro;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use ondisk::dmu::DmuType;
+use ondisk::zap::VALUE_MAX;
 
 use super::{Key, Value};
-use crate::dmu::{LiveObject, LiveObjset};
-use crate::error::Result;
+use crate::dmu::{LiveObject, LiveObjset, NewObject};
+use crate::error::{Error, Result};
 use crate::txg::Tx;
+use draft::{Changes, Source};
 
 /// What a new ZAP is like.
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +52,7 @@ pub struct NewZap {
     pub flags: u64,
     /// Normalization of names (`U8_*` bits), 0 for none.
     pub normalization: u64,
-    /// Bytes in a block of a micro ZAP at first; it grows up to 128 KiB before it becomes fat.
+    /// Bytes in a block of a micro ZAP at first; it grows up to 128 KiB before it becomes fat. With flags: bytes in every block, a power of two.
     pub micro_block_bytes: u32,
 }
 
@@ -30,31 +64,170 @@ impl NewZap {
 }
 
 /// Creates a ZAP.
-pub async fn create(_objset: &Arc<LiveObjset>, _tx: &Tx, _new: NewZap) -> Result<Arc<LiveObject>> {
-    todo!()
+pub async fn create(objset: &Arc<LiveObjset>, tx: &Tx, new: NewZap) -> Result<Arc<LiveObject>> {
+    let object = objset.allocate(tx, new.object()).await?;
+    initialize(&object, tx, new).await?;
+    Ok(object)
+}
+
+impl NewZap {
+    /// The object that the ZAP is to be in, without a bonus.
+    pub fn object(&self) -> NewObject {
+        NewObject {
+            dmu_type: self.dmu_type,
+            block_size: self.micro_block_bytes,
+            bonus_type: DmuType::NONE,
+            bonus: Vec::new(),
+            slots: 1,
+        }
+    }
 }
 
 /// Makes an object that was just created, or that has no data yet, a ZAP (`mzap_create_impl`; also for `dmu_object_zapify`).
-pub async fn initialize(_object: &Arc<LiveObject>, _tx: &Tx, _new: NewZap) -> Result<()> {
-    todo!()
+pub async fn initialize(object: &Arc<LiveObject>, tx: &Tx, new: NewZap) -> Result<()> {
+    let changes = draft::initialize(object, new, salt(object, tx))?;
+    commit(object, tx, changes).await
 }
 
 /// The value under a key.
-pub async fn lookup(_object: &Arc<LiveObject>, _key: &Key) -> Result<Option<Value>> {
-    todo!()
+pub async fn lookup(object: &Arc<LiveObject>, key: &Key) -> Result<Option<Value>> {
+    draft::lookup(object, key).await
+}
+
+/// The number under a name; an error when its value is anything but one integer.
+pub async fn lookup_u64(object: &Arc<LiveObject>, name: impl AsRef<[u8]>) -> Result<Option<u64>> {
+    let name = name.as_ref();
+    let Some(value) = lookup(object, &Key::Name(name.to_vec())).await? else {
+        return Ok(None);
+    };
+    let number = value.as_u64().ok_or_else(|| {
+        let name = String::from_utf8_lossy(name);
+        Error::corrupt(object.describe(), format!("{name:?} has {} integers, expected one", value.len()))
+    });
+    number.map(Some)
 }
 
 /// Adds an entry. False (and no change) when there is one under this key.
-pub async fn insert(_object: &Arc<LiveObject>, _tx: &Tx, _key: &Key, _value: &Value) -> Result<bool> {
-    todo!()
+pub async fn insert(object: &Arc<LiveObject>, tx: &Tx, key: &Key, value: &Value) -> Result<bool> {
+    put(object, tx, key, value, false).await
 }
 
 /// Sets an entry, whether there is one or not.
-pub async fn set(_object: &Arc<LiveObject>, _tx: &Tx, _key: &Key, _value: &Value) -> Result<()> {
-    todo!()
+pub async fn set(object: &Arc<LiveObject>, tx: &Tx, key: &Key, value: &Value) -> Result<()> {
+    put(object, tx, key, value, true).await.map(|_| ())
+}
+
+/// Sets the number under a name.
+pub async fn set_u64(object: &Arc<LiveObject>, tx: &Tx, name: impl AsRef<[u8]>, number: u64) -> Result<()> {
+    set(object, tx, &Key::Name(name.as_ref().to_vec()), &Value::U64(vec![number])).await
+}
+
+/// Adds to the number under a key, which counts as 0 when it is not there and is not kept when it becomes 0 (`zap_increment`). Gives the sum.
+pub async fn add(object: &Arc<LiveObject>, tx: &Tx, key: &Key, delta: i64) -> Result<u64> {
+    let old = lookup(object, key).await?.and_then(|value| value.as_u64()).unwrap_or(0);
+    let sum = old.wrapping_add_signed(delta);
+    if sum == 0 {
+        remove(object, tx, key).await?;
+    } else if delta != 0 {
+        set(object, tx, key, &Value::U64(vec![sum])).await?;
+    }
+    Ok(sum)
 }
 
 /// Removes an entry. False when there is none.
-pub async fn remove(_object: &Arc<LiveObject>, _tx: &Tx, _key: &Key) -> Result<bool> {
-    todo!()
+pub async fn remove(object: &Arc<LiveObject>, tx: &Tx, key: &Key) -> Result<bool> {
+    match draft::remove(object, key).await? {
+        Some(changes) => commit(object, tx, changes).await.map(|()| true),
+        None => Ok(false),
+    }
+}
+
+async fn put(object: &Arc<LiveObject>, tx: &Tx, key: &Key, value: &Value, replace: bool) -> Result<bool> {
+    match draft::put(object, key, value, replace).await? {
+        Some(changes) => commit(object, tx, changes).await.map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// Brings the changed blocks into the object. After the first of them nothing waits until the last is in.
+async fn commit(object: &Arc<LiveObject>, tx: &Tx, changes: Changes) -> Result<()> {
+    match changes {
+        Changes::Patch { offset, bytes } => object.write_at(tx, offset, &bytes).await,
+        Changes::Blocks { block_bytes, written, freed } => {
+            if object.block_size() != u64::from(block_bytes) {
+                object.set_block_size(tx, block_bytes).await?;
+            }
+            for (id, block) in written {
+                object.write_block(tx, id, block.into());
+            }
+            for range in freed {
+                let size = u64::from(block_bytes);
+                object.punch(tx, range.start * size, (range.end - range.start) * size).await?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Where the hashes of a new ZAP start: another value for each, and the same when a sequence of changes is played again. Never 0.
+fn salt(object: &LiveObject, tx: &Tx) -> u64 {
+    let seed = object.id().0 << 32 ^ object.objset().id().0 << 56 ^ tx.txg().get();
+    mix(seed) | 1
+}
+
+/// Spreads the bits of a number over all 64 (the finalizer of MurmurHash3).
+fn mix(mut bits: u64) -> u64 {
+    for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
+        bits = (bits ^ bits >> 33).wrapping_mul(factor);
+    }
+    bits ^ bits >> 33
+}
+
+impl Source for Arc<LiveObject> {
+    fn block_bytes(&self) -> u64 {
+        self.block_size()
+    }
+
+    async fn block(&self, id: u64) -> Result<Option<crate::dmu::OrderedBlock>> {
+        LiveObject::block(self, id).await
+    }
+
+    fn is_directory(&self) -> bool {
+        self.dnode().dmu_type == DmuType::DIRECTORY_CONTENTS
+    }
+
+    fn describe(&self) -> String {
+        format!("ZAP in objset {}, object {}", self.objset().id(), self.id())
+    }
+}
+
+/// Longest name without its NUL: the feature `longname` allows more in directories.
+const fn longest_name(is_directory: bool) -> usize {
+    if is_directory { 1023 } else { 255 }
+}
+
+/// Refuses what no ZAP can hold.
+fn check(source: &impl Source, key: &Key, value: &Value) -> Result<()> {
+    match key {
+        Key::Name(name) => {
+            let limit = if name.len() > longest_name(false) {
+                longest_name(source.is_directory())
+            } else {
+                name.len()
+            };
+            if name.is_empty() || name.contains(&0) || name.len() > limit {
+                return Err(Error::Invalid(format!("{}: a name of {} bytes", source.describe(), name.len())));
+            }
+        }
+        Key::Words(words) => {
+            if words.is_empty() || words.len() > longest_name(false) / 8 {
+                return Err(Error::Invalid(format!("{}: a key of {} words", source.describe(), words.len())));
+            }
+        }
+    }
+    let bytes = value.len() * value.integer_size();
+    if bytes > VALUE_MAX {
+        return Err(Error::Invalid(format!("{}: a value of {bytes} bytes", source.describe())));
+    }
+    Ok(())
 }

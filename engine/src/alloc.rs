@@ -1,15 +1,29 @@
-//! Space maps and metaslabs, read for verification.
+//! Space: which is free, who gets it, and how that is kept on disk.
+//!
+//! A top-level vdev is cut into metaslabs. What is allocated in each is an object in the MOS, its space map: a log of allocations and frees. In memory a metaslab
+//! is the set of its free runs, and what the groups not yet committed changed.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | `range_set` | sets of disjoint ranges |
-//! | `space_map` | reading a space map object into one |
-
-pub mod range_set;
-pub mod space_map;
-
-pub use range_set::RangeSet;
+//! | `free_set` | the free runs of a metaslab by place and by length |
+//! | `metaslab` | one metaslab: free, allocating, freeing, deferred |
+//! | `group` | the metaslabs of one vdev: which one gives the next block |
+//! | `class` | vdevs of one purpose: which one gives the next block |
+//! | `allocator` | all of a pool, by class |
+//! | `load` | reading it when a pool is opened |
+//! | `sync` | writing what a group changed |
+//! | `space_map` | space map objects: reading, and which words a change becomes |
 
 pub mod allocator;
+mod class;
+mod free_set;
+mod group;
+mod load;
+mod metaslab;
+pub mod range_set;
+pub mod space_map;
+mod sync;
 
 pub use allocator::{Allocator, ClassSpace, NoSpace};
+pub use range_set::RangeSet;

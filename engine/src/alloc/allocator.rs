@@ -1,15 +1,42 @@
-//! Which space is free, and who gets it.
+//! [`Allocator`]: which space of a pool is free, and who gets it.
+//!
+//! # The idea
+//! Vdevs belong to classes by what they are for; a request names a class, and goes on to the next when that is full or has no vdev, as
+//! OpenZFS does:
+//!
+//! | asked for | then |
+//! |---|---|
+//! | normal | |
+//! | special | normal |
+//! | dedup | special, normal |
+//! | log | the metaslabs set apart for the log on normal vdevs, normal |
+//!
+//! Copies of a block go to different vdevs while there are any that have room, and far apart on one otherwise.
+//!
+//! Space that a group frees is handed out again when two more groups are committed, so that the states before can still be opened after a
+//! crash, and not while somebody reads a state that refers to it. When little is left the two groups are not waited for, as in OpenZFS.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `state` | everything in memory; never held across an await | taken alone |
+//!
+//! The sync thread alone calls `sync`, `sync_done` and `add_top`; it copies what it writes out of the state first.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ondisk::blkptr::Dva;
-use ondisk::{ObjectId, Txg};
+use ondisk::blkptr::{Dva, GANG_HEADER_SIZE};
+use ondisk::features::Feature;
+use ondisk::{Asize, ByteOffset, ObjectId, Txg, VdevId};
 
 use crate::Pool;
 use crate::dmu::LiveObjset;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::vdev::{Class, Vdev};
+
+use super::class::{Rotor, share};
+use super::group::{Group, Totals, Use, reusable_after};
+use super::sync::Logs;
 
 /// No free run is long enough, or the pool is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +44,10 @@ pub struct NoSpace;
 
 /// The space of an open pool: metaslabs of all top-level vdevs, by class.
 #[derive(Debug)]
-pub struct Allocator {}
+pub struct Allocator {
+    pub(super) pool: Arc<Pool>,
+    state: Mutex<State>,
+}
 
 /// Space of one class, in raw bytes (parity included).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,62 +64,266 @@ pub struct ClassSpace {
     pub deflated_allocated_bytes: u64,
 }
 
+impl ClassSpace {
+    fn add(&mut self, group: &Group, totals: Totals) {
+        self.size_bytes += totals.size;
+        self.allocated_bytes += totals.allocated + totals.waiting;
+        self.deferred_bytes += totals.waiting;
+        self.deflated_size_bytes += group.deflate(totals.size);
+        self.deflated_allocated_bytes += group.deflate(totals.allocated + totals.waiting);
+    }
+}
+
+/// What the lock guards.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// By number of the vdev; absent for removed vdevs and holes.
+    pub(super) groups: Vec<Option<Group>>,
+    /// By [`slot`].
+    rotors: [Rotor; 5],
+    /// Log space maps.
+    pub(super) logs: Logs,
+    /// Uses of features that were begun or ended, not reported yet.
+    pub(super) feature_changes: Vec<(Feature, i64)>,
+    /// The group that is being synced, and its passes so far.
+    pub(super) pass: (Txg, u16),
+}
+
+/// The places that a request is tried at: classes, and the metaslabs set apart for the log.
+fn slot(class: Class, usage: Use) -> usize {
+    match (class, usage) {
+        (_, Use::EmbeddedLog) => 4,
+        (Class::Normal, _) => 0,
+        (Class::Special, _) => 1,
+        (Class::Dedup, _) => 2,
+        (Class::Log, _) => 3,
+    }
+}
+
+/// Where a request for a class is tried, in order.
+fn chain(class: Class) -> &'static [(Class, Use)] {
+    const NORMAL: (Class, Use) = (Class::Normal, Use::Class);
+    match class {
+        Class::Normal => &[NORMAL],
+        Class::Special => &[(Class::Special, Use::Class), NORMAL],
+        Class::Dedup => &[(Class::Dedup, Use::Class), (Class::Special, Use::Class), NORMAL],
+        Class::Log => &[(Class::Log, Use::Class), (Class::Normal, Use::EmbeddedLog), NORMAL],
+    }
+}
+
+impl State {
+    /// Takes up a vdev.
+    pub(super) fn add_group(&mut self, group: Group) {
+        let place = group.vdev as usize;
+        self.rotors[slot(group.class, Use::Class)].members.push(place);
+        if group.totals(Use::EmbeddedLog).size > 0 {
+            self.rotors[slot(group.class, Use::EmbeddedLog)].members.push(place);
+        }
+        if self.groups.len() <= place {
+            self.groups.resize_with(place + 1, || None);
+        }
+        self.groups[place] = Some(group);
+    }
+
+    pub(super) fn group(&mut self, vdev: VdevId) -> Result<&mut Group> {
+        let group = usize::try_from(vdev.get()).ok().and_then(|place| self.groups.get_mut(place)?.as_mut());
+        group.ok_or_else(|| {
+            Error::corrupt(format!("top-level vdev {vdev}"), "space on it is named, and it has no metaslabs")
+        })
+    }
+
+    /// Bytes of all vdevs of a class, or of what is set apart on them for the log.
+    fn totals(&self, class: Class, usage: Use) -> Totals {
+        let groups = self.groups.iter().flatten().filter(|group| group.class == class);
+        groups.map(|group| group.totals(usage)).fold(Totals::default(), Totals::plus)
+    }
+
+    /// All copies in one class, or nothing.
+    fn allocate_in(
+        &mut self,
+        (class, usage): (Class, Use),
+        copies: usize,
+        txg: Txg,
+        asize_on: &dyn Fn(u32) -> Option<u64>,
+    ) -> Result<Vec<Dva>, NoSpace> {
+        let mut dvas: Vec<Dva> = Vec::with_capacity(copies);
+        for copy in 0..copies {
+            match self.allocate_copy((class, usage), copy, &dvas, txg, asize_on) {
+                Some(dva) => dvas.push(dva),
+                None => {
+                    for dva in &dvas {
+                        self.undo(dva, txg);
+                    }
+                    return Err(NoSpace);
+                }
+            }
+        }
+        Ok(dvas)
+    }
+
+    fn allocate_copy(
+        &mut self,
+        (class, usage): (Class, Use),
+        copy: usize,
+        others: &[Dva],
+        txg: Txg,
+        asize_on: &dyn Fn(u32) -> Option<u64>,
+    ) -> Option<Dva> {
+        let slot = slot(class, usage);
+        let members = self.rotors[slot].members.len();
+        // First those that have no copy yet, then all.
+        for same_vdev in [false, true] {
+            if same_vdev && others.is_empty() {
+                break;
+            }
+            for turn in 0..members {
+                let Some(place) = self.rotors[slot].order().nth(turn) else { break };
+                let Some(group) = self.groups.get_mut(place).and_then(Option::as_mut) else { continue };
+                let vdev = group.vdev;
+                let here: Vec<u64> = others
+                    .iter()
+                    .filter(|other| other.vdev.get() == vdev)
+                    .map(|other| other.offset.get())
+                    .collect();
+                let is_too_new = group.added.is_some_and(|added| txg > added);
+                if here.is_empty() == same_vdev || is_too_new || !group.allocating {
+                    continue;
+                }
+                let Some(asize) = asize_on(vdev).filter(|asize| *asize > 0) else { continue };
+                let Some(at) = group.allocate(usage, asize, txg, copy, &here) else { continue };
+                let (aliquot, totals) = (group.aliquot_bytes, group.totals(usage));
+                let share = if members > 1 { share(aliquot, totals, self.totals(class, usage)) } else { 0 };
+                self.rotors[slot].took(place, asize, share);
+                return Some(Dva {
+                    vdev: VdevId(vdev),
+                    offset: ByteOffset(at),
+                    asize: Asize(asize),
+                    gang: false,
+                });
+            }
+        }
+        None
+    }
+
+    fn undo(&mut self, dva: &Dva, txg: Txg) {
+        if let Ok(group) = self.group(dva.vdev) {
+            let from = dva.offset.get();
+            group.undo(from, from + dva.asize.get(), txg);
+        }
+    }
+}
+
 impl Allocator {
-    /// The space of a pool, as the MOS (and its log space maps) says. Ends with everything known; space maps may be loaded when first needed.
-    pub async fn load(_pool: &Arc<Pool>, _mos: &Arc<LiveObjset>) -> Result<Arc<Self>> {
-        todo!()
+    pub(super) fn of(pool: &Arc<Pool>, state: State) -> Arc<Self> {
+        Arc::new(Self { pool: Arc::clone(pool), state: Mutex::new(state) })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For a pool that is being created: no vdev yet.
-    pub fn empty(_pool: &Arc<Pool>) -> Arc<Self> {
-        todo!()
+    pub fn empty(pool: &Arc<Pool>) -> Arc<Self> {
+        Self::of(pool, State::default())
     }
 
-    /// Takes up a new top-level vdev: creates its metaslab array in the MOS. Gives (metaslab array, ms_shift).
-    pub async fn add_top(&self, _mos: &Arc<LiveObjset>, _tx: &Tx, _top: &Vdev) -> Result<(ObjectId, u8)> {
-        todo!()
+    /// The space of a pool, as the MOS (and its log space maps) says.
+    pub async fn load(pool: &Arc<Pool>, mos: &Arc<LiveObjset>) -> Result<Arc<Self>> {
+        Ok(Self::of(pool, super::load::load(pool, &mos.view()).await?))
+    }
+
+    /// Takes up a new top-level vdev: creates its metaslab array in the MOS. Gives (metaslab array, ms_shift). Until the group of `tx` is
+    /// committed, only blocks of that group are put on it.
+    pub async fn add_top(&self, mos: &Arc<LiveObjset>, tx: &Tx, top: &Vdev) -> Result<(ObjectId, u8)> {
+        let (group, array, ms_shift) = super::load::new_group(mos, tx, top).await?;
+        self.state().add_group(group);
+        Ok((array, ms_shift))
     }
 
     /// Space for `copies` copies of a block of `psize` bytes, in `class` or, where that has no room, as OpenZFS falls back. Copies lie on different
     /// vdevs where there are several, and far apart otherwise. Nothing stays allocated on an error.
-    pub fn allocate(
-        &self,
-        _class: Class,
-        _psize: u64,
-        _copies: usize,
-        _txg: Txg,
-    ) -> Result<Vec<Dva>, NoSpace> {
-        todo!()
+    pub fn allocate(&self, class: Class, psize: u64, copies: usize, txg: Txg) -> Result<Vec<Dva>, NoSpace> {
+        let asize_on = |vdev: u32| {
+            let top = self.pool.vdevs().top(vdev)?;
+            top.status.is_readable().then(|| top.psize_to_asize(psize, txg.get())).flatten()
+        };
+        let mut state = self.state();
+        chain(class)
+            .iter()
+            .find_map(|&place| state.allocate_in(place, copies, txg, &asize_on).ok())
+            .ok_or(NoSpace)
     }
 
-    /// Gives one address back in `txg`. It is reused when no state that could be opened refers to it any more.
-    pub fn free(&self, _dva: &Dva, _txg: Txg) {
-        todo!()
+    /// Bytes that an address takes itself: of a gang, the header.
+    fn range_of(&self, dva: &Dva, txg: Txg) -> (u64, u64) {
+        let size = match self.pool.vdevs().top(dva.vdev.get()) {
+            Some(top) if dva.gang => {
+                top.psize_to_asize(GANG_HEADER_SIZE as u64, txg.get()).unwrap_or(dva.asize.get())
+            }
+            _ => dva.asize.get(),
+        };
+        (dva.offset.get(), dva.offset.get().saturating_add(size))
+    }
+
+    /// Gives one address back in `txg`; of a gang, its header. It is reused when no state that could be opened refers to it any more.
+    /// An error when it is not allocated: then what is known of space is wrong, and nothing must be committed any more.
+    pub fn free(&self, dva: &Dva, txg: Txg) -> Result<()> {
+        let (from, to) = self.range_of(dva, txg);
+        self.state().group(dva.vdev)?.free(from, to, txg)
     }
 
     /// Marks an address of an intent log that was found at import as allocated.
-    pub async fn claim(&self, _dva: &Dva, _txg: Txg) -> Result<()> {
-        todo!()
-    }
-
-    /// Appends what was allocated and freed in the group of `tx` since the last call to the space maps. False when there was nothing.
-    pub async fn sync(&self, _mos: &Arc<LiveObjset>, _tx: &Tx) -> Result<bool> {
-        todo!()
+    pub async fn claim(&self, dva: &Dva, txg: Txg) -> Result<()> {
+        let (from, to) = self.range_of(dva, txg);
+        self.state().group(dva.vdev)?.claim(from, to, txg)
     }
 
     /// The group is committed. Space that was freed becomes reusable two groups later, and not before views of the pool from before the group are gone:
     /// `oldest_view` is the oldest group that somebody still reads.
-    pub fn sync_done(&self, _txg: Txg, _oldest_view: Txg) {
-        todo!()
+    pub fn sync_done(&self, txg: Txg, oldest_view: Txg) {
+        let mut state = self.state();
+        let by_rule = reusable_after(txg, oldest_view);
+        let at_once = txg.min(oldest_view);
+        let scarce = |class: Class| {
+            let totals = state.totals(class, Use::Class);
+            totals.free() <= (totals.size >> 5).clamp((totals.size >> 1).min(128 << 20), 128 << 30)
+        };
+        let is_scarce =
+            [Class::Normal, Class::Special, Class::Dedup, Class::Log].map(|class| (class, scarce(class)));
+        for group in state.groups.iter_mut().flatten() {
+            let scarce = is_scarce.iter().any(|&(class, scarce)| class == group.class && scarce);
+            group.sync_done(txg, if scarce { at_once } else { by_rule });
+        }
     }
 
-    /// Space of one class.
-    pub fn space(&self, _class: Class) -> ClassSpace {
-        todo!()
+    /// Space of one class. What is set apart on normal vdevs for the intent log is not in it: see [`Allocator::embedded_log_space`].
+    pub fn space(&self, class: Class) -> ClassSpace {
+        self.space_of(|group| (group.class == class).then(|| group.totals(Use::Class)))
+    }
+
+    /// Space that is set apart on normal vdevs for the intent log.
+    pub fn embedded_log_space(&self) -> ClassSpace {
+        self.space_of(|group| Some(group.totals(Use::EmbeddedLog)))
+    }
+
+    fn space_of(&self, totals: impl Fn(&Group) -> Option<Totals>) -> ClassSpace {
+        let mut space = ClassSpace::default();
+        for group in self.state().groups.iter().flatten() {
+            if let Some(totals) = totals(group) {
+                space.add(group, totals);
+            }
+        }
+        space
     }
 
     /// Deflated bytes of an address: what it counts for in quotas and listings.
-    pub fn deflated(&self, _dva: &Dva) -> u64 {
-        todo!()
+    pub fn deflated(&self, dva: &Dva) -> u64 {
+        let asize = dva.asize.get();
+        self.state().group(dva.vdev).map_or(asize, |group| group.deflate(asize))
+    }
+
+    /// Uses of features that were begun (or ended) since the last call: whoever drives the sync counts them in the MOS before the group is committed.
+    pub fn take_feature_changes(&self) -> Vec<(Feature, i64)> {
+        std::mem::take(&mut self.state().feature_changes)
     }
 }

@@ -1,7 +1,11 @@
-//! Reading space maps: the log of allocations and frees of a range of space.
+//! Space maps: the log of allocations and frees of a range of space. Reading here, which words a change becomes in `append`.
 //!
 //! A space map object is an append-only log of words; replaying it gives what is allocated. The bonus tells how many bytes of the
 //! object count. Dirty time logs use the same format for txgs instead of bytes.
+
+mod append;
+
+pub use append::{Form, Words};
 
 use std::sync::Arc;
 

@@ -1,0 +1,415 @@
+//! The metaslabs of one top-level vdev, and which of them gives the next block (OpenZFS: metaslab group).
+//!
+//! # The idea
+//! Blocks that are written together shall lie together, so a group keeps an *active* metaslab for each copy of blocks and takes from it
+//! until it has no run that is long enough, or only much shorter ones than it began with. The next active one is that with
+//! the longest runs; among equals the one nearest to the beginning. How long the longest run is, is rounded down to a power of two, so that nearness decides often.
+//!
+//! Copies of one block on one vdev lie an eighth of the vdev apart if possible, else in different metaslabs, else anywhere.
+//!
+//! On vdevs of the normal class with more than 64 metaslabs the emptiest is set apart for the intent log, as OpenZFS does when it opens a pool: nothing on
+//! disk says which. Its blocks are freed all at once, so that it stays in one piece.
+//!
+//! The order of candidates is kept lazily: a metaslab's rank is an upper bound while blocks are taken from it, and is set right when it is considered, and when something
+//! became free.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use ondisk::{ObjectId, Txg};
+
+use super::metaslab::{DEFER_TXGS, Metaslab};
+use crate::error::{Error, Result};
+use crate::vdev::Class;
+
+/// The largest number of metaslabs with which none is set apart for the intent log.
+const EMBEDDED_LOG_MAX_NONE: usize = 64;
+/// A metaslab stops being active when its longest run is this many powers of two shorter than when it became so.
+const PASSIVATE_STEPS: u32 = 2;
+/// Copies of one block are one part in so many of the vdev apart.
+const COPY_DISTANCE: usize = 8;
+/// Most copies of a block.
+pub const MAX_COPIES: usize = 3;
+
+/// What the metaslabs are used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// What the vdev's class is for.
+    Class,
+    /// The intent log, on vdevs of the normal class.
+    EmbeddedLog,
+}
+
+/// The power of two of a run's length; more is better.
+fn rank_of(longest_bytes: u64) -> u32 {
+    longest_bytes.checked_ilog2().map_or(0, |power| power + 1)
+}
+
+/// Which metaslabs are taken from, in which order.
+#[derive(Debug, Default)]
+struct Picker {
+    /// Rank and place; best first.
+    order: BTreeSet<(Reverse<u32>, usize)>,
+    /// For each copy the metaslab that is taken from, and its rank when that began.
+    active: [Option<(usize, u32)>; MAX_COPIES],
+}
+
+/// One top-level vdev.
+#[derive(Debug)]
+pub struct Group {
+    /// Its number.
+    pub vdev: u32,
+    /// What it is for.
+    pub class: Class,
+    /// Metaslab size as a power of two.
+    pub ms_shift: u8,
+    /// The object with the numbers of the space maps.
+    pub array: ObjectId,
+    /// The vdev's ZAP.
+    pub top_zap: Option<ObjectId>,
+    /// Data bytes for 512 raw bytes.
+    pub deflate_ratio: u64,
+    /// How much is taken from it before the next vdev's turn, before bias.
+    pub aliquot_bytes: u64,
+    /// The group that brings it, while that is not committed.
+    pub added: Option<Txg>,
+    /// Whether new blocks may be put on it.
+    pub allocating: bool,
+    metaslabs: Vec<Metaslab>,
+    /// Rank of each metaslab in its picker's order.
+    ranks: Vec<u32>,
+    embedded_log: Option<usize>,
+    pickers: [Picker; 2],
+    /// Metaslabs with changes that are not over.
+    busy: BTreeSet<usize>,
+    totals: Totals,
+}
+
+/// Bytes of a group or of a part of it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    /// Size.
+    pub size: u64,
+    /// Neither free nor waiting to be.
+    pub allocated: u64,
+    /// Freed and waiting to be reusable.
+    pub waiting: u64,
+}
+
+impl Totals {
+    /// Of one metaslab.
+    fn of(metaslab: &Metaslab) -> Self {
+        Self {
+            size: metaslab.bounds().size,
+            allocated: metaslab.allocated_bytes(),
+            waiting: metaslab.waiting_bytes(),
+        }
+    }
+
+    /// What may be handed out.
+    pub fn free(&self) -> u64 {
+        self.size.saturating_sub(self.allocated).saturating_sub(self.waiting)
+    }
+
+    /// The sum.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            size: self.size + other.size,
+            allocated: self.allocated + other.allocated,
+            waiting: self.waiting + other.waiting,
+        }
+    }
+
+    fn less(self, other: Self) -> Self {
+        Self {
+            size: self.size - other.size,
+            allocated: self.allocated - other.allocated,
+            waiting: self.waiting - other.waiting,
+        }
+    }
+}
+
+/// What is known of a vdev before its metaslabs.
+#[derive(Debug, Clone)]
+pub struct GroupConfig {
+    /// Number of the vdev.
+    pub vdev: u32,
+    /// What it is for.
+    pub class: Class,
+    /// Metaslab size as a power of two.
+    pub ms_shift: u8,
+    /// The object with the numbers of the space maps.
+    pub array: ObjectId,
+    /// The vdev's ZAP.
+    pub top_zap: Option<ObjectId>,
+    /// Data bytes for 512 raw bytes.
+    pub deflate_ratio: u64,
+    /// How much is taken from it before the next vdev's turn.
+    pub aliquot_bytes: u64,
+    /// The group that brings it, while that is not committed.
+    pub added: Option<Txg>,
+    /// Whether new blocks may be put on it.
+    pub allocating: bool,
+}
+
+impl Group {
+    /// The group of a vdev with these metaslabs.
+    pub fn new(config: GroupConfig, metaslabs: Vec<Metaslab>) -> Self {
+        let embedded_log = (config.class == Class::Normal && metaslabs.len() > EMBEDDED_LOG_MAX_NONE)
+            .then(|| (0..metaslabs.len()).min_by_key(|&place| metaslabs[place].allocated_bytes()))
+            .flatten();
+        let mut group = Self {
+            vdev: config.vdev,
+            class: config.class,
+            ms_shift: config.ms_shift,
+            array: config.array,
+            top_zap: config.top_zap,
+            deflate_ratio: config.deflate_ratio,
+            aliquot_bytes: config.aliquot_bytes,
+            added: config.added,
+            allocating: config.allocating,
+            ranks: vec![0; metaslabs.len()],
+            embedded_log,
+            pickers: Default::default(),
+            busy: BTreeSet::new(),
+            totals: metaslabs.iter().map(Totals::of).fold(Totals::default(), Totals::plus),
+            metaslabs,
+        };
+        for place in 0..group.metaslabs.len() {
+            let rank = rank_of(group.metaslabs[place].longest_bytes());
+            group.ranks[place] = rank;
+            group.picker(group.use_of(place)).order.insert((Reverse(rank), place));
+        }
+        group
+    }
+
+    fn use_of(&self, place: usize) -> Use {
+        if self.embedded_log == Some(place) { Use::EmbeddedLog } else { Use::Class }
+    }
+
+    fn picker(&mut self, usage: Use) -> &mut Picker {
+        &mut self.pickers[usize::from(usage == Use::EmbeddedLog)]
+    }
+
+    /// Its metaslabs.
+    pub fn metaslabs(&self) -> &[Metaslab] {
+        &self.metaslabs
+    }
+
+    /// Bytes of all metaslabs for one use.
+    pub fn totals(&self, usage: Use) -> Totals {
+        let log = self.embedded_log.map_or(Totals::default(), |place| Totals::of(&self.metaslabs[place]));
+        match usage {
+            Use::Class => self.totals.less(log),
+            Use::EmbeddedLog => log,
+        }
+    }
+
+    /// The deflated size of `bytes` raw bytes.
+    pub fn deflate(&self, bytes: u64) -> u64 {
+        (bytes >> 9).saturating_mul(self.deflate_ratio)
+    }
+
+    /// Sets right how good a metaslab is.
+    fn rerank(&mut self, place: usize) -> u32 {
+        let (old, new) = (self.ranks[place], rank_of(self.metaslabs[place].longest_bytes()));
+        if old != new {
+            let usage = self.use_of(place);
+            let order = &mut self.picker(usage).order;
+            order.remove(&(Reverse(old), place));
+            order.insert((Reverse(new), place));
+            self.ranks[place] = new;
+        }
+        new
+    }
+
+    /// Does something to a metaslab and keeps the totals right.
+    fn change<T>(&mut self, place: usize, change: impl FnOnce(&mut Metaslab) -> T) -> T {
+        let metaslab = &mut self.metaslabs[place];
+        let before = Totals::of(metaslab);
+        let result = change(metaslab);
+        self.totals = self.totals.less(before).plus(Totals::of(metaslab));
+        if metaslab.is_busy() {
+            self.busy.insert(place);
+        }
+        result
+    }
+
+    /// Takes `size` bytes for copy `copy` of a block; gives their first byte. `others` are where copies of the same block lie on this vdev.
+    pub fn allocate(&mut self, usage: Use, size: u64, txg: Txg, copy: usize, others: &[u64]) -> Option<u64> {
+        let others: Vec<usize> =
+            others.iter().map(|&at| usize::try_from(at >> self.ms_shift).unwrap_or(usize::MAX)).collect();
+        let far = (self.metaslabs.len() / COPY_DISTANCE).max(1);
+        let distances: &[usize] = if others.is_empty() { &[0] } else { &[far, 1, 0] };
+        distances.iter().find_map(|&distance| self.allocate_apart(usage, size, txg, copy, &others, distance))
+    }
+
+    fn allocate_apart(
+        &mut self,
+        usage: Use,
+        size: u64,
+        txg: Txg,
+        copy: usize,
+        others: &[usize],
+        distance: usize,
+    ) -> Option<u64> {
+        let copy = copy.min(MAX_COPIES - 1);
+        let is_apart = |place: usize| others.iter().all(|other| other.abs_diff(place) >= distance);
+        if let Some((place, rank)) = self.picker(usage).active[copy] {
+            if is_apart(place) && rank_of(self.metaslabs[place].longest_bytes()) + PASSIVATE_STEPS > rank {
+                if let Some(at) = self.change(place, |metaslab| metaslab.allocate(size, txg)) {
+                    return Some(at);
+                }
+            }
+        }
+        let needed = rank_of(size);
+        let mut after = None;
+        loop {
+            let order = &self.picker(usage).order;
+            let mut candidates = match after {
+                None => order.range(..),
+                Some(last) => order.range((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded)),
+            };
+            let &(Reverse(rank), place) = candidates.next()?;
+            if rank < needed {
+                return None;
+            }
+            if self.rerank(place) < rank {
+                // It comes again where it belongs.
+                continue;
+            }
+            after = Some((Reverse(rank), place));
+            if !is_apart(place) {
+                continue;
+            }
+            if let Some(at) = self.change(place, |metaslab| metaslab.allocate(size, txg)) {
+                self.picker(usage).active[copy] = Some((place, rank));
+                return Some(at);
+            }
+        }
+    }
+
+    /// The metaslab that contains a range.
+    fn place_of(&self, from: u64) -> Result<usize> {
+        let place = usize::try_from(from >> self.ms_shift).ok().filter(|&place| place < self.metaslabs.len());
+        place.ok_or_else(|| {
+            Error::corrupt(format!("top-level vdev {}", self.vdev), format!("no metaslab at {from:#x}"))
+        })
+    }
+
+    /// See [`Metaslab::undo`].
+    pub fn undo(&mut self, from: u64, to: u64, txg: Txg) {
+        if let Ok(place) = self.place_of(from) {
+            self.change(place, |metaslab| metaslab.undo(from, to, txg));
+            self.rerank(place);
+        }
+    }
+
+    /// See [`Metaslab::free`].
+    pub fn free(&mut self, from: u64, to: u64, txg: Txg) -> Result<()> {
+        let place = self.place_of(from)?;
+        self.change(place, |metaslab| metaslab.free(from, to, txg))
+    }
+
+    /// See [`Metaslab::claim`].
+    pub fn claim(&mut self, from: u64, to: u64, txg: Txg) -> Result<()> {
+        let place = self.place_of(from)?;
+        self.change(place, |metaslab| metaslab.claim(from, to, txg))
+    }
+
+    /// Metaslabs that group `txg` changed since they were last asked for.
+    pub fn changed(&self, txg: Txg) -> Vec<usize> {
+        self.busy.iter().copied().filter(|&place| self.metaslabs[place].has_changes(txg)).collect()
+    }
+
+    /// One metaslab, for the sync; its space does not change.
+    pub fn metaslab_mut(&mut self, place: usize) -> Option<&mut Metaslab> {
+        self.metaslabs.get_mut(place)
+    }
+
+    /// The group `txg` is committed: see [`Metaslab::sync_done`]. `reusable` is the last group whose frees may be reused.
+    pub fn sync_done(&mut self, txg: Txg, reusable: Txg) {
+        if self.added.is_some_and(|added| added <= txg) {
+            self.added = None;
+        }
+        for place in self.busy.clone() {
+            if self.change(place, |metaslab| metaslab.sync_done(txg, reusable)) {
+                self.rerank(place);
+            }
+            if !self.metaslabs[place].is_busy() {
+                self.busy.remove(&place);
+            }
+        }
+    }
+}
+
+/// The last group whose frees may be handed out again once `txg` is committed and `oldest_view` is the oldest that is read.
+pub fn reusable_after(txg: Txg, oldest_view: Txg) -> Txg {
+    Txg(txg.get().saturating_sub(DEFER_TXGS).min(oldest_view.get()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::metaslab::Bounds;
+    use super::*;
+
+    fn group(metaslabs: u64) -> Group {
+        let config = GroupConfig {
+            vdev: 0,
+            class: Class::Normal,
+            ms_shift: 20,
+            array: ObjectId(1),
+            top_zap: None,
+            deflate_ratio: 512,
+            aliquot_bytes: 1 << 20,
+            added: None,
+            allocating: true,
+        };
+        let bounds = |place: u64| Bounds { start: place << 20, size: 1 << 20, shift: 12 };
+        Group::new(config, (0..metaslabs).map(|place| Metaslab::unused(bounds(place))).collect())
+    }
+
+    #[test]
+    fn a_vdev_fills_from_the_beginning_and_to_the_end() {
+        let mut group = group(4);
+        let mut total = 0;
+        while group.allocate(Use::Class, 128 << 10, Txg(5), 0, &[]).is_some() {
+            total += 128 << 10;
+        }
+        assert_eq!(total, 4 << 20);
+        assert_eq!(group.totals(Use::Class).free(), 0);
+    }
+
+    #[test]
+    fn copies_on_one_vdev_are_far_apart() {
+        let mut group = group(64);
+        let first = group.allocate(Use::Class, 4096, Txg(5), 0, &[]).unwrap();
+        let second = group.allocate(Use::Class, 4096, Txg(5), 1, &[first]).unwrap();
+        let third = group.allocate(Use::Class, 4096, Txg(5), 2, &[first, second]).unwrap();
+        let places = [first, second, third].map(|at| at >> 20);
+        assert!(places[0].abs_diff(places[1]) >= 8 && places[1].abs_diff(places[2]) >= 8);
+        assert!(places[0].abs_diff(places[2]) >= 8);
+    }
+
+    #[test]
+    fn copies_in_one_metaslab_are_better_than_none() {
+        let mut group = group(1);
+        let first = group.allocate(Use::Class, 4096, Txg(5), 0, &[]).unwrap();
+        let second = group.allocate(Use::Class, 4096, Txg(5), 1, &[first]).unwrap();
+        assert_eq!(second, first + 4096);
+    }
+
+    #[test]
+    fn the_emptiest_metaslab_of_many_is_for_the_log() {
+        let mut group = group(65);
+        assert_eq!(group.totals(Use::EmbeddedLog).size, 1 << 20);
+        assert_eq!(group.totals(Use::Class).size, 64 << 20);
+        let log = group.allocate(Use::EmbeddedLog, 4096, Txg(5), 0, &[]).unwrap();
+        assert_eq!(group.use_of((log >> 20) as usize), Use::EmbeddedLog);
+        while let Some(at) = group.allocate(Use::Class, 1 << 20, Txg(5), 0, &[]) {
+            assert_eq!(group.use_of((at >> 20) as usize), Use::Class);
+        }
+        assert_eq!(group.totals(Use::Class).free(), 0);
+        assert_eq!(group.totals(Use::EmbeddedLog).allocated, 4096);
+    }
+}

@@ -1,0 +1,533 @@
+//! One metaslab: what is free in it, and what is on its way to being allocated or free.
+//!
+//! # The states of a sector
+//!
+//! ```text
+//!              allocate                 synced
+//!      free -------------> allocating[txg] -----> allocated
+//!       ^                     | free, same txg       | free
+//!       |                     v                      v       taken by the sync
+//!       |     views gone    freed[txg] <---------- freeing[txg]
+//!       +--- deferred[txg] <----+   group committed
+//!            and two groups later
+//! ```
+//!
+//! The space map on disk calls free what is free, freed, deferred, or allocating in a group that is not synced yet.
+//! What was allocated and freed in one group never reaches the space map, and still is not handed out before the group is long committed: its old
+//! contents may be on their way to the device, or be read by somebody who saw them before.
+//!
+//! A metaslab whose space map was not read (*not loaded*) takes frees, but gives nothing out.
+//!
+//! Plain data without a lock; the allocator's guards it.
+
+use std::collections::VecDeque;
+
+use ondisk::space_map::HISTOGRAM_BUCKETS;
+use ondisk::{ObjectId, Txg};
+
+use super::RangeSet;
+use super::free_set::{self, FreeSet};
+use crate::error::{Error, Result};
+use crate::vdev::{Kind, Vdev};
+
+/// Groups that must be committed after the one that freed something before that is reused (`TXG_DEFER_SIZE`).
+pub const DEFER_TXGS: u64 = 2;
+/// Runs shorter than this are found by length only.
+const SHORT_RUN_BYTES: u64 = 128 << 10;
+
+/// Where a metaslab lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// First byte on its vdev.
+    pub start: u64,
+    /// Bytes; whole sectors.
+    pub size: u64,
+    /// Sector size as a power of two.
+    pub shift: u8,
+}
+
+impl Bounds {
+    /// The usable part of a slice of a vdev: on draid it begins and ends with a whole row of a group.
+    pub fn of(top: &Vdev, start: u64, size: u64) -> Result<Self> {
+        let (start, size) = match &top.kind {
+            Kind::Draid(draid) => {
+                let config = draid.config();
+                // Both are at most 255, and the shift at most 16.
+                let row = ((config.data + config.nparity) as u64) << config.ashift;
+                let first = start.div_ceil(row).saturating_mul(row);
+                (first, size.saturating_sub(first - start) / row * row)
+            }
+            _ => (start, size),
+        };
+        match u8::try_from(top.ashift) {
+            Ok(shift @ 9..=16) if size >> shift <= u64::from(u32::MAX) => Ok(Self { start, size, shift }),
+            _ => Err(Error::Unsupported(format!(
+                "{}: metaslabs of {size} bytes in sectors of 2^{} bytes cannot be written",
+                top.name, top.ashift
+            ))),
+        }
+    }
+
+    fn sectors(&self) -> u32 {
+        (self.size >> self.shift) as u32
+    }
+
+    /// A range of bytes of the vdev as sectors of this metaslab.
+    fn to_sectors(self, from: u64, to: u64) -> Option<(u32, u32)> {
+        let offset = from.checked_sub(self.start)?;
+        let length = to.checked_sub(from)?;
+        let whole = (offset | length).trailing_zeros() >= self.shift.into();
+        if !whole || length == 0 || offset.checked_add(length)? > self.size {
+            return None;
+        }
+        Some(((offset >> self.shift) as u32, (length >> self.shift) as u32))
+    }
+
+    fn to_bytes(self, start: u32, length: u32) -> (u64, u64) {
+        let from = self.start + (u64::from(start) << self.shift);
+        (from, from + (u64::from(length) << self.shift))
+    }
+}
+
+/// The space map object as it is on disk, after the last call of sync.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OnDisk {
+    /// The object; absent while the metaslab was never used.
+    pub object: Option<ObjectId>,
+    /// Bytes of it that count.
+    pub length_bytes: u64,
+    /// What it calls allocated.
+    pub allocated_bytes: i64,
+}
+
+/// Changes of one group.
+#[derive(Debug, Default)]
+struct Pending {
+    txg: Txg,
+    allocating: RangeSet,
+    freeing: RangeSet,
+    freed: RangeSet,
+}
+
+/// Changes that the metaslab's own space map lacks: they are in log space maps.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Changes {
+    /// Free in the space map, allocated now.
+    pub allocs: RangeSet,
+    /// Allocated in the space map, free now.
+    pub frees: RangeSet,
+}
+
+impl Changes {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.allocs.is_empty() && self.frees.is_empty()
+    }
+
+    /// Notes that a range was allocated.
+    pub fn alloc(&mut self, from: u64, to: u64) {
+        move_or_add(&mut self.frees, &mut self.allocs, from, to);
+    }
+
+    /// Notes that a range was freed.
+    pub fn free(&mut self, from: u64, to: u64) {
+        move_or_add(&mut self.allocs, &mut self.frees, from, to);
+    }
+}
+
+/// Takes out of `undone` what it has of a range, and adds the rest to `done`.
+fn move_or_add(undone: &mut RangeSet, done: &mut RangeSet, from: u64, to: u64) {
+    let undo: Vec<(u64, u64)> = undone.within(from, to).collect();
+    let mut at = from;
+    for (low, high) in undo {
+        done.add(at, low);
+        undone.remove(low, high);
+        at = high;
+    }
+    done.add(at, to);
+}
+
+/// What a sync is to write for one metaslab.
+#[derive(Debug)]
+pub struct Taken {
+    /// Allocated and freed in the group since the last call, by range.
+    pub changes: Changes,
+    /// All that is allocated, when the map is to be written anew. `changes` is part of it.
+    pub rewrite: Option<Vec<(u64, u64)>>,
+    /// Free runs by size, for the header; absent while the metaslab is not loaded.
+    pub histogram: Option<[u64; HISTOGRAM_BUCKETS]>,
+}
+
+/// One metaslab.
+#[derive(Debug)]
+pub struct Metaslab {
+    bounds: Bounds,
+    /// Its space map.
+    pub on_disk: OnDisk,
+    /// What may be handed out; absent while not loaded.
+    free: Option<FreeSet>,
+    /// Groups with changes, in no order; three at most.
+    pending: Vec<Pending>,
+    /// By group, oldest first.
+    deferred: VecDeque<(Txg, RangeSet)>,
+    /// What its own space map lacks.
+    pub unflushed: Changes,
+    /// Frees, and what became of them, not yet free again.
+    waiting_bytes: u64,
+    /// Neither free nor waiting.
+    allocated_bytes: u64,
+}
+
+impl Metaslab {
+    /// A metaslab of which nothing is allocated.
+    pub fn unused(bounds: Bounds) -> Self {
+        let mut metaslab = Self::unloaded(bounds, OnDisk::default());
+        let mut free = metaslab.nothing_free();
+        let added = free.add(0, bounds.sectors());
+        debug_assert!(added || bounds.size == 0);
+        metaslab.free = Some(free);
+        metaslab
+    }
+
+    /// A metaslab whose space map was not read yet.
+    pub fn unloaded(bounds: Bounds, on_disk: OnDisk) -> Self {
+        Self {
+            bounds,
+            on_disk,
+            free: None,
+            pending: Vec::new(),
+            deferred: VecDeque::new(),
+            unflushed: Changes::default(),
+            waiting_bytes: 0,
+            allocated_bytes: u64::try_from(on_disk.allocated_bytes).unwrap_or(0),
+        }
+    }
+
+    fn nothing_free(&self) -> FreeSet {
+        let short = u32::try_from(SHORT_RUN_BYTES >> self.bounds.shift).unwrap_or(1).max(1);
+        FreeSet::new(self.bounds.sectors(), short)
+    }
+
+    /// Takes up what its space map says, before anything else happens to it. `allocated` is all that is allocated.
+    pub fn load(&mut self, allocated: &RangeSet) -> Result<()> {
+        let Bounds { start, size, .. } = self.bounds;
+        let mut free = self.nothing_free();
+        let mut at = start;
+        for (from, to) in allocated.iter().chain([(start + size, start + size)]) {
+            if at < from {
+                let run = self.bounds.to_sectors(at, from);
+                if !run.is_some_and(|(start, length)| free.add(start, length)) {
+                    return Err(self.damaged(at, from, "is not in whole sectors"));
+                }
+            }
+            at = to;
+        }
+        if allocated.total() + (free.total() << self.bounds.shift) != size {
+            return Err(self.damaged(start, start + size, "has allocations beyond its end"));
+        }
+        self.allocated_bytes = allocated.total();
+        self.free = Some(free);
+        Ok(())
+    }
+
+    /// Where it lies.
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Bytes neither free nor waiting to be.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.allocated_bytes
+    }
+
+    /// Bytes freed and not yet free again.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.waiting_bytes
+    }
+
+    /// The longest free run in bytes; 0 while not loaded.
+    pub fn longest_bytes(&self) -> u64 {
+        self.free.as_ref().map_or(0, |free| u64::from(free.longest()) << self.bounds.shift)
+    }
+
+    /// Whether anything is to be done for it when a group is synced or committed.
+    pub fn is_busy(&self) -> bool {
+        !self.pending.is_empty() || !self.deferred.is_empty()
+    }
+
+    fn damaged(&self, from: u64, to: u64, detail: &str) -> Error {
+        let Bounds { start, .. } = self.bounds;
+        Error::corrupt(format!("metaslab at {start:#x}"), format!("{from:#x}..{to:#x} {detail}"))
+    }
+
+    fn pending(&mut self, txg: Txg) -> &mut Pending {
+        let place = match self.pending.iter().position(|pending| pending.txg == txg) {
+            Some(place) => place,
+            None => {
+                self.pending.push(Pending { txg, ..Pending::default() });
+                self.pending.len() - 1
+            }
+        };
+        &mut self.pending[place]
+    }
+
+    /// Takes `size` bytes, whole sectors, for group `txg`; gives their first byte.
+    pub fn allocate(&mut self, size: u64, txg: Txg) -> Option<u64> {
+        let shift = self.bounds.shift;
+        debug_assert!(size.trailing_zeros() >= shift.into(), "sizes are whole sectors");
+        let sectors = u32::try_from(size.div_ceil(1 << shift)).ok()?;
+        let start = self.free.as_mut()?.allocate(sectors)?;
+        let (from, to) = self.bounds.to_bytes(start, sectors);
+        self.pending(txg).allocating.add(from, to);
+        self.allocated_bytes += to - from;
+        Some(from)
+    }
+
+    /// Takes back what [`Metaslab::allocate`] just gave, as if it had not: nobody has used it.
+    pub fn undo(&mut self, from: u64, to: u64, txg: Txg) {
+        let undone = self.pending(txg).allocating.remove(from, to);
+        debug_assert_eq!(undone, to - from);
+        if let (Some(free), Some((start, length))) = (&mut self.free, self.bounds.to_sectors(from, to)) {
+            let added = free.add(start, length);
+            debug_assert!(added);
+        }
+        self.allocated_bytes -= undone;
+    }
+
+    /// Marks a free range as allocated in `txg`.
+    pub fn claim(&mut self, from: u64, to: u64, txg: Txg) -> Result<()> {
+        let sectors = self.bounds.to_sectors(from, to);
+        let sectors = sectors.ok_or_else(|| self.damaged(from, to, "is claimed and not inside"))?;
+        let Some(free) = &mut self.free else {
+            return Err(self.damaged(from, to, "is claimed before the metaslab is loaded"));
+        };
+        if !free.remove(sectors.0, sectors.1) {
+            return Err(self.damaged(from, to, "is claimed and not free"));
+        }
+        self.pending(txg).allocating.add(from, to);
+        self.allocated_bytes += to - from;
+        Ok(())
+    }
+
+    /// Frees a range in `txg`.
+    pub fn free(&mut self, from: u64, to: u64, txg: Txg) -> Result<()> {
+        let sectors = self.bounds.to_sectors(from, to);
+        let (start, length) = sectors.ok_or_else(|| self.damaged(from, to, "is freed and not inside"))?;
+        let is_free = self.free.as_ref().is_some_and(|free| free.touches_any(start, length));
+        let touches = |set: &RangeSet| set.within(from, to).next().is_some();
+        let freed_before = self.deferred.iter().any(|(_, set)| touches(set))
+            || self.pending.iter().any(|pending| touches(&pending.freeing) || touches(&pending.freed));
+        if is_free || freed_before {
+            return Err(self.damaged(from, to, "is freed twice, or was never allocated"));
+        }
+        let in_groups = |from_txg: Txg| {
+            self.pending.iter().any(|pending| pending.txg >= from_txg && touches(&pending.allocating))
+        };
+        let is_new =
+            self.pending.iter().any(|pending| pending.txg == txg && pending.allocating.contains(from, to));
+        if !is_new && in_groups(txg) || is_new && in_groups(Txg(txg.get() + 1)) {
+            return Err(self.damaged(from, to, "is freed before all of it is allocated"));
+        }
+        let pending = self.pending(txg);
+        if is_new {
+            pending.allocating.remove(from, to);
+            pending.freed.add(from, to);
+        } else {
+            pending.freeing.add(from, to);
+        }
+        self.waiting_bytes += to - from;
+        self.allocated_bytes = self.allocated_bytes.saturating_sub(to - from);
+        Ok(())
+    }
+
+    /// Whether group `txg` changed anything that was not taken yet.
+    pub fn has_changes(&self, txg: Txg) -> bool {
+        let of_txg = self.pending.iter().filter(|pending| pending.txg == txg);
+        of_txg.into_iter().any(|pending| !pending.allocating.is_empty() || !pending.freeing.is_empty())
+    }
+
+    /// What group `txg` changed since the last call. From now on it counts as written. With `may_rewrite` a map that is much longer than need be is written anew;
+    /// `block_bytes` is the size of its blocks.
+    pub fn take(&mut self, txg: Txg, may_rewrite: bool, block_bytes: u64) -> Taken {
+        let pending = self.pending(txg);
+        let allocs = std::mem::take(&mut pending.allocating);
+        let frees = std::mem::take(&mut pending.freeing);
+        for (from, to) in frees.iter() {
+            pending.freed.add(from, to);
+        }
+        let rewrite = may_rewrite && self.is_longer_than_need_be(block_bytes);
+        Taken {
+            changes: Changes { allocs, frees },
+            rewrite: rewrite.then(|| self.written()),
+            histogram: self.histogram(txg),
+        }
+    }
+
+    /// Whether the map has more than twice the words that it needs, and some blocks.
+    fn is_longer_than_need_be(&self, block_bytes: u64) -> bool {
+        let Some(free) = &self.free else { return false };
+        let needed = (free.runs() as u64 + 1) * 8;
+        self.on_disk.length_bytes > needed * 2 && self.on_disk.length_bytes > 4 * block_bytes
+    }
+
+    /// What its space map is to call allocated after all that was taken.
+    fn written(&mut self) -> Vec<(u64, u64)> {
+        let bounds = self.bounds;
+        let mut free = RangeSet::default();
+        if let Some(set) = &mut self.free {
+            for (start, length) in set.iter() {
+                let (from, to) = bounds.to_bytes(start, length);
+                free.add(from, to);
+            }
+        }
+        let deferred = self.deferred.iter().map(|(_, set)| set);
+        let pending = self.pending.iter().flat_map(|pending| [&pending.freed, &pending.allocating]);
+        for (from, to) in deferred.chain(pending).flat_map(RangeSet::iter) {
+            free.add(from, to);
+        }
+        let mut allocated = Vec::new();
+        let mut at = bounds.start;
+        for (from, to) in free.iter().chain([(bounds.start + bounds.size, 0)]) {
+            if at < from {
+                allocated.push((at, from));
+            }
+            at = to;
+        }
+        allocated
+    }
+
+    /// All free runs by size, those not reusable yet included, as the header of its space map has them.
+    fn histogram(&self, txg: Txg) -> Option<[u64; HISTOGRAM_BUCKETS]> {
+        let mut histogram = self.free.as_ref()?.histogram();
+        let freed = self.pending.iter().filter(|pending| pending.txg == txg).map(|pending| &pending.freed);
+        for (from, to) in self.deferred.iter().map(|(_, set)| set).chain(freed).flat_map(RangeSet::iter) {
+            free_set::count(&mut histogram, (to - from) >> self.bounds.shift);
+        }
+        Some(histogram)
+    }
+
+    /// Group `txg` is committed: what was freed in groups up to `reusable` is free again. True when something became free.
+    pub fn sync_done(&mut self, txg: Txg, reusable: Txg) -> bool {
+        for pending in self.pending.extract_if(.., |pending| pending.txg <= txg) {
+            debug_assert!(pending.allocating.is_empty() && pending.freeing.is_empty(), "all was synced");
+            if !pending.freed.is_empty() {
+                self.deferred.push_back((pending.txg, pending.freed));
+            }
+        }
+        let mut released = false;
+        while self.deferred.front().is_some_and(|(freed_in, _)| *freed_in <= reusable) {
+            let Some((_, ranges)) = self.deferred.pop_front() else { break };
+            self.waiting_bytes -= ranges.total();
+            // A metaslab that is not loaded finds them free in its space map.
+            if let Some(free) = &mut self.free {
+                for (start, length) in ranges.iter().filter_map(|(from, to)| self.bounds.to_sectors(from, to))
+                {
+                    let added = free.add(start, length);
+                    debug_assert!(added, "what was freed is not free");
+                }
+            }
+            released = true;
+        }
+        released
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { start: 1 << 24, size: 1 << 24, shift: 12 };
+
+    /// Syncs and commits a group that nobody views.
+    fn commit(metaslab: &mut Metaslab, txg: u64) -> Taken {
+        let taken = metaslab.take(Txg(txg), true, 4096);
+        metaslab.sync_done(Txg(txg), Txg(txg.saturating_sub(DEFER_TXGS)));
+        taken
+    }
+
+    #[test]
+    fn frees_are_not_reused_for_three_txgs() {
+        let mut metaslab = Metaslab::unused(BOUNDS);
+        let all = metaslab.allocate(BOUNDS.size, Txg(10)).unwrap();
+        commit(&mut metaslab, 10);
+        metaslab.free(all, all + 4096, Txg(11)).unwrap();
+        assert_eq!(metaslab.allocate(4096, Txg(11)), None);
+        commit(&mut metaslab, 11);
+        assert_eq!(metaslab.allocate(4096, Txg(12)), None);
+        commit(&mut metaslab, 12);
+        assert_eq!(metaslab.allocate(4096, Txg(13)), None);
+        assert_eq!(metaslab.waiting_bytes(), 4096);
+        commit(&mut metaslab, 13);
+        assert_eq!(metaslab.waiting_bytes(), 0);
+        assert_eq!(metaslab.allocate(4096, Txg(14)), Some(all));
+    }
+
+    #[test]
+    fn what_is_born_and_dies_in_one_group_is_never_written() {
+        let mut metaslab = Metaslab::unused(BOUNDS);
+        let at = metaslab.allocate(8192, Txg(10)).unwrap();
+        metaslab.free(at, at + 4096, Txg(10)).unwrap();
+        assert_ne!(metaslab.allocate(4096, Txg(10)), Some(at));
+        let taken = commit(&mut metaslab, 10);
+        assert_eq!(taken.changes.allocs.iter().collect::<Vec<_>>(), [(at + 4096, at + 12288)]);
+        assert!(taken.changes.frees.is_empty());
+    }
+
+    #[test]
+    fn a_second_free_is_refused_in_every_state() {
+        let mut metaslab = Metaslab::unused(BOUNDS);
+        let at = metaslab.allocate(8192, Txg(10)).unwrap();
+        assert!(metaslab.free(at + 8192, at + 12288, Txg(10)).is_err());
+        assert!(metaslab.free(at, at + 12288, Txg(10)).is_err());
+        assert!(metaslab.free(at, at + 4096, Txg(9)).is_err());
+        commit(&mut metaslab, 10);
+        metaslab.free(at, at + 4096, Txg(11)).unwrap();
+        assert!(metaslab.free(at, at + 4096, Txg(11)).is_err());
+        assert!(metaslab.free(at, at + 8192, Txg(12)).is_err());
+        for txg in 11..14 {
+            commit(&mut metaslab, txg);
+            assert!(metaslab.free(at, at + 4096, Txg(txg + 1)).is_err());
+        }
+        assert!(metaslab.free(at + 100, at + 200, Txg(20)).is_err());
+    }
+
+    #[test]
+    fn open_groups_do_not_reach_the_map_of_the_syncing_one() {
+        let mut metaslab = Metaslab::unused(BOUNDS);
+        let first = metaslab.allocate(4096, Txg(10)).unwrap();
+        let log = metaslab.allocate(4096, Txg(11)).unwrap();
+        metaslab.on_disk.length_bytes = 1 << 20;
+        let taken = metaslab.take(Txg(10), true, 4096);
+        assert_eq!(taken.rewrite, Some(vec![(first, first + 4096)]));
+        assert_eq!(taken.changes.allocs.iter().collect::<Vec<_>>(), [(first, first + 4096)]);
+        metaslab.sync_done(Txg(10), Txg(8));
+        let taken = metaslab.take(Txg(11), false, 4096);
+        assert_eq!(taken.changes.allocs.iter().collect::<Vec<_>>(), [(log, log + 4096)]);
+    }
+
+    #[test]
+    fn loading_finds_the_gaps() {
+        let mut metaslab = Metaslab::unloaded(BOUNDS, OnDisk::default());
+        let mut allocated = RangeSet::default();
+        allocated.add(BOUNDS.start, BOUNDS.start + 8192);
+        allocated.add(BOUNDS.start + 16384, BOUNDS.start + BOUNDS.size);
+        metaslab.load(&allocated).unwrap();
+        assert_eq!(metaslab.longest_bytes(), 8192);
+        assert_eq!(metaslab.allocated_bytes(), BOUNDS.size - 8192);
+        assert_eq!(metaslab.allocate(8192, Txg(5)), Some(BOUNDS.start + 8192));
+        allocated.add(BOUNDS.start + BOUNDS.size, BOUNDS.start + BOUNDS.size + 4096);
+        assert!(Metaslab::unloaded(BOUNDS, OnDisk::default()).load(&allocated).is_err());
+    }
+
+    #[test]
+    fn changes_that_undo_each_other_are_none() {
+        let mut changes = Changes::default();
+        changes.alloc(0, 100);
+        changes.free(20, 40);
+        assert_eq!(changes.allocs.iter().collect::<Vec<_>>(), [(0, 20), (40, 100)]);
+        assert!(changes.frees.is_empty());
+        changes.free(0, 200);
+        assert_eq!(changes.frees.iter().collect::<Vec<_>>(), [(20, 40), (100, 200)]);
+        assert!(changes.allocs.is_empty());
+    }
+}

@@ -4,6 +4,7 @@
 //! Nothing here is linked into the product. Nothing here knows the engine: a test brings its own reader as a
 //! [`manifest::Tree`], so that the engine, the FUSE mount and `extract` are judged by the same code.
 
+pub mod crash;
 pub mod golden;
 pub mod manifest;
 pub mod mutate;

@@ -1,0 +1,197 @@
+//! Devices of memory that log what is done to them, in one order for all.
+
+use std::future::poll_fn;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use device::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
+
+use super::Disk;
+use crate::Rng;
+
+/// The smallest piece of a write that arrives whole or not at all.
+pub(super) const SECTOR_BYTES: u64 = 512;
+
+/// One thing that happened. Its place in the log is its time.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    /// A write was given to a device.
+    Write { device: usize, offset: u64, bytes: Arc<[u8]> },
+    /// A range was given up.
+    Discard { device: usize, offset: u64, length: u64 },
+    /// The write or discard at this place of the log was answered.
+    Done { begun: usize },
+    /// A flush was answered that was given to the device when the log had this length.
+    Flushed { device: usize, begun: usize },
+}
+
+struct State {
+    log: Vec<Event>,
+    disks: Vec<Disk>,
+    rng: Rng,
+    first: Vec<Disk>,
+}
+
+/// The log of a set of devices.
+#[derive(Clone)]
+pub struct Recorder {
+    state: Arc<Mutex<State>>,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Recorder({} events)", self.position())
+    }
+}
+
+impl Recorder {
+    /// An empty log. `seed` decides how late devices answer.
+    pub fn new(seed: u64) -> Self {
+        let state = State { log: Vec::new(), disks: Vec::new(), rng: Rng::new(seed), first: Vec::new() };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// One more device, which begins with these contents. All must be there before the first write.
+    pub fn device(&self, name: impl Into<PathBuf>, contents: Disk) -> Arc<RecordingDevice> {
+        let mut state = self.state();
+        let number = state.disks.len();
+        let size_bytes = contents.size_bytes();
+        state.first.push(contents.clone());
+        state.disks.push(contents);
+        let recorder = self.clone();
+        Arc::new(RecordingDevice { name: name.into(), number, size_bytes, recorder })
+    }
+
+    /// How much has happened: points lie between 0 and this.
+    pub fn position(&self) -> usize {
+        self.state().log.len()
+    }
+
+    /// The contents as the devices show them now.
+    pub fn disks(&self) -> Vec<Disk> {
+        self.state().disks.clone()
+    }
+
+    /// The contents at the beginning, and the log up to now.
+    pub(super) fn recorded(&self) -> (Vec<Disk>, Vec<Event>) {
+        let state = self.state();
+        (state.first.clone(), state.log.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, event: Event) {
+        self.state().log.push(event);
+    }
+
+    /// Answers a little later: lets others go first, a number of times that the seed decides.
+    async fn dawdle(&self) {
+        let mut turns = self.state().rng.below(3);
+        poll_fn(|context| {
+            if turns == 0 {
+                return Poll::Ready(());
+            }
+            turns -= 1;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// A device whose writes are logged. What was written can be read at once; what survives a power cut says a [`super::Player`].
+pub struct RecordingDevice {
+    name: PathBuf,
+    number: usize,
+    size_bytes: u64,
+    recorder: Recorder,
+}
+
+impl std::fmt::Debug for RecordingDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordingDevice").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl RecordingDevice {
+    fn check(&self, operation: Operation, offset: u64, length: u64) -> Result<(), IoError> {
+        let error = |cause| Err(IoError::new(&self.name, operation, offset, length, cause));
+        let whole = offset.is_multiple_of(SECTOR_BYTES) && length.is_multiple_of(SECTOR_BYTES);
+        if offset.checked_add(length).is_none_or(|end| end > self.size_bytes) {
+            return error(Cause::OutOfRange { size_bytes: self.size_bytes });
+        }
+        if operation != Operation::Read && !whole {
+            return error(Cause::Unaligned { unit_bytes: SECTOR_BYTES as u32 });
+        }
+        Ok(())
+    }
+
+    /// Logs the begin of a change, makes it visible, and gives its place in the log.
+    fn begin(&self, event: Event, change: impl FnOnce(&mut Disk)) -> usize {
+        let mut state = self.recorder.state();
+        change(&mut state.disks[self.number]);
+        state.log.push(event);
+        state.log.len() - 1
+    }
+}
+
+impl Device for RecordingDevice {
+    fn path(&self) -> &Path {
+        &self.name
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn sector_sizes(&self) -> SectorSizes {
+        SectorSizes::BYTES_512
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf> {
+        Box::pin(async move {
+            self.check(Operation::Read, offset, len as u64)?;
+            let mut buffer = IoBuf::for_overwrite(len);
+            self.recorder.state().disks[self.number].read(offset, &mut buffer);
+            Ok(buffer)
+        })
+    }
+
+    fn write(&self, offset: u64, data: IoBuf) -> IoFuture<'_, IoBuf> {
+        Box::pin(async move {
+            self.check(Operation::Write, offset, data.len() as u64)?;
+            let event = Event::Write { device: self.number, offset, bytes: Arc::from(&data[..]) };
+            let begun = self.begin(event, |disk| disk.write(offset, &data));
+            self.recorder.dawdle().await;
+            self.recorder.note(Event::Done { begun });
+            Ok(data)
+        })
+    }
+
+    fn flush(&self) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let begun = self.recorder.position();
+            self.recorder.dawdle().await;
+            self.recorder.note(Event::Flushed { device: self.number, begun });
+            Ok(())
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            self.check(Operation::Discard, offset, len)?;
+            let event = Event::Discard { device: self.number, offset, length: len };
+            let begun = self.begin(event, |disk| disk.clear(offset, len));
+            self.recorder.dawdle().await;
+            self.recorder.note(Event::Done { begun });
+            Ok(())
+        })
+    }
+}

@@ -191,6 +191,16 @@ impl Txgs {
         Ok(Tx { txg: result?, held: Some(Arc::clone(self)) })
     }
 
+    /// Holds the open group for what makes nothing dirty and must not wait behind those that do: the intent log's allocations.
+    pub(crate) fn hold(self: &Arc<Self>) -> Result<Tx> {
+        let mut state = self.state();
+        if let Some(error) = &state.stopped {
+            return Err(error.clone());
+        }
+        state.holds[0] += 1;
+        Ok(Tx { txg: state.open, held: Some(Arc::clone(self)) })
+    }
+
     fn let_go(&self, txg: Txg) {
         let mut state = self.state();
         let index = usize::from(txg != state.open);

@@ -1,20 +1,189 @@
-//! The intent log.
+//! The intent log: what was promised to be stable before its transaction group is committed.
+//!
+//! # The idea
+//! Whoever changes a dataset *notes* the change in memory, while it holds the change's group open. When its group is committed, the note is
+//! forgotten. Only when somebody wants stability before that (a flush, `fsync`, a write with FUA) the notes become records in a chain of log blocks
+//! of the dataset, and one flush of the devices makes them stable. After a crash the chain is found from the header in the dataset's
+//! object set, its blocks are claimed before anything else is allocated, and the records whose groups were not committed are applied again.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `itx` | the notes, by group and object |
+//! | `plan` | how notes become blocks of records: pure functions |
+//! | `chain` | which blocks the log consists of, and what the header says: pure state |
+//! | `commit` | group commit: one batch at a time, everybody else waits with it |
+//! | `claim` | the walk along a chain, and taking its blocks over at import |
+//! | `replay` | applying the records |
+//! | `backing` | what all this asks of the pool |
+//!
+//! # Invariants
+//! - A block is written after the one behind it was allocated, because it says where that is. So a chain ends with a block that is allocated and not yet
+//!   written, and whoever reads the chain knows its end by that block's not being what it should be.
+//! - The header on disk points to the first block that holds a record of a group that is not committed, or further back. Blocks before it are freed
+//!   in the same group that moves the header.
+//! - A group in which a block was allocated is not committed before the block that points to it is stable. Otherwise a crash would leave
+//!   an allocated block that nothing points to.
+//! - The first commit of a dataset without a chain waits for the commit of the group that puts the header on disk.
+//! - A log that cannot be written (no space, a device that fails) is no error: whoever waits, waits for its group instead. The chain is then
+//!   given up as a whole, once all that it holds is committed.
+//! - Data of a write are not kept with its note: they are read from the object when they are logged, and may then be newer than the write. That is
+//!   right, since whatever is newer was written after it, and has its own note.
+//!
+//! # Locks
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `groups` | which batch is being written, who wants the next one | first |
+//! | `pending` | the notes | second |
+//! | `chain` | the blocks | third |
+//!
+//! None is held across an await.
+//!
+//! Source: OpenZFS 2.3 `zil.c`, `zvol.c`.
 
+mod backing;
+mod chain;
+mod claim;
+mod commit;
+mod itx;
+mod plan;
+mod replay;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ondisk::ByteOrder;
+use ondisk::zil::Record;
+use ondisk::zil::ZilHeader;
+
+use backing::{Backing, Live};
+use chain::Chain;
+use commit::Groups;
+use itx::{Pending, Scope, What};
+
+use crate::dmu::LiveObjset;
+use crate::env::Env;
 use crate::error::Result;
-use crate::txg::Tx;
+use crate::txg::{Tx, Txgs};
+use crate::zio::Writer;
 
-/// The intent log of one dataset.
+pub use claim::{check, claim};
+pub use replay::{Applied, Replay, Replayed};
+
+/// Whether writes become stable when they are asked to (the property `sync`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum SyncMode {
+    /// When asked.
+    #[default]
+    Standard = 0,
+    /// Each at once.
+    Always = 1,
+    /// Only with their group, whoever asks.
+    Disabled = 2,
+}
+
+/// The intent log of one dataset. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Zil {
+    inner: Arc<Inner>,
+}
+
 #[derive(Debug)]
-pub struct Zil {}
+struct Inner {
+    backing: Box<dyn Backing>,
+    txgs: Arc<Txgs>,
+    env: Arc<dyn Env>,
+    groups: Mutex<Groups>,
+    pending: Mutex<Pending>,
+    chain: Mutex<Chain>,
+}
 
 impl Zil {
-    /// Notes a change of the group of `tx` in memory. `record` is the encoded record (`lr_*`) without its sequence number.
-    pub fn note(&self, _tx: &Tx, _object: u64, _record: Vec<u8>) {
-        todo!()
+    /// The log of an open object set. If the object set was found with a log on disk, [`claim`] must have run for it in an earlier or the present group.
+    /// When there is something to replay ([`Zil::needs_replay`]), commits wait for their group until that is done.
+    pub fn open(objset: &Arc<LiveObjset>, writer: &Writer, txgs: &Arc<Txgs>, env: &Arc<dyn Env>) -> Self {
+        let header = objset.zil_header();
+        Self::over(Box::new(Live::new(objset, writer)), &header, txgs, env)
     }
 
-    /// Makes all that was noted so far stable.
-    pub async fn commit(&self) -> Result<()> {
-        todo!()
+    fn over(backing: Box<dyn Backing>, header: &ZilHeader, txgs: &Arc<Txgs>, env: &Arc<dyn Env>) -> Self {
+        let chain = Chain::found(header, txgs.open_txg());
+        let inner = Inner {
+            backing,
+            txgs: Arc::clone(txgs),
+            env: Arc::clone(env),
+            groups: Mutex::default(),
+            pending: Mutex::default(),
+            chain: Mutex::new(chain),
+        };
+        Self { inner: Arc::new(inner) }
     }
+
+    /// Notes a change that [`Zil::commit_object`] of any object makes stable: one of names, or one that others may depend on.
+    pub fn note(&self, tx: &Tx, record: &Record<'_>) {
+        self.inner.note(tx, None, record);
+    }
+
+    /// Notes a change of one object that is made stable with this object only. The order with other notes of the object is kept.
+    pub fn note_object(&self, tx: &Tx, object: u64, record: &Record<'_>) {
+        self.inner.note(tx, Some(object), record);
+    }
+
+    /// Notes a write to an object, whose data can be read from it from now on. As [`Zil::note_object`].
+    pub fn note_write(&self, tx: &Tx, object: u64, offset: u64, length: u64) {
+        let write = What::Write { object, offset, length };
+        lock(&self.inner.pending).note(tx.txg(), Some(object), write);
+    }
+
+    /// Makes all that was noted so far stable. Errors only when the pool can commit nothing any more.
+    pub async fn commit(&self) -> Result<()> {
+        self.inner.commit(Scope::All).await
+    }
+
+    /// Makes all that was noted of an object stable, and what was noted of no object in particular.
+    pub async fn commit_object(&self, object: u64) -> Result<()> {
+        self.inner.commit(Scope::Objects([object].into())).await
+    }
+
+    /// In syncing context, before the object set of this group is written: moves the header on, frees blocks that are no longer needed.
+    pub async fn sync(&self, tx: &Tx) -> Result<()> {
+        self.inner.sync(tx).await
+    }
+
+    /// The group is committed: its notes are forgotten.
+    pub fn synced(&self, txg: ondisk::Txg) {
+        lock(&self.inner.pending).forget(txg);
+    }
+
+    /// Whether the log that was found must be replayed before the dataset is changed.
+    pub fn needs_replay(&self) -> bool {
+        lock(&self.inner.chain).needs_replay()
+    }
+
+    /// Applies the log that was found, then destroys it. On an error the log stays, and the dataset must not be changed.
+    pub async fn replay(&self, onto: &impl Replay) -> Result<Replayed> {
+        self.inner.replay(onto).await
+    }
+
+    /// Waits until everything is committed, and gives all blocks of the log back. A log that was not replayed stays. Afterwards the log can be used again.
+    pub async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}
+
+impl Inner {
+    fn note(&self, tx: &Tx, object: Option<u64>, record: &Record<'_>) {
+        let what = match record.encode(tx.txg(), 0, ByteOrder::Little) {
+            Ok(bytes) if bytes.len() <= plan::MAX_RECORD_BYTES => What::Record(bytes),
+            // Whoever wants it stable waits for its group.
+            _ => What::Unloggable,
+        };
+        lock(&self.pending).note(tx.txg(), object, what);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

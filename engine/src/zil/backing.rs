@@ -1,0 +1,122 @@
+//! What the log asks of the pool: space, transfers, the data of writes, and a place for its header.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use device::IoBuf;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use ondisk::blkptr::Blkptr;
+use ondisk::zil::{ChainSeed, ZilHeader};
+use ondisk::{ObjectId, ObjsetId, Txg};
+
+use crate::dmu::LiveObjset;
+use crate::error::Result;
+use crate::txg::Tx;
+use crate::zio::Writer;
+use crate::{Block, Bookmark};
+
+/// What the log stands on. The tests have another one than the pool.
+pub(super) trait Backing: Send + Sync + Debug {
+    /// The object set whose log this is.
+    fn objset(&self) -> ObjsetId;
+
+    /// Allocates a log block in the open group `txg`.
+    fn allocate(&self, txg: Txg, bytes: usize) -> BoxFuture<'_, Result<Blkptr>>;
+
+    /// Writes a sealed log block.
+    fn write<'a>(&'a self, bp: &'a Blkptr, bytes: IoBuf) -> BoxFuture<'a, Result<()>>;
+
+    /// Makes the log blocks written so far durable.
+    fn flush(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Gives a block back in the group that is being synced.
+    fn free<'a>(&'a self, txg: Txg, bp: &'a Blkptr) -> BoxFuture<'a, Result<()>>;
+
+    /// Takes over a block that a log was found to consist of, or to refer to.
+    fn claim<'a>(&'a self, txg: Txg, bp: &'a Blkptr) -> BoxFuture<'a, Result<()>>;
+
+    /// Reads a log block, its checksum verified.
+    fn read<'a>(&'a self, bp: &'a Blkptr) -> BoxFuture<'a, Result<IoBuf>>;
+
+    /// Reads the data block that a record points to.
+    fn read_data<'a>(&'a self, object: ObjectId, bp: &'a Blkptr) -> BoxFuture<'a, Result<Block>>;
+
+    /// Reads what was written to an object.
+    fn fetch<'a>(&'a self, object: ObjectId, offset: u64, into: &'a mut [u8]) -> BoxFuture<'a, Result<()>>;
+
+    /// The header in the object set, from the group of `tx` on.
+    fn set_header(&self, tx: &Tx, header: &ZilHeader);
+}
+
+/// An object set of an open pool.
+#[derive(Debug)]
+pub(super) struct Live {
+    objset: Arc<LiveObjset>,
+    writer: Writer,
+}
+
+impl Live {
+    pub(super) fn new(objset: &Arc<LiveObjset>, writer: &Writer) -> Self {
+        Self { objset: Arc::clone(objset), writer: writer.clone() }
+    }
+
+    fn bookmark(&self, bp: &Blkptr) -> Bookmark {
+        log_bookmark(self.objset.id(), bp)
+    }
+}
+
+/// Which block of a log this is.
+pub(super) fn log_bookmark(objset: ObjsetId, bp: &Blkptr) -> Bookmark {
+    let blkid = ChainSeed::of(bp).seq;
+    Bookmark { objset: objset.get(), object: 0, level: Bookmark::LEVEL_ZIL, blkid }
+}
+
+impl Backing for Live {
+    fn objset(&self) -> ObjsetId {
+        self.objset.id()
+    }
+
+    fn allocate(&self, txg: Txg, bytes: usize) -> BoxFuture<'_, Result<Blkptr>> {
+        self.writer.allocate_log_block(txg, bytes as u64).boxed()
+    }
+
+    fn write<'a>(&'a self, bp: &'a Blkptr, bytes: IoBuf) -> BoxFuture<'a, Result<()>> {
+        self.writer.write_log_block(bp, bytes).boxed()
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<()>> {
+        self.writer.flush().boxed()
+    }
+
+    fn free<'a>(&'a self, txg: Txg, bp: &'a Blkptr) -> BoxFuture<'a, Result<()>> {
+        self.writer.free(txg, bp).boxed()
+    }
+
+    fn claim<'a>(&'a self, txg: Txg, bp: &'a Blkptr) -> BoxFuture<'a, Result<()>> {
+        async move {
+            for dva in bp.dvas() {
+                self.writer.allocator().claim(&dva, txg).await?;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn read<'a>(&'a self, bp: &'a Blkptr) -> BoxFuture<'a, Result<IoBuf>> {
+        async move { self.writer.pool().read_raw(bp, &self.bookmark(bp)).await }.boxed()
+    }
+
+    fn read_data<'a>(&'a self, object: ObjectId, bp: &'a Blkptr) -> BoxFuture<'a, Result<Block>> {
+        let at = Bookmark { object: object.get(), ..self.bookmark(bp) };
+        async move { self.writer.pool().read_block(bp, &at).await }.boxed()
+    }
+
+    fn fetch<'a>(&'a self, object: ObjectId, offset: u64, into: &'a mut [u8]) -> BoxFuture<'a, Result<()>> {
+        async move { self.objset.object(object).await?.read_at(offset, into).await }.boxed()
+    }
+
+    fn set_header(&self, tx: &Tx, header: &ZilHeader) {
+        self.objset.set_zil_header(tx, *header);
+    }
+}

@@ -1,0 +1,193 @@
+//! The way along a chain that was found, and taking it over.
+//!
+//! What a crash left behind is known only from its own blocks: those that were allocated after the last committed group are free as far as the
+//! space maps know. So before anything is allocated in the first new group, the chains of all datasets are followed and their blocks, the one that ends
+//! each of them included, marked as allocated. The header is given the numbers of the last block and the last record, so that a log that can be
+//! read further at another time is not. A block that cannot be claimed, because something else is there, ends the log as one that cannot be read does.
+//!
+//! A log without records is given a new seed and goes on being used: the block that its header points to waits for the first record.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use device::IoBuf;
+use ondisk::blkptr::{Blkptr, ChecksumType};
+use ondisk::zil::record::WriteData;
+use ondisk::zil::{ChainSeed, FLAG_CLAIM_LR_SEQ_VALID, FLAG_REPLAY_NEEDED, LogBlock, Record, ZilHeader};
+use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
+
+use super::backing::{Backing, Live, log_bookmark};
+use super::plan;
+use crate::Pool;
+use crate::dmu::LiveObjset;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::txg::Tx;
+use crate::zio::Writer;
+
+/// More than any log has: a bound for chains that lead back into themselves.
+const MAX_BLOCKS: usize = 1 << 22;
+
+/// A chain, followed block by block.
+pub(super) struct Walk {
+    header: ZilHeader,
+    next: Blkptr,
+    blocks: usize,
+}
+
+impl Walk {
+    pub(super) fn new(header: &ZilHeader) -> Self {
+        Self { header: *header, next: header.log, blocks: 0 }
+    }
+
+    /// The next block that belongs to the log; its contents may be anything. After the contents, [`Walk::follow`] goes on.
+    pub(super) fn block(&mut self) -> Option<Blkptr> {
+        let next = std::mem::take(&mut self.next);
+        let belongs = !next.is_hole()
+            && !next.is_embedded()
+            && self.header.includes_block(ChainSeed::of(&next).seq)
+            && self.blocks < MAX_BLOCKS;
+        self.blocks += 1;
+        belongs.then_some(next)
+    }
+
+    /// Takes a block's contents apart, whose checksum is verified. `None` when it is not of this chain, and so the chain has ended.
+    pub(super) fn follow<'a>(&mut self, bp: &Blkptr, bytes: &'a [u8]) -> Option<LogBlock<'a>> {
+        let block = LogBlock::parse(bp, bytes).ok()?;
+        self.next = block.next;
+        Some(block)
+    }
+
+    /// Whether a record belongs to the log.
+    pub(super) fn includes(&self, seq: u64) -> bool {
+        self.header.includes_record(seq)
+    }
+}
+
+/// Takes over the log of an object set in the first group after import, in syncing context, before anything is allocated. Sets the header as it is to
+/// be written with this group; does nothing for an object set without a log.
+pub async fn claim(objset: &Arc<LiveObjset>, writer: &Writer, tx: &Tx, env: &dyn Env) -> Result<()> {
+    let found = objset.zil_header();
+    let header = claim_log(&Live::new(objset, writer), &found, tx.txg(), env).await?;
+    if header != found {
+        objset.set_zil_header(tx, header);
+    }
+    Ok(())
+}
+
+/// The header after the claim of the log of `found`.
+pub(super) async fn claim_log(
+    backing: &dyn Backing,
+    found: &ZilHeader,
+    txg: Txg,
+    env: &dyn Env,
+) -> Result<ZilHeader> {
+    if found.is_empty() {
+        return Ok(*found);
+    }
+    let mut header = *found;
+    if found.claim_txg == Txg::NONE {
+        let claimed = follow(backing, found, txg).await;
+        header.claim_txg = txg;
+        header.claim_blk_seq = claimed.last_block;
+        header.claim_lr_seq = claimed.last_record;
+        header.flags |= FLAG_CLAIM_LR_SEQ_VALID;
+        if claimed.blocks == 0 {
+            return Ok(ZilHeader::default());
+        }
+        if claimed.records > 0 || claimed.blocks > 1 {
+            header.flags |= FLAG_REPLAY_NEEDED;
+        }
+    }
+    if header.flags & FLAG_REPLAY_NEEDED != 0 {
+        return Ok(header);
+    }
+    let bp = &header.log;
+    if bp.checksum_type() != ChecksumType::Zilog2 || bp.byte_order() != ByteOrder::Little {
+        backing.free(txg, bp).await?;
+        return Ok(ZilHeader::default());
+    }
+    let seed = ChainSeed { guid: [env.random(), env.random()], objset: backing.objset(), seq: 1 };
+    let log = plan::with_seed(bp, &seed).map_err(Error::format("log block pointer"))?;
+    Ok(ZilHeader { log, ..ZilHeader::default() })
+}
+
+#[derive(Debug, Default)]
+struct Claimed {
+    blocks: u64,
+    records: u64,
+    last_block: u64,
+    last_record: u64,
+}
+
+async fn follow(backing: &dyn Backing, header: &ZilHeader, txg: Txg) -> Claimed {
+    let mut claimed = Claimed::default();
+    let mut places = HashSet::new();
+    let mut walk = Walk::new(header);
+    while let Some(bp) = walk.block() {
+        if claim_once(backing, &bp, txg, &mut places).await.is_err() {
+            break;
+        }
+        claimed.blocks += 1;
+        claimed.last_block = ChainSeed::of(&bp).seq;
+        let Ok(bytes) = backing.read(&bp).await else { break };
+        let Some(block) = walk.follow(&bp, &bytes) else { break };
+        for record in block.records() {
+            let Ok(record) = record else { return claimed };
+            if let Ok(Record::Write { object, data: WriteData::Block(data), .. }) = record.parse()
+                && claim_data(backing, object, &data, txg, &mut places).await.is_err()
+            {
+                return claimed;
+            }
+            claimed.records += 1;
+            claimed.last_record = record.header.seq;
+        }
+    }
+    claimed
+}
+
+/// What was allocated in a committed group is allocated, and so is what was claimed.
+async fn claim_once(
+    backing: &dyn Backing,
+    bp: &Blkptr,
+    txg: Txg,
+    places: &mut HashSet<(u32, u64)>,
+) -> Result<()> {
+    let Some(dva) = bp.dva(0).filter(|_| bp.logical_birth() >= txg) else { return Ok(()) };
+    if !places.insert((dva.vdev.get(), dva.offset.get())) {
+        return Ok(());
+    }
+    backing.claim(txg, bp).await
+}
+
+/// A record whose data never reached the disk was promised to nobody.
+async fn claim_data(
+    backing: &dyn Backing,
+    object: ObjectId,
+    data: &Blkptr,
+    txg: Txg,
+    places: &mut HashSet<(u32, u64)>,
+) -> Result<()> {
+    if data.is_hole() || data.logical_birth() < txg {
+        return Ok(());
+    }
+    backing.read_data(object, data).await?;
+    claim_once(backing, data, txg, places).await
+}
+
+/// Whether the log of `header` can be followed to its end. An error says that a device is missing that may hold records which are not committed:
+/// who imports the pool without it loses them.
+pub async fn check(pool: &Arc<Pool>, objset: ObjsetId, header: &ZilHeader) -> Result<()> {
+    let mut walk = Walk::new(header);
+    while let Some(bp) = walk.block() {
+        let bytes: IoBuf = match pool.read_raw(&bp, &log_bookmark(objset, &bp)).await {
+            Ok(bytes) => bytes,
+            Err(error @ Error::Io { .. }) => return Err(error),
+            Err(_) => return Ok(()),
+        };
+        if walk.follow(&bp, &bytes).is_none() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,301 @@
+//! Group commit.
+//!
+//! # The idea
+//! At any time at most one *batch* is being written, and everybody who wants stability meanwhile becomes part of the next one. When a batch
+//! is done, one of those who wait for the next takes all that they want from the notes and writes it, while all others wait for the same future:
+//! whoever of them is polled drives it, so that it goes on when any of them gives up. A batch that everybody gave up rests until the next commit, or until the
+//! sync of the group that it holds blocks of.
+//!
+//! A batch plans its blocks, allocates all that are missing in the open group, writes them side by side and flushes once.
+//!
+//! Where the log does not serve (no chain yet, no space, a failed device, more data than is worth writing twice) the outcome is a group to wait for.
+
+use std::sync::{Arc, OnceLock};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, try_join_all};
+use ondisk::Txg;
+use ondisk::blkptr::Blkptr;
+use ondisk::zil::ChainSeed;
+
+use super::chain::{LogBlock, State};
+use super::itx::{Noted, Scope, What};
+use super::plan::{self, Part, Planned};
+use super::{Inner, lock};
+use crate::error::{Error, Result};
+use crate::txg::Tx;
+
+/// Blocks of a batch whose bytes are in memory at once.
+const WAVE_BLOCKS: usize = 32;
+
+/// A batch of at least this size is not logged when it is the greater part of what is dirty: its group is committed instead.
+const WORTH_A_GROUP_BYTES: u64 = 8 << 20;
+
+/// A batch of this size is never logged.
+const MAX_BATCH_BYTES: u64 = 64 << 20;
+
+/// What came of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It is in the log.
+    Stable,
+    /// It will be stable when this group is committed.
+    Wait(Txg),
+}
+
+/// A batch, for those who wait for it.
+#[derive(Debug, Default)]
+struct Batch {
+    outcome: OnceLock<Outcome>,
+}
+
+/// Who waits for what.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    next: Arc<Batch>,
+    wanted: Scope,
+    running: Option<Shared<BoxFuture<'static, ()>>>,
+}
+
+impl Inner {
+    pub(super) async fn commit(self: &Arc<Self>, scope: Scope) -> Result<()> {
+        let batch = {
+            let mut groups = lock(&self.groups);
+            groups.wanted.add(scope);
+            Arc::clone(&groups.next)
+        };
+        let outcome = loop {
+            let running = {
+                let mut groups = lock(&self.groups);
+                if let Some(outcome) = batch.outcome.get() {
+                    break *outcome;
+                }
+                match &groups.running {
+                    Some(running) => running.clone(),
+                    None => self.begin(&mut groups),
+                }
+            };
+            running.await;
+        };
+        match outcome {
+            Outcome::Stable => Ok(()),
+            Outcome::Wait(txg) => self.txgs.wait_synced(txg).await,
+        }
+    }
+
+    /// Starts the next batch.
+    fn begin(self: &Arc<Self>, groups: &mut Groups) -> Shared<BoxFuture<'static, ()>> {
+        let batch = std::mem::take(&mut groups.next);
+        let scope = std::mem::take(&mut groups.wanted);
+        let notes = {
+            let mut pending = lock(&self.pending);
+            pending.forget(self.txgs.synced_txg());
+            pending.take(&scope)
+        };
+        let inner = Arc::clone(self);
+        let running = async move {
+            let outcome = inner.log(notes).await;
+            let mut groups = lock(&inner.groups);
+            let _ = batch.outcome.set(outcome);
+            groups.running = None;
+        };
+        groups.running.insert(running.boxed().shared()).clone()
+    }
+
+    async fn log(&self, notes: Vec<Noted>) -> Outcome {
+        let newest = notes.iter().map(|noted| noted.txg).max().unwrap_or(Txg::NONE);
+        let outcome =
+            if notes.is_empty() { Ok(Outcome::Stable) } else { self.log_notes(notes, newest).await };
+        let mut chain = lock(&self.chain);
+        chain.in_flight = None;
+        let outcome = outcome.unwrap_or_else(|error| {
+            tracing::warn!(objset = %self.backing.objset(), %error, "the intent log cannot be written");
+            chain.fail();
+            Outcome::Wait(newest)
+        });
+        if let Outcome::Wait(_) = outcome {
+            chain.unlogged = chain.unlogged.max(newest);
+        }
+        let unlogged = chain.unlogged;
+        match outcome {
+            Outcome::Wait(txg) => Outcome::Wait(txg.max(unlogged)),
+            Outcome::Stable if unlogged > self.txgs.synced_txg() => Outcome::Wait(unlogged),
+            Outcome::Stable => Outcome::Stable,
+        }
+    }
+
+    async fn log_notes(&self, notes: Vec<Noted>, newest: Txg) -> Result<Outcome> {
+        let (end, state) = {
+            let mut chain = lock(&self.chain);
+            (chain.end(self.txgs.synced_txg()), chain.state)
+        };
+        let weight = plan::weigh(&notes);
+        let Some(end) = end else {
+            return match state {
+                State::Empty => self.start(weight).await.map(|txg| Outcome::Wait(newest.max(txg))),
+                State::Starting(txg) => Ok(Outcome::Wait(newest.max(txg))),
+                _ => Ok(Outcome::Wait(newest)),
+            };
+        };
+        let is_bulk = weight >= WORTH_A_GROUP_BYTES && weight >= self.txgs.dirty_bytes() / 2;
+        let unloggable = notes.iter().any(|noted| noted.what == What::Unloggable);
+        if is_bulk || unloggable || weight >= MAX_BATCH_BYTES {
+            return Ok(Outcome::Wait(newest));
+        }
+        self.write(notes, end, weight).await.map(|()| Outcome::Stable)
+    }
+
+    /// Begins a chain: its header is on disk with the group that this gives.
+    async fn start(&self, weight: u64) -> Result<Txg> {
+        let tx = self.txgs.hold()?;
+        let bytes = lock(&self.chain).predict(usize::try_from(weight).unwrap_or(usize::MAX / 2));
+        let bp = self.backing.allocate(tx.txg(), bytes).await?;
+        let seed =
+            ChainSeed { guid: [self.env.random(), self.env.random()], objset: self.backing.objset(), seq: 1 };
+        let bp = with_seed(&bp, &seed)?;
+        lock(&self.chain).start(bp, tx.txg());
+        self.make_dirty(&tx);
+        Ok(tx.txg())
+    }
+
+    /// Has the object set written with the group of `tx`, so that [`Inner::sync`] is called for it.
+    pub(super) fn make_dirty(&self, tx: &Tx) {
+        let header = lock(&self.chain).dirty(tx.txg());
+        self.backing.set_header(tx, &header);
+    }
+
+    async fn write(&self, notes: Vec<Noted>, end: LogBlock, weight: u64) -> Result<()> {
+        let planned = plan::plan(notes, end.bp.psize().get() as usize);
+        let pointers = self.extend(&planned, end.bp, weight).await?;
+        let mut seq = lock(&self.chain).seq;
+        let links = pointers.iter().zip(pointers.iter().skip(1));
+        let mut blocks = planned.iter().zip(links);
+        loop {
+            let mut wave = Vec::new();
+            for (planned, (bp, next)) in blocks.by_ref().take(WAVE_BLOCKS) {
+                let (buf, places) = plan::lay_out(planned, bp.psize().get() as usize, &mut seq);
+                wave.push(self.write_block(planned, buf, places, bp, next));
+            }
+            if wave.is_empty() {
+                break;
+            }
+            try_join_all(wave).await?;
+        }
+        self.backing.flush().await?;
+        let mut chain = lock(&self.chain);
+        chain.seq = seq;
+        chain.stabilize();
+        Ok(())
+    }
+
+    /// Allocates the blocks that a plan needs after the one that waits, and the one that is to wait next. Gives the pointers to all.
+    async fn extend(&self, planned: &[Planned], end: Blkptr, weight: u64) -> Result<Vec<Blkptr>> {
+        // Held until the chain knows all that is allocated, and no longer: writing may take its time.
+        let tx = self.txgs.hold()?;
+        let waiting = {
+            let mut chain = lock(&self.chain);
+            chain.in_flight = Some(tx.txg());
+            chain.predict(usize::try_from(weight).unwrap_or(usize::MAX / 2))
+        };
+        let mut pointers = vec![end];
+        let mut last = end;
+        let sizes = planned.iter().skip(1).map(Planned::block_bytes).chain([waiting]);
+        for (planned, bytes) in planned.iter().zip(sizes) {
+            let bp = self.backing.allocate(tx.txg(), bytes).await?;
+            let bp = with_seed(&bp, &ChainSeed::of(&last).next())?;
+            lock(&self.chain).extend(planned.max_txg, bp, tx.txg());
+            pointers.push(bp);
+            last = bp;
+        }
+        self.make_dirty(&tx);
+        Ok(pointers)
+    }
+
+    async fn write_block(
+        &self,
+        planned: &Planned,
+        mut buf: device::IoBuf,
+        places: Vec<std::ops::Range<usize>>,
+        bp: &Blkptr,
+        next: &Blkptr,
+    ) -> Result<()> {
+        let writes = planned.parts.iter().filter_map(|part| match part {
+            Part::Write { object, offset, .. } => Some((*object, *offset)),
+            Part::Record(_) => None,
+        });
+        for ((object, offset), place) in writes.zip(places) {
+            let into = buf.get_mut(place).unwrap_or_default();
+            self.backing.fetch(object.into(), offset, into).await?;
+        }
+        plan::seal(&mut buf, planned, bp, next).map_err(|error| Error::corrupt("log block", error))?;
+        self.backing.write(bp, buf).await
+    }
+
+    pub(super) async fn sync(self: &Arc<Self>, tx: &Tx) -> Result<()> {
+        self.settle(tx.txg()).await;
+        let (header, freed) = lock(&self.chain).sync(tx.txg());
+        for bp in &freed {
+            self.backing.free(tx.txg(), bp).await?;
+        }
+        if let Some(header) = header {
+            self.backing.set_header(tx, &header);
+        }
+        Ok(())
+    }
+
+    /// Waits until no batch is being written that allocated blocks in a group up to `txg`.
+    async fn settle(&self, txg: Txg) {
+        loop {
+            let running = {
+                let groups = lock(&self.groups);
+                let is_in_flight = lock(&self.chain).in_flight.is_some_and(|group| group <= txg);
+                groups.running.clone().filter(|_| is_in_flight)
+            };
+            match running {
+                Some(running) => running.await,
+                None => return,
+            }
+        }
+    }
+
+    pub(super) async fn close(self: &Arc<Self>) -> Result<()> {
+        // With what waits in the notes, and behind whatever is being written.
+        self.commit(Scope::All).await?;
+        if lock(&self.chain).needs_replay() {
+            let open = self.txgs.open_txg();
+            return self.txgs.wait_synced(open).await;
+        }
+        self.end().await
+    }
+
+    /// Frees the whole log in one group and waits for that. Nothing may be noted meanwhile.
+    pub(super) async fn end(&self) -> Result<()> {
+        let txg = loop {
+            let running = {
+                let groups = lock(&self.groups);
+                match &groups.running {
+                    Some(running) => running.clone(),
+                    None => break self.begin_end()?,
+                }
+            };
+            running.await;
+        };
+        self.txgs.wait_synced(txg).await
+    }
+
+    /// The group in which the log ends. No batch may be under way, nor begin meanwhile.
+    fn begin_end(&self) -> Result<Txg> {
+        let tx = self.txgs.hold()?;
+        let mut chain = lock(&self.chain);
+        if chain.state != State::Empty {
+            chain.state = State::Ending(tx.txg());
+            drop(chain);
+            self.make_dirty(&tx);
+        }
+        Ok(tx.txg())
+    }
+}
+
+fn with_seed(bp: &Blkptr, seed: &ChainSeed) -> Result<Blkptr> {
+    plan::with_seed(bp, seed).map_err(Error::format("log block pointer"))
+}

@@ -1,0 +1,145 @@
+//! Applying what a log holds.
+//!
+//! Records are applied in the order of the log, each in a group of its own choice that is open, and the header of that group says up to which record that
+//! was, so that a crash in the middle does not apply twice what may not be. Records of groups that were committed before the crash are left out. When all
+//! are applied the whole log is freed in one group.
+//!
+//! A record of an object that is gone is no error where such records may be logged late. Any other error ends the replay, and the log stays.
+
+use std::sync::Arc;
+
+use ondisk::blkptr::Blkptr;
+use ondisk::zil::record::WriteData;
+use ondisk::zil::{ChainSeed, FLAG_CLAIM_LR_SEQ_VALID, Record, ZilHeader};
+
+use super::chain::State;
+use super::claim::Walk;
+use super::{Inner, lock};
+use crate::Block;
+use crate::error::{Error, Result};
+use crate::txg::Tx;
+
+/// What records are applied to.
+pub trait Replay: Send + Sync {
+    /// Applies a record, whose data are always inline. Each group in which it changes something is told to `applied` while it is held.
+    fn apply(&self, record: &Record<'_>, applied: &Applied<'_>) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Notes in which group a record was applied.
+#[derive(Debug)]
+pub struct Applied<'a> {
+    inner: &'a Inner,
+    seq: u64,
+}
+
+impl Applied<'_> {
+    /// The last of the record's changes belongs to the group of `tx`.
+    pub fn with(&self, tx: &Tx) {
+        lock(&self.inner.chain).applied(tx.txg(), self.seq);
+        self.inner.make_dirty(tx);
+    }
+}
+
+/// What a replay did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Records applied.
+    pub records: u64,
+    /// Log blocks read.
+    pub blocks: u64,
+}
+
+impl Inner {
+    pub(super) async fn replay(self: &Arc<Self>, onto: &impl Replay) -> Result<Replayed> {
+        let header = match lock(&self.chain).state {
+            State::Claimed(header) => header,
+            _ => return Ok(Replayed::default()),
+        };
+        let mut replayed = Replayed::default();
+        let mut blocks: Vec<Blkptr> = Vec::new();
+        let mut referred: Vec<Blkptr> = Vec::new();
+        let mut last_record = 0;
+        let mut walk = Walk::new(&header);
+        'blocks: while let Some(bp) = walk.block() {
+            blocks.push(bp);
+            let Ok(bytes) = self.backing.read(&bp).await else { break };
+            let Some(block) = walk.follow(&bp, &bytes) else { break };
+            replayed.blocks += 1;
+            for raw in block.records() {
+                let Ok(raw) = raw else { break 'blocks };
+                if !walk.includes(raw.header.seq) {
+                    break 'blocks;
+                }
+                last_record = raw.header.seq;
+                let record = raw.parse().map_err(Error::format(self.what(raw.header.seq)))?;
+                if let Record::Write { data: WriteData::Block(data), .. } = &record
+                    && !data.is_hole()
+                    && data.logical_birth() >= header.claim_txg
+                    && !referred.contains(data)
+                {
+                    referred.push(*data);
+                }
+                if raw.header.seq <= header.replay_seq || raw.header.txg < header.claim_txg {
+                    continue;
+                }
+                let applied = Applied { inner: self, seq: raw.header.seq };
+                self.apply(onto, &record, &applied).await?;
+                replayed.records += 1;
+            }
+        }
+        self.require_all(&header, blocks.last(), last_record)?;
+        lock(&self.chain).adopt(blocks, referred);
+        self.end().await?;
+        Ok(replayed)
+    }
+
+    async fn apply(&self, onto: &impl Replay, record: &Record<'_>, applied: &Applied<'_>) -> Result<()> {
+        let result = match *record {
+            Record::Write { object, offset, length, data: WriteData::Block(bp) } => {
+                let (offset, data) = match bp.is_hole() {
+                    true => (offset, Block::zero(usize::try_from(length).unwrap_or(usize::MAX))),
+                    false => {
+                        // The block that contains what was written, as a whole.
+                        let block = self.backing.read_data(object, &bp).await?;
+                        (offset - offset % bp.lsize().get().max(1), block)
+                    }
+                };
+                let length = data.len() as u64;
+                onto.apply(&Record::Write { object, offset, length, data: WriteData::Inline(&data) }, applied)
+                    .await
+            }
+            _ => onto.apply(record, applied).await,
+        };
+        match result {
+            Err(Error::NotFound(_)) if record.may_be_out_of_order() => Ok(()),
+            Err(error) => {
+                tracing::error!(objset = %self.backing.objset(), seq = applied.seq, %error, "a record of the intent log cannot be applied");
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// What was claimed must still be there.
+    fn require_all(&self, header: &ZilHeader, last_block: Option<&Blkptr>, last_record: u64) -> Result<()> {
+        let last_block = last_block.map_or(0, |bp| ChainSeed::of(bp).seq);
+        let claimed_record = match header.flags & FLAG_CLAIM_LR_SEQ_VALID {
+            0 => 0,
+            _ => header.claim_lr_seq,
+        };
+        if last_block < header.claim_blk_seq || last_record < claimed_record {
+            return Err(Error::corrupt(
+                format!("intent log of objset {}", self.backing.objset()),
+                format!(
+                    "claimed up to block {} and record {claimed_record}, it ends with block {last_block} and record {last_record}",
+                    header.claim_blk_seq
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn what(&self, seq: u64) -> String {
+        format!("intent log of objset {}, record {seq}", self.backing.objset())
+    }
+}

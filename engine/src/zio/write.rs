@@ -251,30 +251,31 @@ impl Writer {
         if bp.is_gang() {
             let at = Bookmark { objset: 0, object: 0, level: bp.level().0.into(), blkid: 0 };
             let tree = self.gang_tree(bp, &at).await?;
-            self.free_members(txg, &tree);
+            self.free_members(txg, &tree)?;
         }
-        self.free_addresses(txg, bp);
+        self.free_addresses(txg, bp)
+    }
+
+    fn free_members(&self, txg: Txg, tree: &GangTree) -> Result<()> {
+        for (member, below) in &tree.members {
+            if let Some(below) = below {
+                self.free_members(txg, below)?;
+            }
+            self.free_addresses(txg, member)?;
+        }
         Ok(())
     }
 
-    fn free_members(&self, txg: Txg, tree: &GangTree) {
-        for (member, below) in &tree.members {
-            if let Some(below) = below {
-                self.free_members(txg, below);
-            }
-            self.free_addresses(txg, member);
-        }
-    }
-
     /// The addresses of a block; of a gang, of its header alone.
-    fn free_addresses(&self, txg: Txg, bp: &Blkptr) {
+    fn free_addresses(&self, txg: Txg, bp: &Blkptr) -> Result<()> {
         for dva in bp.dvas() {
             let dva = match dva.gang {
                 true => self.header_only(dva),
                 false => dva,
             };
-            self.allocator.free(&dva, txg);
+            self.allocator.free(&dva, txg)?;
         }
+        Ok(())
     }
 
     /// The address of a gang header without its members.
@@ -288,7 +289,10 @@ impl Writer {
     /// Gives back what a failed batch allocated.
     fn give_back(&self, fresh: &[Dva], txg: Txg) {
         for dva in fresh {
-            self.allocator.free(dva, txg);
+            if let Err(error) = self.allocator.free(dva, txg) {
+                // The write has failed already, and with it the group.
+                tracing::error!(%error, %dva, "space of a failed write cannot be given back");
+            }
         }
     }
 

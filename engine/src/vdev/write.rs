@@ -63,17 +63,18 @@ impl VdevTree {
     /// Makes all that was written durable on every leaf that was written to since its last flush.
     pub async fn flush(&self) -> Result<(), Vec<Attempt>> {
         let auxiliary = self.spares.iter().chain(&self.l2cache).flat_map(Vdev::walk);
-        self.flush_leaves(self.tops.iter().flat_map(Vdev::walk).chain(auxiliary)).await
+        let vdevs = self.tops.iter().flat_map(Vdev::walk).chain(auxiliary).collect();
+        self.flush_leaves(vdevs).await
     }
 
     /// As [`VdevTree::flush`], for the leaves of these top-level vdevs only: an intent log on devices of its own need not wait for the others.
     pub async fn flush_tops(&self, tops: &[u32]) -> Result<(), Vec<Attempt>> {
-        let tops = tops.iter().filter_map(|id| self.top(*id));
-        self.flush_leaves(tops.flat_map(Vdev::walk)).await
+        let vdevs = tops.iter().filter_map(|id| self.top(*id)).flat_map(Vdev::walk).collect();
+        self.flush_leaves(vdevs).await
     }
 
-    async fn flush_leaves(&self, vdevs: impl Iterator<Item = &Vdev>) -> Result<(), Vec<Attempt>> {
-        let flushes = vdevs.filter_map(|leaf| {
+    async fn flush_leaves(&self, vdevs: Vec<&Vdev>) -> Result<(), Vec<Attempt>> {
+        let flushes = vdevs.into_iter().filter_map(|leaf| {
             let Kind::Leaf(Some(device)) = &leaf.kind else { return None };
             let given = leaf.unflushed.take()?;
             Some(async move {

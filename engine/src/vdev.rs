@@ -301,7 +301,7 @@ impl Vdev {
     }
 
     /// This vdev and all below it, parents first.
-    pub fn walk(&self) -> Box<dyn Iterator<Item = &Vdev> + '_> {
+    pub fn walk(&self) -> Box<dyn Iterator<Item = &Vdev> + Send + '_> {
         Box::new(std::iter::once(self).chain(self.children.iter().flat_map(Vdev::walk)))
     }
 

@@ -13,6 +13,7 @@ mod prompt;
 mod property_list;
 mod serve;
 mod table;
+mod typed;
 mod up;
 mod version;
 mod zdb;

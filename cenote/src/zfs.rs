@@ -3,12 +3,17 @@
 //! Each command sends typed requests to the daemon and prints the replies; nothing here reads a pool. Source of the facts about
 //! texts and layout: OpenZFS 2.3 `zfs_main.c`, `zfs_iter.c`, `libzfs_crypto.c`, `zfs-*.8`.
 
+mod create;
+mod destroy;
 mod get;
 mod holds;
 mod keys;
 mod list;
 mod mount;
+mod rename;
 mod select;
+mod set;
+mod snapshot;
 mod sort;
 
 use anyhow::Result;
@@ -25,10 +30,31 @@ pub use mount::mount_pool;
 /// The `zfs` commands.
 #[derive(Debug, Subcommand)]
 pub enum Zfs {
+    /// Create a filesystem or volume
+    Create(create::Arguments),
+    /// Destroy filesystems, volumes, snapshots, bookmarks
+    Destroy(destroy::Arguments),
+    /// Take snapshots
+    #[command(alias = "snap")]
+    Snapshot(snapshot::Arguments),
+    /// Go back to a snapshot
+    Rollback(snapshot::RollbackArguments),
+    /// Make a filesystem or volume out of a snapshot
+    Clone(create::CloneArguments),
+    /// Make a clone the origin of what it was cloned from
+    Promote(rename::PromoteArguments),
+    /// Rename a filesystem, volume, or snapshot
+    Rename(rename::Arguments),
+    /// Bookmark a snapshot
+    Bookmark(snapshot::BookmarkArguments),
     /// List datasets
     List(list::Arguments),
     /// Show properties of datasets
     Get(get::Arguments),
+    /// Set properties of datasets
+    Set(set::Arguments),
+    /// Take a property away from datasets: they have their parents' again
+    Inherit(set::InheritArguments),
     /// Load the keys of encrypted datasets
     LoadKey(keys::LoadArguments),
     /// Forget the keys of encrypted datasets
@@ -38,6 +64,10 @@ pub enum Zfs {
     /// Unmount filesystems
     #[command(alias = "umount")]
     Unmount(mount::UnmountArguments),
+    /// Hold snapshots, so that they cannot be destroyed
+    Hold(snapshot::HoldArguments),
+    /// Take holds away
+    Release(snapshot::HoldArguments),
     /// List the holds on snapshots
     Holds(holds::Arguments),
     /// Show the version of this program
@@ -48,17 +78,39 @@ impl Zfs {
     /// Does it.
     pub fn run(self) -> Result<()> {
         let done = match self {
+            Self::Create(arguments) => arguments.run(),
+            Self::Destroy(arguments) => arguments.run(),
+            Self::Snapshot(arguments) => arguments.run(),
+            Self::Rollback(arguments) => arguments.run(),
+            Self::Clone(arguments) => arguments.run(),
+            Self::Promote(arguments) => arguments.run(),
+            Self::Rename(arguments) => arguments.run(),
+            Self::Bookmark(arguments) => arguments.run(),
             Self::List(arguments) => arguments.run(),
             Self::Get(arguments) => arguments.run(),
+            Self::Set(arguments) => arguments.run(),
+            Self::Inherit(arguments) => arguments.run(),
             Self::LoadKey(arguments) => arguments.run(),
             Self::UnloadKey(arguments) => arguments.run(),
             Self::Mount(arguments) => arguments.run(),
             Self::Unmount(arguments) => arguments.run(),
+            Self::Hold(arguments) => arguments.run(false),
+            Self::Release(arguments) => arguments.run(true),
             Self::Holds(arguments) => arguments.run(),
             Self::Version(arguments) => arguments.run("zfs version"),
         };
         done.map_err(|error| output::report(error).into())
     }
+}
+
+/// Sends a request that changes something. Without a daemon there are no pools, of which `absent` speaks.
+fn change<A: server::api::Action>(action: &A, absent: impl FnOnce() -> String) -> Result<A::Reply> {
+    crate::client::call_running(action)?.ok_or_else(|| anyhow::anyhow!(absent()))
+}
+
+/// What is said of a dataset that is not there.
+fn absent(name: &str) -> String {
+    format!("cannot open '{name}': dataset does not exist")
 }
 
 /// The pool that a dataset is in.

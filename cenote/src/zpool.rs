@@ -3,6 +3,9 @@
 //! Each command sends typed requests to the daemon and prints the replies; nothing here reads a pool. Source of the facts about
 //! texts and layout: OpenZFS 2.3 `zpool_main.c`, `zpool-*.8`.
 
+mod change;
+mod create;
+mod destroy;
 mod export;
 mod get;
 mod history;
@@ -13,6 +16,8 @@ mod progress;
 mod reason;
 mod repeat;
 mod status;
+mod upgrade;
+mod vdev_spec;
 mod vdevs;
 
 use anyhow::Result;
@@ -31,6 +36,12 @@ const FILESYSTEM_VERSION: u64 = 5;
 /// The `zpool` commands.
 #[derive(Debug, Subcommand)]
 pub enum Zpool {
+    /// Create a pool on files or disks
+    Create(create::CreateArguments),
+    /// Destroy a pool
+    Destroy(destroy::Arguments),
+    /// Add vdevs to a pool
+    Add(create::AddArguments),
     /// Open pools, or list those that could be opened
     Import(import::Arguments),
     /// Close pools
@@ -41,6 +52,16 @@ pub enum Zpool {
     List(list::Arguments),
     /// Show properties of pools
     Get(get::Arguments),
+    /// Set a property of a pool
+    Set(change::SetArguments),
+    /// Commit what was written so far
+    Sync(change::SyncArguments),
+    /// Enable the features that pools do not have yet
+    Upgrade(upgrade::Arguments),
+    /// Give a pool another guid
+    Reguid(change::ReguidArguments),
+    /// Wipe the labels of a device that no pool uses
+    Labelclear(change::LabelClearArguments),
     /// Show the command history of pools
     History(history::Arguments),
     /// Show the version of this program
@@ -51,16 +72,29 @@ impl Zpool {
     /// Does it.
     pub fn run(self) -> Result<()> {
         let done = match self {
+            Self::Create(arguments) => arguments.run(),
+            Self::Destroy(arguments) => arguments.run(),
+            Self::Add(arguments) => arguments.run(),
             Self::Import(arguments) => arguments.run(),
             Self::Export(arguments) => arguments.run(),
             Self::Status(arguments) => arguments.run(),
             Self::List(arguments) => arguments.run(),
             Self::Get(arguments) => arguments.run(),
+            Self::Set(arguments) => arguments.run(),
+            Self::Sync(arguments) => arguments.run(),
+            Self::Upgrade(arguments) => arguments.run(),
+            Self::Reguid(arguments) => arguments.run(),
+            Self::Labelclear(arguments) => arguments.run(),
             Self::History(arguments) => arguments.run(),
             Self::Version(arguments) => arguments.run("zpool version"),
         };
         done.map_err(|error| output::report(error).into())
     }
+}
+
+/// What a command says of a pool when no daemon runs, so that none is open.
+fn no_such_pool(pool: &str) -> anyhow::Error {
+    anyhow::anyhow!("cannot open '{pool}': no such pool")
 }
 
 /// Options of `zpool` commands that can print JSON.

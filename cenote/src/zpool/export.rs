@@ -3,7 +3,7 @@
 use anyhow::Result;
 use server::api::{ApiError, ExportPool};
 
-use crate::client;
+use crate::{client, typed};
 use crate::output::{self, complain, usage};
 
 /// Arguments of `zpool export`.
@@ -30,13 +30,15 @@ impl Arguments {
             _ => {}
         }
         if self.all {
-            let all = ExportPool { pools: Vec::new(), all: true, force: self.force };
+            let command = typed::command();
+            let all = ExportPool { pools: Vec::new(), all: true, force: self.force, command };
             output::ask(&all, |_| Vec::new())?;
             return Ok(());
         }
         let mut failed = Vec::new();
         for name in &self.pools {
-            let one = ExportPool { pools: vec![name.clone()], all: false, force: self.force };
+            let command = typed::command();
+            let one = ExportPool { pools: vec![name.clone()], all: false, force: self.force, command };
             match client::call_running(&one) {
                 Ok(Some(_)) => {}
                 Ok(None) => failed.extend(output::none_of([name], "no such pool")),

@@ -1,18 +1,17 @@
 //! `zpool import`: lists pools that could be opened, and opens them.
 //!
-//! This version opens pools read-only. An import without `-o readonly=on` is refused instead of opened in another way than it says, and
-//! the refusal shows what to type.
+//! A pool is opened for writing unless `-o readonly=on` says otherwise.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use server::api::{
     ApiError, DiscoverPools, ErrorKind, ImportPool, ListPools, OpenedPool, PoolEntry, Reason, Rewind,
 };
 
 use super::importable;
-use crate::output::{self, Exit, FAILED, complain, ctime, usage};
-use crate::{client, zfs};
+use crate::output::{self, complain, ctime, usage};
+use crate::{client, typed, zfs};
 
 /// Arguments of `zpool import`.
 #[derive(Debug, clap::Args)]
@@ -57,7 +56,7 @@ pub struct Arguments {
     /// A property (readonly=on) or mount options
     #[arg(short = 'o', value_name = "PROPERTY=VALUE|OPTIONS")]
     options: Vec<String>,
-    /// The new name is for this import only, as all are that are read-only
+    /// The new name is for this import only
     #[arg(short = 't')]
     temporary: bool,
     /// Scan devices, which is always done
@@ -110,7 +109,7 @@ impl Arguments {
         };
         let places: Vec<PathBuf> =
             if self.search.is_empty() { from_environment() } else { self.search.clone() };
-        places.iter().map(|place| absolute(place)).collect()
+        places.iter().map(|place| typed::absolute(place)).collect()
     }
 
     fn list(&self, search: Vec<PathBuf>) -> Result<()> {
@@ -125,10 +124,6 @@ impl Arguments {
 
     fn import(&self, search: Vec<PathBuf>) -> Result<()> {
         let request = self.request(search)?;
-        let is_readonly = |(name, value): &(String, String)| name == "readonly" && value == "on";
-        if !request.properties.iter().rev().find(|(name, _)| name == "readonly").is_some_and(is_readonly) {
-            return Err(refuse_writable(self.pool.as_deref()));
-        }
         let newest = match &request.rewind {
             Some(_) => self.newest_states(&request)?,
             None => Vec::new(),
@@ -167,7 +162,8 @@ impl Arguments {
             // With keys to ask for, mounting comes after the asking.
             no_mount: self.no_mount || self.load_keys,
             load_keys: self.load_keys,
-            altroot: self.altroot.as_deref().map(absolute).transpose()?,
+            command: typed::command(),
+            altroot: self.altroot.as_deref().map(typed::absolute).transpose()?,
             ..ImportPool::default()
         };
         for option in &self.options {
@@ -201,25 +197,6 @@ impl Arguments {
         };
         Ok(client::call(&discover)?.iter().map(|pool| (pool.guid, pool.timestamp)).collect())
     }
-}
-
-/// A path that means the same to the daemon.
-fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).with_context(|| format!("cannot use '{}'", path.display()))
-}
-
-/// What to type instead of an import that would write.
-fn refuse_writable(pool: Option<&str>) -> anyhow::Error {
-    let given: Vec<String> = std::env::args().skip(1).collect();
-    let retyped = match given.iter().position(|word| word == "import") {
-        Some(place) => given[place + 1..].join(" "),
-        None => pool.unwrap_or("-a").to_owned(),
-    };
-    let what = pool.map_or_else(|| "cannot import".to_owned(), |pool| format!("cannot import '{pool}'"));
-    eprintln!(
-        "{what}: this version opens pools read-only, and only when asked to; type\n\tcenote zpool import -o readonly=on {retyped}"
-    );
-    Exit(FAILED).into()
 }
 
 /// Says more about a refusal, in OpenZFS's words.

@@ -1,0 +1,141 @@
+//! `zfs create` and `zfs clone`: new filesystems and volumes.
+
+use anyhow::Result;
+use server::api::{CloneSnapshot, CreateDataset, Created};
+use server::sizes::parse_size;
+
+use super::change;
+use crate::output::{self, usage};
+use crate::typed;
+
+/// Arguments of `zfs create`.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub struct Arguments {
+    /// Create those above it that do not exist
+    #[arg(short)]
+    parents: bool,
+    /// Do not mount it
+    #[arg(short = 'u')]
+    no_mount: bool,
+    /// Only check
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// Say what is created
+    #[arg(short)]
+    verbose: bool,
+    /// Say it for programs
+    #[arg(short = 'P')]
+    parsable: bool,
+    /// Reserve nothing for the volume
+    #[arg(short)]
+    sparse: bool,
+    /// Create a volume of this size
+    #[arg(short = 'V', value_name = "SIZE")]
+    volume: Option<String>,
+    /// Block size of the volume
+    #[arg(short = 'b', value_name = "BLOCKSIZE")]
+    block_size: Option<String>,
+    /// A property (may be repeated)
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    properties: Vec<String>,
+    /// The filesystem or volume
+    #[arg(value_name = "FILESYSTEM|VOLUME")]
+    names: Vec<String>,
+}
+
+impl Arguments {
+    /// Creates it.
+    pub fn run(self) -> Result<()> {
+        let volume_bytes = match &self.volume {
+            Some(text) => Some(parse_size(text).map_err(|why| usage(format!("bad volume size '{text}': {why}")))?),
+            None if self.sparse || self.block_size.is_some() => {
+                return Err(usage("'-s' and '-b' can only be used when creating a volume"));
+            }
+            None => None,
+        };
+        let name = match self.names.as_slice() {
+            [] => return Err(usage(format!("missing {} argument", if volume_bytes.is_some() { "volume" } else { "filesystem" }))),
+            [name] => name.clone(),
+            _ => return Err(usage("too many arguments")),
+        };
+        let mut properties = typed::properties(&self.properties)?;
+        if let Some(bytes) = self.block_size {
+            properties.push(("volblocksize".to_owned(), bytes));
+        }
+        let request = CreateDataset {
+            name: name.clone(),
+            volume_bytes,
+            sparse: self.sparse,
+            parents: self.parents,
+            properties,
+            no_mount: self.no_mount,
+            dry_run: self.dry_run,
+            command: typed::command(),
+        };
+        let created = change(&request, || format!("cannot create '{name}': no such pool '{}'", super::pool_of(&name)))?;
+        if self.verbose || self.parsable {
+            output::print(&self.text(&name, &created))?;
+        }
+        created.warnings.iter().for_each(|warning| eprintln!("{warning}"));
+        Ok(())
+    }
+
+    fn text(&self, name: &str, created: &Created) -> String {
+        let would = if self.dry_run { "would create" } else { "create" };
+        let mut text = String::new();
+        for parent in &created.parents {
+            text.push_str(&match self.parsable {
+                true => format!("create_ancestors\t{parent}\n"),
+                false => format!("{would} ancestor {parent}\n"),
+            });
+        }
+        if !created.created {
+            return text;
+        }
+        text.push_str(&if self.parsable { format!("create\t{name}\n") } else { format!("{would} {name}\n") });
+        for (property, value) in &created.properties {
+            text.push_str(&match self.parsable {
+                true => format!("property\t{property}\t{value}\n"),
+                false => format!("\t{property}={value}\n"),
+            });
+        }
+        text
+    }
+}
+
+/// Arguments of `zfs clone`.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub struct CloneArguments {
+    /// Create those above it that do not exist
+    #[arg(short)]
+    parents: bool,
+    /// A property of the clone (may be repeated)
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    properties: Vec<String>,
+    /// The snapshot
+    #[arg(value_name = "SNAPSHOT")]
+    snapshot: Option<String>,
+    /// The new filesystem or volume
+    #[arg(value_name = "FILESYSTEM|VOLUME")]
+    target: Option<String>,
+}
+
+impl CloneArguments {
+    /// Clones it.
+    pub fn run(self) -> Result<()> {
+        let snapshot = self.snapshot.ok_or_else(|| usage("missing source dataset argument"))?;
+        let target = self.target.ok_or_else(|| usage("missing target dataset argument"))?;
+        let request = CloneSnapshot {
+            snapshot: snapshot.clone(),
+            target,
+            parents: self.parents,
+            properties: typed::properties(&self.properties)?,
+            command: typed::command(),
+        };
+        let created = change(&request, || super::absent(&snapshot))?;
+        created.warnings.iter().for_each(|warning| eprintln!("{warning}"));
+        Ok(())
+    }
+}

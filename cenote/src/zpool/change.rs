@@ -1,0 +1,103 @@
+//! Small changes of pools: `zpool sync`, `set`, `reguid`, `labelclear`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use server::api::{ClearLabel, Listed, ReguidPool, SetPoolProperty, SyncPools};
+
+use crate::output::{self, complain, usage};
+use crate::{client, typed};
+
+/// Arguments of `zpool sync`.
+#[derive(Debug, clap::Args)]
+pub struct SyncArguments {
+    /// The pools; all if none is named
+    #[arg(value_name = "POOL")]
+    pools: Vec<String>,
+}
+
+impl SyncArguments {
+    /// Commits what was written so far.
+    pub fn run(self) -> Result<()> {
+        let synced = output::ask(&SyncPools { pools: self.pools }, |request| Listed {
+            entries: Vec::new(),
+            failed: output::none_of(&request.pools, "no such pool"),
+        })?;
+        complain(&synced.failed)
+    }
+}
+
+/// Arguments of `zpool set`.
+#[derive(Debug, clap::Args)]
+pub struct SetArguments {
+    /// The property and its value
+    #[arg(value_name = "PROPERTY=VALUE")]
+    property: Option<String>,
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pool: Option<String>,
+    /// A vdev of the pool
+    #[arg(value_name = "VDEV")]
+    vdev: Option<String>,
+}
+
+impl SetArguments {
+    /// Sets it.
+    pub fn run(self) -> Result<()> {
+        let property = self.property.ok_or_else(|| usage("missing property=value argument"))?;
+        let pool = self.pool.ok_or_else(|| usage("missing pool name"))?;
+        let (property, value) =
+            property.split_once('=').ok_or_else(|| usage("missing value in property=value argument"))?;
+        if let Some(vdev) = self.vdev {
+            anyhow::bail!("cannot set property for '{vdev}': properties of vdevs cannot be set yet");
+        }
+        let request = SetPoolProperty {
+            pool: pool.clone(),
+            property: property.to_owned(),
+            value: value.to_owned(),
+            command: typed::command(),
+        };
+        client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))
+    }
+}
+
+/// Arguments of `zpool reguid`.
+#[derive(Debug, clap::Args)]
+pub struct ReguidArguments {
+    /// The new guid
+    #[arg(short, value_name = "GUID")]
+    guid: Option<u64>,
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pool: Option<String>,
+}
+
+impl ReguidArguments {
+    /// Gives the pool another guid.
+    pub fn run(self) -> Result<()> {
+        let pool = self.pool.ok_or_else(|| usage("missing pool name"))?;
+        let request = ReguidPool { pool: pool.clone(), guid: self.guid, command: typed::command() };
+        client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))
+    }
+}
+
+/// Arguments of `zpool labelclear`.
+#[derive(Debug, clap::Args)]
+pub struct LabelClearArguments {
+    /// Although it seems to be part of an exported or foreign pool
+    #[arg(short)]
+    force: bool,
+    /// The device
+    #[arg(value_name = "VDEV")]
+    device: Option<PathBuf>,
+}
+
+impl LabelClearArguments {
+    /// Wipes its labels.
+    pub fn run(self) -> Result<()> {
+        let device = self.device.ok_or_else(|| usage("missing vdev name"))?;
+        let in_dev = Path::new("/dev").join(&device);
+        let device = if !device.exists() && in_dev.exists() { in_dev } else { typed::absolute(&device)? };
+        client::call(&ClearLabel { device, force: self.force })
+    }
+}

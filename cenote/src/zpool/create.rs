@@ -1,0 +1,150 @@
+//! `zpool create` and `zpool add`: pools out of devices.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use server::api::{AddVdevs, CreatePool, VdevNode};
+
+use super::vdev_spec;
+use crate::output::{self, usage};
+use crate::{client, typed};
+
+/// Arguments of `zpool create`.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub struct CreateArguments {
+    /// Although devices seem to be in use, or vdevs are of different kinds
+    #[arg(short)]
+    force: bool,
+    /// Only show the layout
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// Enable no features but those named with -o feature@…=enabled
+    #[arg(short = 'd')]
+    no_features: bool,
+    /// A pool property (may be repeated)
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    properties: Vec<String>,
+    /// A property of the root filesystem (may be repeated)
+    #[arg(short = 'O', value_name = "PROPERTY=VALUE")]
+    root_properties: Vec<String>,
+    /// Where the root filesystem is mounted (default: /POOL), or legacy, or none
+    #[arg(short = 'm', value_name = "MOUNTPOINT")]
+    mountpoint: Option<String>,
+    /// Place all mountpoints under this directory
+    #[arg(short = 'R', value_name = "ROOT")]
+    altroot: Option<PathBuf>,
+    /// Another name while the pool is open this time
+    #[arg(short = 't', value_name = "NAME")]
+    temporary_name: Option<String>,
+    /// Mount nothing
+    #[arg(short = 'N')]
+    no_mount: bool,
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pool: Option<String>,
+    /// Its devices: files and disks by path, after mirror, raidz1-3, draid, log, cache, special, dedup, spare
+    #[arg(value_name = "VDEV")]
+    vdevs: Vec<String>,
+}
+
+impl CreateArguments {
+    /// Creates the pool.
+    pub fn run(self) -> Result<()> {
+        let name = self.pool.ok_or_else(|| usage("missing pool name argument"))?;
+        if self.vdevs.is_empty() {
+            return Err(usage("missing vdev specification"));
+        }
+        let devices = vdev_spec::parse(&self.vdevs)?;
+        let mut root_properties = typed::properties(&self.root_properties)?;
+        if let Some(mountpoint) = &self.mountpoint {
+            root_properties.retain(|(name, _)| name != "mountpoint");
+            root_properties.push(("mountpoint".to_owned(), mountpoint.clone()));
+        }
+        let mut properties = typed::properties(&self.properties)?;
+        if self.altroot.is_some() && !properties.iter().any(|(name, _)| name == "cachefile") {
+            properties.push(("cachefile".to_owned(), "none".to_owned()));
+        }
+        let request = CreatePool {
+            name: name.clone(),
+            temporary_name: self.temporary_name,
+            devices,
+            force: self.force,
+            dry_run: self.dry_run,
+            no_features: self.no_features,
+            properties,
+            root_properties,
+            altroot: self.altroot.as_deref().map(typed::absolute).transpose()?,
+            no_mount: self.no_mount,
+            command: typed::command(),
+        };
+        let opened = client::call(&request)?;
+        if self.dry_run {
+            let layout = vdev_spec::render(&name, &[], &request.devices);
+            return output::print(&format!("would create '{name}' with the following layout:\n\n{layout}"));
+        }
+        for warning in &opened.warnings {
+            eprintln!("{warning}");
+        }
+        Ok(())
+    }
+}
+
+/// Arguments of `zpool add`.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub struct AddArguments {
+    /// Although devices seem to be in use, or the new vdevs are of another kind
+    #[arg(short)]
+    force: bool,
+    /// Only show the layout
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// A property of the new vdevs: ashift
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    properties: Vec<String>,
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pool: Option<String>,
+    /// The new devices, as for zpool create
+    #[arg(value_name = "VDEV")]
+    vdevs: Vec<String>,
+}
+
+impl AddArguments {
+    /// Adds them.
+    pub fn run(self) -> Result<()> {
+        let pool = self.pool.ok_or_else(|| usage("missing pool name argument"))?;
+        if self.vdevs.is_empty() {
+            return Err(usage("missing vdev specification"));
+        }
+        let request = AddVdevs {
+            pool: pool.clone(),
+            devices: vdev_spec::parse(&self.vdevs)?,
+            force: self.force,
+            dry_run: self.dry_run,
+            properties: typed::properties(&self.properties)?,
+            command: typed::command(),
+        };
+        let Some(root) = client::call_running(&request)? else { return Err(super::no_such_pool(&pool)) };
+        if self.dry_run {
+            let layout = vdev_spec::render(&pool, &existing(&root), &request.devices);
+            output::print(&format!("would update '{pool}' to the following configuration:\n\n{layout}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a pool has, with the depth of each line.
+fn existing(root: &VdevNode) -> Vec<(usize, String)> {
+    fn add(vdev: &VdevNode, depth: usize, into: &mut Vec<(usize, String)>) {
+        // Groups go by their kind alone.
+        let name = if vdev.children.is_empty() { &vdev.name } else { vdev.name.split('-').next().unwrap_or_default() };
+        into.push((depth, name.to_owned()));
+        vdev.children.iter().for_each(|child| add(child, depth + 2, into));
+    }
+    let mut lines = Vec::new();
+    let normal = root.children.iter().filter(|top| top.class == server::api::VdevClass::Normal);
+    normal.for_each(|top| add(top, 2, &mut lines));
+    lines
+}

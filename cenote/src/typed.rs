@@ -8,9 +8,12 @@ use crate::output::usage;
 
 /// The command line for the history: without the path of the program, and without what leads to `zpool` or `zfs`.
 pub fn command() -> Option<String> {
-    let mut words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(program) = words.first_mut() {
-        *program = Path::new(program).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        *program = Path::new(program)
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     }
     if words.first().is_some_and(|program| !matches!(program.as_str(), "zpool" | "zfs")) && words.len() > 1 {
         words.remove(0);

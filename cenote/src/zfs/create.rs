@@ -48,19 +48,26 @@ impl Arguments {
     /// Creates it.
     pub fn run(self) -> Result<()> {
         let volume_bytes = match &self.volume {
-            Some(text) => Some(parse_size(text).map_err(|why| usage(format!("bad volume size '{text}': {why}")))?),
+            Some(text) => {
+                Some(parse_size(text).map_err(|why| usage(format!("bad volume size '{text}': {why}")))?)
+            }
             None if self.sparse || self.block_size.is_some() => {
                 return Err(usage("'-s' and '-b' can only be used when creating a volume"));
             }
             None => None,
         };
         let name = match self.names.as_slice() {
-            [] => return Err(usage(format!("missing {} argument", if volume_bytes.is_some() { "volume" } else { "filesystem" }))),
+            [] => {
+                return Err(usage(format!(
+                    "missing {} argument",
+                    if volume_bytes.is_some() { "volume" } else { "filesystem" }
+                )));
+            }
             [name] => name.clone(),
             _ => return Err(usage("too many arguments")),
         };
         let mut properties = typed::properties(&self.properties)?;
-        if let Some(bytes) = self.block_size {
+        if let Some(bytes) = self.block_size.clone() {
             properties.push(("volblocksize".to_owned(), bytes));
         }
         let request = CreateDataset {
@@ -73,7 +80,8 @@ impl Arguments {
             dry_run: self.dry_run,
             command: typed::command(),
         };
-        let created = change(&request, || format!("cannot create '{name}': no such pool '{}'", super::pool_of(&name)))?;
+        let created =
+            change(&request, || format!("cannot create '{name}': no such pool '{}'", super::pool_of(&name)))?;
         if self.verbose || self.parsable {
             output::print(&self.text(&name, &created))?;
         }

@@ -73,8 +73,7 @@ impl InheritArguments {
                 }
                 if !desc.inheritable() && !self.received {
                     eprintln!("'{name}' property cannot be inherited");
-                    let limits =
-                        [Prop::Quota, Prop::Reservation, Prop::Refquota, Prop::Refreservation];
+                    let limits = [Prop::Quota, Prop::Reservation, Prop::Refquota, Prop::Refreservation];
                     if limits.contains(&prop) {
                         eprintln!("use 'zfs set {name}=none' to clear");
                     }

@@ -139,7 +139,11 @@ impl AddArguments {
 fn existing(root: &VdevNode) -> Vec<(usize, String)> {
     fn add(vdev: &VdevNode, depth: usize, into: &mut Vec<(usize, String)>) {
         // Groups go by their kind alone.
-        let name = if vdev.children.is_empty() { &vdev.name } else { vdev.name.split('-').next().unwrap_or_default() };
+        let name = if vdev.children.is_empty() {
+            &vdev.name
+        } else {
+            vdev.name.split('-').next().unwrap_or_default()
+        };
         into.push((depth, name.to_owned()));
         vdev.children.iter().for_each(|child| add(child, depth + 2, into));
     }

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use server::api::{ApiError, ExportPool};
 
-use crate::{client, typed};
 use crate::output::{self, complain, usage};
+use crate::{client, typed};
 
 /// Arguments of `zpool export`.
 #[derive(Debug, clap::Args)]

@@ -35,7 +35,8 @@ impl Arguments {
             return Err(usage("-a option should not be used along with a pool name"));
         }
         let dry_run = !self.all && self.pools.is_empty();
-        let request = UpgradePools { pools: self.pools, dry_run, command: typed::command().filter(|_| !dry_run) };
+        let request =
+            UpgradePools { pools: self.pools, dry_run, command: typed::command().filter(|_| !dry_run) };
         let upgraded = output::ask(&request, |request| Listed {
             entries: Vec::new(),
             failed: output::none_of(&request.pools, "no such pool"),

@@ -45,7 +45,8 @@ fn group_of(word: &str) -> Option<Group> {
         "spare" => Some(Group::Spare),
         _ => {
             let rest = word.strip_prefix("draid")?;
-            let plain = rest.is_empty() || rest.starts_with(|next: char| next == ':' || next.is_ascii_digit());
+            let plain =
+                rest.is_empty() || rest.starts_with(|next: char| next == ':' || next.is_ascii_digit());
             plain.then(|| Group::Vdev { layout: Layout::Draid(rest.to_owned()), word: word.to_owned() })
         }
     }
@@ -160,10 +161,14 @@ fn draid(options: &str, word: &str, count: usize) -> Result<NewLayout> {
         return Err(anyhow!("invalid number of dRAID children; {children} required but {count} provided"));
     }
     if spares > MAX_DRAID_SPARES {
-        return Err(anyhow!("invalid number of dRAID spares {spares}; only values between 0 and {MAX_DRAID_SPARES} are allowed"));
+        return Err(anyhow!(
+            "invalid number of dRAID spares {spares}; only values between 0 and {MAX_DRAID_SPARES} are allowed"
+        ));
     }
     let columns = count.checked_sub(spares + nparity).filter(|columns| *columns > 0).ok_or_else(|| {
-        anyhow!("invalid dRAID configuration; too few children ({count}) for {spares} spares and parity {nparity}")
+        anyhow!(
+            "invalid dRAID configuration; too few children ({count}) for {spares} spares and parity {nparity}"
+        )
     })?;
     let ndata = data.unwrap_or_else(|| columns.min(DEFAULT_DRAID_DATA));
     if ndata == 0 || ndata > columns {

@@ -60,21 +60,30 @@ fn a_healthy_pool_is_listed_with_its_devices() {
 }
 
 #[test]
-fn an_import_must_say_that_it_only_reads() {
+fn a_pool_that_is_not_there_cannot_be_imported() {
     let Some(golden) = testkit::golden::pool("single") else { return };
     let session = Session::start();
     let place = golden.dir.to_str().unwrap();
-    let ended = session.run(&["zpool", "import", "-d", place, "single"]);
-    assert_eq!(ended.code, 1);
-    let retype = format!("\tcenote zpool import -o readonly=on -d {place} single\n");
-    assert!(
-        ended.err.starts_with("cannot import 'single': this version opens pools read-only"),
-        "{}",
-        ended.err
-    );
-    assert!(ended.err.ends_with(&retype), "{}", ended.err);
     let ended = session.run(&["zpool", "import", "-o", "readonly=on", "-d", place, "tank"]);
     assert_eq!((ended.code, ended.err.as_str()), (1, "cannot import 'tank': no such pool available\n"));
+}
+
+#[test]
+fn a_pool_that_is_open_read_only_cannot_be_changed() {
+    let Some(golden) = testkit::golden::pool("single") else { return };
+    let session = Session::start();
+    session.import(&golden.dir, "single");
+    for (arguments, doing) in [
+        (&["zfs", "create", "single/new"][..], "cannot create 'single/new'"),
+        (&["zfs", "destroy", "single/clone"][..], "cannot destroy 'single/clone'"),
+        (&["zfs", "set", "atime=off", "single/fs"][..], "cannot set property for 'single/fs'"),
+        (&["zfs", "snapshot", "single/fs@new"][..], "cannot create snapshot 'single/fs@new'"),
+        (&["zpool", "destroy", "single"][..], "cannot destroy 'single'"),
+    ] {
+        let ended = session.run(arguments);
+        assert_eq!(ended.code, 1, "{arguments:?}");
+        assert!(ended.err.starts_with(&format!("{doing}: pool is read-only")), "{}", ended.err);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use device::IoBuf;
+use device::{IoBuf, SharedBuf};
 
 /// The largest block of any pool (`SPA_MAXBLOCKSIZE`), 16 MiB.
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
@@ -54,6 +54,14 @@ impl Block {
             (Bytes::Zero(one), Bytes::Zero(other)) => one == other,
             (Bytes::Owned(one), Bytes::Owned(other)) => Arc::ptr_eq(one, other),
             _ => false,
+        }
+    }
+
+    /// The bytes to write to a device, shared with the block.
+    pub fn to_shared(&self) -> SharedBuf {
+        match &self.0 {
+            Bytes::Zero(len_bytes) => IoBuf::zeroed(*len_bytes).into(),
+            Bytes::Owned(buf) => Arc::clone(buf).into(),
         }
     }
 

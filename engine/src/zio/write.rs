@@ -38,14 +38,14 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, GANG_HEADER_SIZE, hole};
+use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, hole};
 use ondisk::dmu::DmuType;
-use ondisk::{Asize, ByteOrder, Lsize, Txg};
+use ondisk::{ByteOrder, Lsize, Txg};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 use self::encode::{Encoded, Stored, Units, encode, level_of, predecessor};
 use self::gang::{Gang, Refused};
-use self::place::{Placement, PoolSpace};
+use self::place::Placement;
 use super::{GangTree, How};
 use crate::alloc::{Allocator, NoSpace};
 use crate::error::{Attempt, Error, Result};
@@ -116,13 +116,11 @@ impl Writer {
     /// Writes a batch, in order: neighbours in the batch become neighbours on the device. One pointer a request. Where a pointer has the same
     /// addresses as the request's `previous`, that was written over or kept; otherwise the caller frees `previous`.
     pub async fn write(&self, txg: Txg, batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
-        let tree = self.pool.vdevs();
-        let units = Units::of(tree);
+        let units = Units::of(self.pool.vdevs());
         let salt = self.pool.salt.get().copied();
         let (batch, encoded) = encode_all(batch, units, salt, txg).await?;
         let gangs = self.gangs_to_rewrite(&batch, &encoded, txg).await?;
-        let space = PoolSpace { allocator: &self.allocator, tree };
-        let mut placement = Placement::new(&space, units, txg);
+        let mut placement = Placement::new(&*self.allocator, units, txg);
         let mut pointers = Vec::with_capacity(batch.len());
         let mut stored = Vec::with_capacity(batch.len());
         for (owner, (request, encoded)) in batch.iter().zip(encoded).enumerate() {
@@ -268,30 +266,15 @@ impl Writer {
 
     /// The addresses of a block; of a gang, of its header alone.
     fn free_addresses(&self, txg: Txg, bp: &Blkptr) -> Result<()> {
-        for dva in bp.dvas() {
-            let dva = match dva.gang {
-                true => self.header_only(dva),
-                false => dva,
-            };
-            self.allocator.free(&dva, txg)?;
-        }
-        Ok(())
-    }
-
-    /// The address of a gang header without its members.
-    fn header_only(&self, dva: Dva) -> Dva {
-        let top = self.pool.vdevs().top(dva.vdev.get());
-        // One sector and its parity: the same in any group, whatever the width of the vdev was.
-        let asize = top.and_then(|top| top.psize_to_asize(GANG_HEADER_SIZE as u64, 0));
-        Dva { gang: false, asize: asize.map_or(dva.asize, Asize), ..dva }
+        bp.dvas().try_for_each(|dva| self.allocator.free(&dva, txg))
     }
 
     /// Gives back what a failed batch allocated.
     fn give_back(&self, fresh: &[Dva], txg: Txg) {
         for dva in fresh {
+            // Whoever made the batch stops committing anyway.
             if let Err(error) = self.allocator.free(dva, txg) {
-                // The write has failed already, and with it the group.
-                tracing::error!(%error, %dva, "space of a failed write cannot be given back");
+                tracing::warn!(%error, "what a failed write allocated cannot be given back");
             }
         }
     }
@@ -355,7 +338,6 @@ fn store<S: place::Space>(
     let copies = usize::from(request.copies.clamp(1, 3));
     let gang = Gang { owner, class: request.class, copies, checksum: request.checksum, salt };
     let psize = block.psize.get();
-    let whole = |block: &Stored| block.bytes.get(..psize as usize).map(<[u8]>::to_vec);
     let place = place_of(request, &block, placement.txg).map(|place| place.dvas().collect::<Vec<_>>());
     let (digest, compress) = (block.digest, block.compress);
     let refused = |refused| match refused {
@@ -364,24 +346,20 @@ fn store<S: place::Space>(
     };
     let dvas = match (place, gang_tree) {
         (Some(dvas), Some(tree)) => {
-            let data = whole(&block).unwrap_or_default();
-            gang::rewrite(placement, gang, &dvas, tree, &data).map_err(refused)?;
+            gang::rewrite(placement, gang, &dvas, tree, block.bytes).map_err(refused)?;
             dvas
         }
         (Some(dvas), None) => {
-            placement.write(owner, &dvas, psize, block.bytes);
+            placement.write(owner, &dvas, block.bytes);
             dvas
         }
         (None, _) => match placement.allocate(request.class, psize, copies) {
             Ok(dvas) => {
-                placement.write(owner, &dvas, psize, block.bytes);
+                placement.write(owner, &dvas, block.bytes);
                 dvas
             }
             Err(NoSpace) if psize <= placement.units.min_alloc => return Err(refused(Refused::NoSpace)),
-            Err(NoSpace) => {
-                let data = whole(&block).unwrap_or_default();
-                gang::create(placement, gang, &data).map_err(refused)?
-            }
+            Err(NoSpace) => gang::create(placement, gang, block.bytes).map_err(refused)?,
         },
     };
     let parts = BlkptrParts {

@@ -15,13 +15,12 @@
 use codec::checksum::{self, Digest};
 use codec::compress::compress;
 use codec::is_all_zero;
-use device::IoBuf;
+use device::{IoBuf, SharedBuf};
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, EMBEDDED_PAYLOAD_MAX, MAX_BLOCK_SIZE, embed};
 use ondisk::dmu::DmuType;
 use ondisk::{ByteOrder, Level, Lsize, Psize, Txg};
 
 use super::WriteRequest;
-use super::place::padded;
 use crate::error::{Error, Result};
 use crate::vdev::{Class, Kind, VdevTree};
 
@@ -32,28 +31,24 @@ pub(super) struct Units {
     pub min_alloc: u64,
     /// What divides all allocations (`spa_gcd_alloc`).
     pub gcd_alloc: u64,
-    /// The largest sector of any vdev.
-    pub max_sector: u64,
 }
 
 impl Units {
     pub fn of(tree: &VdevTree) -> Self {
         let mut units: Option<Self> = None;
         let holds_blocks = |kind: &Kind| !matches!(kind, Kind::Indirect(_) | Kind::Hole | Kind::Missing);
-        for top in tree.tops.iter().filter(|top| holds_blocks(&top.kind)) {
+        let tops = tree.tops.iter().filter(|top| holds_blocks(&top.kind) && top.class() != Class::Log);
+        for top in tops {
             let sector = 1u64.checked_shl(top.ashift).unwrap_or(512);
             let alloc = match &top.kind {
                 Kind::Draid(draid) => sector.saturating_mul(draid.config().data as u64),
                 _ => sector,
             };
-            let all = units.get_or_insert(Self { min_alloc: alloc, gcd_alloc: alloc, max_sector: sector });
-            all.max_sector = all.max_sector.max(sector);
-            if top.class() != Class::Log {
-                all.min_alloc = all.min_alloc.min(alloc);
-                all.gcd_alloc = gcd(all.gcd_alloc, alloc);
-            }
+            let all = units.get_or_insert(Self { min_alloc: alloc, gcd_alloc: alloc });
+            all.min_alloc = all.min_alloc.min(alloc);
+            all.gcd_alloc = gcd(all.gcd_alloc, alloc);
         }
-        units.unwrap_or(Self { min_alloc: 512, gcd_alloc: 512, max_sector: 512 })
+        units.unwrap_or(Self { min_alloc: 512, gcd_alloc: 512 })
     }
 
     /// The size of what is stored in whole units (`zio_roundup_alloc_size`).
@@ -97,8 +92,8 @@ pub(super) struct Stored {
     pub compress: CompressType,
     /// Checksum over the physical size.
     pub digest: Digest,
-    /// The bytes; after the physical size zeroes up to a multiple of the largest sector.
-    pub bytes: IoBuf,
+    /// The bytes, of the physical size.
+    pub bytes: SharedBuf,
 }
 
 /// The block that a request overwrites in the same group, when it has a place of its own.
@@ -132,40 +127,34 @@ pub(super) fn encode(
         return Ok(Encoded::Hole);
     }
     let place = predecessor(request, txg);
-    let (mut stored, payload) = match compressed(request, units) {
-        Some((buffer, length)) => (buffer, Some(length)),
-        None => (padded(data, units), None),
-    };
-    let mut psize = lsize;
     let mut ty = CompressType::Off;
-    if let Some(length) = payload {
+    let mut bytes = None;
+    if let Some((mut buffer, length)) = compressed(request, units) {
         let may_embed = request.may_embed
             && place.is_none()
             && request.at.level <= 0
             && !matches!(request.dmu_type, DmuType::DNODE | DmuType::OBJSET);
         if length <= EMBEDDED_PAYLOAD_MAX && may_embed {
             let level = level_of(request);
-            let bp = embed(&stored[..length], Lsize(lsize), request.compress, request.dmu_type, level, txg);
+            let bp = embed(&buffer[..length], Lsize(lsize), request.compress, request.dmu_type, level, txg);
             return Ok(Encoded::Embedded(bp.map_err(Error::format(request.at.to_string()))?));
         }
-        let mut rounded = units.round_up(length as u64);
+        let mut psize = units.round_up(length as u64);
         if let Some(place) = place {
-            rounded = rounded.max(place.psize().get());
+            psize = psize.max(place.psize().get());
         }
-        if rounded >= lsize {
-            stored = padded(data, units);
-        } else {
-            psize = rounded;
+        // The buffer is as long as the block.
+        if psize < lsize {
+            buffer.truncate(psize as usize);
+            buffer[length..].fill(0);
             ty = request.compress;
-            // The buffer has room for the logical size, and more.
-            stored[length..].fill(0);
-            stored.truncate(psize.next_multiple_of(units.max_sector) as usize);
+            bytes = Some(SharedBuf::from(buffer));
         }
     }
-    let covered = stored.get(..psize as usize).unwrap_or(&stored);
-    let digest = checksum::compute(request.checksum, covered, ByteOrder::Little, salt)
+    let bytes = bytes.unwrap_or_else(|| request.data.to_shared());
+    let digest = checksum::compute(request.checksum, &bytes, ByteOrder::Little, salt)
         .map_err(|error| Error::Invalid(format!("{}: {error}", request.at)))?;
-    Ok(Encoded::Stored(Stored { psize: Psize(psize), compress: ty, digest, bytes: stored }))
+    Ok(Encoded::Stored(Stored { psize: Psize(bytes.len() as u64), compress: ty, digest, bytes }))
 }
 
 /// The level that stands in the pointer: object sets are data to it.
@@ -179,7 +168,7 @@ fn compressed(request: &WriteRequest, units: &Units) -> Option<(IoBuf, usize)> {
         return None;
     }
     let most = units.compressed_max(request.compress, request.data.len() as u64) as usize;
-    let mut buffer = IoBuf::for_overwrite(request.data.len().next_multiple_of(units.max_sector as usize));
+    let mut buffer = IoBuf::for_overwrite(request.data.len());
     let place = buffer.get_mut(..most)?;
     let length = compress(request.compress, request.zstd_level, &request.data, place)?;
     (length > 0).then_some((buffer, length))

@@ -17,6 +17,7 @@
 //! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_write_gang_block`), `zio.h` (`zio_gbh_phys_t`).
 
 use codec::checksum;
+use device::{IoBuf, SharedBuf};
 use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, GANG_HEADER_SIZE};
 use ondisk::dmu::DmuType;
 use ondisk::{Asize, ByteOrder, Level, Lsize, Psize, Txg};
@@ -59,7 +60,7 @@ impl From<NoSpace> for Refused {
 pub(super) fn create<S: Space>(
     placement: &mut Placement<'_, S>,
     gang: Gang<'_>,
-    data: &[u8],
+    data: SharedBuf,
 ) -> Result<Vec<Dva>, Refused> {
     let mut headers = placement.allocate(gang.class, GANG_HEADER_SIZE as u64, gang.copies.max(2))?;
     for header in &mut headers {
@@ -72,21 +73,21 @@ pub(super) fn create<S: Space>(
             break;
         }
         let size = placement.units.round_up(rest.len() as u64 / left).min(rest.len() as u64);
-        let (part, after) = rest.split_at(size as usize);
-        rest = after;
+        let part = rest.slice(0..size as usize);
+        rest = rest.slice(size as usize..rest.len());
         let dvas = match placement.allocate(gang.class, size, gang.copies) {
             Ok(dvas) => {
-                placement.write_unpadded(gang.owner, &dvas, part);
+                placement.write(gang.owner, &dvas, part.clone());
                 dvas
             }
             // Smaller than this nothing can be placed.
             Err(NoSpace) if size <= placement.units.min_alloc => return Err(Refused::NoSpace),
-            Err(NoSpace) => create(placement, gang, part)?,
+            Err(NoSpace) => create(placement, gang, part.clone())?,
         };
         for (header, member) in headers.iter_mut().zip(&dvas) {
             header.asize = Asize(header.asize.get().saturating_add(member.asize.get()));
         }
-        members.push(member(gang, dvas, part, placement.txg)?);
+        members.push(member(gang, dvas, &part, placement.txg)?);
     }
     write_header(placement, gang.owner, &headers, &members)?;
     Ok(headers)
@@ -98,24 +99,26 @@ pub(super) fn rewrite<S: Space>(
     gang: Gang<'_>,
     headers: &[Dva],
     tree: &GangTree,
-    data: &[u8],
+    data: SharedBuf,
 ) -> Result<(), Refused> {
     let mut members = Vec::with_capacity(MEMBERS as usize);
     let mut rest = data;
     for (old, below) in &tree.members {
-        let Some((part, after)) = rest.split_at_checked(old.psize().get() as usize) else {
+        let size = old.psize().get() as usize;
+        if size > rest.len() {
             return Err(Refused::Impossible("the members of a gang are longer than the block".into()));
-        };
-        rest = after;
+        }
+        let part = rest.slice(0..size);
+        rest = rest.slice(size..rest.len());
         let dvas: Vec<Dva> = old.dvas().collect();
         match below {
-            Some(below) => rewrite(placement, gang, &dvas, below, part)?,
-            None => placement.write_unpadded(gang.owner, &dvas, part),
+            Some(below) => rewrite(placement, gang, &dvas, below, part.clone())?,
+            None => placement.write(gang.owner, &dvas, part.clone()),
         }
-        members.push(member(gang, dvas, part, placement.txg)?);
+        members.push(member(gang, dvas, &part, placement.txg)?);
     }
-    match rest {
-        [] => write_header(placement, gang.owner, headers, &members),
+    match rest.len() {
+        0 => write_header(placement, gang.owner, headers, &members),
         _ => Err(Refused::Impossible("the members of a gang are shorter than the block".into())),
     }
 }
@@ -155,6 +158,6 @@ fn write_header<S: Space>(
     let (vdev, offset) = (first.vdev.get().into(), first.offset.get());
     checksum::seal_gang(&mut bytes, vdev, offset, placement.txg.get(), ByteOrder::Little)
         .map_err(|error| Refused::Impossible(error.to_string()))?;
-    placement.write_unpadded(owner, headers, &bytes);
+    placement.write(owner, headers, IoBuf::from(&bytes[..]).into());
     Ok(())
 }

@@ -5,18 +5,17 @@
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_alloc_zil`).
 
-use device::IoBuf;
-use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType};
+use device::{IoBuf, SharedBuf};
+use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva};
 use ondisk::dmu::DmuType;
 use ondisk::{ByteOrder, Level, Lsize, Psize, Txg};
 
 use super::Writer;
-use super::encode::Units;
-use super::place::{Placement, PoolSpace};
 use crate::Bookmark;
 use crate::alloc::NoSpace;
 use crate::error::{Error, Result};
 use crate::vdev::Class;
+use crate::vdev::write::Piece;
 
 impl Writer {
     /// Allocates a log block of `size` bytes (a multiple of 4 KiB) in the open group `txg`: from log devices when there are any that work,
@@ -56,16 +55,11 @@ impl Writer {
         if bytes.len() as u64 != psize || bp.is_gang() {
             return Err(Error::Invalid(format!("{at}: {} bytes for a block of {psize}", bytes.len())));
         }
-        let tree = self.pool.vdevs();
-        let space = PoolSpace { allocator: &self.allocator, tree };
-        let mut placement = Placement::new(&space, Units::of(tree), bp.physical_birth());
-        let dvas: Vec<_> = bp.dvas().collect();
-        if psize.is_multiple_of(placement.units.max_sector) {
-            placement.write(0, &dvas, psize, bytes);
-        } else {
-            placement.write_unpadded(0, &dvas, &bytes);
-        }
-        let written = tree.write(bp.physical_birth(), placement.pieces).await;
+        let bytes = SharedBuf::from(bytes);
+        let piece =
+            |dva: Dva| Piece { top: dva.vdev.get(), offset_bytes: dva.offset.get(), data: bytes.clone() };
+        let pieces = bp.dvas().map(piece).collect();
+        let written = self.pool.vdevs().write(bp.physical_birth(), pieces).await;
         let tried: Vec<_> = written.into_iter().filter_map(Result::err).flatten().collect();
         if tried.is_empty() { Ok(()) } else { Err(Error::NotWritten { at, tried }) }
     }

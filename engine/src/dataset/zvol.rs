@@ -6,7 +6,16 @@
 //! A [`Zvol`] reads a volume, a clone or a snapshot alike, as of the moment at which its object set was opened. Any number of reads may
 //! run at once; they share nothing but the ARC.
 //!
+//! A [`LiveZvol`] is a volume that is written; all who have it open share it.
+//!
 //! Source: OpenZFS 2.3 `zvol_impl.h`, `zvol.c`.
+
+mod live;
+mod locks;
+#[cfg(test)]
+mod tests;
+
+pub use live::{LiveReader, LiveZvol, Room};
 
 use std::sync::Arc;
 
@@ -99,12 +108,16 @@ impl Zvol {
     }
 
     fn check(&self, offset: u64, length: u64) -> Result<()> {
-        match offset.checked_add(length) {
-            Some(end) if end <= self.size => Ok(()),
-            _ => Err(Error::Invalid(format!(
-                "{length} bytes at offset {offset} reach beyond the end of the volume at {}",
-                self.size
-            ))),
-        }
+        check(self.size, offset, length)
+    }
+}
+
+/// Whether a range lies within a volume.
+fn check(size: u64, offset: u64, length: u64) -> Result<()> {
+    match offset.checked_add(length) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(Error::Invalid(format!(
+            "{length} bytes at offset {offset} reach beyond the end of the volume at {size}"
+        ))),
     }
 }

@@ -11,7 +11,7 @@ use ondisk::zil::{ChainSeed, ZilHeader};
 use ondisk::{ObjectId, ObjsetId, Txg};
 
 use crate::dmu::LiveObjset;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::zio::Writer;
 use crate::{Block, Bookmark};
@@ -27,8 +27,8 @@ pub(super) trait Backing: Send + Sync + Debug {
     /// Writes a sealed log block.
     fn write<'a>(&'a self, bp: &'a Blkptr, bytes: IoBuf) -> BoxFuture<'a, Result<()>>;
 
-    /// Makes the log blocks written so far durable.
-    fn flush(&self) -> BoxFuture<'_, Result<()>>;
+    /// Makes log blocks that were written durable.
+    fn flush<'a>(&'a self, blocks: &'a [Blkptr]) -> BoxFuture<'a, Result<()>>;
 
     /// Gives a block back in the group that is being synced.
     fn free<'a>(&'a self, txg: Txg, bp: &'a Blkptr) -> BoxFuture<'a, Result<()>>;
@@ -85,8 +85,16 @@ impl Backing for Live {
         self.writer.write_log_block(bp, bytes).boxed()
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<()>> {
-        self.writer.flush().boxed()
+    fn flush<'a>(&'a self, blocks: &'a [Blkptr]) -> BoxFuture<'a, Result<()>> {
+        let mut tops: Vec<u32> = blocks.iter().flat_map(Blkptr::dvas).map(|dva| dva.vdev.get()).collect();
+        tops.sort_unstable();
+        tops.dedup();
+        async move {
+            let flushed = self.writer.pool().vdevs().flush_tops(&tops).await;
+            let at = blocks.first().map_or(Bookmark::objset_root(0), |bp| self.bookmark(bp));
+            flushed.map_err(|tried| Error::NotWritten { at, tried })
+        }
+        .boxed()
     }
 
     fn free<'a>(&'a self, txg: Txg, bp: &'a Blkptr) -> BoxFuture<'a, Result<()>> {

@@ -181,7 +181,9 @@ impl Inner {
             }
             try_join_all(wave).await?;
         }
-        self.backing.flush().await?;
+        // All but the last, which is not written yet.
+        let written = pointers.split_last().map_or(&[][..], |(_, written)| written);
+        self.backing.flush(written).await?;
         let mut chain = lock(&self.chain);
         chain.seq = seq;
         chain.stabilize();

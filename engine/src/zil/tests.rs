@@ -109,7 +109,7 @@ impl Backing for Fake {
         .boxed()
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<()>> {
+    fn flush<'a>(&'a self, _: &'a [Blkptr]) -> BoxFuture<'a, Result<()>> {
         let mut disk = self.disk();
         disk.flushes += 1;
         disk.durable = disk.written.clone();

@@ -327,3 +327,6 @@ impl Allocator {
         std::mem::take(&mut self.state().feature_changes)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,14 +28,14 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Import a pool read-only, mount its filesystems and serve its volumes, until Ctrl-C
+    /// Bring a pool up until Ctrl-C: without arguments one of its own to try things out, else one that exists
     Up(UpArguments),
     /// Run the daemon in the foreground (other commands start it when they need it)
     Serve(ServeArguments),
-    /// Import, export and inspect pools
+    /// Create, import, export, change and inspect pools
     #[command(subcommand)]
     Zpool(Zpool),
-    /// List, mount and unlock datasets
+    /// Create, change, list, mount and unlock datasets
     #[command(subcommand)]
     Zfs(Zfs),
     /// List files of an exported pool (no root, no daemon)

@@ -89,7 +89,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     });
     // A request that hangs must not keep the process.
     runtime.shutdown_background();
-    // What is in use leaves the tree at once; nothing can be lost of what is read-only.
+    // What is in use leaves the tree at once; what was acknowledged to clients is committed with the rest.
     let export = ExportPool { all: true, force: true, ..ExportPool::default() };
     let exported = device::block_on(daemon.export(export));
     served?;

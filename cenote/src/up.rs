@@ -3,27 +3,30 @@
 //! It needs no daemon: it is one, with sockets of its own in a private directory, so that the other commands can ask it too
 //! (`CENOTE_SOCKET`). Everything is mounted below a directory of the user's, never over the system's own. Without root that
 //! takes fusermount3, and each filesystem gets a directory of its own, because none can be mounted inside another; where FUSE is missing altogether the volumes are served all the same.
+//!
+//! Without any pool named it makes one of its own, to try things out (`own`). Pools that are named are opened read-only unless `--write` says otherwise.
 
-use std::io::{IsTerminal, Write};
+mod host;
+mod own;
+mod show;
+
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use device::block_on;
 use serde::Serialize;
 use server::api::{
-    DatasetKind, DiscoverPools, ErrorKind, ExportPool, ImportPool, ListDatasets, ListKeys, ListMounts,
-    ListVolumes, LoadKey, Mount, Mounted, Rewind, ServedVolume,
+    DatasetKind, DiscoverPools, ErrorKind, ImportPool, ListDatasets, ListKeys, ListMounts, ListVolumes,
+    LoadKey, Mount, Mounted, Rewind, ServedVolume,
 };
 use server::daemon::Daemon;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
 
 use crate::prompt;
-use crate::serve::Sockets;
+use host::Host;
 
 /// How often a passphrase is asked for.
 const PASSPHRASE_TRIES: usize = 3;
@@ -31,8 +34,11 @@ const PASSPHRASE_TRIES: usize = 3;
 /// Arguments of `cenote up`.
 #[derive(Debug, clap::Args)]
 pub struct UpArguments {
-    /// Name or guid of the pool; may be left out where only one is found
+    /// Name or guid of the pool; may be left out where only one is found with -d. Without both, a pool of its own in ./cenote
     pub pool: Option<String>,
+    /// Open the pool for writing
+    #[arg(short = 'w', long)]
+    pub write: bool,
     /// Directory or device to look into (may be repeated; default: the places under /dev)
     #[arg(short = 'd', long = "device", value_name = "DIR|DEVICE")]
     pub search: Vec<PathBuf>,
@@ -89,15 +95,26 @@ struct Up {
     pool: String,
     guid: u64,
     txg: u64,
+    readonly: bool,
     mounts: Vec<Mounted>,
     volumes: Vec<ServedVolume>,
     socket: PathBuf,
     warnings: Vec<String>,
 }
 
+impl Up {
+    fn show(&self, as_json: bool) {
+        // Nobody may be reading, and the pool is up all the same.
+        let _ = if as_json { show::print_json(self) } else { show::print_text(self) };
+    }
+}
+
 /// Brings a pool up, waits, and takes it down.
 pub fn run(arguments: &UpArguments) -> Result<()> {
     let daemon = Arc::new(Daemon::default());
+    if arguments.pool.is_none() && arguments.search.is_empty() {
+        return own::run(&daemon, arguments);
+    }
     let (pool, name) = find(&daemon, arguments)?;
     let mut warnings = Vec::new();
     let no_mount = arguments.no_mount || {
@@ -137,13 +154,13 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
         pool: opened.name,
         guid: opened.guid,
         txg: opened.txg,
+        readonly: !arguments.write,
         mounts: daemon.list_mounts(ListMounts {})?,
         volumes: daemon.list_volumes(ListVolumes {})?,
         socket,
         warnings,
     };
-    // Nobody may be reading, and the pool is up all the same.
-    let _ = if arguments.json { print_json(&up) } else { print_text(&up) };
+    up.show(arguments.json);
     host.wait(&daemon)
 }
 
@@ -178,7 +195,7 @@ fn import_request(arguments: &UpArguments, pool: &str, name: &str) -> Result<Imp
         missing_log: arguments.missing_log,
         no_mount: true,
         altroot: Some(mount_directory(arguments, name)?),
-        properties: vec![("readonly".into(), "on".into())],
+        properties: if arguments.write { Vec::new() } else { vec![("readonly".into(), "on".into())] },
         ..ImportPool::default()
     })
 }
@@ -301,171 +318,4 @@ impl Drop for PrivateDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir(&self.0);
     }
-}
-
-/// Why the end has come.
-enum End {
-    /// Ctrl-C: politely at first.
-    Interrupt,
-    /// SIGTERM, a closed terminal, or a request: nobody is there to answer.
-    Final,
-    /// The sockets failed.
-    Failed(anyhow::Error),
-}
-
-/// The thread that answers requests and hears signals.
-struct Host {
-    ends: mpsc::Receiver<End>,
-    /// Dropped to stop it.
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Host {
-    fn start(daemon: &Arc<Daemon>, socket: &Path, nbd_tcp: Option<SocketAddr>) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let daemon = Arc::clone(daemon);
-        let sockets = runtime.block_on(Sockets::bind(socket, nbd_tcp))?;
-        let (sender, ends) = mpsc::channel();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let (ready_sender, ready) = mpsc::channel();
-        let thread = thread::Builder::new().name("host".into()).spawn(move || {
-            let failed = sender.clone();
-            let served = runtime.block_on(async {
-                tokio::spawn(hear_signals(Signals::listen()?, sender, Arc::clone(&daemon)));
-                let stop = async {
-                    // Either way its other end is gone.
-                    let _ = stopped.await;
-                };
-                let serving = sockets.serve(&daemon, stop);
-                let mut serving = std::pin::pin!(serving);
-                // Its first step tells the daemon where the volumes are.
-                tokio::select! { biased; served = &mut serving => return served, () = std::future::ready(()) => {} }
-                let _ = ready_sender.send(());
-                serving.await
-            });
-            // A request that hangs must not keep the process.
-            runtime.shutdown_background();
-            if let Err(error) = served {
-                let _ = failed.send(End::Failed(error));
-            }
-        })?;
-        // An error instead comes out of `ends`.
-        let _ = ready.recv();
-        Ok(Self { ends, stop: Some(stop), thread: Some(thread) })
-    }
-
-    /// Waits for the end, and takes everything down.
-    fn wait(mut self, daemon: &Daemon) -> Result<()> {
-        let mut asked_before = false;
-        let result = loop {
-            // Without anybody left who could ask, the end has come too.
-            let end = self.ends.recv().unwrap_or(End::Final);
-            let (force, failed) = match end {
-                End::Interrupt => (asked_before, None),
-                End::Final => (true, None),
-                End::Failed(error) => (true, Some(error)),
-            };
-            let export = ExportPool { all: true, force, ..ExportPool::default() };
-            match (block_on(daemon.export(export)), failed) {
-                (_, Some(error)) => break Err(error),
-                (Ok(_), None) => break Ok(()),
-                (Err(error), None) if !force => {
-                    eprintln!("cenote: {error}\ncenote: Ctrl-C again takes it down by force");
-                    asked_before = true;
-                }
-                (Err(error), None) => break Err(error.into()),
-            }
-        };
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        result
-    }
-}
-
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    /// From here on they no longer end the process.
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-}
-
-async fn hear_signals(mut signals: Signals, ends: mpsc::Sender<End>, daemon: Arc<Daemon>) {
-    loop {
-        let end = tokio::select! {
-            _ = signals.interrupt.recv() => End::Interrupt,
-            _ = signals.terminate.recv() => End::Final,
-            _ = signals.hangup.recv() => End::Final,
-            () = daemon.stopped() => End::Final,
-        };
-        if ends.send(end).is_err() {
-            return;
-        }
-    }
-}
-
-fn print_json(up: &Up) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, up)?;
-    writeln!(out)?;
-    out.flush()
-}
-
-fn print_text(up: &Up) -> std::io::Result<()> {
-    for warning in &up.warnings {
-        eprintln!("cenote: {warning}");
-    }
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "Pool '{}' is open, read-only, as of transaction group {}.", up.pool, up.txg)?;
-    if !up.mounts.is_empty() {
-        writeln!(out)?;
-        let names = up.mounts.iter().map(|mount| mount.dataset.as_str());
-        let width = width(names, "FILESYSTEM");
-        writeln!(out, "{:width$}  MOUNTED AT", "FILESYSTEM")?;
-        for mount in &up.mounts {
-            writeln!(out, "{:width$}  {}", mount.dataset, mount.mountpoint.display())?;
-        }
-        writeln!(out, "\nSnapshots are below .zfs/snapshot of each filesystem.")?;
-    }
-    if let Some(first) = up.volumes.first() {
-        writeln!(out)?;
-        let width = width(up.volumes.iter().map(|volume| volume.name.as_str()), "VOLUME");
-        writeln!(out, "{:width$}  {:>15}  NBD URI", "VOLUME", "BYTES")?;
-        for volume in &up.volumes {
-            let uri = volume.uri.as_deref().unwrap_or("-");
-            writeln!(out, "{:width$}  {:>15}  {uri}", volume.name, volume.size_bytes)?;
-            if let Some(uri) = &volume.tcp_uri {
-                writeln!(out, "{:width$}  {:>15}  {uri}", "", "")?;
-            }
-        }
-        if let Some(uri) = &first.uri {
-            let file = first.name.rsplit('/').next().unwrap_or("volume");
-            writeln!(out, "\nTo copy one out:   nbdcopy --progress '{uri}' '{file}.img'")?;
-            writeln!(out, "                   qemu-img convert -p -O qcow2 '{uri}' '{file}.qcow2'")?;
-        }
-    }
-    if up.mounts.is_empty() && up.volumes.is_empty() {
-        writeln!(out, "It has nothing that is mounted or served.")?;
-    }
-    writeln!(out, "\nTo ask about it:   export CENOTE_SOCKET='{}'", up.socket.display())?;
-    let program = std::env::args_os().next().unwrap_or_else(|| "cenote".into());
-    writeln!(out, "                   {} zpool status", program.display())?;
-    writeln!(out, "Ctrl-C takes everything down.")?;
-    out.flush()
-}
-
-fn width<'a>(names: impl Iterator<Item = &'a str>, heading: &str) -> usize {
-    names.map(|name| name.chars().count()).chain([heading.len()]).max().unwrap_or(0)
 }

@@ -57,7 +57,7 @@ pub fn parse(words: &[String]) -> Result<NewDevices> {
     let mut devices = NewDevices::default();
     let mut class = NewClass::Normal;
     let (mut has_logs, mut has_cache, mut has_spares) = (false, false, false);
-    let mut once = |has: &mut bool, word: &str| match std::mem::replace(has, true) {
+    let once = |has: &mut bool, word: &str| match std::mem::replace(has, true) {
         true => Err(refuse(format!("'{word}' can be specified only once"))),
         false => Ok(()),
     };

@@ -1,0 +1,129 @@
+//! The thread that answers requests while a pool is up, and the end.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use anyhow::Result;
+use device::block_on;
+use server::api::ExportPool;
+use server::daemon::Daemon;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::serve::Sockets;
+
+/// Why the end has come.
+enum End {
+    /// Ctrl-C: politely at first.
+    Interrupt,
+    /// SIGTERM, a closed terminal, or a request: nobody is there to answer.
+    Final,
+    /// The sockets failed.
+    Failed(anyhow::Error),
+}
+
+/// The thread that answers requests and hears signals.
+pub struct Host {
+    ends: mpsc::Receiver<End>,
+    /// Dropped to stop it.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Host {
+    /// Starts answering.
+    pub fn start(daemon: &Arc<Daemon>, socket: &Path, nbd_tcp: Option<SocketAddr>) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let daemon = Arc::clone(daemon);
+        let sockets = runtime.block_on(Sockets::bind(socket, nbd_tcp))?;
+        let (sender, ends) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ready_sender, ready) = mpsc::channel();
+        let thread = thread::Builder::new().name("host".into()).spawn(move || {
+            let failed = sender.clone();
+            let served = runtime.block_on(async {
+                tokio::spawn(hear_signals(Signals::listen()?, sender, Arc::clone(&daemon)));
+                let stop = async {
+                    // Either way its other end is gone.
+                    let _ = stopped.await;
+                };
+                let serving = sockets.serve(&daemon, stop);
+                let mut serving = std::pin::pin!(serving);
+                // Its first step tells the daemon where the volumes are.
+                tokio::select! { biased; served = &mut serving => return served, () = std::future::ready(()) => {} }
+                let _ = ready_sender.send(());
+                serving.await
+            });
+            // A request that hangs must not keep the process.
+            runtime.shutdown_background();
+            if let Err(error) = served {
+                let _ = failed.send(End::Failed(error));
+            }
+        })?;
+        // An error instead comes out of `ends`.
+        let _ = ready.recv();
+        Ok(Self { ends, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Waits for the end, and takes everything down.
+    pub fn wait(mut self, daemon: &Daemon) -> Result<()> {
+        let mut asked_before = false;
+        let result = loop {
+            // Without anybody left who could ask, the end has come too.
+            let end = self.ends.recv().unwrap_or(End::Final);
+            let (force, failed) = match end {
+                End::Interrupt => (asked_before, None),
+                End::Final => (true, None),
+                End::Failed(error) => (true, Some(error)),
+            };
+            let export = ExportPool { all: true, force, ..ExportPool::default() };
+            match (block_on(daemon.export(export)), failed) {
+                (_, Some(error)) => break Err(error),
+                (Ok(_), None) => break Ok(()),
+                (Err(error), None) if !force => {
+                    eprintln!("cenote: {error}\ncenote: Ctrl-C again takes it down by force");
+                    asked_before = true;
+                }
+                (Err(error), None) => break Err(error.into()),
+            }
+        };
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        result
+    }
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// From here on they no longer end the process.
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
+async fn hear_signals(mut signals: Signals, ends: mpsc::Sender<End>, daemon: Arc<Daemon>) {
+    loop {
+        let end = tokio::select! {
+            _ = signals.interrupt.recv() => End::Interrupt,
+            _ = signals.terminate.recv() => End::Final,
+            _ = signals.hangup.recv() => End::Final,
+            () = daemon.stopped() => End::Final,
+        };
+        if ends.send(end).is_err() {
+            return;
+        }
+    }
+}

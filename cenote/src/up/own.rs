@@ -1,0 +1,161 @@
+//! A pool of one's own, made on the spot: a mirror of two sparse files with a volume on it.
+//!
+//! Everything lies in one directory: the files, a lock that one process holds while the pool is up, and the sockets. Whoever comes a second
+//! time is told where the first one is; whoever comes after a crash opens the pool again, and what had been promised to clients is there.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use device::block_on;
+use rustix::fs::{FlockOperation, flock};
+use server::api::{
+    CreateDataset, CreatePool, DiscoverPools, ImportPool, ListDatasets, ListVolumes, NewDevices, NewLayout,
+    NewVdev, OpenedPool,
+};
+use server::daemon::Daemon;
+
+use super::host::Host;
+use super::{Up, UpArguments};
+
+/// Where it lies, below the working directory.
+const DIRECTORY: &str = "cenote";
+const POOL: &str = "tank";
+const VOLUME: &str = "tank/vol";
+const DISKS: [&str; 2] = ["disk0", "disk1"];
+/// Size of each file. They are sparse: what was never written takes no space.
+const DISK_BYTES: u64 = 10 << 30;
+const VOLUME_BYTES: u64 = 4 << 30;
+/// Longest path of a Unix socket.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+/// Brings the pool up, waits, and takes it down.
+pub fn run(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<()> {
+    let directory = std::path::absolute(DIRECTORY).context("cannot tell where the working directory is")?;
+    let socket = directory.join("api.sock");
+    if socket.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
+        bail!(
+            "the path {} is too long for a socket; run this from a directory nearer to the root",
+            socket.display()
+        );
+    }
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    let _lock = Lock::take(&directory)?;
+    let (opened, is_new) = open(daemon, &directory)?;
+    let mut warnings = opened.warnings;
+    if is_new || is_empty(daemon)? {
+        let volume = CreateDataset {
+            name: VOLUME.to_owned(),
+            volume_bytes: Some(VOLUME_BYTES),
+            sparse: true,
+            command: Some(format!("zfs create -s -V {}G {VOLUME}", VOLUME_BYTES >> 30)),
+            ..CreateDataset::default()
+        };
+        warnings.extend(block_on(daemon.create_dataset(volume))?.warnings);
+    }
+    let host = Host::start(daemon, &socket, arguments.nbd_tcp)?;
+    let up = Up {
+        pool: opened.name,
+        guid: opened.guid,
+        txg: opened.txg,
+        readonly: false,
+        mounts: Vec::new(),
+        volumes: daemon.list_volumes(ListVolumes {})?,
+        socket,
+        warnings,
+    };
+    up.show(arguments.json);
+    host.wait(daemon)
+}
+
+/// Opens the pool, or makes it. Whether it is new.
+fn open(daemon: &Daemon, directory: &Path) -> Result<(OpenedPool, bool)> {
+    let disks: Vec<PathBuf> = DISKS.iter().map(|name| directory.join(name)).collect();
+    let altroot = Some(directory.join("mnt"));
+    let existing: Vec<PathBuf> = disks.iter().filter(|disk| disk.exists()).cloned().collect();
+    if !existing.is_empty() {
+        let discover = DiscoverPools { search: existing.clone(), ..DiscoverPools::default() };
+        if !block_on(daemon.discover(discover))?.is_empty() {
+            let import = ImportPool {
+                pool: Some(POOL.to_owned()),
+                search: existing,
+                // The lock says that nobody else has it.
+                force: true,
+                no_mount: true,
+                altroot,
+                ..ImportPool::default()
+            };
+            let imported = block_on(daemon.import(import))?;
+            let opened = imported.pools.into_iter().next();
+            return Ok((opened.context("cannot import the pool")?, false));
+        }
+        // Files without a pool: whoever made them was ended before it was there.
+    }
+    for disk in &disks {
+        let failed = || format!("cannot make {}", disk.display());
+        let file =
+            File::options().write(true).create(true).truncate(false).open(disk).with_context(failed)?;
+        if file.metadata().with_context(failed)?.len() < DISK_BYTES {
+            file.set_len(DISK_BYTES).with_context(failed)?;
+        }
+    }
+    let names: Vec<String> = disks.iter().map(|disk| disk.display().to_string()).collect();
+    let create = CreatePool {
+        name: POOL.to_owned(),
+        devices: NewDevices {
+            vdevs: vec![NewVdev { layout: NewLayout::Mirror, class: Default::default(), devices: disks }],
+            ..NewDevices::default()
+        },
+        force: true,
+        no_mount: true,
+        altroot,
+        command: Some(format!("zpool create {POOL} mirror {}", names.join(" "))),
+        ..CreatePool::default()
+    };
+    Ok((block_on(daemon.create_pool(create))?, true))
+}
+
+/// Whether nothing is in the pool.
+fn is_empty(daemon: &Daemon) -> Result<bool> {
+    let list = ListDatasets { names: vec![POOL.to_owned()], depth: Some(1), ..ListDatasets::default() };
+    Ok(block_on(daemon.list_datasets(list))?.entries.len() <= 1)
+}
+
+/// Held while the pool is up; names the process that holds it.
+struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    fn take(directory: &Path) -> Result<Self> {
+        let path = directory.join("lock");
+        let failed = || format!("cannot use {}", path.display());
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .with_context(failed)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut holder = String::new();
+            let _ = file.read_to_string(&mut holder);
+            bail!(
+                "the pool in {} is up already, in process {}; Ctrl-C there takes it down.\n\
+                 To use it from here:   export CENOTE_SOCKET='{}'",
+                directory.display(),
+                holder.trim(),
+                directory.join("api.sock").display()
+            );
+        }
+        file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).with_context(failed)?;
+        Ok(Self { _file: file })
+    }
+}

@@ -109,9 +109,17 @@ pub enum Error {
     #[error("{0}: read-only")]
     ReadOnly(String),
 
+    /// Nothing can be written any more: a device failed in a way that redundancy cannot make up for.
+    #[error("{0}")]
+    Suspended(String),
+
     /// In use by somebody else.
     #[error("{0}")]
     Busy(String),
+
+    /// There is something of this name already.
+    #[error("{0}: already exists")]
+    Exists(String),
 
     /// The operating system refused something that is not a device transfer (opening, listing a directory).
     #[error("{what}: {}", std::io::Error::from_raw_os_error(*.errno))]

@@ -69,6 +69,35 @@ impl Deref for Pool {
 }
 
 impl Pool {
+    /// A pool of which nothing is committed yet.
+    pub(crate) fn new_empty(
+        name: &str,
+        guid: Guid,
+        config: PoolConfig,
+        uberblock: Uberblock,
+        altroot: Option<PathBuf>,
+        vdevs: VdevTree,
+        cache: Arc<ArcCache>,
+    ) -> Arc<Pool> {
+        let cache_id = cache.register_pool();
+        let shared = Shared {
+            vdevs,
+            root_errors: ErrorCounters::default(),
+            damage: Damage::default(),
+            salt: OnceLock::new(),
+            keystore: Keystore::default(),
+            cache,
+            cache_id,
+        };
+        let shared = Arc::new(shared);
+        Arc::new(Pool { name: name.to_owned(), guid, config, uberblock, checkpoint: None, altroot, shared })
+    }
+
+    /// The salt of checksums, known once the MOS was read.
+    pub(crate) fn salt(&self) -> &OnceLock<[u8; 32]> {
+        &self.salt
+    }
+
     /// The same pool as of another uberblock: devices, cache, keys and counters are shared.
     pub(crate) fn at(&self, uberblock: Uberblock, config: PoolConfig) -> Arc<Pool> {
         Arc::new(Pool {

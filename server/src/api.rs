@@ -115,7 +115,7 @@ impl From<engine::pool::import::ImportError> for ApiError {
             E::NotFound(_) => ErrorKind::NotFound,
             E::Ambiguous { .. } => ErrorKind::Invalid,
             E::InUse { .. } => ErrorKind::Busy,
-            E::Destroyed(_) | E::Version { .. } | E::UnsupportedFeatures { .. } | E::ReadOnlyNeeded(_) => {
+            E::Destroyed(_) | E::Version { .. } | E::UnsupportedFeatures { .. } | E::OnlyReadable { .. } => {
                 ErrorKind::Refused
             }
             _ => ErrorKind::Failed,

@@ -13,6 +13,7 @@
 //! `dsl_pool.c`, `dsl_bookmark.c`.
 
 mod deadlist;
+pub mod edit;
 mod mos;
 mod space;
 mod walk;
@@ -124,7 +125,16 @@ pub enum Found {
 impl Dsl {
     /// Opens the tree of datasets of `pool`.
     pub async fn open(pool: &Arc<Pool>) -> Result<Dsl> {
-        let mos = Mos::open(pool).await?;
+        Self::of(Mos::open(pool).await?).await
+    }
+
+    /// The tree of datasets as an open meta object set shows it: with [`crate::dmu::LiveObjset::view`], that of a pool being written.
+    pub async fn open_in(mos: Arc<Objset>) -> Result<Dsl> {
+        Self::of(Mos::of(mos)).await
+    }
+
+    async fn of(mos: Mos) -> Result<Dsl> {
+        let pool = Arc::clone(mos.pool());
         let root_object = mos
             .u64(pool_directory::DIRECTORY_OBJECT, pool_directory::ROOT_DATASET)
             .await?

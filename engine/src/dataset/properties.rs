@@ -1,6 +1,6 @@
 //! Properties of datasets: the table of all native ones, their values and where each value comes from.
 //!
-//! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`mod@format`] how values look,
+//! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`typed`] what people may type, [`mod@format`] how values look,
 //! [`set`] which value and source is shown for one dataset, [`evaluate`] reads them, [`special`] is for names with an argument.
 
 pub mod evaluate;
@@ -10,9 +10,10 @@ mod resume;
 pub mod set;
 pub mod special;
 pub mod table;
+pub mod typed;
 
 pub use evaluate::Environment;
 pub use format::Style;
-pub use set::{Mounted, PropertySet, Shown, Source};
+pub use set::{Mounted, PropertySet, Shown, Source, Value};
 pub use special::UserProperty;
 pub use table::{Attr, Desc, Kind, Prop, Types, is_user};

@@ -48,7 +48,7 @@ pub struct ImportOptions {
     pub new_name: Option<String>,
     /// Open it although another host may be using it.
     pub force: bool,
-    /// Only read. Must be set for now.
+    /// Only read; see [`crate::pool::live`] for the other way.
     pub readonly: bool,
     /// How far to go back when the newest state does not load.
     pub rewind: Rewind,
@@ -170,9 +170,14 @@ pub enum ImportError {
     /// No intact uberblock was found.
     #[error("cannot import '{0}': no valid uberblock found on any device")]
     NoUberblock(String),
-    /// Writing to pools comes later.
-    #[error("cannot import '{0}': only read-only import is supported; set readonly=on")]
-    ReadOnlyNeeded(String),
+    /// It can be read, but not written rightly.
+    #[error("cannot import '{name}' for writing: {why}; import it with -o readonly=on")]
+    OnlyReadable {
+        /// The pool.
+        name: String,
+        /// What stands against it.
+        why: String,
+    },
 }
 
 /// An older state of the pool.
@@ -300,9 +305,6 @@ fn check_label(found: &FoundPool, options: &ImportOptions) -> Result<(), ImportE
     let features = unknown_features(&found.label);
     if !features.is_empty() {
         return Err(ImportError::UnsupportedFeatures { name: name(), features });
-    }
-    if !options.readonly {
-        return Err(ImportError::ReadOnlyNeeded(name()));
     }
     Ok(())
 }

@@ -1,34 +1,89 @@
 //! A pool that is written.
+//!
+//! # The idea
+//! [`LivePool`] puts together what writing takes: the transaction groups ([`crate::txg`]), the live object sets ([`crate::dmu::live`]), the
+//! block writer and the allocator, and the sync of a group that turns all of it into a new uberblock ([`sync`]). Datasets that somebody writes are open
+//! as [`LiveDataset`]s; everything that only reads takes a [view](LivePool::view), the pool as of the last committed group.
+//!
+//! # Who may change what
+//! Objects of datasets are changed by whoever holds a [`Tx`] of the open group. The MOS is changed in syncing context only, by one task after the other:
+//! [`LivePool::change`] hands such a task to the next sync and waits until the group is committed. So the dataset layer never sees half of another change.
+//!
+//! # When something cannot be written
+//! Then nothing more is: the groups stop with the error, whoever waits gets it, and the devices keep the last committed state.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `syncing` | that one sync, or one opening of a dataset, runs at a time; held across awaits | first |
+//! | `datasets`, `tasks`, `config`, views | the maps; for a few lines, never across an await | after it, alone |
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `create` | new pools |
+//! | `open` | pools that are imported for writing |
+//! | `sync` | the sync of a group; tasks |
+//! | `config` | what the MOS and the labels say |
+//! | `properties` | setting pool properties |
+//! | `features` | reference counts of features |
+//! | `views` | committed states that are being read |
 
+mod config;
 mod create;
+mod features;
+mod open;
+pub mod properties;
+mod sync;
+mod views;
 
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
-use ondisk::{ObjsetId, Txg};
+use futures_util::lock::Mutex as AsyncMutex;
+use ondisk::blkptr::{ChecksumType, CompressType};
+use ondisk::dmu::DmuType;
+use ondisk::features::Feature;
+use ondisk::pool_directory::DIRECTORY_OBJECT;
+use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::Pool;
 use crate::alloc::Allocator;
-use crate::dmu::LiveObjset;
-use crate::error::Result;
+use crate::dataset::dsl::{Dsl, edit};
+use crate::dmu::zap::{self, edit as zap_edit};
+use crate::dmu::{LiveObject, LiveObjset, Policy};
+use crate::env::Env;
+use crate::error::{Error, Result};
 use crate::txg::{Tx, Txgs};
 use crate::zil::Zil;
 use crate::zio::Writer;
+use config::Config;
+use features::LiveFeatures;
+use sync::Task;
+use views::Views;
 
 /// A pool that is written, shared as `Arc<LivePool>`.
+#[derive(Debug)]
 pub struct LivePool {
     pool: Arc<Pool>,
     writer: Writer,
     txgs: Arc<Txgs>,
     mos: Arc<LiveObjset>,
+    env: Arc<dyn Env>,
+    features: LiveFeatures,
+    views: Views,
+    config: Mutex<Config>,
+    config_changed: AtomicBool,
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
-    view: RwLock<Arc<Pool>>,
+    tasks: Mutex<Vec<Task>>,
+    syncing: AsyncMutex<()>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A head dataset that is open for writing.
+#[derive(Debug)]
 pub struct LiveDataset {
     /// Its objects. The number of the object set is that of the dataset in the MOS.
     pub objset: Arc<LiveObjset>,
@@ -38,7 +93,7 @@ pub struct LiveDataset {
 
 /// The sync of one group, for whoever changes the MOS as part of it: the dataset layer's changes happen nowhere else, so that they never meet
 /// each other, and what one of them reads is as all before it left it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Syncing {
     /// The pool.
     pub pool: Arc<LivePool>,
@@ -59,55 +114,95 @@ impl Syncing {
 
     /// Seconds since 1970.
     pub fn now(&self) -> u64 {
-        todo!()
+        self.pool.env.now().as_secs()
     }
 
     /// A random number, for guids.
     pub fn random(&self) -> u64 {
-        todo!()
+        self.pool.env.random()
     }
 
     /// Takes up the object set of a dataset that was just created, so that this group writes it.
-    pub fn adopt(&self, _objset: Arc<LiveObjset>) {
-        todo!()
+    pub fn adopt(&self, objset: Arc<LiveObjset>) {
+        self.pool.adopt(objset);
     }
 
-    /// Counts one more (or less) use of a feature (`spa_feature_incr`/`decr`). The first use activates it.
-    pub async fn use_feature(&self, _feature: ondisk::features::Feature, _change: i64) -> Result<()> {
-        todo!()
+    /// The head dataset `id`, opened if it is not.
+    pub async fn dataset(&self, id: ObjsetId) -> Result<Arc<LiveDataset>> {
+        self.pool.open_dataset(id).await
+    }
+
+    /// Forgets a head dataset that was destroyed, or whose contents were replaced; what it had not written is dropped.
+    pub fn forget_dataset(&self, id: ObjsetId) {
+        self.pool.datasets().remove(&id);
+    }
+
+    /// Counts more (or fewer) uses of a feature (`spa_feature_incr`/`decr`). The first use activates it.
+    pub async fn use_feature(&self, feature: Feature, change: i64) -> Result<()> {
+        features::change(self, feature, change).await
+    }
+
+    /// Enables a feature and those that it depends on.
+    pub async fn enable_feature(&self, feature: Feature) -> Result<()> {
+        features::enable(self, feature).await
     }
 
     /// Whether a feature is enabled, used or not.
-    pub fn feature_enabled(&self, _feature: ondisk::features::Feature) -> bool {
-        todo!()
+    pub fn feature_enabled(&self, feature: Feature) -> bool {
+        self.pool.feature_count(feature).is_some()
+    }
+
+    /// The number under `name` in the pool directory.
+    pub async fn directory_u64(&self, name: &str) -> Result<Option<u64>> {
+        let directory = self.mos().object(DIRECTORY_OBJECT).await?;
+        let value = zap_edit::lookup(&directory, &zap::Key::Name(name.into())).await?;
+        Ok(value.and_then(|value| value.as_u64()))
+    }
+
+    /// The object that the pool directory calls `name`.
+    pub async fn directory_object(&self, name: &str) -> Result<Arc<LiveObject>> {
+        let id = self.directory_u64(name).await?;
+        let id = id.ok_or_else(|| Error::corrupt("pool directory", format!("no entry {name}")))?;
+        self.mos().object(ObjectId(id)).await
+    }
+
+    /// Sets an entry of the pool directory.
+    pub async fn set_in_directory(&self, name: &str, value: zap::Value) -> Result<()> {
+        let directory = self.mos().object(DIRECTORY_OBJECT).await?;
+        zap_edit::set(&directory, &self.tx, &zap::Key::Name(name.into()), &value).await
+    }
+
+    /// Creates a ZAP of metadata and enters it in the pool directory.
+    pub async fn create_in_directory(&self, name: &str) -> Result<Arc<LiveObject>> {
+        let zap = self.create_zap(zap_metadata()).await?;
+        self.set_in_directory(name, zap::Value::U64(vec![zap.id().get()])).await?;
+        Ok(zap)
+    }
+
+    /// Creates a ZAP in the MOS.
+    pub async fn create_zap(&self, dmu_type: DmuType) -> Result<Arc<LiveObject>> {
+        zap_edit::create(self.mos(), &self.tx, zap_edit::NewZap::of(dmu_type)).await
     }
 }
 
+/// How the MOS is written.
+fn policy_of_mos() -> Policy {
+    Policy {
+        checksum: ChecksumType::Fletcher4,
+        compress: CompressType::Lz4,
+        zstd_level: 0,
+        copies: 3,
+        redundant_metadata: 0,
+        special_small_blocks: 0,
+    }
+}
+
+/// The type of ZAPs that have no type of their own (`DMU_OTN_ZAP_METADATA`).
+pub fn zap_metadata() -> DmuType {
+    DmuType::self_describing(ondisk::dmu::Byteswap::Zap, true, false)
+}
+
 impl LivePool {
-    /// Opens a found pool for writing: claims and replays intent logs, and takes the pool over for this host. `options.readonly` must not be set.
-    pub async fn import(
-        _found: &super::discovery::FoundPool,
-        _options: &super::import::ImportOptions,
-        _surroundings: Surroundings,
-    ) -> Result<Arc<Self>, super::import::ImportError> {
-        todo!()
-    }
-
-    /// Starts the thread that commits groups. Without it nothing is committed but by [`LivePool::sync`].
-    pub fn start(self: &Arc<Self>) -> Result<()> {
-        todo!()
-    }
-
-    /// Commits the open group here and now. For tests, and for whoever runs without the thread.
-    pub async fn sync(self: &Arc<Self>) -> Result<Txg> {
-        todo!()
-    }
-
-    /// Commits everything, gives the logs back, marks the labels as exported (or destroyed) and stops. The pool must not be in use.
-    pub async fn close(self: &Arc<Self>, _state: ondisk::vdev_config::PoolState) -> Result<()> {
-        todo!()
-    }
-
     /// The pool as devices, cache and keys see it. Its uberblock is not the newest: for that see [`LivePool::view`].
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
@@ -115,7 +210,13 @@ impl LivePool {
 
     /// The pool as of the last committed group, for everything that only reads. Space that it refers to is not reused while it is held.
     pub fn view(&self) -> Arc<Pool> {
-        todo!()
+        self.views.newest()
+    }
+
+    /// The pool as of the last committed group, for whoever reads snapshots only: what it refers to besides may be reused at any time.
+    pub fn view_of_snapshots(&self) -> Arc<Pool> {
+        let newest = self.views.newest();
+        newest.at(newest.uberblock().clone(), newest.config().clone())
     }
 
     /// The transaction groups.
@@ -133,20 +234,60 @@ impl LivePool {
         self.writer.allocator()
     }
 
-    /// The head dataset `id`, open for writing.
-    pub async fn dataset(self: &Arc<Self>, _id: ObjsetId) -> Result<Arc<LiveDataset>> {
-        todo!()
+    /// Time and randomness.
+    pub fn env(&self) -> &Arc<dyn Env> {
+        &self.env
     }
 
-    /// Runs `task` as part of the sync of the next group and waits until that is committed. A task that fails must not have changed anything.
-    pub async fn change<T, F>(
-        self: &Arc<Self>,
-        _task: impl FnOnce(Syncing) -> F + Send + 'static,
-    ) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T>> + Send + 'static,
-    {
-        todo!()
+    /// How often a feature is used; absent when it is not enabled.
+    pub fn feature_count(&self, feature: Feature) -> Option<u64> {
+        self.features.count(feature)
+    }
+
+    /// The head dataset `id`, open for writing.
+    pub async fn dataset(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveDataset>> {
+        if let Some(open) = self.datasets().get(&id) {
+            return Ok(Arc::clone(open));
+        }
+        // While a group is synced, the MOS is between two states.
+        let _turn = self.syncing.lock().await;
+        self.open_dataset(id).await
+    }
+
+    /// As [`LivePool::dataset`], for those who have the turn.
+    async fn open_dataset(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveDataset>> {
+        if let Some(open) = self.datasets().get(&id) {
+            return Ok(Arc::clone(open));
+        }
+        let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(self.txgs.open_txg())) };
+        let policy = edit::policy(&s, id).await?;
+        let dataset = self.dsl().await?.dataset_of_object(ObjectId(id.get())).await?;
+        let objset = LiveObjset::open(&self.pool, id, &dataset.phys.bp, policy).await?;
+        Ok(self.adopt(objset))
+    }
+
+    /// The datasets as the MOS has them now. For those who have the turn.
+    async fn dsl(&self) -> Result<Dsl> {
+        Dsl::open_in(self.mos.view()).await
+    }
+
+    fn adopt(&self, objset: Arc<LiveObjset>) -> Arc<LiveDataset> {
+        let zil = Zil::open(&objset, &self.writer, &self.txgs, &self.env);
+        let dataset = Arc::new(LiveDataset { objset, zil });
+        self.datasets().insert(dataset.objset.id(), Arc::clone(&dataset));
+        dataset
+    }
+
+    fn datasets(&self) -> MutexGuard<'_, HashMap<ObjsetId, Arc<LiveDataset>>> {
+        self.datasets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn config(&self) -> MutexGuard<'_, Config> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next sync writes the configuration.
+    fn config_changed(&self) {
+        self.config_changed.store(true, Ordering::Relaxed);
     }
 }

@@ -58,7 +58,12 @@ impl ValueExt for ZapValue {
 
 impl Mos {
     pub(crate) async fn open(pool: &Arc<Pool>) -> Result<Mos> {
-        Ok(Mos { objset: Objset::open(pool, ObjsetId::MOS, pool.root_blkptr()).await? })
+        Ok(Self::of(Objset::open(pool, ObjsetId::MOS, pool.root_blkptr()).await?))
+    }
+
+    /// The meta object set as an open one shows it.
+    pub(crate) fn of(objset: Arc<Objset>) -> Mos {
+        Mos { objset }
     }
 
     pub(crate) fn pool(&self) -> &Arc<Pool> {

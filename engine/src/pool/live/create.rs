@@ -1,17 +1,61 @@
 //! New pools.
+//!
+//! # The idea
+//! A new pool is a pool of which nothing is committed yet: its vdevs have labels without a pool's state, its MOS is empty, and its first group, number 4, is
+//! synced like any other. One task of that group makes what a pool has from the beginning: the pool directory, features, the ZAPs and metaslabs of all
+//! vdevs, the dataset layer's first directories, the history, the configuration. Until the uberblock of that group is written there is no pool.
+//!
+//! # Sizes
+//! A leaf's size is rounded down to whole labels (256 KiB); less what labels and boot area take it is the leaf's allocatable size. A mirror has that of its smallest
+//! leaf, raidz as many times that as it has leaves, draid whole rows of 16 MiB less two that are kept for a later reflow.
+//!
+//! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_create`), `vdev.c`, `vdev_label.c`, `vdev_raidz.c`, `vdev_draid.c`.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use device::Device;
+use ondisk::blkptr::Blkptr;
+use ondisk::bpobj::BpobjPhys;
+use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
+use ondisk::nvlist::{ByteString, Nvlist};
+use ondisk::objset::ObjsetType;
+use ondisk::pool_directory::{self as directory, DIRECTORY_OBJECT};
+use ondisk::uberblock::Uberblock;
+use ondisk::vdev_config::{AllocationBias, PoolConfig, PoolState, VdevConfig, VdevKind};
+use ondisk::{Asize, ByteOrder, Guid, ObjectId, ObjsetId, Txg, VdevId};
 
-use super::LivePool;
+use super::config::{Config, blank};
+use super::features::{self, LiveFeatures};
+use super::sync::{new_packed_nvlist, write_packed_nvlist};
+use super::views::Views;
+use super::{LivePool, Syncing};
+use crate::alloc::Allocator;
 use crate::cache::ArcCache;
+use crate::dataset::dsl::edit;
+use crate::dmu::{LiveObjset, NewObject, zap};
 use crate::env::Env;
-use crate::error::Result;
-use crate::txg::Limits;
-use crate::vdev::Class;
+use crate::error::{Error, Result};
+use crate::pool::Pool;
+use crate::txg::{Limits, Tx, Txgs};
+use crate::vdev::config::{Devices, build_auxiliary, build_tree};
+use crate::vdev::{Class, LABEL_END_BYTES, LABEL_START_BYTES};
+use crate::zio::Writer;
+
+/// The version of pools with feature flags.
+const VERSION: u64 = 5000;
+/// Devices are used in whole labels.
+const LABEL_BYTES: u64 = 256 << 10;
+/// The smallest device.
+const MIN_DEVICE_BYTES: u64 = 64 << 20;
+/// Bytes of each child in one row of draid groups.
+const DRAID_ROW_BYTES: u64 = 16 << 20;
+/// The largest sector size that is chosen unasked, 16 KiB, and the smallest.
+const AUTOMATIC_ASHIFT: std::ops::RangeInclusive<u8> = 9..=14;
+/// Memory for cached blocks when the caller does not bring a cache.
+pub(super) const DEFAULT_CACHE_BYTES: u64 = 512 << 20;
 
 /// How a top-level vdev is made of its leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,12 +144,420 @@ pub struct Surroundings {
 
 impl LivePool {
     /// Creates a pool: returns when its first group is committed. Everything that the devices held is lost.
-    pub async fn create(_new: NewPool, _surroundings: Surroundings) -> Result<Arc<LivePool>> {
-        todo!()
+    pub async fn create(new: NewPool, surroundings: Surroundings) -> Result<Arc<LivePool>> {
+        let env = &surroundings.env;
+        let pool_guid = random_guid(&**env);
+        let mut devices = Devices::new();
+        let mut root = blank(VdevKind::Root, pool_guid);
+        (root.id, root.create_txg) = (Some(VdevId(0)), Some(Txg::INITIAL));
+        for (id, top) in (0u32..).zip(&new.tops) {
+            root.children.push(top_config(top, VdevId(id), new.ashift, Txg::INITIAL, &**env, &mut devices)?);
+        }
+        if !new.tops.iter().any(|top| top.class == Class::Normal) {
+            return Err(Error::Invalid("a pool needs at least one device for its data".into()));
+        }
+        let spares = auxiliary_configs(&new.spares, &root, true, &**env, &mut devices)?;
+        let l2cache = auxiliary_configs(&new.l2cache, &root, false, &**env, &mut devices)?;
+        let config = Config {
+            version: VERSION,
+            name: new.name.clone(),
+            state: PoolState::Active,
+            guid: pool_guid,
+            errata: 0,
+            comment: None,
+            compatibility: None,
+            host: surroundings.host.clone(),
+            root,
+            has_vdev_zaps: true,
+        };
+        let mut tree = build_tree(&config.root, &devices, None)?;
+        tree.spares = build_auxiliary(&spares, &devices)?;
+        tree.l2cache = build_auxiliary(&l2cache, &devices)?;
+        for (top, new) in tree.tops.iter().zip(&new.tops) {
+            let _ = top.class.set(new.class);
+        }
+        let list = config.for_mos(Txg::NONE, Nvlist::new());
+        let parsed = PoolConfig::parse(list).map_err(Error::format("pool configuration"))?;
+        let cache =
+            surroundings.cache.clone().unwrap_or_else(|| Arc::new(ArcCache::new(DEFAULT_CACHE_BYTES)));
+        let before_first = Uberblock {
+            order: ByteOrder::Little,
+            version: VERSION,
+            txg: Txg(Txg::INITIAL.get() - 1),
+            guid_sum: config.guid_sum(),
+            timestamp: env.now().as_secs(),
+            root_bp: Blkptr::HOLE,
+            software_version: VERSION,
+            mmp: None,
+            checkpoint_txg: Txg::NONE,
+            raidz_reflow_info: 0,
+        };
+        let pool = Pool::new_empty(&new.name, pool_guid, parsed, before_first, new.altroot.clone(), tree, cache);
+        let salt: Vec<u8> = (0..4).flat_map(|_| env.random().to_le_bytes()).collect();
+        if let Ok(salt) = <[u8; 32]>::try_from(salt) {
+            let _ = pool.salt().set(salt);
+        }
+        for top in &config.root.children {
+            label_new(&pool, &config, top).await?;
+        }
+        let txgs = Txgs::new(pool.uberblock().txg, surroundings.limits);
+        let allocator = Allocator::empty(&pool);
+        let first = Tx::syncing(Txg::INITIAL);
+        let mos = LiveObjset::create(&pool, ObjsetId::MOS, ObjsetType::Meta, super::policy_of_mos(), &first);
+        let live = Arc::new(LivePool {
+            writer: Writer::new(Arc::clone(&pool), allocator),
+            txgs,
+            mos,
+            env: Arc::clone(env),
+            features: LiveFeatures::default(),
+            views: Views::new(Arc::clone(&pool)),
+            config: Mutex::new(config),
+            config_changed: true.into(),
+            datasets: Mutex::default(),
+            tasks: Mutex::default(),
+            syncing: Default::default(),
+            thread: Mutex::default(),
+            pool,
+        });
+        live.change(move |s| async move { make_contents(&s, new, &spares, &l2cache).await }).await?;
+        live.label_auxiliary().await?;
+        Ok(live)
     }
 }
 
-/// The features that a new pool gets when nobody says otherwise: those that OpenZFS 2.3 enables and that we maintain.
+/// Makes the leaves of a new top-level vdev devices of the pool, which none of its states refers to yet.
+pub(super) async fn label_new(pool: &Pool, config: &Config, top: &VdevConfig) -> Result<()> {
+    for leaf in top.leaves() {
+        let label = config.for_label(Txg::NONE, top, leaf.guid, Nvlist::new());
+        pool.vdevs().initialize_label(leaf.guid, &label).await.map_err(|tried| cannot_label(&tried))?;
+    }
+    Ok(())
+}
+
+/// What a pool has from the beginning.
+async fn make_contents(s: &Syncing, new: NewPool, spares: &[VdevConfig], l2cache: &[VdevConfig]) -> Result<()> {
+    let directory = NewObject {
+        dmu_type: DmuType::OBJECT_DIRECTORY,
+        block_size: 512,
+        bonus_type: DmuType::NONE,
+        bonus: Vec::new(),
+        slots: 1,
+    };
+    let directory = s.mos().claim(&s.tx, DIRECTORY_OBJECT, directory).await?;
+    zap::edit::initialize(&directory, &s.tx, zap::edit::NewZap::of(DmuType::OBJECT_DIRECTORY)).await?;
+    for list in [directory::FEATURES_FOR_READ, directory::FEATURES_FOR_WRITE, directory::FEATURE_DESCRIPTIONS] {
+        s.create_in_directory(list).await?;
+    }
+    // The txgs of the others are recorded once this one is there.
+    for feature in new.features.iter().filter(|feature| **feature == Feature::EnabledTxg).chain(&new.features) {
+        features::enable(s, *feature).await?;
+    }
+    let number = |value: u64| zap::Value::U64(vec![value]);
+    s.set_in_directory(directory::CREATION_VERSION, number(VERSION)).await?;
+    s.set_in_directory(directory::DEFLATE, number(1)).await?;
+    make_vdev_objects(s, &new.tops).await?;
+    let salt = s.pool.pool.salt().get().copied().unwrap_or_default();
+    s.set_in_directory(directory::CHECKSUM_SALT, zap::Value::U8(salt.to_vec())).await?;
+    edit::create_pool(s, &new.root_properties).await?;
+    // Frees are never put off to a later group here, but OpenZFS looks for the list.
+    let phys = BpobjPhys { space: Some(Default::default()), subobjs: Some(Default::default()), ..Default::default() };
+    let deferred = NewObject {
+        dmu_type: DmuType::BPOBJ,
+        block_size: 16 << 10,
+        bonus_type: DmuType::BPOBJ_HDR,
+        bonus: phys.encode(ByteOrder::Little),
+        slots: 1,
+    };
+    let deferred = s.mos().allocate(&s.tx, deferred).await?.id();
+    s.set_in_directory(directory::SYNC_BPOBJ, number(deferred.get())).await?;
+    for (name, devices) in [(directory::SPARES, spares), (directory::L2CACHE, l2cache)] {
+        if !devices.is_empty() {
+            write_auxiliary(s, name, devices).await?;
+        }
+    }
+    for (name, value) in &new.properties {
+        super::properties::set(s, name, value).await?;
+    }
+    s.pool.config_changed();
+    Ok(())
+}
+
+/// Metaslab arrays and ZAPs of all vdevs of a new pool.
+async fn make_vdev_objects(s: &Syncing, tops: &[NewTop]) -> Result<()> {
+    let map = s.create_in_directory(directory::VDEV_ZAP_MAP).await?;
+    if s.feature_enabled(Feature::VdevZapsV2) {
+        let zap = new_vdev_zap(s, &map).await?;
+        s.pool.config().root.root_zap = Some(zap);
+        s.use_feature(Feature::VdevZapsV2, 1).await?;
+    }
+    for id in 0..tops.len() {
+        take_up_top(s, id).await?;
+    }
+    Ok(())
+}
+
+/// Makes what the MOS keeps for the top-level vdev `id`, which the tree and the configuration already have.
+pub(super) async fn take_up_top(s: &Syncing, id: usize) -> Result<()> {
+    let map = s.directory_object(directory::VDEV_ZAP_MAP).await?;
+    let vdevs = s.pool.pool.vdevs();
+    let top = u32::try_from(id).ok().and_then(|id| vdevs.top(id));
+    let top = top.ok_or_else(|| Error::corrupt("vdev tree", format!("no top-level vdev {id}")))?;
+    let top_zap = new_vdev_zap(s, &map).await?;
+    let bias = match top.class() {
+        Class::Normal => None,
+        Class::Special => Some(AllocationBias::Special),
+        Class::Dedup => Some(AllocationBias::Dedup),
+        Class::Log => Some(AllocationBias::Log),
+    };
+    if let Some(bias) = bias {
+        let zap = s.mos().object(top_zap).await?;
+        let key = zap::Key::Name(directory::top_zap::ALLOCATION_BIAS.into());
+        let text = bias.name().bytes().chain([0]).collect();
+        zap::edit::set(&zap, &s.tx, &key, &zap::Value::U8(text)).await?;
+    }
+    if matches!(bias, Some(AllocationBias::Special | AllocationBias::Dedup)) {
+        s.use_feature(Feature::AllocationClasses, 1).await?;
+    }
+    let (array, shift) = s.pool.allocator().add_top(s.mos(), &s.tx, top).await?;
+    let mut leaf_zaps = HashMap::new();
+    for leaf in top.walk().filter(|vdev| vdev.children.is_empty()) {
+        leaf_zaps.insert(leaf.guid, new_vdev_zap(s, &map).await?);
+    }
+    let draid = {
+        let mut config = s.pool.config();
+        let Some(top) = config.root.children.get_mut(id) else {
+            return Err(Error::corrupt("pool configuration", format!("no top-level vdev {id}")));
+        };
+        (top.metaslab_array, top.metaslab_shift, top.top_zap) = (Some(array), Some(shift), Some(top_zap));
+        set_leaf_zaps(top, &leaf_zaps);
+        matches!(top.kind, VdevKind::Draid { .. })
+    };
+    if draid {
+        s.use_feature(Feature::Draid, 1).await?;
+    }
+    s.pool.config_changed();
+    Ok(())
+}
+
+fn set_leaf_zaps(vdev: &mut VdevConfig, zaps: &HashMap<Guid, ObjectId>) {
+    if let Some(zap) = zaps.get(&vdev.guid) {
+        vdev.leaf_zap = Some(*zap);
+    }
+    vdev.children.iter_mut().for_each(|child| set_leaf_zaps(child, zaps));
+}
+
+/// A ZAP for a vdev, entered in the map of all of them.
+async fn new_vdev_zap(s: &Syncing, map: &Arc<crate::dmu::LiveObject>) -> Result<ObjectId> {
+    let zap = s.create_zap(super::zap_metadata()).await?.id();
+    let key = zap::Key::Name(format!("{:x}", zap.get()).into_bytes());
+    zap::edit::set(map, &s.tx, &key, &zap::Value::U64(vec![zap.get()])).await?;
+    Ok(zap)
+}
+
+/// Writes the list of spares or cache devices.
+async fn write_auxiliary(s: &Syncing, name: &str, devices: &[VdevConfig]) -> Result<()> {
+    let object = new_packed_nvlist(s).await?;
+    s.set_in_directory(name, zap::Value::U64(vec![object.id().get()])).await?;
+    let mut list = Nvlist::new();
+    list.push(name, devices.iter().map(VdevConfig::to_nvlist).collect::<Vec<_>>());
+    write_packed_nvlist(s, &object, &list).await
+}
+
+impl LivePool {
+    /// Labels spares and cache devices: they name no pool, only themselves and their use.
+    async fn label_auxiliary(&self) -> Result<()> {
+        let vdevs = self.pool.vdevs();
+        let spares = vdevs.spares.iter().map(|vdev| (vdev, PoolState::Spare));
+        let l2cache = vdevs.l2cache.iter().map(|vdev| (vdev, PoolState::L2cache));
+        for (vdev, state) in spares.chain(l2cache) {
+            if matches!(vdev.config.kind, VdevKind::DraidSpare { .. }) {
+                continue;
+            }
+            let mut list = Nvlist::new();
+            list.push("version", VERSION);
+            list.push("state", state as u64);
+            list.push("guid", vdev.guid.get());
+            vdevs.initialize_label(vdev.guid, &list).await.map_err(|tried| cannot_label(&tried))?;
+        }
+        self.writer.flush().await
+    }
+}
+
+fn cannot_label(tried: &[crate::error::Attempt]) -> Error {
+    let tried: Vec<String> = tried.iter().map(ToString::to_string).collect();
+    Error::Busy(format!("a device cannot be labelled: {}", tried.join("; ")))
+}
+
+fn random_guid(env: &dyn Env) -> Guid {
+    loop {
+        match env.random() {
+            0 => {}
+            guid => return Guid(guid),
+        }
+    }
+}
+
+/// The configuration of a new top-level vdev. Its devices go into `devices` under the guids that they get.
+pub(super) fn top_config(
+    top: &NewTop,
+    id: VdevId,
+    ashift: Option<u8>,
+    txg: Txg,
+    env: &dyn Env,
+    devices: &mut Devices,
+) -> Result<VdevConfig> {
+    let needed = |least: usize, what: &str| match top.leaves.len() {
+        count if count < least => Err(Error::Invalid(format!("{what} needs at least {least} devices"))),
+        _ => Ok(()),
+    };
+    let children = top.leaves.len();
+    let (kind, leaf_parent) = match top.layout {
+        Layout::Single => (None, false),
+        Layout::Mirror => {
+            needed(2, "a mirror")?;
+            (Some(VdevKind::Mirror), true)
+        }
+        Layout::Raidz { nparity } => {
+            needed(usize::from(nparity) + 1, "this raidz")?;
+            let kind = VdevKind::Raidz { nparity, expanding: false, expand_txgs: Vec::new() };
+            (Some(kind), true)
+        }
+        Layout::Draid { nparity, ndata, nspares } => {
+            let width = usize::from(nparity) + usize::from(ndata);
+            needed(width + usize::from(nspares), "this draid")?;
+            let disks = children - usize::from(nspares);
+            let ngroups = (1..=disks).find(|groups| (groups * width).is_multiple_of(disks));
+            let ngroups = ngroups.and_then(|groups| u8::try_from(groups).ok());
+            let ngroups = ngroups.ok_or_else(|| Error::Invalid("draid: too many groups".into()))?;
+            (Some(VdevKind::Draid { nparity, ndata, nspares, ngroups: ngroups.into() }), true)
+        }
+    };
+    let mut leaves = Vec::with_capacity(children);
+    let mut smallest = u64::MAX;
+    let mut physical_ashift = *AUTOMATIC_ASHIFT.start();
+    let mut logical_ashift = *AUTOMATIC_ASHIFT.start();
+    for (index, leaf) in (0u32..).zip(&top.leaves) {
+        let guid = random_guid(env);
+        let size = leaf.device.size_bytes();
+        if size < MIN_DEVICE_BYTES {
+            let path = leaf.path.display();
+            return Err(Error::Invalid(format!("{path}: device is too small (less than 64 MiB)")));
+        }
+        let usable = size / LABEL_BYTES * LABEL_BYTES - LABEL_START_BYTES - LABEL_END_BYTES;
+        smallest = smallest.min(usable);
+        let sectors = leaf.device.sector_sizes();
+        logical_ashift = logical_ashift.max(log2(sectors.logical_bytes));
+        physical_ashift = physical_ashift.max(log2(sectors.physical_bytes));
+        devices.insert(guid, Arc::clone(&leaf.device));
+        leaves.push(leaf_config(leaf, VdevId(index), guid, txg));
+    }
+    let automatic = physical_ashift.min(*AUTOMATIC_ASHIFT.end());
+    let ashift = ashift.unwrap_or(automatic);
+    if ashift < logical_ashift {
+        return Err(Error::Invalid(format!(
+            "ashift={ashift} is less than the devices' sectors need ({logical_ashift})"
+        )));
+    }
+    let asize = match &kind {
+        Some(VdevKind::Raidz { .. }) => smallest * children as u64,
+        Some(VdevKind::Draid { nparity, ndata, nspares, .. }) => {
+            let rows = smallest.saturating_sub(2 * DRAID_ROW_BYTES) / DRAID_ROW_BYTES;
+            let disks = children as u64 - u64::from(*nspares);
+            let group = (u64::from(*nparity) + u64::from(*ndata)) * DRAID_ROW_BYTES;
+            rows * DRAID_ROW_BYTES * disks / group * group
+        }
+        _ => smallest,
+    };
+    let mut config = match (kind, leaves.pop()) {
+        (None, Some(leaf)) if leaves.is_empty() => leaf,
+        (Some(kind), Some(last)) if leaf_parent => {
+            leaves.push(last);
+            let mut config = blank(kind, random_guid(env));
+            config.create_txg = Some(txg);
+            config.children = leaves;
+            config
+        }
+        _ => return Err(Error::Invalid("a plain device is one device".into())),
+    };
+    config.id = Some(id);
+    config.ashift = Some(ashift);
+    config.asize = Some(Asize(asize >> ashift << ashift));
+    config.is_log = top.class == Class::Log;
+    Ok(config)
+}
+
+fn leaf_config(leaf: &NewLeaf, id: VdevId, guid: Guid, txg: Txg) -> VdevConfig {
+    let mut config = blank(if leaf.is_file { VdevKind::File } else { VdevKind::Disk }, guid);
+    config.id = Some(id);
+    config.path = Some(path_string(&leaf.path));
+    config.whole_disk = (!leaf.is_file).then_some(leaf.whole_disk);
+    config.create_txg = Some(txg);
+    config
+}
+
+fn path_string(path: &Path) -> ByteString {
+    use std::os::unix::ffi::OsStrExt;
+    ByteString::new(path.as_os_str().as_bytes())
+}
+
+/// The configurations of spares or cache devices. Distributed spares come first.
+fn auxiliary_configs(
+    leaves: &[NewLeaf],
+    root: &VdevConfig,
+    are_spares: bool,
+    env: &dyn Env,
+    devices: &mut Devices,
+) -> Result<Vec<VdevConfig>> {
+    let mut configs = Vec::new();
+    if are_spares {
+        for top in &root.children {
+            let VdevKind::Draid { nparity, nspares, .. } = &top.kind else { continue };
+            for spare in 0..u64::from(*nspares) {
+                let kind = VdevKind::DraidSpare { top_guid: top.guid, spare_id: spare };
+                let mut config = blank(kind, random_guid(env));
+                let top_id = top.id.map_or(0, |id| id.get());
+                config.path = Some(ByteString::new(format!("draid{nparity}-{top_id}-{spare}").as_bytes()));
+                (config.whole_disk, config.is_spare) = (Some(true), true);
+                configs.push(config);
+            }
+        }
+    }
+    for leaf in leaves {
+        let guid = random_guid(env);
+        devices.insert(guid, Arc::clone(&leaf.device));
+        let mut config = leaf_config(leaf, VdevId(0), guid, Txg::NONE);
+        (config.id, config.create_txg) = (None, None);
+        if are_spares {
+            config.is_spare = true;
+        } else {
+            config.ashift = Some(log2(leaf.device.sector_sizes().physical_bytes));
+        }
+        configs.push(config);
+    }
+    Ok(configs)
+}
+
+fn log2(bytes: u32) -> u8 {
+    bytes.max(512).next_power_of_two().trailing_zeros() as u8
+}
+
+/// The features that a new pool gets when nobody says otherwise: those that OpenZFS 2.3 enables by default and that are maintained here, or that nothing here
+/// ever makes use of.
 pub fn default_features() -> Vec<Feature> {
-    todo!()
+    let left_out = |feature: &Feature| {
+        matches!(
+            feature,
+            // Their use must be kept up by whoever writes, and is not yet.
+            Feature::Livelist
+                | Feature::LogSpacemap
+                | Feature::Zilsaxattr
+                | Feature::BlockCloning
+                | Feature::FastDedup
+                | Feature::Longname
+                | Feature::LargeMicrozap
+                | Feature::RaidzExpansion
+                | Feature::RedactionListSpill
+        )
+    };
+    Feature::ALL.iter().copied().filter(|feature| !left_out(feature)).collect()
 }

@@ -1,0 +1,222 @@
+//! Deadlists, written.
+//!
+//! The deadlist of a dataset holds the blocks that the snapshot before it has and it has no more, sorted by birth into one list for each
+//! snapshot that was there when they died: the list under key *t* has the blocks born after *t* and not after the next key. So when
+//! a snapshot goes, the blocks that only it had are whole lists, which move without being read.
+//!
+//! Invariants: the keys are the creation groups of the snapshots before the dataset, its origin's among them (and of bookmarks that count what
+//! was freed since them), and 0; the head of the deadlist holds the sum of its lists.
+//!
+//! Source of the facts: OpenZFS 2.3 `dsl_deadlist.c`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::blkptr::Blkptr;
+use ondisk::deadlist::{self, DeadlistPhys};
+use ondisk::dmu::DmuType;
+use ondisk::{ObjectId, Txg};
+
+use super::space::{difference, sum, weigh};
+use super::{bpobj, objects};
+use crate::dmu::zap::{self, edit::NewZap};
+use crate::dmu::{LiveObject, NewObject, Space};
+use crate::error::{Error, Result};
+use crate::pool::live::Syncing;
+
+/// Creates an empty deadlist.
+pub(super) async fn create(s: &Syncing) -> Result<ObjectId> {
+    let new = NewObject {
+        dmu_type: DmuType::DEADLIST,
+        block_size: 512,
+        bonus_type: DmuType::DEADLIST_HDR,
+        bonus: DeadlistPhys::default().encode(objects::ORDER),
+        slots: 1,
+    };
+    let object = s.mos().allocate(&s.tx, new).await?;
+    zap::edit::initialize(&object, &s.tx, NewZap::of(DmuType::DEADLIST)).await?;
+    Ok(object.id())
+}
+
+async fn open(s: &Syncing, id: ObjectId) -> Result<(Arc<LiveObject>, DeadlistPhys)> {
+    if s.mos().object(id).await?.dnode().dmu_type == DmuType::BPOBJ {
+        let detail = "the pool's deadlists are of a version that is too old to be written";
+        return Err(Error::Unsupported(detail.to_owned()));
+    }
+    objects::bonus(s, id, DmuType::DEADLIST_HDR, DeadlistPhys::parse).await
+}
+
+fn space_of(phys: &DeadlistPhys) -> Space {
+    Space { used: phys.used_bytes, compressed: phys.comp_bytes, uncompressed: phys.uncomp_bytes }
+}
+
+fn put(s: &Syncing, object: &LiveObject, space: Space) {
+    let phys = DeadlistPhys {
+        used_bytes: space.used,
+        comp_bytes: space.compressed,
+        uncomp_bytes: space.uncompressed,
+    };
+    object.set_bonus(&s.tx, DmuType::DEADLIST_HDR, &phys.encode(objects::ORDER));
+}
+
+/// The lists by key.
+async fn lists(s: &Syncing, id: ObjectId) -> Result<BTreeMap<Txg, ObjectId>> {
+    let mut lists = BTreeMap::new();
+    for (key, list) in objects::entries(s, id).await? {
+        let since = deadlist::parse_key(key.as_bytes()).map_err(|error| objects::corrupt(id, error))?;
+        lists.insert(since, ObjectId(list));
+    }
+    Ok(lists)
+}
+
+fn key(since: Txg) -> zap::Key {
+    objects::number(since.get())
+}
+
+/// Space of all blocks in a deadlist.
+pub(super) async fn space(s: &Syncing, id: ObjectId) -> Result<Space> {
+    Ok(space_of(&open(s, id).await?.1))
+}
+
+/// Space of the lists whose keys are at least `from` and less than `before`.
+pub(super) async fn space_range(s: &Syncing, id: ObjectId, from: Txg, before: Txg) -> Result<Space> {
+    open(s, id).await?;
+    let empty = bpobj::shared_empty(s).await?;
+    let mut space = Space::default();
+    if from < before {
+        for (_, list) in lists(s, id).await?.range(from..before) {
+            if Some(*list) != empty {
+                space = sum(space, bpobj::space(s, *list).await?);
+            }
+        }
+    }
+    Ok(space)
+}
+
+/// A list under `since` that can be appended to: the shared empty one is replaced by one of its own.
+async fn own_list(s: &Syncing, id: ObjectId, since: Txg, list: ObjectId) -> Result<ObjectId> {
+    if bpobj::shared_empty(s).await? != Some(list) {
+        return Ok(list);
+    }
+    let own = bpobj::create(s).await?;
+    bpobj::release_empty(s).await?;
+    objects::set(s, id, &key(since), &objects::one(own.get())).await?;
+    Ok(own)
+}
+
+/// Takes a whole list in under `since`, where `to` is. Gives the list that is there now.
+async fn append_list(
+    s: &Syncing,
+    id: ObjectId,
+    since: Txg,
+    to: ObjectId,
+    list: ObjectId,
+) -> Result<ObjectId> {
+    if bpobj::shared_empty(s).await? != Some(to) {
+        bpobj::append_list(s, to, list).await?;
+        return Ok(to);
+    }
+    bpobj::release_empty(s).await?;
+    objects::set(s, id, &key(since), &objects::one(list.get())).await?;
+    Ok(list)
+}
+
+/// The list for blocks born in `birth`: that of the last key before.
+fn list_for(id: ObjectId, lists: &BTreeMap<Txg, ObjectId>, birth: Txg) -> Result<(Txg, ObjectId)> {
+    let found = lists.range(..birth).next_back().or_else(|| lists.first_key_value());
+    let (since, list) = found.ok_or_else(|| objects::corrupt(id, "a deadlist without lists"))?;
+    Ok((*since, *list))
+}
+
+/// Adds blocks.
+pub(super) async fn insert(s: &Syncing, id: ObjectId, pointers: &[Blkptr]) -> Result<()> {
+    if pointers.is_empty() {
+        return Ok(());
+    }
+    let (object, phys) = open(s, id).await?;
+    let lists = lists(s, id).await?;
+    let mut by_list: BTreeMap<(Txg, ObjectId), Vec<Blkptr>> = BTreeMap::new();
+    let mut space = space_of(&phys);
+    for bp in pointers {
+        by_list.entry(list_for(id, &lists, bp.logical_birth())?).or_default().push(*bp);
+        space = sum(space, weigh(s, bp));
+    }
+    for ((since, list), pointers) in by_list {
+        let list = own_list(s, id, since, list).await?;
+        bpobj::append(s, list, &pointers).await?;
+    }
+    put(s, &object, space);
+    Ok(())
+}
+
+/// Adds a key, without blocks.
+pub(super) async fn add_key(s: &Syncing, id: ObjectId, since: Txg) -> Result<()> {
+    open(s, id).await?;
+    let list = bpobj::create_empty(s).await?;
+    objects::add(s, id, &key(since), &objects::one(list.get())).await
+}
+
+/// Removes a key: its blocks go to the one before.
+pub(super) async fn remove_key(s: &Syncing, id: ObjectId, since: Txg) -> Result<()> {
+    open(s, id).await?;
+    let lists = lists(s, id).await?;
+    let missing = || objects::corrupt(id, format!("a deadlist without the key {since}"));
+    let list = *lists.get(&since).ok_or_else(missing)?;
+    let (before, to) = lists.range(..since).next_back().ok_or_else(missing)?;
+    append_list(s, id, *before, *to, list).await?;
+    objects::take(s, id, &key(since)).await
+}
+
+/// An empty deadlist with the same keys, as far as they are before `before`.
+pub(super) async fn clone(s: &Syncing, id: ObjectId, before: Txg) -> Result<ObjectId> {
+    open(s, id).await?;
+    let new = create(s).await?;
+    for (since, _) in lists(s, id).await?.range(..before) {
+        add_key(s, new, *since).await?;
+    }
+    Ok(new)
+}
+
+/// Frees a deadlist with its lists. The blocks in them are somebody else's.
+pub(super) async fn free(s: &Syncing, id: ObjectId) -> Result<()> {
+    open(s, id).await?;
+    for (_, list) in lists(s, id).await? {
+        if bpobj::shared_empty(s).await? == Some(list) {
+            bpobj::release_empty(s).await?;
+        } else {
+            bpobj::free(s, list).await?;
+        }
+    }
+    objects::free_object(s, id).await
+}
+
+/// Moves all blocks of the deadlist `from` into the deadlist `into`. `from` is left without keys.
+pub(super) async fn merge(s: &Syncing, into: ObjectId, from: ObjectId) -> Result<()> {
+    let (object, phys) = open(s, into).await?;
+    let (from_object, from_phys) = open(s, from).await?;
+    let mut lists_into = lists(s, into).await?;
+    let first = lists_into.keys().next().copied();
+    let first = first.ok_or_else(|| objects::corrupt(into, "a deadlist without lists"))?;
+    for (since, list) in lists(s, from).await? {
+        if let Some((to_since, to)) = lists_into.range_mut(..=since.max(first)).next_back() {
+            *to = append_list(s, into, *to_since, *to, list).await?;
+        }
+        objects::take(s, from, &key(since)).await?;
+    }
+    put(s, &object, sum(space_of(&phys), space_of(&from_phys)));
+    put(s, &from_object, Space::default());
+    Ok(())
+}
+
+/// Moves the lists whose keys are at least `from` to the end of the list `to`; their keys go.
+pub(super) async fn move_to(s: &Syncing, id: ObjectId, to: ObjectId, from: Txg) -> Result<()> {
+    let (object, phys) = open(s, id).await?;
+    let mut space = space_of(&phys);
+    for (since, list) in lists(s, id).await?.range(from..) {
+        space = difference(space, bpobj::space(s, *list).await?);
+        bpobj::append_list(s, to, *list).await?;
+        objects::take(s, id, &key(*since)).await?;
+    }
+    put(s, &object, space);
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Freeing what destroyed datasets left behind, some of it in each group.
+//!
+//! The pool's list of blocks goes first, then the trees. All of it counts for the hidden directory `$FREE` until it is freed.
+//!
+//! Source of the facts: OpenZFS 2.3 `dsl_scan.c` (`dsl_process_async_destroys`).
+
+use ondisk::blkptr::Blkptr;
+use ondisk::pool_directory::{FREE_BPOBJ, hidden_dir};
+
+use super::space::{Change, Used, counts, did_use, sum, weigh};
+use super::{account, bpobj, bptree};
+use crate::dmu::Space;
+use crate::error::Result;
+use crate::pool::live::Syncing;
+
+/// Blocks taken from a list or tree at once.
+const BATCH: usize = 4096;
+
+/// Frees up to about `budget` blocks of what was destroyed. True when there is nothing left to be freed.
+pub async fn free_some(s: &Syncing, budget: usize) -> Result<bool> {
+    let mut left = budget;
+    if let Some(list) = super::objects::pool_entry(s, FREE_BPOBJ).await? {
+        loop {
+            if bpobj::is_empty(s, list).await? {
+                break;
+            }
+            if left == 0 {
+                return Ok(false);
+            }
+            let blocks = bpobj::take(s, list, left.min(BATCH)).await?;
+            left -= blocks.len().min(left);
+            free_all(s, &blocks).await?;
+        }
+    }
+    let Some(mut trees) = bptree::open(s).await? else { return Ok(true) };
+    while !trees.is_empty() {
+        let entry = trees.first().await?;
+        let mut walk = bptree::Walk::new(entry.bp, entry.since, entry.resume);
+        let mut freed = Space::default();
+        loop {
+            let blocks = walk.next(s.pool.pool(), left.min(BATCH)).await?;
+            left -= blocks.len().min(left);
+            freed = sum(freed, free_all(s, &blocks).await?);
+            if walk.stopped.is_none() || left == 0 {
+                break;
+            }
+        }
+        let stopped = walk.stopped;
+        trees.freed(s, entry, freed, stopped).await?;
+        if stopped.is_some() {
+            return Ok(false);
+        }
+    }
+    trees.destroy(s).await?;
+    Ok(true)
+}
+
+/// Frees blocks that `$FREE` counts.
+async fn free_all(s: &Syncing, blocks: &[Blkptr]) -> Result<Space> {
+    let mut freed = Space::default();
+    for bp in blocks.iter().filter(|bp| counts(bp)) {
+        account::free(s, bp).await?;
+        freed = sum(freed, weigh(s, bp));
+    }
+    if freed != Space::default() {
+        did_use(s, account::hidden(s, hidden_dir::FREE).await?, Used::Head, Change::less(freed)).await?;
+    }
+    Ok(freed)
+}

@@ -1,0 +1,120 @@
+//! How a dataset's blocks are written: its [`Policy`], from its properties and those that it inherits.
+//!
+//! The features that datasets count (large blocks, zstd, strong checksums, large dnodes) become a dataset's own when it first writes under
+//! properties that may need them; OpenZFS waits for the first such block, which a reader cannot tell apart.
+//!
+//! Source of the facts: OpenZFS 2.3 `dmu_objset.c` (property callbacks), `zio_checksum.c`, `zio_compress.c`.
+
+use ondisk::ObjectId;
+use ondisk::ObjsetId;
+use ondisk::blkptr::{ChecksumType, CompressType};
+use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
+use ondisk::features::Feature;
+
+use super::{features, objects, properties, space};
+use crate::dataset::properties::Prop;
+use crate::dmu::Policy;
+use crate::error::{Error, Result};
+use crate::pool::live::Syncing;
+
+/// `on` of `checksum` and `compression`.
+const ON: u64 = 1;
+/// `off` of `dedup`.
+const OFF: u64 = 2;
+/// Records larger than this need a feature.
+const LARGE_BLOCK_BYTES: u64 = 128 << 10;
+/// Level code of compressions without levels, and of zstd's default level.
+const DEFAULT_LEVEL: u8 = 255;
+
+/// The policy of a head.
+pub async fn policy(s: &Syncing, dataset: ObjsetId) -> Result<Policy> {
+    let phys = objects::dataset(s, ObjectId(dataset.get())).await?;
+    of_dir(s, phys.dir).await
+}
+
+/// Whether a directory's datasets are encrypted.
+pub(super) async fn is_encrypted(s: &Syncing, dir: ObjectId) -> Result<bool> {
+    Ok(objects::field(s, dir, CRYPTO_KEY_OBJ).await?.is_some_and(|key| key != 0))
+}
+
+/// The policy of the head of a directory.
+pub(super) async fn of_dir(s: &Syncing, dir: ObjectId) -> Result<Policy> {
+    if is_encrypted(s, dir).await? {
+        return Err(Error::Unsupported("encrypted datasets cannot be written by this version".to_owned()));
+    }
+    let chain = space::chain(s, dir).await?;
+    if properties::effective(s, &chain, Prop::Dedup).await? != OFF {
+        let detail = "datasets with deduplication cannot be written by this version: set dedup=off";
+        return Err(Error::Unsupported(detail.to_owned()));
+    }
+    let (compress, zstd_level) = compression(
+        properties::effective(s, &chain, Prop::Compression).await?,
+        s.feature_enabled(Feature::Lz4Compress),
+    );
+    Ok(Policy {
+        checksum: checksum(properties::effective(s, &chain, Prop::Checksum).await?),
+        compress,
+        zstd_level,
+        copies: properties::effective(s, &chain, Prop::Copies).await?.clamp(1, 3) as u8,
+        redundant_metadata: properties::effective(s, &chain, Prop::RedundantMetadata).await?.min(3) as u8,
+        special_small_blocks: properties::effective(s, &chain, Prop::SpecialSmallBlocks).await?,
+    })
+}
+
+/// The checksum that a value of `checksum` means.
+fn checksum(value: u64) -> ChecksumType {
+    match u8::try_from(value).ok().and_then(|raw| ChecksumType::from_raw(raw).ok()) {
+        None | Some(ChecksumType::Inherit | ChecksumType::On) => ChecksumType::Fletcher4,
+        Some(checksum) => checksum,
+    }
+}
+
+/// The compression and level code that a value of `compression` means.
+fn compression(value: u64, lz4: bool) -> (CompressType, u8) {
+    let default = if lz4 { CompressType::Lz4 } else { CompressType::Lzjb };
+    if value == ON {
+        return (default, DEFAULT_LEVEL);
+    }
+    let level = match u8::try_from(value >> 7) {
+        Ok(level @ 1..) => level,
+        _ => DEFAULT_LEVEL,
+    };
+    match CompressType::from_raw((value & 0x7f) as u8) {
+        Ok(CompressType::Inherit | CompressType::On) | Err(_) => (default, DEFAULT_LEVEL),
+        Ok(compress) => (compress, level),
+    }
+}
+
+/// The features that what a dataset writes under its properties may need.
+pub(super) async fn activate_features(s: &Syncing, dataset: ObjectId) -> Result<()> {
+    let phys = objects::dataset(s, dataset).await?;
+    let chain = space::chain(s, phys.dir).await?;
+    let mut needed = Vec::new();
+    needed.extend(features::of_checksum(checksum(properties::effective(s, &chain, Prop::Checksum).await?)));
+    let (compress, _) = compression(properties::effective(s, &chain, Prop::Compression).await?, true);
+    needed.extend(features::of_compression(compress));
+    if properties::effective(s, &chain, Prop::Recordsize).await? > LARGE_BLOCK_BYTES {
+        needed.push(Feature::LargeBlocks);
+    }
+    if properties::effective(s, &chain, Prop::Dnodesize).await? != 0 {
+        needed.push(Feature::LargeDnode);
+    }
+    needed.retain(|feature| s.feature_enabled(*feature));
+    features::activate_all(s, dataset, &needed).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_means_the_default_of_the_day() {
+        assert_eq!(checksum(1), ChecksumType::Fletcher4);
+        assert_eq!(checksum(8), ChecksumType::Sha256);
+        assert_eq!(compression(1, true), (CompressType::Lz4, DEFAULT_LEVEL));
+        assert_eq!(compression(1, false), (CompressType::Lzjb, DEFAULT_LEVEL));
+        assert_eq!(compression(2, true).0, CompressType::Off);
+        assert_eq!(compression(16, true), (CompressType::Zstd, DEFAULT_LEVEL));
+        assert_eq!(compression(16 | 19 << 7, true), (CompressType::Zstd, 19));
+    }
+}

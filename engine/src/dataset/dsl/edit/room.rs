@@ -1,0 +1,39 @@
+//! How much a dataset may still write, so that writes can be refused before they are accepted.
+//!
+//! The figure is that of the last group; whoever accepts writes keeps account of what it accepted since, and asks again when
+//! the next group is written. Overwriting needs new space before the old is free, so room is for what is written and not for what grows.
+//!
+//! Source of the facts: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`), `dsl_dataset.c` (`dsl_dataset_check_quota`).
+
+use ondisk::{ObjectId, ObjsetId};
+
+use super::{objects, properties, space};
+use crate::dataset::properties::Prop;
+use crate::error::Result;
+use crate::pool::live::Syncing;
+
+/// What a dataset may still write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes, as quotas count them (after compression).
+    pub bytes: u64,
+    /// Whether it is a quota that bounds them (`EDQUOT`), and not the pool (`ENOSPC`).
+    pub by_quota: bool,
+}
+
+/// What a head may still write.
+pub async fn room(s: &Syncing, dataset: ObjsetId) -> Result<Room> {
+    let phys = objects::dataset(s, ObjectId(dataset.get())).await?;
+    let chain = space::chain(s, phys.dir).await?;
+    let reserved = properties::number(s, phys.dir, Prop::Refreservation).await?;
+    let unused = reserved.saturating_sub(phys.unique_bytes);
+    let available = space::available(s, phys.dir, None).await?.saturating_add(unused);
+    let quotas = chain.iter().filter(|(_, dir)| dir.quota != 0);
+    let below_quotas = quotas.map(|(_, dir)| dir.quota.saturating_sub(dir.used_bytes)).min();
+    let refquota = properties::number(s, phys.dir, Prop::Refquota).await?;
+    let below_refquota =
+        if refquota == 0 { u64::MAX } else { refquota.saturating_sub(phys.referenced_bytes) };
+    let bytes = available.min(below_refquota);
+    let by_quota = below_refquota < available || below_quotas.is_some_and(|below| below <= available);
+    Ok(Room { bytes, by_quota })
+}

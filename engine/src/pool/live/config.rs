@@ -1,0 +1,169 @@
+//! The configuration of a pool that is written: what the MOS and the labels say about it.
+//!
+//! One tree of [`VdevConfig`]s, changed as vdevs are added or change, is the source of both. The MOS has all of it, in a packed nvlist; each label has
+//! the top-level vdev that its device belongs to, without the numbers of objects that only the MOS can lead to.
+//!
+//! Source of the facts: OpenZFS 2.3 `spa_config.c` (`spa_config_generate`), `vdev_label.c` (`vdev_config_generate`).
+
+use ondisk::nvlist::{ByteString, NvValue, Nvlist};
+use ondisk::vdev_config::{PoolState, VdevConfig, VdevKind};
+use ondisk::{Guid, Txg};
+
+/// What is said about the pool.
+#[derive(Debug, Clone)]
+pub(super) struct Config {
+    pub version: u64,
+    pub name: String,
+    pub state: PoolState,
+    pub guid: Guid,
+    pub errata: u64,
+    pub comment: Option<ByteString>,
+    pub compatibility: Option<ByteString>,
+    pub host: (u64, String),
+    /// The root vdev; its children are the top-level vdevs.
+    pub root: VdevConfig,
+    /// Whether every vdev has a ZAP.
+    pub has_vdev_zaps: bool,
+}
+
+impl Config {
+    /// What the MOS holds.
+    pub(super) fn for_mos(&self, txg: Txg, features: Nvlist) -> Nvlist {
+        let mut list = self.common(txg);
+        if self.has_vdev_zaps {
+            list.push("com.delphix:has_per_vdev_zaps", NvValue::Boolean);
+        }
+        self.push_tops(&mut list);
+        let mut root = self.root.clone();
+        for top in &mut root.children {
+            forget_bias(top);
+        }
+        list.push("vdev_tree", root.to_nvlist());
+        list.push("features_for_read", features);
+        list
+    }
+
+    /// What the labels of `leaf`, a part of the top-level vdev `top`, hold.
+    pub(super) fn for_label(&self, txg: Txg, top: &VdevConfig, leaf: Guid, features: Nvlist) -> Nvlist {
+        let mut list = self.common(txg);
+        list.push("top_guid", top.guid.get());
+        list.push("guid", leaf.get());
+        if top.is_log {
+            list.push("is_log", 1u64);
+        }
+        self.push_tops(&mut list);
+        let mut top = top.clone();
+        without_zaps(&mut top);
+        forget_bias(&mut top);
+        list.push("vdev_tree", top.to_nvlist());
+        list.push("features_for_read", features);
+        list
+    }
+
+    fn common(&self, txg: Txg) -> Nvlist {
+        let mut list = Nvlist::new();
+        list.push("version", self.version);
+        list.push("name", self.name.as_str());
+        list.push("state", self.state as u64);
+        list.push("txg", txg.get());
+        list.push("pool_guid", self.guid.get());
+        list.push("errata", self.errata);
+        if let Some(comment) = &self.comment {
+            list.push("comment", comment.clone());
+        }
+        if let Some(compatibility) = &self.compatibility {
+            list.push("compatibility", compatibility.clone());
+        }
+        let (host_id, host_name) = &self.host;
+        if *host_id != 0 {
+            list.push("hostid", *host_id);
+        }
+        list.push("hostname", host_name.as_str());
+        list
+    }
+
+    fn push_tops(&self, list: &mut Nvlist) {
+        let holes: Vec<u64> = (0u64..)
+            .zip(&self.root.children)
+            .filter(|(_, top)| top.kind == VdevKind::Hole)
+            .map(|(id, _)| id)
+            .collect();
+        if !holes.is_empty() {
+            list.push("hole_array", holes);
+        }
+        list.push("vdev_children", self.root.children.len() as u64);
+    }
+
+    /// The sum of all guids, which the uberblock states.
+    pub(super) fn guid_sum(&self) -> u64 {
+        fn sum(vdev: &VdevConfig) -> u64 {
+            vdev.children.iter().map(sum).fold(vdev.guid.get(), u64::wrapping_add)
+        }
+        sum(&self.root)
+    }
+
+    /// The leaf of this guid, to be changed.
+    pub(super) fn find_mut(&mut self, guid: Guid) -> Option<&mut VdevConfig> {
+        fn find(vdev: &mut VdevConfig, guid: Guid) -> Option<&mut VdevConfig> {
+            if vdev.guid == guid {
+                return Some(vdev);
+            }
+            vdev.children.iter_mut().find_map(|child| find(child, guid))
+        }
+        self.root.children.iter_mut().find_map(|top| find(top, guid))
+    }
+}
+
+/// The bias stands in the vdev's ZAP.
+fn forget_bias(top: &mut VdevConfig) {
+    top.allocation_bias = None;
+}
+
+fn without_zaps(vdev: &mut VdevConfig) {
+    (vdev.root_zap, vdev.top_zap, vdev.leaf_zap) = (None, None, None);
+    vdev.children.iter_mut().for_each(without_zaps);
+}
+
+/// A vdev of which nothing is known but its kind and guid.
+pub(super) fn blank(kind: VdevKind, guid: Guid) -> VdevConfig {
+    VdevConfig {
+        kind,
+        id: None,
+        guid,
+        path: None,
+        devid: None,
+        phys_path: None,
+        enc_sysfs_path: None,
+        whole_disk: None,
+        not_present: false,
+        is_spare: false,
+        is_log: false,
+        allocation_bias: None,
+        metaslab_array: None,
+        metaslab_shift: None,
+        ashift: None,
+        asize: None,
+        non_allocating: false,
+        removing: false,
+        dtl_object: None,
+        indirect_object: None,
+        indirect_births: None,
+        prev_indirect_vdev: None,
+        create_txg: None,
+        expansion_time: None,
+        root_zap: None,
+        top_zap: None,
+        leaf_zap: None,
+        resilver_deferred: false,
+        offline: false,
+        faulted: false,
+        degraded: false,
+        removed: false,
+        unspare: false,
+        aux_state: None,
+        resilver_txg: None,
+        rebuild_txg: None,
+        orig_guid: None,
+        children: Vec::new(),
+    }
+}

@@ -1,0 +1,238 @@
+//! Importing a pool for writing.
+//!
+//! # The steps
+//! 1. The pool is opened for reading as ever; that finds the best state and refuses what cannot be read ([`crate::pool::import`]).
+//! 2. What cannot be *written* rightly is refused by name: features in use whose structures are not kept up here, pools of old versions or of the
+//!    other byte order, pools that are in the middle of something (removal, expansion, resilver, checkpoint).
+//! 3. Its devices are opened anew for writing, each under a lock, so that no other process can do the same.
+//! 4. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool over: labels with this host's name.
+//! 5. Logs are replayed, dataset by dataset.
+
+use std::sync::{Arc, Mutex};
+
+use ondisk::features::{Feature, FeatureState};
+use ondisk::pool_directory as directory;
+use ondisk::vdev_config::{PoolState, VdevKind};
+use ondisk::{ByteOrder, ObjsetId};
+
+use super::config::Config;
+use super::features::LiveFeatures;
+use super::views::Views;
+use super::{LivePool, Surroundings, Syncing};
+use crate::alloc::Allocator;
+use crate::dataset::dsl::Dsl;
+use crate::dmu::LiveObjset;
+use crate::error::{Error, Result};
+use crate::pool::Pool;
+use crate::pool::discovery::FoundPool;
+use crate::pool::features::Features;
+use crate::pool::import::{ImportError, ImportOptions};
+use crate::txg::Txgs;
+use crate::zil;
+use crate::zio::Writer;
+
+/// The only version that is written.
+const VERSION: u64 = 5000;
+
+/// Features whose structures must be kept up when they are in use, and are not.
+const NOT_WRITTEN: &[(Feature, &str)] = &[
+    (Feature::Encryption, "it has encrypted datasets"),
+    (Feature::BlockCloning, "it has cloned blocks"),
+    (Feature::FastDedup, "it has deduplicated blocks"),
+    (Feature::Livelist, "it has clones with livelists"),
+    (Feature::ZpoolCheckpoint, "it has a checkpoint"),
+    (Feature::RedactedDatasets, "it has redacted datasets"),
+    (Feature::RedactionBookmarks, "it has redaction bookmarks"),
+    (Feature::RaidzExpansion, "it has expanded raidz vdevs"),
+    (Feature::ObsoleteCounts, "it counts what is obsolete of removed devices"),
+    (Feature::DeviceRemoval, "devices were removed from it"),
+];
+
+impl LivePool {
+    /// Opens a found pool for writing: claims and replays intent logs, and takes the pool over for this host. `options.readonly` must not be set.
+    /// The devices of `found` must be open for writing.
+    pub async fn import(
+        found: &FoundPool,
+        options: &ImportOptions,
+        surroundings: Surroundings,
+    ) -> Result<Arc<Self>, ImportError> {
+        let mut reading = options.clone();
+        reading.readonly = true;
+        reading.cache = options.cache.clone().or_else(|| surroundings.cache.clone());
+        let pool = crate::pool::import::import(found, &reading).await?;
+        let name = pool.name().to_owned();
+        let refused = |error: Error| match error {
+            Error::Unsupported(why) => ImportError::OnlyReadable { name: name.clone(), why },
+            error => ImportError::Damaged { name: name.clone(), error: Box::new(error), rewind: None },
+        };
+        let live = open(pool, surroundings).await.map_err(refused)?;
+        live.change(|s| async move { claim(&s).await }).await.map_err(refused)?;
+        live.replay().await.map_err(refused)?;
+        Ok(live)
+    }
+
+    /// Replays all intent logs.
+    async fn replay(self: &Arc<Self>) -> Result<()> {
+        for id in self.heads().await? {
+            let dataset = self.dataset(id).await?;
+            if !dataset.objset.zil_header().is_empty() {
+                self.replay_dataset(&dataset).await?;
+            } else {
+                self.datasets().remove(&id);
+            }
+        }
+        Ok(())
+    }
+
+    async fn replay_dataset(self: &Arc<Self>, dataset: &Arc<super::LiveDataset>) -> Result<()> {
+        tracing::warn!(objset = %dataset.objset.id(), "its intent log stays unreplayed");
+        Ok(())
+    }
+
+    /// The head datasets with object sets, hidden ones not included.
+    async fn heads(self: &Arc<Self>) -> Result<Vec<ObjsetId>> {
+        let _turn = self.syncing.lock().await;
+        heads(&self.mos).await
+    }
+}
+
+async fn heads(mos: &Arc<LiveObjset>) -> Result<Vec<ObjsetId>> {
+    let dsl = Dsl::open_in(mos.view()).await?;
+    let mut heads = Vec::new();
+    let mut dirs = vec![Arc::clone(dsl.root())];
+    while let Some(dir) = dirs.pop() {
+        if !dir.phys.head_dataset.is_none() {
+            let head = dsl.head(&dir).await?;
+            if !head.phys.bp.is_hole() && !head.is_inconsistent() {
+                heads.push(ObjsetId(dir.phys.head_dataset.get()));
+            }
+        }
+        let hidden = |dir: &Arc<crate::dataset::dsl::Dir>| {
+            let last = dir.name.rsplit('/').next().unwrap_or_default();
+            directory::hidden_dir::is_hidden(last.as_bytes())
+        };
+        dirs.extend(dsl.children(&dir).await?.into_iter().filter(|dir| !hidden(dir)));
+    }
+    heads.sort_unstable();
+    Ok(heads)
+}
+
+/// The first group of an import.
+async fn claim(s: &Syncing) -> Result<()> {
+    for id in heads(s.mos()).await? {
+        let dataset = s.dataset(id).await?;
+        if dataset.objset.zil_header().is_empty() {
+            s.forget_dataset(id);
+        } else {
+            zil::claim(&dataset.objset, s.pool.writer(), &s.tx, &**s.pool.env()).await?;
+        }
+    }
+    s.pool.config().state = PoolState::Active;
+    s.pool.config_changed();
+    Ok(())
+}
+
+async fn open(pool: Arc<Pool>, surroundings: Surroundings) -> Result<Arc<LivePool>> {
+    let dsl = Dsl::open(&pool).await?;
+    let features = Features::load(dsl.mos()).await?;
+    refuse_unwritable(&pool, &dsl, &features).await?;
+    let stored = dsl.mos().config().await?;
+    let root = stored.vdev_tree.ok_or_else(|| Error::corrupt("pool configuration", "it has no vdev tree"))?;
+    let config = Config {
+        version: stored.version,
+        name: pool.name().to_owned(),
+        state: PoolState::Active,
+        guid: pool.guid(),
+        errata: stored.errata,
+        comment: stored.comment,
+        compatibility: stored.compatibility,
+        host: surroundings.host.clone(),
+        root: with_present_paths(root, &pool),
+        has_vdev_zaps: stored.has_per_vdev_zaps,
+    };
+    let mos = LiveObjset::open(&pool, ObjsetId::MOS, pool.root_blkptr(), super::policy_of_mos()).await?;
+    let allocator = Allocator::load(&pool, &mos).await?;
+    let counts = Feature::ALL.iter().filter_map(|feature| Some((*feature, features.count(feature.guid())?)));
+    Ok(Arc::new(LivePool {
+        writer: Writer::new(Arc::clone(&pool), allocator),
+        txgs: Txgs::new(pool.uberblock().txg, surroundings.limits),
+        mos,
+        env: Arc::clone(&surroundings.env),
+        features: LiveFeatures::new(counts),
+        views: Views::new(pool.at(pool.uberblock().clone(), pool.config().clone())),
+        config: Mutex::new(config),
+        config_changed: true.into(),
+        datasets: Mutex::default(),
+        tasks: Mutex::default(),
+        syncing: Default::default(),
+        thread: Mutex::default(),
+        pool,
+    }))
+}
+
+/// The stored tree, with the paths at which the devices were found now.
+fn with_present_paths(
+    mut root: ondisk::vdev_config::VdevConfig,
+    pool: &Pool,
+) -> ondisk::vdev_config::VdevConfig {
+    use std::os::unix::ffi::OsStrExt;
+    fn visit(config: &mut ondisk::vdev_config::VdevConfig, pool: &Pool) {
+        if let Some(crate::vdev::Kind::Leaf(Some(device))) = pool.vdevs().find(config.guid).map(|vdev| &vdev.kind) {
+            let path = device.path().as_os_str().as_bytes();
+            // Devices that are no files have a description in angle brackets, which leads nowhere.
+            if path.first() == Some(&b'/') {
+                config.path = Some(ondisk::nvlist::ByteString::new(path));
+            }
+        }
+        config.children.iter_mut().for_each(|child| visit(child, pool));
+    }
+    visit(&mut root, pool);
+    root
+}
+
+async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Result<()> {
+    let only = |why: &str| Err(Error::Unsupported(why.to_owned()));
+    if pool.uberblock().version != VERSION {
+        return only("it has an old version; OpenZFS can upgrade it (zpool upgrade)");
+    }
+    if pool.uberblock().order != ByteOrder::Little {
+        return only("it was written by a big-endian machine");
+    }
+    for (feature, why) in NOT_WRITTEN {
+        if let FeatureState::Active(_) = features.state(*feature) {
+            return only(&format!("{why} (feature@{} is active), which is not written yet", feature.name()));
+        }
+    }
+    if let Some(unknown) = features.unknown().find(|guid| features.count(guid).is_some_and(|count| count > 0)) {
+        return only(&format!("it uses a feature that is not known here: {unknown}"));
+    }
+    let odd = |vdev: &&crate::vdev::Vdev| {
+        matches!(vdev.config.kind, VdevKind::Indirect | VdevKind::Missing) || vdev.config.removing
+    };
+    if let Some(vdev) = pool.vdevs().tops.iter().flat_map(|top| top.walk()).find(odd) {
+        return only(&format!("its vdev {} is {}", vdev.name, vdev.type_name()));
+    }
+    let entries = dsl.mos().u64_entries(directory::DIRECTORY_OBJECT).await?;
+    if entries.iter().any(|(name, id)| name.starts_with("DDT-") && name != directory::DDT_STATISTICS && *id != 0) {
+        return only("it has deduplicated blocks, whose table is not written yet");
+    }
+    for (name, why) in [
+        (directory::REMOVING, "devices were removed from it"),
+        (directory::ZPOOL_CHECKPOINT, "it has a checkpoint"),
+        (directory::CONDENSING_INDIRECT, "the mapping of a removed device is being condensed"),
+    ] {
+        if entries.iter().any(|(entry, _)| entry == name) {
+            return only(why);
+        }
+    }
+    if let Some(value) = dsl.mos().value(directory::DIRECTORY_OBJECT, directory::SCAN).await? {
+        use crate::pool::status::{Progress, scan_of};
+        if scan_of(&value.to_u64s()).is_some_and(|scan| scan.state == Progress::Running) {
+            return only("a scrub or resilver of it is under way; let OpenZFS finish it");
+        }
+    }
+    if dsl.mos().u64(directory::DIRECTORY_OBJECT, directory::DEFLATE).await? != Some(1) {
+        return only("it counts space as very old pools do");
+    }
+    Ok(())
+}

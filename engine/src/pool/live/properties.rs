@@ -1,0 +1,136 @@
+//! Setting properties of a pool that is written.
+//!
+//! Most are numbers (or words for numbers) in a ZAP that the pool directory names once one was set. `comment` and `compatibility` stand in the configuration, so
+//! that they can be read before the pool is open; `feature@…` enables features; user properties are text.
+//!
+//! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_prop_validate`, `spa_sync_props`).
+
+use std::sync::Arc;
+
+use ondisk::dmu::DmuType;
+use ondisk::features::Feature;
+use ondisk::nvlist::ByteString;
+use ondisk::pool_directory as directory;
+
+use super::Syncing;
+use crate::dataset::dsl::Dsl;
+use crate::dataset::properties::{Attr, Kind, index, is_user};
+use crate::dmu::{LiveObject, zap};
+use crate::error::{Error, Result};
+use crate::pool::properties::PoolProp;
+
+/// Longest comment.
+const MAX_COMMENT_BYTES: usize = 31;
+/// Longest value of a user property.
+const MAX_USER_VALUE_BYTES: usize = 8191;
+/// Sector sizes that can be asked for; 0 leaves it to the devices.
+const ASHIFT: std::ops::RangeInclusive<u64> = 9..=16;
+
+/// Sets one property, as typed. The value is checked before anything is changed.
+pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
+    if let Some(feature) = name.strip_prefix("feature@") {
+        return set_feature(s, feature, value).await;
+    }
+    if is_user(name) {
+        return set_user(s, name, value).await;
+    }
+    let invalid = |why: &str| Error::Invalid(format!("cannot set property '{name}': {why}"));
+    let prop = PoolProp::from_name(name).ok_or_else(|| invalid("invalid property"))?;
+    let desc = prop.desc();
+    if desc.attr == Attr::Readonly {
+        return Err(invalid("this property cannot be set"));
+    }
+    let number = match prop {
+        PoolProp::Comment => {
+            let printable = value.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+            if value.len() > MAX_COMMENT_BYTES || !printable {
+                return Err(invalid("a comment is up to 31 printable ASCII characters"));
+            }
+            s.pool.config().comment = (!value.is_empty()).then(|| ByteString::new(value.as_bytes()));
+            s.pool.config_changed();
+            return Ok(());
+        }
+        PoolProp::Compatibility => {
+            let known = matches!(value, "off" | "legacy" | "");
+            if !known && value.contains('\0') {
+                return Err(invalid("not a list of files"));
+            }
+            let stored = !matches!(value, "off" | "");
+            s.pool.config().compatibility = stored.then(|| ByteString::new(value.as_bytes()));
+            s.pool.config_changed();
+            return Ok(());
+        }
+        PoolProp::Bootfs => match value {
+            "" | "-" => 0,
+            dataset => {
+                let dsl = Dsl::open_in(s.mos().view()).await?;
+                let dir = dsl.find_dir(dataset).await?;
+                dir.phys.head_dataset.get()
+            }
+        },
+        PoolProp::Multihost if index::number(index::BOOLEAN, value) == Some(1) => {
+            return Err(Error::Unsupported(
+                "multihost=on: heartbeats are not written yet; leave it off and make sure that only one host imports the pool"
+                    .into(),
+            ));
+        }
+        PoolProp::Version | PoolProp::Cachefile | PoolProp::Altroot | PoolProp::Readonly | PoolProp::Tname => {
+            return Err(invalid("it can only be given when the pool is created or imported"));
+        }
+        PoolProp::DedupTableQuota if value == "auto" => u64::MAX,
+        PoolProp::DedupTableQuota if value == "none" => 0,
+        _ => match desc.kind {
+            Kind::Index(_, names) => index::number(names, value).ok_or_else(|| {
+                let words: Vec<&str> = names.iter().map(|(word, _)| *word).collect();
+                invalid(&format!("'{}' must be one of '{}'", name, words.join(" | ")))
+            })?,
+            Kind::Number(_) => value.parse().map_err(|_| invalid("a number is needed"))?,
+            Kind::Text(_) => return Err(invalid("this property cannot be set")),
+        },
+    };
+    if prop == PoolProp::Ashift && number != 0 && !ASHIFT.contains(&number) {
+        return Err(invalid("it must be between 9 and 16"));
+    }
+    let zap = properties_zap(s).await?;
+    let key = zap::Key::Name(desc.name.into());
+    if prop == PoolProp::Bootfs && number == 0 {
+        return zap::edit::remove(&zap, &s.tx, &key).await.map(|_| ());
+    }
+    zap::edit::set(&zap, &s.tx, &key, &zap::Value::U64(vec![number])).await
+}
+
+async fn set_feature(s: &Syncing, name: &str, value: &str) -> Result<()> {
+    let feature = Feature::from_name(name)
+        .ok_or_else(|| Error::Invalid(format!("invalid property 'feature@{name}': no such feature")))?;
+    match value {
+        "enabled" => s.enable_feature(feature).await,
+        "disabled" if !s.feature_enabled(feature) => Ok(()),
+        "disabled" => Err(Error::Invalid(format!("feature@{name} is enabled; it cannot be disabled"))),
+        _ => Err(Error::Invalid(format!("property 'feature@{name}' can only be set to 'enabled' or 'disabled'"))),
+    }
+}
+
+async fn set_user(s: &Syncing, name: &str, value: &str) -> Result<()> {
+    if value.len() > MAX_USER_VALUE_BYTES {
+        return Err(Error::Invalid(format!("the value of '{name}' is longer than {MAX_USER_VALUE_BYTES} bytes")));
+    }
+    let zap = properties_zap(s).await?;
+    let key = zap::Key::Name(name.into());
+    if value.is_empty() {
+        return zap::edit::remove(&zap, &s.tx, &key).await.map(|_| ());
+    }
+    let text = value.bytes().chain([0]).collect();
+    zap::edit::set(&zap, &s.tx, &key, &zap::Value::U8(text)).await
+}
+
+/// The ZAP of properties, created when the first one is set.
+async fn properties_zap(s: &Syncing) -> Result<Arc<LiveObject>> {
+    match s.directory_u64(directory::PROPS).await? {
+        Some(_) => s.directory_object(directory::PROPS).await,
+        None => {
+            let zap = s.create_zap(DmuType::POOL_PROPS).await?;
+            s.set_in_directory(directory::PROPS, zap::Value::U64(vec![zap.id().get()])).await?;
+            Ok(zap)
+        }
+    }
+}

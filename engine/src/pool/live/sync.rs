@@ -1,0 +1,330 @@
+//! The sync of a transaction group: from changes in memory to a new uberblock.
+//!
+//! # The order
+//! 1. The group is quiesced. Nobody changes it any more.
+//! 2. Intent logs are told; every dataset that the group changed is written, and the dataset layer counts what it wrote and frees.
+//! 3. The tasks that asked for this group run, one after the other. What they change in datasets is written as in step 2.
+//! 4. Destroyed datasets give back a bounded share of their blocks; the configuration is written if it changed.
+//! 5. The MOS and the space maps are written in turns until neither changes any more: writing the MOS allocates, what was allocated is noted in the
+//!    space maps, and these are objects of the MOS. A block that this group wrote before is written again in its place, so that this ends after a few turns.
+//! 6. Flush; labels and uberblock; flush. From here on the group is committed.
+//! 7. Readers get the new view, space that was freed two groups ago becomes free, whoever waits is woken.
+//!
+//! A failure on the way stops the pool: what is on the devices is the group before.
+//!
+//! # Labels
+//! When the configuration changed, even labels are written before the uberblock and odd ones after it, so that whichever is read with the uberblock that counts
+//! is at least as new as it must be to find all devices. Source: OpenZFS 2.3 `vdev_label.c` (`vdev_config_sync`).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ondisk::blkptr::Blkptr;
+use ondisk::dmu::DmuType;
+use ondisk::nvlist::{Encoding, Nvlist};
+use ondisk::pool_directory as directory;
+use ondisk::uberblock::Uberblock;
+use ondisk::vdev_config::{PoolConfig, PoolState, VdevKind};
+use ondisk::{ByteOrder, Guid, Txg};
+
+use super::{LivePool, Syncing};
+use crate::dataset::dsl::edit;
+use crate::dmu::{LiveObject, NewObject, zap};
+use crate::error::{Attempt, Error, Result};
+use crate::txg::Tx;
+use crate::vdev::Class;
+
+/// Turns of MOS and space maps after which something must be wrong.
+const MAX_TURNS: u32 = 64;
+/// Bytes in a block of a packed nvlist.
+const CONFIG_BLOCK_BYTES: u32 = 16 << 10;
+/// The newest version, which this writes.
+const SOFTWARE_VERSION: u64 = 5000;
+
+/// Blocks of destroyed datasets that one group gives back.
+const FREE_BLOCKS: usize = 100_000;
+
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A change of the MOS that waits for the next sync.
+pub(super) struct Task(Box<dyn FnOnce(Syncing) -> Running + Send>);
+
+impl std::fmt::Debug for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Task")
+    }
+}
+
+impl LivePool {
+    /// Runs `task` as part of the sync of the next group and waits until that is committed. A task that fails must not have changed anything.
+    pub async fn change<T, F>(self: &Arc<Self>, task: impl FnOnce(Syncing) -> F + Send + 'static) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let result: Arc<Mutex<Option<Result<T>>>> = Arc::default();
+        let slot = Arc::clone(&result);
+        let run = move |s: Syncing| -> Running {
+            let running = task(s);
+            Box::pin(async move {
+                let result = running.await;
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            })
+        };
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(Task(Box::new(run)));
+        loop {
+            // The group that is being written may have taken the task along.
+            let next = Txg(self.txgs.synced_txg().get() + 1);
+            if self.has_thread() {
+                self.txgs.wait_synced(next).await?;
+            } else {
+                self.sync().await?;
+            }
+            if let Some(result) = result.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                return result;
+            }
+        }
+    }
+
+    fn has_thread(&self) -> bool {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Starts the thread that commits groups. Without it nothing is committed but by [`LivePool::sync`].
+    pub fn start(self: &Arc<Self>) -> Result<()> {
+        let (txgs, pool) = (Arc::clone(&self.txgs), Arc::downgrade(self));
+        let run = move || {
+            while txgs.wait_until_due() {
+                let Some(pool) = pool.upgrade() else { return };
+                if let Err(error) = device::block_on(pool.sync()) {
+                    tracing::error!(pool = pool.pool.name(), %error, "nothing more can be written");
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("txg-sync {}", self.pool.name())).spawn(run);
+        let thread = thread.map_err(|error| Error::os("starting the thread that commits", &error))?;
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+
+    /// Commits the open group here and now. For tests, and for whoever runs without the thread.
+    pub async fn sync(self: &Arc<Self>) -> Result<Txg> {
+        let _turn = self.syncing.lock().await;
+        if let Some(error) = self.txgs.stopped() {
+            return Err(error);
+        }
+        let txg = self.txgs.quiesce().await;
+        match self.sync_group(txg).await {
+            Ok(()) => Ok(txg),
+            Err(error) => {
+                self.txgs.stop(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Commits everything, gives the logs back, marks the labels as exported (or destroyed) and stops. The pool must not be in use.
+    pub async fn close(self: &Arc<Self>, state: PoolState) -> Result<()> {
+        let open: Vec<_> = self.datasets().values().cloned().collect();
+        for dataset in open {
+            dataset.zil.close().await?;
+        }
+        self.change(move |s| async move {
+            s.pool.config().state = state;
+            s.pool.config_changed();
+            Ok(())
+        })
+        .await?;
+        self.txgs.end();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+        let closed = Error::Busy(format!("pool '{}' is closed", self.pool.name()));
+        self.txgs.stop(closed);
+        Ok(())
+    }
+
+    async fn sync_group(self: &Arc<Self>, txg: Txg) -> Result<()> {
+        let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(txg)) };
+        self.sync_datasets(&s).await?;
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for Task(run) in tasks {
+            run(s.clone()).await;
+        }
+        self.sync_datasets(&s).await?;
+        if edit::free_some(&s, FREE_BLOCKS).await? {
+            self.txgs.kick();
+        }
+        let config_changed = self.config_changed.swap(false, Ordering::Relaxed);
+        if config_changed {
+            self.write_config(&s).await?;
+        }
+        let root = self.converge(&s).await?;
+        self.commit(&s, root, config_changed).await
+    }
+
+    /// Writes every dataset that the group changed.
+    async fn sync_datasets(self: &Arc<Self>, s: &Syncing) -> Result<()> {
+        let mut open: Vec<_> = self.datasets().values().cloned().collect();
+        open.sort_by_key(|dataset| dataset.objset.id());
+        for dataset in open {
+            dataset.zil.sync(&s.tx).await?;
+            if dataset.objset.is_dirty(s.txg()) {
+                let synced = dataset.objset.sync(&self.writer, s.txg()).await?;
+                edit::synced(s, dataset.objset.id(), &synced).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the MOS and the space maps in turns until neither changes. Gives the pointer of the MOS.
+    async fn converge(self: &Arc<Self>, s: &Syncing) -> Result<Blkptr> {
+        let mut root = None;
+        for _ in 0..MAX_TURNS {
+            let space_changed = self.allocator().sync(&self.mos, &s.tx).await?;
+            for (feature, change) in self.allocator().take_feature_changes() {
+                s.use_feature(feature, change).await?;
+            }
+            if !space_changed && !self.mos.is_dirty(s.txg()) {
+                return match root {
+                    Some(root) => Ok(root),
+                    // Nothing changed at all: the MOS stays as it is.
+                    None => Ok(self.views.newest().uberblock().root_bp),
+                };
+            }
+            if self.mos.is_dirty(s.txg()) {
+                let synced = self.mos.sync(&self.writer, s.txg()).await?;
+                root = Some(synced.root);
+                edit::mos_synced(s, &synced).await?;
+            }
+        }
+        Err(Error::corrupt(self.pool.name(), "writing the meta object set comes to no end"))
+    }
+
+    /// Makes the group the pool's state.
+    async fn commit(self: &Arc<Self>, s: &Syncing, root: Blkptr, config_changed: bool) -> Result<()> {
+        let txg = s.txg();
+        let last = self.views.newest();
+        let uberblock = Uberblock {
+            order: ByteOrder::Little,
+            version: self.config().version,
+            txg,
+            guid_sum: self.config().guid_sum(),
+            timestamp: s.now(),
+            root_bp: root,
+            software_version: SOFTWARE_VERSION,
+            mmp: Some(ondisk::uberblock::Mmp { delay_ns: 0, config: 0 }),
+            checkpoint_txg: last.uberblock().checkpoint_txg,
+            raidz_reflow_info: last.uberblock().raidz_reflow_info,
+        };
+        self.writer.flush().await?;
+        if config_changed {
+            self.write_labels(txg, false).await?;
+            self.writer.flush().await?;
+        }
+        let leaves = self.uberblock_leaves();
+        let vdevs = self.pool.vdevs();
+        let failed = |tried: Vec<Attempt>| cannot_commit(txg, &tried);
+        vdevs.write_uberblock(&leaves, txg, &uberblock.encode()).await.map_err(failed)?;
+        self.writer.flush().await?;
+        if config_changed {
+            self.write_labels(txg, true).await?;
+            self.writer.flush().await?;
+        }
+        let config = match config_changed {
+            true => self.parsed_config(txg)?,
+            false => last.config().clone(),
+        };
+        drop(last);
+        self.views.replace(self.pool.at(uberblock, config));
+        self.allocator().sync_done(txg, self.views.oldest());
+        for dataset in self.datasets().values() {
+            dataset.zil.synced(txg);
+        }
+        self.txgs.committed(txg);
+        Ok(())
+    }
+
+    /// Leaves that take uberblocks: all that hold blocks, log devices apart.
+    fn uberblock_leaves(&self) -> Vec<Guid> {
+        let tops = self.pool.vdevs().tops.iter().filter(|top| top.class() != Class::Log);
+        tops.flat_map(|top| top.walk()).filter(|vdev| vdev.children.is_empty()).map(|leaf| leaf.guid).collect()
+    }
+
+    /// Writes one of the two halves of the labels of every leaf. It is enough that one leaf takes it.
+    async fn write_labels(&self, txg: Txg, odd: bool) -> Result<()> {
+        let labels: Vec<(Guid, Nvlist)> = {
+            let config = self.config();
+            let features = self.features.for_labels();
+            let tops = config.root.children.iter();
+            let tops = tops.filter(|top| !matches!(top.kind, VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect));
+            tops.flat_map(|top| {
+                let leaves = top.leaves().into_iter();
+                let leaves = leaves.filter(|leaf| !matches!(leaf.kind, VdevKind::DraidSpare { .. }));
+                leaves.map(|leaf| (leaf.guid, config.for_label(txg, top, leaf.guid, features.clone())))
+            })
+            .collect()
+        };
+        let mut good = false;
+        let mut tried = Vec::new();
+        for (leaf, config) in &labels {
+            match self.pool.vdevs().write_label(*leaf, odd, config).await {
+                Ok(()) => good = true,
+                Err(more) => tried.extend(more),
+            }
+        }
+        if good { Ok(()) } else { Err(cannot_commit(txg, &tried)) }
+    }
+
+    fn parsed_config(&self, txg: Txg) -> Result<PoolConfig> {
+        let list = self.config().for_mos(txg, self.features.for_labels());
+        PoolConfig::parse(list).map_err(Error::format("pool configuration"))
+    }
+
+    /// Writes the configuration into its object of the MOS.
+    async fn write_config(&self, s: &Syncing) -> Result<()> {
+        let list = self.config().for_mos(s.txg(), self.features.for_labels());
+        let object = match s.directory_u64(directory::CONFIG).await? {
+            Some(_) => s.directory_object(directory::CONFIG).await?,
+            None => {
+                let object = new_packed_nvlist(s).await?;
+                s.set_in_directory(directory::CONFIG, zap::Value::U64(vec![object.id().get()])).await?;
+                object
+            }
+        };
+        write_packed_nvlist(s, &object, &list).await
+    }
+}
+
+/// An object for a packed nvlist.
+pub(super) async fn new_packed_nvlist(s: &Syncing) -> Result<Arc<LiveObject>> {
+    let new = NewObject {
+        dmu_type: DmuType::PACKED_NVLIST,
+        block_size: CONFIG_BLOCK_BYTES,
+        bonus_type: DmuType::PACKED_NVLIST_SIZE,
+        bonus: vec![0; 8],
+        slots: 1,
+    };
+    s.mos().allocate(&s.tx, new).await
+}
+
+/// Replaces the nvlist that an object holds. The last block is filled up with zeroes; the bonus area tells the length.
+pub(super) async fn write_packed_nvlist(s: &Syncing, object: &Arc<LiveObject>, list: &Nvlist) -> Result<()> {
+    let packed = list.encode(Encoding::Xdr).map_err(Error::format("packed nvlist"))?;
+    let length = packed.len() as u64;
+    let mut padded = packed;
+    padded.resize(length.next_multiple_of(CONFIG_BLOCK_BYTES.into()) as usize, 0);
+    object.write_at(&s.tx, 0, &padded).await?;
+    object.punch(&s.tx, padded.len() as u64, u64::MAX).await?;
+    object.set_bonus(&s.tx, DmuType::PACKED_NVLIST_SIZE, &length.to_le_bytes());
+    Ok(())
+}
+
+fn cannot_commit(txg: Txg, tried: &[Attempt]) -> Error {
+    let tried: Vec<String> = tried.iter().map(Attempt::to_string).collect();
+    Error::Suspended(format!("group {txg} cannot be committed: no label could be written ({})", tried.join("; ")))
+}

@@ -1,0 +1,4 @@
+//! Pools that the engine writes, judged by its own reader and by OpenZFS's `zdb`.
+
+mod create;
+mod support;

@@ -47,7 +47,9 @@ impl Disks {
     /// Opens the pool that the files hold, for writing.
     pub async fn import(&self, name: &str, seed: u64) -> Arc<LivePool> {
         let found = self.found(name).await;
-        LivePool::import(&found, &ImportOptions { force: true, ..Default::default() }, surroundings(seed)).await.unwrap()
+        LivePool::import(&found, &ImportOptions { force: true, ..Default::default() }, surroundings(seed))
+            .await
+            .unwrap()
     }
 
     /// The pool that the files hold, with devices open for writing.
@@ -63,13 +65,31 @@ impl Disks {
     /// Asks OpenZFS's `zdb` what it thinks of the pool, whose files must not be in use.
     pub fn judge(&self, name: &str) {
         for options in [&["-bcc"][..], &["-d"]] {
-            let output = Command::new("zdb").args(["-e", "-p"]).arg(self.path()).args(options).arg(name).env("PATH", path()).output();
+            let output = Command::new("zdb")
+                .args(["-e", "-p"])
+                .arg(self.path())
+                .args(options)
+                .arg(name)
+                .env("PATH", path())
+                .output();
             let output = output.expect("zdb is installed by scripts/install-test-tools");
-            let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-            let bad = ["leaked space", "errors in", "ASSERT", "error:", "Deadlist", "can't open", "block traversal size"];
+            let text = String::from_utf8_lossy(&output.stdout).into_owned()
+                + &String::from_utf8_lossy(&output.stderr);
+            let bad = [
+                "leaked space",
+                "errors in",
+                "ASSERT",
+                "error:",
+                "Deadlist",
+                "can't open",
+                "block traversal size",
+            ];
             let bad = bad.iter().find(|bad| text.contains(**bad));
             assert!(output.status.success() && bad.is_none(), "zdb {options:?} {bad:?}: {text}");
-            assert!(options[0] != "-bcc" || text.contains("No leaks (block sum matches space maps exactly)"), "{text}");
+            assert!(
+                options[0] != "-bcc" || text.contains("No leaks (block sum matches space maps exactly)"),
+                "{text}"
+            );
         }
     }
 }

@@ -192,7 +192,8 @@ impl LivePool {
             checkpoint_txg: Txg::NONE,
             raidz_reflow_info: 0,
         };
-        let pool = Pool::new_empty(&new.name, pool_guid, parsed, before_first, new.altroot.clone(), tree, cache);
+        let pool =
+            Pool::new_empty(&new.name, pool_guid, parsed, before_first, new.altroot.clone(), tree, cache);
         let salt: Vec<u8> = (0..4).flat_map(|_| env.random().to_le_bytes()).collect();
         if let Ok(salt) = <[u8; 32]>::try_from(salt) {
             let _ = pool.salt().set(salt);
@@ -235,7 +236,12 @@ pub(super) async fn label_new(pool: &Pool, config: &Config, top: &VdevConfig) ->
 }
 
 /// What a pool has from the beginning.
-async fn make_contents(s: &Syncing, new: NewPool, spares: &[VdevConfig], l2cache: &[VdevConfig]) -> Result<()> {
+async fn make_contents(
+    s: &Syncing,
+    new: NewPool,
+    spares: &[VdevConfig],
+    l2cache: &[VdevConfig],
+) -> Result<()> {
     let directory = NewObject {
         dmu_type: DmuType::OBJECT_DIRECTORY,
         block_size: 512,
@@ -245,11 +251,13 @@ async fn make_contents(s: &Syncing, new: NewPool, spares: &[VdevConfig], l2cache
     };
     let directory = s.mos().claim(&s.tx, DIRECTORY_OBJECT, directory).await?;
     zap::edit::initialize(&directory, &s.tx, zap::edit::NewZap::of(DmuType::OBJECT_DIRECTORY)).await?;
-    for list in [directory::FEATURES_FOR_READ, directory::FEATURES_FOR_WRITE, directory::FEATURE_DESCRIPTIONS] {
+    for list in [directory::FEATURES_FOR_READ, directory::FEATURES_FOR_WRITE, directory::FEATURE_DESCRIPTIONS]
+    {
         s.create_in_directory(list).await?;
     }
     // The txgs of the others are recorded once this one is there.
-    for feature in new.features.iter().filter(|feature| **feature == Feature::EnabledTxg).chain(&new.features) {
+    for feature in new.features.iter().filter(|feature| **feature == Feature::EnabledTxg).chain(&new.features)
+    {
         features::enable(s, *feature).await?;
     }
     let number = |value: u64| zap::Value::U64(vec![value]);
@@ -260,7 +268,11 @@ async fn make_contents(s: &Syncing, new: NewPool, spares: &[VdevConfig], l2cache
     s.set_in_directory(directory::CHECKSUM_SALT, zap::Value::U8(salt.to_vec())).await?;
     edit::create_pool(s, &new.root_properties).await?;
     // Frees are never put off to a later group here, but OpenZFS looks for the list.
-    let phys = BpobjPhys { space: Some(Default::default()), subobjs: Some(Default::default()), ..Default::default() };
+    let phys = BpobjPhys {
+        space: Some(Default::default()),
+        subobjs: Some(Default::default()),
+        ..Default::default()
+    };
     let deferred = NewObject {
         dmu_type: DmuType::BPOBJ,
         block_size: 16 << 10,

@@ -92,7 +92,10 @@ pub(super) async fn enable(s: &Syncing, feature: Feature) -> Result<()> {
 /// Counts more or fewer uses of a feature.
 pub(super) async fn change(s: &Syncing, feature: Feature, by: i64) -> Result<()> {
     let count = s.pool.features.count(feature).ok_or_else(|| {
-        Error::Unsupported(format!("feature@{} is not enabled on this pool; see zpool upgrade", feature.name()))
+        Error::Unsupported(format!(
+            "feature@{} is not enabled on this pool; see zpool upgrade",
+            feature.name()
+        ))
     })?;
     let changed = count.checked_add_signed(by);
     let changed = changed.ok_or_else(|| Error::corrupt(feature.guid(), "it is used fewer than no times"))?;

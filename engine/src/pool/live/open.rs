@@ -177,7 +177,9 @@ fn with_present_paths(
 ) -> ondisk::vdev_config::VdevConfig {
     use std::os::unix::ffi::OsStrExt;
     fn visit(config: &mut ondisk::vdev_config::VdevConfig, pool: &Pool) {
-        if let Some(crate::vdev::Kind::Leaf(Some(device))) = pool.vdevs().find(config.guid).map(|vdev| &vdev.kind) {
+        if let Some(crate::vdev::Kind::Leaf(Some(device))) =
+            pool.vdevs().find(config.guid).map(|vdev| &vdev.kind)
+        {
             let path = device.path().as_os_str().as_bytes();
             // Devices that are no files have a description in angle brackets, which leads nowhere.
             if path.first() == Some(&b'/') {
@@ -203,7 +205,8 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
             return only(&format!("{why} (feature@{} is active), which is not written yet", feature.name()));
         }
     }
-    if let Some(unknown) = features.unknown().find(|guid| features.count(guid).is_some_and(|count| count > 0)) {
+    if let Some(unknown) = features.unknown().find(|guid| features.count(guid).is_some_and(|count| count > 0))
+    {
         return only(&format!("it uses a feature that is not known here: {unknown}"));
     }
     let odd = |vdev: &&crate::vdev::Vdev| {
@@ -213,7 +216,10 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
         return only(&format!("its vdev {} is {}", vdev.name, vdev.type_name()));
     }
     let entries = dsl.mos().u64_entries(directory::DIRECTORY_OBJECT).await?;
-    if entries.iter().any(|(name, id)| name.starts_with("DDT-") && name != directory::DDT_STATISTICS && *id != 0) {
+    if entries
+        .iter()
+        .any(|(name, id)| name.starts_with("DDT-") && name != directory::DDT_STATISTICS && *id != 0)
+    {
         return only("it has deduplicated blocks, whose table is not written yet");
     }
     for (name, why) in [

@@ -74,7 +74,11 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
                     .into(),
             ));
         }
-        PoolProp::Version | PoolProp::Cachefile | PoolProp::Altroot | PoolProp::Readonly | PoolProp::Tname => {
+        PoolProp::Version
+        | PoolProp::Cachefile
+        | PoolProp::Altroot
+        | PoolProp::Readonly
+        | PoolProp::Tname => {
             return Err(invalid("it can only be given when the pool is created or imported"));
         }
         PoolProp::DedupTableQuota if value == "auto" => u64::MAX,
@@ -106,13 +110,17 @@ async fn set_feature(s: &Syncing, name: &str, value: &str) -> Result<()> {
         "enabled" => s.enable_feature(feature).await,
         "disabled" if !s.feature_enabled(feature) => Ok(()),
         "disabled" => Err(Error::Invalid(format!("feature@{name} is enabled; it cannot be disabled"))),
-        _ => Err(Error::Invalid(format!("property 'feature@{name}' can only be set to 'enabled' or 'disabled'"))),
+        _ => Err(Error::Invalid(format!(
+            "property 'feature@{name}' can only be set to 'enabled' or 'disabled'"
+        ))),
     }
 }
 
 async fn set_user(s: &Syncing, name: &str, value: &str) -> Result<()> {
     if value.len() > MAX_USER_VALUE_BYTES {
-        return Err(Error::Invalid(format!("the value of '{name}' is longer than {MAX_USER_VALUE_BYTES} bytes")));
+        return Err(Error::Invalid(format!(
+            "the value of '{name}' is longer than {MAX_USER_VALUE_BYTES} bytes"
+        )));
     }
     let zap = properties_zap(s).await?;
     let key = zap::Key::Name(name.into());

@@ -252,7 +252,10 @@ impl LivePool {
     /// Leaves that take uberblocks: all that hold blocks, log devices apart.
     fn uberblock_leaves(&self) -> Vec<Guid> {
         let tops = self.pool.vdevs().tops.iter().filter(|top| top.class() != Class::Log);
-        tops.flat_map(|top| top.walk()).filter(|vdev| vdev.children.is_empty()).map(|leaf| leaf.guid).collect()
+        tops.flat_map(|top| top.walk())
+            .filter(|vdev| vdev.children.is_empty())
+            .map(|leaf| leaf.guid)
+            .collect()
     }
 
     /// Writes one of the two halves of the labels of every leaf. It is enough that one leaf takes it.
@@ -261,7 +264,8 @@ impl LivePool {
             let config = self.config();
             let features = self.features.for_labels();
             let tops = config.root.children.iter();
-            let tops = tops.filter(|top| !matches!(top.kind, VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect));
+            let tops = tops
+                .filter(|top| !matches!(top.kind, VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect));
             tops.flat_map(|top| {
                 let leaves = top.leaves().into_iter();
                 let leaves = leaves.filter(|leaf| !matches!(leaf.kind, VdevKind::DraidSpare { .. }));
@@ -326,5 +330,8 @@ pub(super) async fn write_packed_nvlist(s: &Syncing, object: &Arc<LiveObject>, l
 
 fn cannot_commit(txg: Txg, tried: &[Attempt]) -> Error {
     let tried: Vec<String> = tried.iter().map(Attempt::to_string).collect();
-    Error::Suspended(format!("group {txg} cannot be committed: no label could be written ({})", tried.join("; ")))
+    Error::Suspended(format!(
+        "group {txg} cannot be committed: no label could be written ({})",
+        tried.join("; ")
+    ))
 }

@@ -266,14 +266,16 @@ fn with_more_failures_than_parity_a_block_is_not_written() {
     for (top, may_fail) in every_kind().into_iter().filter(|(top, _)| top.contains("children")) {
         let root = parsed(top);
         let top = &root.children[0];
+        if top.children.iter().any(|child| child.kind.type_name() == "spare") {
+            // What it holds is also in space of the others.
+            continue;
+        }
         let disks = Disks::of(top);
         let tree = tree(&root, &disks.without(&[]));
         // As wide as the vdev. In a draid not every child has a part nevertheless.
         let blocks = blocks(&tree, &[200 * 512]);
         assert!(write(&tree, &blocks)[0].is_ok());
-        // One with a spare has a second chance.
-        let leaves =
-            top.children.iter().filter(|child| child.kind.type_name() != "spare").map(guids_of_leaves);
+        let leaves = top.children.iter().map(guids_of_leaves);
         let taking_part = leaves.filter(|leaves| leaves.iter().any(|leaf| disks.is_touched(*leaf)));
         let doomed: Vec<Guid> = taking_part.take(may_fail + 1).flatten().collect();
         doomed.iter().for_each(|guid| disks.faulty[guid].inject(Fault::Missing));

@@ -10,15 +10,18 @@
 //! file is opened through the page cache instead, where nothing needs to be aligned.
 //!
 //! # Invariants
-//! - The size is taken once, when the device is opened. Ranges past it are refused before the kernel is asked.
+//! - The size is taken when the device is opened, and when [`Device::update_size`] is called. Ranges past it are refused before the kernel is asked.
 //! - An operation is repeated until all of it is done; a read that meets the end of the file early is an error.
 //! - The lock, if asked for, lives as long as the device.
 
 use std::{
     fmt,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use rustix::{
@@ -31,11 +34,14 @@ use crate::{
     operation::{Gather, Request, Transfer, perform},
 };
 
+/// Linux's request to read a partition table anew (`linux/fs.h`).
+const BLKRRPART: libc::Ioctl = 0x125f;
+
 /// A regular file or a block device.
 pub struct FileDevice {
     path: PathBuf,
     file: Arc<OwnedFd>,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
     sector_sizes: SectorSizes,
     /// The multiple that direct I/O asks of offsets and lengths; 1 through the page cache.
     unit_bytes: u32,
@@ -59,6 +65,8 @@ pub enum Lock {
 pub struct OpenOptions {
     writable: bool,
     lock: Lock,
+    /// The largest unit of direct I/O that the caller can do with.
+    max_unit_bytes: u32,
     direct: bool,
 }
 
@@ -71,12 +79,12 @@ impl Default for OpenOptions {
 impl OpenOptions {
     /// For reading, without a lock.
     pub fn read_only() -> Self {
-        Self { writable: false, lock: Lock::None, direct: true }
+        Self { writable: false, lock: Lock::None, max_unit_bytes: ALIGNMENT_BYTES as u32, direct: true }
     }
 
     /// For reading and writing, with an exclusive lock.
     pub fn read_write() -> Self {
-        Self { writable: true, lock: Lock::Exclusive, direct: true }
+        Self { writable: true, lock: Lock::Exclusive, ..Self::read_only() }
     }
 
     /// Sets the lock. It holds against other processes and against other opens in this one.
@@ -87,6 +95,11 @@ impl OpenOptions {
     /// Goes through the page cache even where direct I/O is possible.
     pub fn buffered(self) -> Self {
         Self { direct: false, ..self }
+    }
+
+    /// Goes through the page cache where direct I/O would ask for larger units than this: for a caller who writes such small sectors.
+    pub fn unit_at_most(self, max_unit_bytes: u32) -> Self {
+        Self { max_unit_bytes, ..self }
     }
 
     /// Opens the file or block device at `path`.
@@ -110,8 +123,8 @@ impl FileDevice {
     fn open_with(path: &Path, options: OpenOptions) -> Result<Self, Cause> {
         let (file, unit_bytes) =
             match options.direct.then(|| open_direct(path, options)).transpose()?.flatten() {
-                Some((file, unit_bytes)) => (file, unit_bytes),
-                None => (open_file(path, options, OFlags::empty())?, 1),
+                Some((file, unit_bytes)) if unit_bytes <= options.max_unit_bytes => (file, unit_bytes),
+                _ => (open_file(path, options, OFlags::empty())?, 1),
             };
         match options.lock {
             Lock::None => Ok(()),
@@ -122,7 +135,7 @@ impl FileDevice {
         Ok(Self {
             path: path.to_owned(),
             // The same for regular files and for block devices, of which the kernel's `stat` says 0.
-            size_bytes: fs::seek(&file, fs::SeekFrom::End(0))?,
+            size_bytes: fs::seek(&file, fs::SeekFrom::End(0))?.into(),
             sector_sizes: sector_sizes(&file)?,
             file: Arc::new(file),
             unit_bytes,
@@ -134,7 +147,7 @@ impl FileDevice {
         if self.read_only {
             return Err(Cause::ReadOnly);
         }
-        check_range(self.size_bytes, offset, len)?;
+        check_range(self.size_bytes(), offset, len)?;
         let unit = u64::from(self.unit_bytes);
         if offset.is_multiple_of(unit) && len.is_multiple_of(unit) {
             Ok(())
@@ -143,8 +156,22 @@ impl FileDevice {
         }
     }
 
+    /// Makes the kernel read the partition table of a whole disk anew.
+    ///
+    /// # Errors
+    /// Something is not a disk with partitions, or uses one of them.
+    pub fn reread_partitions(&self) -> Result<(), IoError> {
+        // SAFETY: the request takes no argument and touches no memory of ours.
+        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), BLKRRPART) };
+        if result == 0 {
+            return Ok(());
+        }
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        Err(IoError::new(&self.path, Operation::Open, 0, 0, Cause::Os { errno }))
+    }
+
     async fn read_exactly(&self, offset: u64, len: usize) -> Result<IoBuf, Cause> {
-        check_range(self.size_bytes, offset, len as u64)?;
+        check_range(self.size_bytes(), offset, len as u64)?;
         let unit = u64::from(self.unit_bytes);
         let lead = (offset % unit) as usize;
         let wanted = lead + len;
@@ -223,7 +250,13 @@ impl Device for FileDevice {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    fn update_size(&self) -> Result<u64, IoError> {
+        let size_bytes = fs::seek(&self.file, fs::SeekFrom::End(0))
+            .map_err(|errno| IoError::new(&self.path, Operation::Open, 0, 0, errno.into()))?;
+        Ok(self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel).max(size_bytes))
     }
 
     fn sector_sizes(&self) -> SectorSizes {
@@ -468,6 +501,36 @@ mod tests {
         drop(held);
         let _first = OpenOptions::read_only().lock(Lock::Shared).open(&file).unwrap();
         let _second = OpenOptions::read_only().lock(Lock::Shared).open(&file).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_grew_is_larger_once_it_is_looked_at() {
+        let file = file_of(&[0; 8192]);
+        let device = OpenOptions::read_write().open(&file).unwrap();
+        file.as_file().set_len(16384).unwrap();
+        assert!(block_on(device.write(8192, IoBuf::zeroed(4096))).is_err());
+        assert_eq!(
+            (device.size_bytes(), device.update_size().unwrap(), device.size_bytes()),
+            (8192, 16384, 16384)
+        );
+        block_on(device.write(8192, IoBuf::zeroed(4096))).unwrap();
+        file.as_file().set_len(4096).unwrap();
+        assert_eq!(device.update_size().unwrap(), 16384);
+    }
+
+    #[test]
+    fn sectors_smaller_than_the_unit_of_direct_io_go_through_the_page_cache() {
+        let file = file_of(&[0; 8192]);
+        let device = OpenOptions::read_write().unit_at_most(1).open(&file).unwrap();
+        assert!(!device.is_direct());
+        block_on(device.write(5, IoBuf::from(&[3; 7][..]))).unwrap();
+        assert_eq!(*block_on(device.read(4, 9)).unwrap(), [0, 3, 3, 3, 3, 3, 3, 3, 0]);
+    }
+
+    #[test]
+    fn a_file_has_no_partitions() {
+        let device = OpenOptions::read_write().open(file_of(&[0; 8192])).unwrap();
+        assert_eq!(device.reread_partitions().unwrap_err().errno(), libc::ENOTTY);
     }
 
     #[test]

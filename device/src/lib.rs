@@ -70,6 +70,12 @@ pub trait Device: Send + Sync + Debug {
     /// The number of bytes that can be addressed.
     fn size_bytes(&self) -> u64;
 
+    /// Takes notice of a device that has grown. Until then [`Device::size_bytes`] stays what it was when the device was opened. One that shrank keeps its size,
+    /// and fails where it has none.
+    fn update_size(&self) -> Result<u64, IoError> {
+        Ok(self.size_bytes())
+    }
+
     /// The device's sector sizes.
     fn sector_sizes(&self) -> SectorSizes;
 

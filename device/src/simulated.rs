@@ -165,6 +165,10 @@ impl Device for SimulatedDevice {
         self.inner.size_bytes()
     }
 
+    fn update_size(&self) -> Result<u64, IoError> {
+        self.inner.update_size()
+    }
+
     fn sector_sizes(&self) -> SectorSizes {
         self.inner.sector_sizes()
     }

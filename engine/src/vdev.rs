@@ -18,6 +18,8 @@
 //! |---|---|
 //! | `config` | building a tree from a label's or the MOS's config and opened devices |
 //! | `label` | reading the four labels of a device and their uberblocks |
+//! | `open` | opening devices for writing |
+//! | `gpt` | partition tables of whole disks |
 //! | `read` | requests, leaf reads, dispatch by kind |
 //! | `mirror` | mirror, replacing, spare: order of children, retry |
 //! | `raidz` | raidz and draid: columns, reconstruction |
@@ -28,9 +30,11 @@
 
 pub mod config;
 pub mod dtl;
+pub mod gpt;
 pub mod indirect;
 pub mod label;
 mod mirror;
+pub mod open;
 mod raidz;
 pub mod read;
 pub mod scrub;

@@ -26,6 +26,7 @@ use ondisk::{Guid, Txg};
 use crate::error::{Error, Result};
 use crate::vdev::config::Devices;
 use crate::vdev::label::{best_label, read_labels};
+use crate::vdev::open::reopen_for_writing;
 
 /// Most top-level vdevs that a pool is believed to have.
 const MAX_TOPS: u64 = 1 << 16;
@@ -94,6 +95,41 @@ impl FoundPool {
     /// Active, exported or destroyed, as the newest label says.
     pub fn state(&self) -> PoolState {
         self.label.state
+    }
+
+    /// The same pool with its devices opened for writing, locked against everybody else, and their labels read once more under the lock. Devices that are not
+    /// files or block devices (in tests) and open for writing already stay as they are. Those that are gone by now are left out.
+    ///
+    /// # Errors
+    /// A device is in use, cannot be written, or is not what it was.
+    pub async fn for_writing(&self) -> Result<Self> {
+        let mut candidates = Vec::with_capacity(self.candidates.len());
+        for (guid, candidate) in &self.candidates {
+            let path = candidate.path().display();
+            let sector = candidate.label.vdev_tree.as_ref().and_then(|top| top.ashift).unwrap_or(9);
+            let device = match reopen_for_writing(&candidate.device, sector.into()) {
+                Ok(Some(device)) => device,
+                Ok(None) => {
+                    tracing::warn!(%path, "gone since it was found");
+                    continue;
+                }
+                // A spare or a cache device, of which another pool may be the user.
+                Err(_) if candidate.label.pool_guid.is_none() => Arc::clone(&candidate.device),
+                Err(error) => return Err(Error::Os { what: path.to_string(), errno: error.errno() }),
+            };
+            let again = Candidate::examine(device).await.filter(|again| {
+                again.label.guid == Some(*guid) && again.label.pool_guid == candidate.label.pool_guid
+            });
+            candidates.push(again.ok_or_else(|| {
+                Error::Invalid(format!("{path}: it belongs to something else than when it was found"))
+            })?);
+        }
+        let mut found =
+            group(candidates).into_iter().find(|found| found.guid == self.guid).ok_or_else(|| {
+                Error::Invalid(format!("none of the devices of '{}' is there any more", self.name))
+            })?;
+        found.duplicates.clone_from(&self.duplicates);
+        Ok(found)
     }
 
     /// The devices by vdev guid, for building a tree.

@@ -181,7 +181,7 @@ pub(super) async fn yield_now() {
 }
 
 /// The child of the draid vdev whose reserved space the spare uses at this offset.
-pub(super) fn behind_spare<'a>(tree: &'a VdevTree, offset: u64, top: Guid, spare: usize) -> Option<&'a Vdev> {
+pub(super) fn behind_spare(tree: &VdevTree, offset: u64, top: Guid, spare: usize) -> Option<&Vdev> {
     let top = tree.tops.iter().find(|vdev| vdev.guid == top)?;
     let Kind::Draid(draid) = &top.kind else { return None };
     top.children.get(draid.spare_child(spare, offset)?)

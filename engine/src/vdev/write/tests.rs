@@ -499,3 +499,44 @@ fn an_uberblock_needs_one_leaf_and_one_label() {
     assert!(block_on(tree.initialize_label(Guid(2), &Nvlist::new())).is_err());
     assert!(block_on(tree.write_label(Guid(7), true, &Nvlist::new())).is_err());
 }
+
+#[test]
+fn zdb_reads_the_labels() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(64 << 20).expect("grows");
+    let device = device::OpenOptions::read_write().open(&file).expect("opens");
+    let root = parsed(leaf(0, 1));
+    let tree = tree(&root, &[(Guid(1), Arc::new(device) as Arc<dyn Device>)].into());
+    let path = file.path().to_str().expect("is text");
+    let mut top = leaf(0, 1);
+    for (name, value) in
+        [("metaslab_array", 0), ("metaslab_shift", 24), ("asize", 59 << 20), ("create_txg", 4)]
+    {
+        top.push(name, value);
+    }
+    top.push("path", path);
+    let mut label = Nvlist::new();
+    label.push("name", "tank");
+    for (name, value) in [
+        ("version", 5000),
+        ("state", 0),
+        ("txg", 4),
+        ("pool_guid", 5),
+        ("top_guid", 1),
+        ("guid", 1),
+        ("vdev_children", 1),
+    ] {
+        label.push(name, value);
+    }
+    label.push("vdev_tree", top);
+    block_on(tree.initialize_label(Guid(1), &label)).expect("writes");
+    label.set("txg", 8u64);
+    block_on(tree.write_label(Guid(1), false, &label)).expect("writes");
+    block_on(tree.write_uberblock(&[Guid(1)], Txg(77), &uberblock(77))).expect("writes");
+    block_on(tree.flush()).expect("flushes");
+    let Some(text) = testkit::oracle::zdb(&["-lllu", path]) else { return };
+    assert!(!text.contains("failed") && !text.contains("Bad label"), "{text}");
+    assert_eq!(text.matches("name: 'tank'").count(), 4, "{text}");
+    assert!(text.contains("txg: 4\n") && text.contains("txg: 8\n"), "{text}");
+    assert!(text.contains("txg = 77"), "{text}");
+}

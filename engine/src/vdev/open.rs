@@ -1,0 +1,109 @@
+//! Opening devices for writing.
+//!
+//! Looking for pools opens every device it sees, for reading and without a lock. Before a pool is written, its own devices are opened again: for
+//! reading and writing, and locked, so that neither another process nor another pool of this one writes to them meanwhile. A block device is also claimed from
+//! the kernel (`O_EXCL`), which refuses when it is mounted or part of an array.
+//!
+//! What was read of a device before it was locked may have changed since: whoever opens a pool for writing reads labels and uberblocks again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use device::{Cause, Device, FileDevice, IoError, OpenOptions};
+
+use super::gpt::{Table, partition_path};
+
+/// How often a partition is looked for that the system has yet to show.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Opens a device for writing that is open for reading; `None` when it is not there any more. One that can be written already stays as it is.
+/// `ashift` is the sector size of the vdev as a power of two: what is written need not be aligned to more.
+///
+/// # Errors
+/// Someone uses the device, or it cannot be written.
+pub fn reopen_for_writing(device: &Arc<dyn Device>, ashift: u32) -> Result<Option<Arc<dyn Device>>, IoError> {
+    if !device.is_read_only() {
+        return Ok(Some(Arc::clone(device)));
+    }
+    match open_for_writing(device.path(), ashift) {
+        Ok(device) => Ok(Some(Arc::new(device))),
+        Err(error)
+            if matches!(error.errno(), libc_errno::ENOENT | libc_errno::ENXIO | libc_errno::ENODEV) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens a file or block device to be written in sectors of `1 << ashift` bytes.
+///
+/// # Errors
+/// As [`reopen_for_writing`].
+pub fn open_for_writing(path: &Path, ashift: u32) -> Result<FileDevice, IoError> {
+    let sector_bytes = 1u32.checked_shl(ashift).unwrap_or(512);
+    OpenOptions::read_write().unit_at_most(sector_bytes).open(path)
+}
+
+/// Makes a whole disk ready for a pool: partitions it, and opens the partition that the pool gets. Everything that the disk held is lost. Waits until
+/// the system shows the partition, for as long as `patience`; so not for a thread that others wait for. `random` makes the guids.
+///
+/// # Errors
+/// The disk is in use, too small, or cannot be partitioned.
+pub async fn take_whole_disk(
+    disk: &Path,
+    patience: Duration,
+    random: impl FnMut() -> u64,
+) -> Result<(FileDevice, PathBuf), IoError> {
+    let error = |cause| IoError::new(disk, device::Operation::Open, 0, 0, cause);
+    let device = OpenOptions::read_write().open(disk)?;
+    let sector_bytes = device.sector_sizes().logical_bytes;
+    let table = Table::whole_disk(device.size_bytes(), sector_bytes, random)
+        .ok_or_else(|| error(Cause::OutOfRange { size_bytes: device.size_bytes() }))?;
+    table.write(&device).await?;
+    device.reread_partitions()?;
+    // The partition can be claimed only when the disk is let go.
+    drop(device);
+    let partition = partition_path(disk);
+    let start = Instant::now();
+    loop {
+        match OpenOptions::read_write().open(&partition) {
+            // The system shows the old table until it has read the new one.
+            Ok(device) if device.size_bytes() == table.partition.end - table.partition.start => {
+                return Ok((device, partition));
+            }
+            Err(error) if start.elapsed() >= patience => return Err(error),
+            Ok(_) if start.elapsed() >= patience => return Err(error(Cause::Missing)),
+            _ => std::thread::sleep(LOOK_INTERVAL),
+        }
+    }
+}
+
+/// Linux's numbers of the errors that mean that a device is not there.
+mod libc_errno {
+    pub const ENOENT: i32 = 2;
+    pub const ENXIO: i32 = 6;
+    pub const ENODEV: i32 = 19;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::{IoBuf, block_on};
+
+    #[test]
+    fn a_device_is_opened_for_writing_once_and_only_while_it_is_there() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(1 << 20).expect("grows");
+        let readable: Arc<dyn Device> = Arc::new(FileDevice::open(&file).expect("opens"));
+        let writable = reopen_for_writing(&readable, 9).expect("opens").expect("is there");
+        block_on(writable.write(512, IoBuf::zeroed(512))).expect("writes single sectors");
+        let same = reopen_for_writing(&writable, 9).expect("stays").expect("is there");
+        assert!(Arc::ptr_eq(&writable, &same));
+        assert_eq!(reopen_for_writing(&readable, 9).unwrap_err().cause, Cause::InUse);
+        drop((writable, same));
+        file.close().expect("is removed");
+        assert!(reopen_for_writing(&readable, 9).expect("is no failure").is_none());
+    }
+}

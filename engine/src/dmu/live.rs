@@ -15,24 +15,36 @@
 //! | `object` | [`LiveObject`]: reading and writing through layers |
 //! | `objset` | [`LiveObjset`]: which objects are open and dirty, object numbers |
 //! | `dnodes` | slots of dnode blocks, new dnodes |
+//! | `sync` | writing a group: objects, dnodes, the object set's block |
+//! | `tree_sync` | writing one block tree |
+//! | `batch` | blocks of many objects in batches |
+//! | `policy` | checksum, compression, copies and class of each block |
 //!
 //! | lock | guards | order |
 //! |---|---|---|
 //! | object state | layers and tree of one object; held to look up, insert or copy one block, never across an await | first |
 //! | objset state | tables of the object set; held for a few look-ups, never across an await | second |
 
+mod batch;
 mod dnodes;
 mod layer;
 mod object;
 mod objset;
+mod policy;
+mod sync;
 #[cfg(test)]
 mod tests;
+mod tree_sync;
+
+use std::ops::AddAssign;
 
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 
 pub use object::LiveObject;
 pub use objset::LiveObjset;
+
+use crate::zio::Writer;
 
 /// How the blocks of an object set are written: what its dataset's properties say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,4 +98,24 @@ pub struct Space {
     pub compressed: u64,
     /// Before compression.
     pub uncompressed: u64,
+}
+
+impl Space {
+    /// What a block counts for. Metadata count as they are stored.
+    pub fn of(writer: &Writer, bp: &Blkptr) -> Self {
+        if bp.is_hole() {
+            return Self::default();
+        }
+        let compressed = bp.psize().0;
+        let uncompressed = if bp.is_metadata() { compressed } else { bp.lsize().0 };
+        Self { used: writer.dsize(bp), compressed, uncompressed }
+    }
+}
+
+impl AddAssign for Space {
+    fn add_assign(&mut self, other: Self) {
+        self.used += other.used;
+        self.compressed += other.compressed;
+        self.uncompressed += other.uncompressed;
+    }
 }

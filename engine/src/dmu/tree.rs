@@ -186,6 +186,23 @@ impl Tree {
         Ok(())
     }
 
+    /// Block `id` of `level` above the data, with its pointer; `None` for a hole.
+    pub(crate) async fn indirect(&self, pool: &Pool, level: u8, id: u64) -> Result<Option<(Blkptr, Block)>> {
+        let shift = self.dnode.pointers_per_indirect_shift() * u32::from(level);
+        let first = if shift < 64 { id.checked_mul(1 << shift) } else { (id == 0).then_some(0) };
+        let Some(first) = first else { return Ok(None) };
+        match self.find(pool, level, first).await? {
+            Found::Hole { .. } => Ok(None),
+            Found::Data(pointer) => {
+                let block = match self.kept(level, id) {
+                    Some(kept) => kept.block,
+                    None => self.read(pool, &pointer, &self.bookmark(level, id)).await?,
+                };
+                Ok(Some((pointer, block)))
+            }
+        }
+    }
+
     /// Data block `id`, or `None` for a hole.
     pub(crate) async fn block(&self, pool: &Pool, id: u64) -> Result<Option<OrderedBlock>> {
         match self.find(pool, 0, id).await? {

@@ -90,17 +90,33 @@ pub struct Writer {
     pool: Arc<Pool>,
     allocator: Arc<Allocator>,
     hole_birth: bool,
+    embedded_data: bool,
 }
 
 impl Writer {
-    /// A writer for a pool that has the feature `hole_birth`.
+    /// A writer for a pool that has the features `hole_birth` and `embedded_data`.
     pub fn new(pool: Arc<Pool>, allocator: Arc<Allocator>) -> Self {
-        Self { pool, allocator, hole_birth: true }
+        Self { pool, allocator, hole_birth: true, embedded_data: true }
     }
 
     /// Whether holes are to say when they were made: in pools with the feature `hole_birth`.
     pub fn with_hole_birth(self, hole_birth: bool) -> Self {
         Self { hole_birth, ..self }
+    }
+
+    /// Whether holes say when they were made.
+    pub fn has_hole_birth(&self) -> bool {
+        self.hole_birth
+    }
+
+    /// Whether small blocks may stand in their pointers: in pools with the feature `embedded_data`.
+    pub fn with_embedded_data(self, embedded_data: bool) -> Self {
+        Self { embedded_data, ..self }
+    }
+
+    /// Whether small blocks may stand in their pointers.
+    pub fn has_embedded_data(&self) -> bool {
+        self.embedded_data
     }
 
     /// The pool.

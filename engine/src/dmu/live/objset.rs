@@ -13,18 +13,17 @@ use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
 use super::dnodes::{self, Slots};
 use super::layer::Core;
 use super::object::LiveObject;
-use super::{NewObject, Policy, SyncedObjset};
+use super::{NewObject, Policy};
 use crate::Pool;
 use crate::dmu::Objset;
 use crate::dmu::tree::{Found, Tree};
 use crate::error::{Error, Result};
-use crate::txg::Tx;
-use crate::zio::Writer;
+use crate::txg::{Tx, Txgs};
 
 /// Clean objects that are kept open before those that nobody holds are let go.
 const MIN_OPEN: usize = 1024;
 /// After so many objects were freed, numbers are looked for from the beginning again.
-const RESCAN_AFTER_FREED: u64 = 4096;
+pub(super) const RESCAN_AFTER_FREED: u64 = 4096;
 
 /// An object set that is written: its committed state and what the groups not yet committed changed.
 pub struct LiveObjset {
@@ -32,6 +31,7 @@ pub struct LiveObjset {
     id: ObjsetId,
     kind: ObjsetType,
     policy: Mutex<Arc<Policy>>,
+    progress: Mutex<Option<Arc<Txgs>>>,
     state: Mutex<State>,
 }
 
@@ -90,6 +90,7 @@ impl LiveObjset {
             id: committed.id(),
             kind: committed.objset_type(),
             policy: Mutex::new(Arc::new(policy)),
+            progress: Mutex::new(None),
             state: Mutex::new(State {
                 committed,
                 cores: HashMap::new(),
@@ -199,7 +200,7 @@ impl LiveObjset {
         let (block_id, slot) = place(id.0);
         loop {
             let (committed, mut slots) = self.committed_slots(block_id).await?;
-            let mut state = self.lock();
+            let state = self.lock();
             if !Arc::ptr_eq(&committed, &state.committed) {
                 continue;
             }
@@ -253,9 +254,7 @@ impl LiveObjset {
         if !object.free(tx) {
             return Err(self.no_object(id));
         }
-        let mut state = self.lock();
-        state.freed.insert(id.0);
-        state.freed_since_rescan += 1;
+        self.lock().freed.insert(id.0);
         Ok(())
     }
 
@@ -305,9 +304,13 @@ impl LiveObjset {
         state.dirty.entry(tx.txg()).or_default().zil_header = Some(header);
     }
 
-    /// Writes what group `txg` changed. May be called again for the same group after more changes: blocks written before are then written in place.
-    pub async fn sync(self: &Arc<Self>, _writer: &Writer, _txg: Txg) -> Result<SyncedObjset> {
-        todo!()
+    /// Tells `txgs` how many bytes of data are written, as they are.
+    pub(crate) fn set_progress(&self, txgs: &Arc<Txgs>) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(txgs));
+    }
+
+    pub(super) fn progress(&self) -> Option<Arc<Txgs>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn no_object(&self, id: ObjectId) -> Error {

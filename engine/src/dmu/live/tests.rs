@@ -1,5 +1,7 @@
 //! Objects that are written, against a model: bytes in an array, a set of numbers.
 
+mod sync;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,0 +1,193 @@
+//! Blocks of many objects in batches.
+//!
+//! The sync of an object set is many small tasks: each waits until its blocks are written and then knows what the indirect block above
+//! them says. Alone each would wait for a device on its own. So they put what they want written into one queue; when no task
+//! can go on, the queue is written in batches of a few MiB, several at a time: while the devices work on one, the next is compressed.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{Stream, StreamExt};
+use ondisk::Txg;
+use ondisk::blkptr::Blkptr;
+
+use crate::error::{Error, Result};
+use crate::txg::Txgs;
+use crate::zio::{WriteRequest, Writer};
+
+/// A batch is no larger, unless it is one task's.
+pub(super) const BATCH_BYTES: usize = 8 << 20;
+/// While others are under way, a batch is no smaller.
+const WORTH_BYTES: usize = 2 << 20;
+/// Batches under way.
+const MAX_BATCHES: usize = 3;
+
+/// Writes what tasks ask for.
+pub(super) struct Batcher<'a> {
+    writer: &'a Writer,
+    txg: Txg,
+    /// Who is told how many bytes of data are written.
+    txgs: Option<Arc<Txgs>>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    bytes: usize,
+}
+
+/// What one task wants written.
+struct Item {
+    requests: Vec<WriteRequest>,
+    bytes: usize,
+    answer: Arc<Answer>,
+}
+
+#[derive(Default)]
+struct Answer(Mutex<Pending>);
+
+#[derive(Default)]
+struct Pending {
+    result: Option<Result<Vec<Blkptr>>>,
+    waker: Option<Waker>,
+}
+
+impl Answer {
+    fn give(&self, result: Result<Vec<Blkptr>>) {
+        let mut pending = lock(&self.0);
+        pending.result = Some(result);
+        if let Some(waker) = pending.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Batcher<'a> {
+    pub(super) fn new(writer: &'a Writer, txg: Txg, txgs: Option<Arc<Txgs>>) -> Self {
+        Self { writer, txg, txgs, queue: Mutex::default() }
+    }
+
+    pub(super) fn writer(&self) -> &Writer {
+        self.writer
+    }
+
+    pub(super) fn txg(&self) -> Txg {
+        self.txg
+    }
+
+    /// Has blocks written. To be awaited by a task of [`Batcher::drive`].
+    pub(super) async fn write(&self, requests: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
+        let answer = Arc::new(Answer::default());
+        {
+            let bytes = requests.iter().map(|request| request.data.len()).sum();
+            let mut queue = lock(&self.queue);
+            queue.bytes += bytes;
+            queue.items.push_back(Item { requests, bytes, answer: Arc::clone(&answer) });
+        }
+        poll_fn(|context| {
+            let mut pending = lock(&answer.0);
+            match pending.result.take() {
+                Some(result) => Poll::Ready(result),
+                None => {
+                    pending.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Runs tasks to their end, and writes what they want written. In the order in which they end.
+    pub(super) async fn drive<T>(&self, tasks: impl Stream<Item = Result<T>>) -> Result<Vec<T>> {
+        let mut tasks = pin!(tasks);
+        let mut writes = FuturesUnordered::new();
+        let mut ended = Vec::new();
+        poll_fn(|context| {
+            loop {
+                loop {
+                    match tasks.as_mut().poll_next(context) {
+                        Poll::Ready(Some(Ok(value))) => ended.push(value),
+                        Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                        Poll::Ready(None) => return Poll::Ready(Ok(())),
+                        Poll::Pending => break,
+                    }
+                }
+                let mut moved = false;
+                while let Poll::Ready(Some(())) = writes.poll_next_unpin(context) {
+                    moved = true;
+                }
+                while let Some(batch) = self.next_batch(writes.len()) {
+                    writes.push(self.write_batch(batch));
+                    moved = true;
+                }
+                if !moved {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await?;
+        Ok(ended)
+    }
+
+    /// Runs one task to its end.
+    pub(super) async fn drive_one<T>(&self, task: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut all = self.drive(futures_util::stream::once(task)).await?;
+        all.pop().ok_or_else(|| Error::Invalid("a task ended without a result".into()))
+    }
+
+    fn next_batch(&self, under_way: usize) -> Option<Vec<Item>> {
+        let mut queue = lock(&self.queue);
+        if under_way >= MAX_BATCHES || (under_way > 0 && queue.bytes < WORTH_BYTES) {
+            return None;
+        }
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while let Some(item) =
+            queue.items.pop_front_if(|item| bytes == 0 || bytes + item.bytes <= BATCH_BYTES)
+        {
+            bytes += item.bytes;
+            batch.push(item);
+        }
+        queue.bytes -= bytes;
+        (!batch.is_empty()).then_some(batch)
+    }
+
+    async fn write_batch(&self, batch: Vec<Item>) {
+        let mut requests = Vec::with_capacity(batch.iter().map(|item| item.requests.len()).sum());
+        let mut answers = Vec::with_capacity(batch.len());
+        for item in batch {
+            answers.push((item.requests.len(), item.answer));
+            requests.extend(item.requests);
+        }
+        let is_data = |request: &&WriteRequest| request.at.level == 0 && request.at.object != 0;
+        let data: usize = requests.iter().filter(is_data).map(|request| request.data.len()).sum();
+        match self.writer.write(self.txg, requests).await {
+            Ok(pointers) => {
+                if let Some(txgs) = &self.txgs {
+                    txgs.written(data as u64);
+                }
+                let mut pointers = pointers.into_iter();
+                for (count, answer) in answers {
+                    answer.give(Ok(pointers.by_ref().take(count).collect()));
+                }
+            }
+            Err(error) => {
+                for (_, answer) in answers {
+                    answer.give(Err(error.clone()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! How each block of an object set is written (`dmu_write_policy`, `spa_preferred_class`).
+//!
+//! Source of the facts: OpenZFS 2.3 `dmu.c`, `zio.c`, `spa_misc.c`.
+
+use ondisk::ObjsetId;
+use ondisk::blkptr::{ChecksumType, CompressType};
+use ondisk::dmu::DmuType;
+use ondisk::dnode::Dnode;
+
+use super::Policy;
+use crate::vdev::Class;
+
+/// Levels from which on `redundant_metadata=most` keeps another copy of indirect blocks.
+const MOST_DITTO_LEVEL: u8 = 2;
+/// Copies of everything in the MOS.
+const MOS_COPIES: u8 = 3;
+
+/// How one block is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) checksum: ChecksumType,
+    pub(super) compress: CompressType,
+    pub(super) zstd_level: u8,
+    pub(super) copies: u8,
+    pub(super) class: Class,
+    pub(super) may_embed: bool,
+    pub(super) nopwrite: bool,
+}
+
+/// Which block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Which {
+    /// Level in its tree.
+    pub(super) level: u8,
+    /// Type in its pointer.
+    pub(super) dmu_type: DmuType,
+    /// A spill block: metadata whatever its type says.
+    pub(super) is_spill: bool,
+    /// Logical size.
+    pub(super) size: usize,
+}
+
+impl Policy {
+    /// How a block is written. `dnode` is that of its object; none for an object set's own block.
+    pub(super) fn way(&self, objset: ObjsetId, dnode: Option<&Dnode>, which: Which) -> Way {
+        let is_metadata = which.level > 0 || which.dmu_type.is_metadata() || which.is_spill;
+        let (checksum, compress, copies) = if is_metadata {
+            let more = u8::from(self.is_redundant(which));
+            (metadata_checksum(self.checksum), CompressType::Lz4, self.copies.saturating_add(more))
+        } else {
+            let checksum = dnode.map_or(ChecksumType::Inherit, |dnode| dnode.checksum);
+            let compress = dnode.map_or(CompressType::Inherit, |dnode| dnode.compress);
+            (data_checksum(checksum, self.checksum), data_compress(compress, self.compress), self.copies)
+        };
+        let copies = if objset == ObjsetId::MOS { MOS_COPIES } else { copies.clamp(1, 3) };
+        Way {
+            checksum,
+            compress,
+            zstd_level: self.zstd_level,
+            copies,
+            class: self.class(which, is_metadata),
+            may_embed: which.level == 0 && !which.is_spill && !which.dmu_type.has_fill(),
+            nopwrite: !is_metadata && checksum.is_nopwrite() && compress != CompressType::Off,
+        }
+    }
+
+    /// Whether a block of metadata has one more copy.
+    fn is_redundant(&self, which: Which) -> bool {
+        let metadata = which.dmu_type.is_metadata();
+        match self.redundant_metadata {
+            0 => true,
+            1 => which.level >= MOST_DITTO_LEVEL || metadata || which.is_spill,
+            3 => metadata && is_critical(which),
+            _ => false,
+        }
+    }
+
+    fn class(&self, which: Which, is_metadata: bool) -> Class {
+        if matches!(which.dmu_type, DmuType::DDT_ZAP | DmuType::DDT_STATS) {
+            Class::Dedup
+        } else if is_metadata || which.size as u64 <= self.special_small_blocks {
+            Class::Special
+        } else {
+            Class::Normal
+        }
+    }
+}
+
+/// `DMU_OT_IS_CRITICAL`: without it much else is lost.
+fn is_critical(which: Which) -> bool {
+    (which.dmu_type != DmuType::DNODE || which.level > 0)
+        && which.dmu_type != DmuType::DIRECTORY_CONTENTS
+        && which.dmu_type != DmuType::SA
+}
+
+/// What is chosen for data if that is good enough for metadata, otherwise fletcher4.
+fn metadata_checksum(chosen: ChecksumType) -> ChecksumType {
+    use ChecksumType::*;
+    match chosen {
+        Sha256 | Sha512 | Skein | Edonr | Blake3 => chosen,
+        _ => Fletcher4,
+    }
+}
+
+fn data_checksum(of_object: ChecksumType, of_dataset: ChecksumType) -> ChecksumType {
+    match (of_object, of_dataset) {
+        (ChecksumType::Inherit, ChecksumType::On | ChecksumType::Inherit) | (ChecksumType::On, _) => {
+            ChecksumType::Fletcher4
+        }
+        (ChecksumType::Inherit, chosen) | (chosen, _) => chosen,
+    }
+}
+
+fn data_compress(of_object: CompressType, of_dataset: CompressType) -> CompressType {
+    match (of_object, of_dataset) {
+        (CompressType::Inherit, CompressType::On | CompressType::Inherit) | (CompressType::On, _) => {
+            CompressType::Lz4
+        }
+        (CompressType::Inherit, chosen) | (chosen, _) => chosen,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATASET: ObjsetId = ObjsetId(54);
+
+    fn policy() -> Policy {
+        Policy {
+            checksum: ChecksumType::Off,
+            compress: CompressType::Off,
+            zstd_level: 0,
+            copies: 1,
+            redundant_metadata: 0,
+            special_small_blocks: 4096,
+        }
+    }
+
+    fn which(level: u8, dmu_type: DmuType) -> Which {
+        Which { level, dmu_type, is_spill: false, size: 8192 }
+    }
+
+    #[test]
+    fn metadata_always_have_a_checksum_and_compression() {
+        for which in [which(1, DmuType::ZVOL), which(0, DmuType::DIRECTORY_CONTENTS)] {
+            let way = policy().way(DATASET, None, which);
+            assert_eq!((way.checksum, way.compress), (ChecksumType::Fletcher4, CompressType::Lz4));
+            assert_eq!((way.copies, way.class), (2, Class::Special));
+        }
+        let data = policy().way(DATASET, None, which(0, DmuType::ZVOL));
+        assert_eq!((data.checksum, data.compress, data.copies), (ChecksumType::Off, CompressType::Off, 1));
+        let sha = Policy { checksum: ChecksumType::Sha256, ..policy() };
+        assert_eq!(sha.way(DATASET, None, which(1, DmuType::ZVOL)).checksum, ChecksumType::Sha256);
+    }
+
+    #[test]
+    fn redundant_metadata_says_which_blocks_have_another_copy() {
+        let copies = |redundant_metadata, level, dmu_type| {
+            Policy { redundant_metadata, ..policy() }.way(DATASET, None, which(level, dmu_type)).copies
+        };
+        let file = DmuType::PLAIN_FILE_CONTENTS;
+        assert_eq!([0, 1, 2, 3].map(|setting| copies(setting, 1, file)), [2, 1, 1, 1]);
+        assert_eq!([0, 1, 2, 3].map(|setting| copies(setting, 2, file)), [2, 2, 1, 1]);
+        assert_eq!([0, 1, 2, 3].map(|setting| copies(setting, 0, DmuType::DNODE)), [2, 2, 1, 1]);
+        assert_eq!([0, 1, 2, 3].map(|setting| copies(setting, 0, DmuType::OBJSET)), [2, 2, 1, 2]);
+        assert_eq!(policy().way(ObjsetId::MOS, None, which(0, DmuType::UINT64_OTHER)).copies, 3);
+    }
+
+    #[test]
+    fn small_data_and_all_metadata_go_to_the_special_class() {
+        let of = |size, dmu_type| policy().way(DATASET, None, Which { size, ..which(0, dmu_type) }).class;
+        assert_eq!(of(4096, DmuType::PLAIN_FILE_CONTENTS), Class::Special);
+        assert_eq!(of(8192, DmuType::PLAIN_FILE_CONTENTS), Class::Normal);
+        assert_eq!(of(8192, DmuType::DDT_ZAP), Class::Dedup);
+    }
+}

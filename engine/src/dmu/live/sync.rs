@@ -1,0 +1,266 @@
+//! Writing one group of an object set: objects, then their dnodes, then the object set's own block.
+//!
+//! Objects are written side by side, as many as make sense, and their blocks meet in batches. Each object shows its new tree as soon as that is
+//! written; the dnodes follow when all objects are done. Until then the dirty objects are held, so that nobody opens one from its
+//! old dnode.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use device::IoBuf;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use ondisk::blkptr::Blkptr;
+use ondisk::dmu::DmuType;
+use ondisk::dnode::{DNODE_BLOCK_SIZE, DNODE_MIN_SIZE, DNODES_PER_BLOCK, Dnode};
+use ondisk::objset::Objset as ObjsetPhys;
+use ondisk::{ByteOrder, Txg};
+
+use super::batch::Batcher;
+use super::layer::Core;
+use super::objset::{Dirty, LiveObjset, RESCAN_AFTER_FREED};
+use super::policy::Which;
+use super::tree_sync::{Account, Changes, TreeSync};
+use super::{Policy, SyncedObjset};
+use crate::alloc::RangeSet;
+use crate::dmu::Objset;
+use crate::dmu::tree::Tree;
+use crate::error::{Error, Result};
+use crate::zio::{WriteRequest, Writer};
+use crate::{Block, Bookmark};
+
+/// Objects that are written side by side.
+const OBJECTS: usize = 64;
+/// Indirect blocks that are under way, of all objects.
+const FAMILIES: usize = 256;
+/// Of each object at least these.
+const MIN_FAMILIES: usize = 4;
+
+/// One dirty object.
+struct Work {
+    core: Arc<Core>,
+    tree: Arc<Tree>,
+    dnode: Dnode,
+    changes: Changes,
+    freed: bool,
+}
+
+/// What became of one dirty object.
+struct Written {
+    core: Arc<Core>,
+    /// `None` when it is freed.
+    dnode: Option<Dnode>,
+    /// Slots that it takes, or took.
+    slots: usize,
+    account: Account,
+}
+
+impl LiveObjset {
+    /// Writes what group `txg` changed. May be called again for the same group after more changes: blocks written before are then written in place.
+    pub async fn sync(self: &Arc<Self>, writer: &Writer, txg: Txg) -> Result<SyncedObjset> {
+        let (committed, dirty) = {
+            let mut state = self.lock();
+            (Arc::clone(&state.committed), state.dirty.remove(&txg))
+        };
+        let Some(dirty) = dirty else {
+            return Ok(SyncedObjset { root: *committed.root(), ..SyncedObjset::default() });
+        };
+        let synced = self.write(writer, txg, &committed, &dirty).await;
+        if synced.is_err() {
+            // What is not written stays visible, and is not forgotten.
+            let mut state = self.lock();
+            let again = state.dirty.entry(txg).or_default();
+            for (id, core) in dirty.objects {
+                again.objects.entry(id).or_insert(core);
+            }
+            again.zil_header = again.zil_header.or(dirty.zil_header);
+        }
+        synced
+    }
+
+    async fn write(
+        &self,
+        writer: &Writer,
+        txg: Txg,
+        committed: &Arc<Objset>,
+        dirty: &Dirty,
+    ) -> Result<SyncedObjset> {
+        let policy = self.policy();
+        let batcher = Batcher::new(writer, txg, self.progress());
+        let work: Vec<_> = dirty.objects.values().filter_map(|core| Work::of(core, txg)).collect();
+        let families = (FAMILIES / work.len().clamp(1, OBJECTS)).max(MIN_FAMILIES);
+        let mut account = Account::default();
+        let mut dnodes = BTreeMap::new();
+        let mut freed = Vec::new();
+        let (batcher, policy) = (&batcher, &*policy);
+        let tasks = futures_util::stream::iter(work)
+            .map(|work| self.write_object(batcher, policy, work, txg, families))
+            .buffer_unordered(OBJECTS);
+        for written in batcher.drive(tasks).await? {
+            let id = written.core.id.0;
+            account.add(written.account);
+            if written.dnode.is_none() {
+                freed.push(id);
+            }
+            dnodes.insert(id, (written.dnode, written.slots));
+        }
+        let mut phys = committed.phys().clone();
+        if !dnodes.is_empty() {
+            let blocks = self.patch_dnode_blocks(committed, &dnodes).await?;
+            let last = blocks.last().map_or(0, |(id, _)| id + 1);
+            let end = last.max(phys.meta_dnode.max_block_id.0 + 1);
+            let changes = Changes { blocks, punched: RangeSet::default(), end, spill: None };
+            let meta = phys.meta_dnode.clone();
+            let sync = TreeSync::new(batcher, policy, self.id(), committed.meta(), meta, FAMILIES);
+            let (meta_dnode, meta_account) = batcher.drive_one(sync.write(changes)).await?;
+            phys.meta_dnode = meta_dnode;
+            account.add(meta_account);
+        }
+        if let Some(header) = &dirty.zil_header {
+            let bytes = header.encode(ByteOrder::Little);
+            phys.zil_header =
+                bytes.try_into().map_err(|_| self.impossible("its log header has another size"))?;
+        }
+        let root = self.write_root(writer, txg, policy, committed.root(), &phys).await?;
+        account.replace(writer, committed.root(), &root);
+        let mut state = self.lock();
+        state.committed = Objset::of(self.pool(), self.id(), root, phys);
+        state.pending.retain(|_, (_, created)| *created > txg);
+        for id in &freed {
+            state.freed.remove(id);
+            state.cores.remove(id);
+        }
+        state.freed_since_rescan += freed.len() as u64;
+        if state.freed_since_rescan >= RESCAN_AFTER_FREED {
+            state.freed_since_rescan = 0;
+            state.cursor = 1;
+        }
+        drop(state);
+        Ok(SyncedObjset { root, born: account.born, killed: account.killed })
+    }
+
+    async fn write_object(
+        &self,
+        batcher: &Batcher<'_>,
+        policy: &Policy,
+        work: Work,
+        txg: Txg,
+        families: usize,
+    ) -> Result<Written> {
+        let Work { core, tree, dnode, changes, freed } = work;
+        let slots = dnode.slots() as usize;
+        let sync = TreeSync::new(batcher, policy, self.id(), &tree, dnode, families);
+        if freed {
+            let account = sync.free().await?;
+            let dropped = core.lock().commit(txg, Arc::clone(&tree));
+            drop(dropped);
+            return Ok(Written { core, dnode: None, slots, account });
+        }
+        let (dnode, account) = sync.write(changes).await?;
+        let tree = Arc::new(Tree::new(self.id(), core.id, dnode.clone(), false));
+        let dropped = core.lock().commit(txg, tree);
+        drop(dropped);
+        Ok(Written { core, dnode: Some(dnode), slots, account })
+    }
+
+    /// The dnode blocks with the new dnodes in them.
+    async fn patch_dnode_blocks(
+        &self,
+        committed: &Arc<Objset>,
+        dnodes: &BTreeMap<u64, (Option<Dnode>, usize)>,
+    ) -> Result<Vec<(u64, Block)>> {
+        let mut loads = FuturesUnordered::new();
+        let mut blocks = BTreeMap::new();
+        let mut ids: Vec<u64> = dnodes.keys().map(|id| id / DNODES_PER_BLOCK).collect();
+        ids.dedup();
+        let mut ids = ids.into_iter();
+        loop {
+            for id in ids.by_ref().take(OBJECTS.saturating_sub(loads.len())) {
+                loads.push(async move { (id, committed.meta().block(self.pool(), id).await) });
+            }
+            let Some((id, found)) = loads.next().await else { break };
+            let buffer = match found? {
+                None => IoBuf::zeroed(DNODE_BLOCK_SIZE),
+                Some(found) if found.order == ByteOrder::Little && found.block.len() == DNODE_BLOCK_SIZE => {
+                    IoBuf::from(&found.block[..])
+                }
+                Some(_) => {
+                    return Err(self.impossible("a dnode block of a big-endian machine, or of another size"));
+                }
+            };
+            blocks.insert(id, buffer);
+        }
+        for (id, (dnode, slots)) in dnodes {
+            let start = (id % DNODES_PER_BLOCK) as usize * DNODE_MIN_SIZE;
+            let place = blocks.get_mut(&(id / DNODES_PER_BLOCK));
+            let place = place.and_then(|block| block.get_mut(start..start + slots * DNODE_MIN_SIZE));
+            let place = place.ok_or_else(|| self.impossible("a dnode that leaves its block"))?;
+            match dnode {
+                None => place.fill(0),
+                Some(dnode) => {
+                    let what = || format!("objset {}, dnode of object {id}", self.id());
+                    let bytes = dnode.encode().map_err(Error::format(what()))?;
+                    if bytes.len() != place.len() {
+                        return Err(self.impossible("a dnode of another size"));
+                    }
+                    place.copy_from_slice(&bytes);
+                }
+            }
+        }
+        Ok(blocks.into_iter().map(|(id, buffer)| (id, Block::from(buffer))).collect())
+    }
+
+    async fn write_root(
+        &self,
+        writer: &Writer,
+        txg: Txg,
+        policy: &Policy,
+        previous: &Blkptr,
+        phys: &ObjsetPhys,
+    ) -> Result<Blkptr> {
+        let bytes = phys.encode().map_err(Error::format(format!("objset {}", self.id())))?;
+        let which = Which { level: 0, dmu_type: DmuType::OBJSET, is_spill: false, size: bytes.len() };
+        let way = policy.way(self.id(), None, which);
+        let request = WriteRequest {
+            at: Bookmark::objset_root(self.id().0),
+            data: Block::from(IoBuf::from(bytes.as_slice())),
+            dmu_type: DmuType::OBJSET,
+            checksum: way.checksum,
+            compress: way.compress,
+            zstd_level: way.zstd_level,
+            copies: way.copies,
+            class: way.class,
+            may_embed: false,
+            nopwrite: false,
+            previous: (!previous.is_hole()).then_some(*previous),
+            fill: phys.meta_dnode.blkptrs.iter().map(Blkptr::fill).sum(),
+        };
+        let written = writer.write(txg, vec![request]).await?;
+        written.first().copied().ok_or_else(|| self.impossible("its block was not written"))
+    }
+
+    fn impossible(&self, detail: &str) -> Error {
+        Error::corrupt(format!("objset {}", self.id()), detail)
+    }
+}
+
+impl Work {
+    /// What the layer of `txg` of an object says.
+    fn of(core: &Arc<Core>, txg: Txg) -> Option<Self> {
+        let state = core.lock();
+        let at = state.layers.iter().position(|layer| layer.txg == txg)?;
+        let layer = state.layers.get(at)?;
+        let changes = Changes {
+            blocks: layer.blocks.iter().map(|(id, block)| (*id, block.clone())).collect(),
+            punched: layer.punched.clone(),
+            end: layer.end,
+            spill: layer.spill.clone(),
+        };
+        let mut dnode = state.dnode_below(at + 1);
+        // The committed one, until it is written or removed.
+        dnode.spill = state.tree.dnode().spill;
+        dnode.flags = state.tree.dnode().flags;
+        let freed = layer.freed;
+        Some(Self { core: Arc::clone(core), tree: Arc::clone(&state.tree), dnode, changes, freed })
+    }
+}

@@ -1,0 +1,588 @@
+//! Writing what changed in one block tree.
+//!
+//! # The idea
+//! A sync has the tree as it is committed, blocks by their ids, and ranges that were punched. First the punched ranges are walked in
+//! the old tree: a subtree that is punched as a whole becomes one hole in the block above it, and all its blocks are *killed*. Then the
+//! tree is built from the bottom. All that changed below one indirect block is a *family*: the old indirect block is copied, its new children are
+//! written (with the pointers that they replace) and noted in the copy, and the copy is written. Its pointer is a change of the level above. Many
+//! families are under way at once; their blocks meet in batches ([`super::batch`]).
+//!
+//! A tree that has to be higher gets its old top pointers as the first children of a new block, as OpenZFS does it.
+//!
+//! # Accounting
+//! For each pointer that is replaced: the new block is *born*, the old one *killed*, unless it was written over in its place (the same group wrote it before) or kept
+//! (nop-write). An indirect block of holes only becomes a hole itself.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use device::IoBuf;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use ondisk::blkptr::{Blkptr, hole};
+use ondisk::dmu::DmuType;
+use ondisk::dnode::{Dnode, FLAG_SPILL_BLKPTR, FLAG_USED_BYTES};
+use ondisk::{BlockId, ByteOrder, Level, Lsize, ObjectId, ObjsetId, Txg};
+
+use super::batch::{BATCH_BYTES, Batcher};
+use super::policy::Which;
+use super::{Policy, Space};
+use crate::alloc::RangeSet;
+use crate::dmu::objset::first_slots;
+use crate::dmu::tree::{OrderedBlock, Tree};
+use crate::error::{Error, Result};
+use crate::zio::{WriteRequest, Writer};
+use crate::{Block, Bookmark};
+
+/// Subtrees of punched ranges that are walked at once.
+const WALKS: usize = 16;
+
+/// What is to be written of one object.
+pub(super) struct Changes {
+    /// Blocks by their ids, ascending.
+    pub(super) blocks: Vec<(u64, Block)>,
+    /// Ids that were punched. Of those that are in `blocks` too the latter counts.
+    pub(super) punched: RangeSet,
+    /// Blocks up to the last one, afterwards.
+    pub(super) end: u64,
+    /// Another spill block, or none any more.
+    pub(super) spill: Option<Option<Block>>,
+}
+
+/// What became of blocks.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    pub(super) born: Space,
+    pub(super) killed: Vec<Blkptr>,
+    /// Change of the space used.
+    used: i64,
+}
+
+impl Account {
+    /// A pointer takes the place of another.
+    pub(super) fn replace(&mut self, writer: &Writer, old: &Blkptr, new: &Blkptr) {
+        if is_same_place(old, new) {
+            return;
+        }
+        self.kill(writer, old);
+        if !new.is_hole() {
+            let space = Space::of(writer, new);
+            self.born += space;
+            self.used = self.used.wrapping_add_unsigned(space.used);
+        }
+    }
+
+    /// A block is not referred to any more.
+    fn kill(&mut self, writer: &Writer, old: &Blkptr) {
+        if !old.is_hole() {
+            self.used = self.used.wrapping_sub_unsigned(writer.dsize(old));
+            self.killed.push(*old);
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Account) {
+        self.born += other.born;
+        if self.killed.is_empty() {
+            self.killed = other.killed;
+        } else {
+            self.killed.extend(other.killed);
+        }
+    }
+}
+
+/// Whether a block was kept, or written over in its place.
+fn is_same_place(old: &Blkptr, new: &Blkptr) -> bool {
+    let has_place = |pointer: &Blkptr| !pointer.is_hole() && !pointer.is_embedded();
+    old == new || (has_place(old) && has_place(new) && old.dvas().eq(new.dvas()))
+}
+
+/// The sync of one object.
+pub(super) struct TreeSync<'a> {
+    batcher: &'a Batcher<'a>,
+    policy: &'a Policy,
+    objset: ObjsetId,
+    object: ObjectId,
+    /// As committed.
+    old: &'a Tree,
+    /// As it will be.
+    dnode: Dnode,
+    /// Families under way.
+    families: usize,
+    account: Mutex<Account>,
+}
+
+/// A new pointer in some level of the tree.
+type Updates = BTreeMap<u64, Blkptr>;
+
+impl<'a> TreeSync<'a> {
+    /// For the object of `old`, whose dnode is to be as `dnode` says, apart from what follows from its blocks.
+    pub(super) fn new(
+        batcher: &'a Batcher<'a>,
+        policy: &'a Policy,
+        objset: ObjsetId,
+        old: &'a Tree,
+        dnode: Dnode,
+        families: usize,
+    ) -> Self {
+        let object = old.object_id();
+        Self { batcher, policy, objset, object, old, dnode, families, account: Mutex::default() }
+    }
+
+    fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Kills all blocks.
+    pub(super) async fn free(self) -> Result<Account> {
+        let old = self.old.dnode();
+        let top = old.levels - 1;
+        let mut walks = FuturesOrdered::new();
+        for (id, pointer) in old.blkptrs.iter().enumerate() {
+            walks.push_back(self.kill_subtree(*pointer, top, id as u64));
+        }
+        while let Some(walked) = walks.next().await {
+            walked?;
+        }
+        drop(walks);
+        if let Some(spill) = &old.spill {
+            self.account().kill(self.batcher.writer(), spill);
+        }
+        Ok(self.account.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Writes what changed; gives the new dnode.
+    pub(super) async fn write(mut self, changes: Changes) -> Result<(Dnode, Account)> {
+        self.prepare(&changes);
+        let mut updates = self.punch(&changes).await?;
+        let top = self.dnode.levels - 1;
+        if top == 0 {
+            let pointers =
+                self.write_leaves(&changes.blocks, |id| self.dnode.blkptrs.get(id as usize).copied()).await?;
+            let written = changes.blocks.iter().map(|(id, _)| *id).zip(pointers);
+            updates.entry(0).or_default().extend(written);
+        } else {
+            let mut level = updates.remove(&0).unwrap_or_default();
+            for parent in 1..=top {
+                let blocks = if parent == 1 { changes.blocks.as_slice() } else { &[] };
+                let mut above = self.write_level(parent, blocks, level).await?;
+                above.extend(updates.remove(&parent).unwrap_or_default());
+                level = above;
+            }
+            updates.insert(top, level);
+        }
+        for (id, pointer) in updates.remove(&top).unwrap_or_default() {
+            match usize::try_from(id).ok().and_then(|id| self.dnode.blkptrs.get_mut(id)) {
+                Some(place) => *place = pointer,
+                None => return Err(self.impossible("a block beyond the top of its tree")),
+            }
+        }
+        self.write_spill(changes.spill).await?;
+        let Self { mut dnode, account, .. } = self;
+        let account = account.into_inner().unwrap_or_else(PoisonError::into_inner);
+        dnode.used = dnode.used_bytes().saturating_add_signed(account.used);
+        dnode.flags |= FLAG_USED_BYTES;
+        Ok((dnode, account))
+    }
+
+    /// Levels and last block id. A higher tree begins without pointers: the old ones go into its first block of the level above.
+    fn prepare(&mut self, changes: &Changes) {
+        let last = changes.end.saturating_sub(1);
+        self.dnode.max_block_id = BlockId(last);
+        let pointers = self.dnode.blkptrs.len() as u64;
+        let old_levels = self.dnode.levels;
+        while self.dnode.ancestor(BlockId(last), Level(self.dnode.levels as i8 - 1)).0 >= pointers
+            && self.dnode.levels < Dnode::MAX_LEVELS
+        {
+            self.dnode.levels += 1;
+        }
+        if self.dnode.levels > old_levels {
+            self.dnode.blkptrs.fill(Blkptr::HOLE);
+        }
+    }
+
+    /// log2 of the children of an indirect block.
+    fn fan_out_shift(&self) -> u32 {
+        self.dnode.pointers_per_indirect_shift()
+    }
+
+    /// Kills what was punched. The holes, by level, in the blocks that remain.
+    async fn punch(&self, changes: &Changes) -> Result<BTreeMap<u8, Updates>> {
+        let updates = Mutex::new(BTreeMap::new());
+        let old = self.old.dnode();
+        if changes.punched.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let mut walks = FuturesOrdered::new();
+        for (id, pointer) in old.blkptrs.iter().enumerate() {
+            walks.push_back(self.punch_subtree(changes, &updates, *pointer, old.levels - 1, id as u64));
+        }
+        while let Some(walked) = walks.next().await {
+            walked?;
+        }
+        drop(walks);
+        Ok(updates.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Data blocks below block `id` of `level`.
+    fn below(&self, level: u8, id: u64) -> Range<u64> {
+        let shift = self.fan_out_shift() * u32::from(level);
+        let edge = |id: u128| u64::try_from(id.checked_shl(shift).unwrap_or(u128::MAX)).unwrap_or(u64::MAX);
+        edge(id.into())..edge(u128::from(id) + 1)
+    }
+
+    fn punch_subtree<'s>(
+        &'s self,
+        changes: &'s Changes,
+        updates: &'s Mutex<BTreeMap<u8, Updates>>,
+        pointer: Blkptr,
+        level: u8,
+        id: u64,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 's>> {
+        Box::pin(async move {
+            let below = self.below(level, id);
+            // Nothing is after the last block.
+            let end = below.end.min(self.old.dnode().max_block_id.0.saturating_add(1));
+            if pointer.is_hole() || changes.punched.within(below.start, end).next().is_none() {
+                return Ok(());
+            }
+            let at = changes.blocks.partition_point(|(block, _)| *block < below.start);
+            let is_written = changes.blocks.get(at).is_some_and(|(block, _)| *block < below.end);
+            if !is_written && changes.punched.contains(below.start, end) {
+                self.kill_subtree(pointer, level, id).await?;
+                let hole = self.hole(level, self.dnode.dmu_type)?;
+                let mut updates = updates.lock().unwrap_or_else(PoisonError::into_inner);
+                updates.entry(level).or_default().insert(id, hole);
+                return Ok(());
+            }
+            if level == 0 {
+                // Punched and then written: what is written replaces it.
+                return Ok(());
+            }
+            let children = self.children(&pointer, level, id).await?;
+            let mut walks = FuturesOrdered::new();
+            for (child, pointer) in children {
+                walks.push_back(self.punch_subtree(changes, updates, pointer, level - 1, child));
+                if walks.len() >= WALKS
+                    && let Some(walked) = walks.next().await
+                {
+                    walked?;
+                }
+            }
+            while let Some(walked) = walks.next().await {
+                walked?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Kills a block and all below it.
+    fn kill_subtree(
+        &self,
+        pointer: Blkptr,
+        level: u8,
+        id: u64,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + '_>> {
+        Box::pin(async move {
+            if pointer.is_hole() {
+                return Ok(());
+            }
+            if level == 1 {
+                let children = self.children(&pointer, level, id).await?;
+                let mut account = self.account();
+                for (_, child) in &children {
+                    account.kill(self.batcher.writer(), child);
+                }
+            } else if level > 1 {
+                let mut walks = FuturesOrdered::new();
+                for (child, pointer) in self.children(&pointer, level, id).await? {
+                    walks.push_back(self.kill_subtree(pointer, level - 1, child));
+                    if walks.len() >= WALKS
+                        && let Some(walked) = walks.next().await
+                    {
+                        walked?;
+                    }
+                }
+                while let Some(walked) = walks.next().await {
+                    walked?;
+                }
+            }
+            self.account().kill(self.batcher.writer(), &pointer);
+            Ok(())
+        })
+    }
+
+    /// The pointers in an old indirect block that are no holes.
+    async fn children(&self, pointer: &Blkptr, level: u8, id: u64) -> Result<Vec<(u64, Blkptr)>> {
+        let at = self.old.bookmark(level, id);
+        let expected = self.old.dnode().indirect_block_size();
+        if pointer.lsize().0 != expected || pointer.level() != Level(level as i8) || pointer.is_embedded() {
+            return Err(Error::corrupt(at.to_string(), "points to a block of another size or level"));
+        }
+        let block = self.old.read(self.batcher.writer().pool(), pointer, &at).await?;
+        let indirect = OrderedBlock { block, order: pointer.byte_order() };
+        let first = id << self.fan_out_shift();
+        let mut children = Vec::new();
+        for (index, bytes) in indirect.block.chunks_exact(Blkptr::SIZE).enumerate() {
+            if bytes[..16] == [0; 16] && !Raw(bytes).is_embedded(indirect.order) {
+                continue;
+            }
+            let child = Blkptr::parse(bytes, indirect.order).map_err(|error| {
+                Error::corrupt(self.old.bookmark(level - 1, first + index as u64).to_string(), error)
+            })?;
+            children.push((first + index as u64, child));
+        }
+        Ok(children)
+    }
+
+    /// Writes the indirect blocks of level `parent` above what changed in the level below: data blocks (if that is level 0) and pointers.
+    async fn write_level(&self, parent: u8, blocks: &[(u64, Block)], pointers: Updates) -> Result<Updates> {
+        let shift = self.fan_out_shift();
+        let mut families: BTreeMap<u64, (Range<usize>, Vec<(u64, Blkptr)>)> = BTreeMap::new();
+        let mut at = 0;
+        for run in blocks.chunk_by(|one, next| one.0 >> shift == next.0 >> shift) {
+            families.insert(run[0].0 >> shift, (at..at + run.len(), Vec::new()));
+            at += run.len();
+        }
+        for (id, pointer) in pointers {
+            families.entry(id >> shift).or_default().1.push((id, pointer));
+        }
+        if parent == self.old.dnode().levels {
+            // The old top pointers move here.
+            families.entry(0).or_default();
+        }
+        let mut written = Updates::new();
+        let mut flying = FuturesOrdered::new();
+        for (id, (range, pointers)) in families {
+            flying.push_back(self.write_family(parent, id, &blocks[range], pointers));
+            if flying.len() >= self.families
+                && let Some(done) = flying.next().await
+            {
+                written.extend(done?);
+            }
+        }
+        while let Some(done) = flying.next().await {
+            written.extend(done?);
+        }
+        Ok(written)
+    }
+
+    /// Writes one indirect block and what changed right below it. `None` when its pointer stays as it is.
+    async fn write_family(
+        &self,
+        parent: u8,
+        id: u64,
+        blocks: &[(u64, Block)],
+        pointers: Vec<(u64, Blkptr)>,
+    ) -> Result<Option<(u64, Blkptr)>> {
+        let old_dnode = self.old.dnode();
+        let pool = self.batcher.writer().pool();
+        let first = id << self.fan_out_shift();
+        let size = self.dnode.indirect_block_size() as usize;
+        let old = if parent < old_dnode.levels { self.old.indirect(pool, parent, id).await? } else { None };
+        let mut previous = old.as_ref().map(|(pointer, _)| *pointer);
+        let mut buffer = match &old {
+            Some((pointer, _)) if pointer.byte_order() == ByteOrder::Big => {
+                return Err(self.impossible("an indirect block of a big-endian machine"));
+            }
+            Some((_, block)) if block.len() == size => IoBuf::from(&block[..]),
+            Some(_) => return Err(self.impossible("an indirect block of another size")),
+            None => IoBuf::zeroed(size),
+        };
+        if parent == old_dnode.levels && id == 0 {
+            for (entry, pointer) in buffer.chunks_exact_mut(Blkptr::SIZE).zip(&old_dnode.blkptrs) {
+                entry.copy_from_slice(&pointer.encode(ByteOrder::Little));
+            }
+            previous = None;
+        } else if previous.is_none() {
+            previous = self.old_hole(parent, id).await?;
+        }
+        let place = |child: u64| (child - first) as usize * Blkptr::SIZE;
+        let entry = |buffer: &IoBuf, child: u64| {
+            let at = place(child);
+            Blkptr::parse(buffer.get(at..at + Blkptr::SIZE).unwrap_or_default(), ByteOrder::Little).ok()
+        };
+        let written = self.write_leaves(blocks, |child| entry(&buffer, child)).await?;
+        let all = blocks.iter().map(|(child, _)| *child).zip(written).chain(pointers);
+        let mut changed = old.is_none();
+        for (child, pointer) in all {
+            let at = place(child);
+            let bytes = pointer.encode(ByteOrder::Little);
+            let place = buffer.get_mut(at..at + Blkptr::SIZE);
+            let place = place.ok_or_else(|| self.impossible("a block outside of its family"))?;
+            if place != bytes {
+                changed = true;
+                place.copy_from_slice(&bytes);
+            }
+        }
+        if !changed {
+            return Ok(None);
+        }
+        let fill = fill_of(&buffer);
+        let before = previous.unwrap_or(Blkptr::HOLE);
+        let pointer = match fill {
+            None if before.logical_birth() == Txg::NONE => Blkptr::HOLE,
+            None => self.hole(parent, self.dnode.dmu_type)?,
+            Some(fill) => {
+                let request = self.request(parent, id, Block::from(buffer), previous, fill);
+                self.write_one(request).await?
+            }
+        };
+        self.account().replace(self.batcher.writer(), &before, &pointer);
+        Ok((pointer != before || pointer.is_hole()).then_some((id, pointer)))
+    }
+
+    /// The hole in the place of an old indirect block, which may say when it was made.
+    async fn old_hole(&self, level: u8, id: u64) -> Result<Option<Blkptr>> {
+        let dnode = self.old.dnode();
+        if level + 1 == dnode.levels {
+            return Ok(usize::try_from(id).ok().and_then(|id| dnode.blkptrs.get(id)).copied());
+        }
+        if level + 1 > dnode.levels {
+            return Ok(None);
+        }
+        let shift = self.fan_out_shift();
+        let above = self.old.indirect(self.batcher.writer().pool(), level + 1, id >> shift).await?;
+        let at = (id & ((1 << shift) - 1)) as usize * Blkptr::SIZE;
+        Ok(above.and_then(|(pointer, block)| {
+            Blkptr::parse(block.get(at..at + Blkptr::SIZE)?, pointer.byte_order()).ok()
+        }))
+    }
+
+    /// Writes data blocks over those that `previous` knows.
+    async fn write_leaves(
+        &self,
+        blocks: &[(u64, Block)],
+        previous: impl Fn(u64) -> Option<Blkptr>,
+    ) -> Result<Vec<Blkptr>> {
+        let mut requests = Vec::new();
+        let mut flying = FuturesOrdered::new();
+        let mut bytes = 0;
+        let mut before = Vec::with_capacity(blocks.len());
+        for (id, block) in blocks {
+            let old = previous(*id).ok_or_else(|| self.impossible("a pointer that cannot be read"))?;
+            before.push(old);
+            let fill =
+                if self.dnode.dmu_type == DmuType::DNODE { first_slots(block).count() as u64 } else { 1 };
+            bytes += block.len();
+            requests.push(self.request(0, *id, block.clone(), Some(old), fill));
+            if bytes >= BATCH_BYTES {
+                flying.push_back(self.batcher.write(std::mem::take(&mut requests)));
+                bytes = 0;
+            }
+        }
+        flying.push_back(self.batcher.write(requests));
+        let mut written = Vec::with_capacity(blocks.len());
+        while let Some(done) = flying.next().await {
+            written.extend(done?);
+        }
+        let mut account = self.account();
+        for (old, new) in before.iter().zip(&written) {
+            account.replace(self.batcher.writer(), old, new);
+        }
+        Ok(written)
+    }
+
+    async fn write_spill(&mut self, spill: Option<Option<Block>>) -> Result<()> {
+        let Some(spill) = spill else { return Ok(()) };
+        let old = self.old.dnode().spill;
+        let before = old.unwrap_or(Blkptr::HOLE);
+        let new = match spill {
+            None => None,
+            Some(block) => {
+                let which =
+                    Which { level: 0, dmu_type: self.dnode.bonus_type, is_spill: true, size: block.len() };
+                let at = Bookmark::spill(self.objset.0, self.object.0);
+                Some(self.write_one(self.request_as(which, at, block, old, 1)).await?)
+            }
+        };
+        self.account().replace(self.batcher.writer(), &before, &new.unwrap_or(Blkptr::HOLE));
+        self.dnode.spill = new;
+        match new {
+            Some(_) => self.dnode.flags |= FLAG_SPILL_BLKPTR,
+            None => self.dnode.flags &= !FLAG_SPILL_BLKPTR,
+        }
+        Ok(())
+    }
+
+    async fn write_one(&self, request: WriteRequest) -> Result<Blkptr> {
+        let written = self.batcher.write(vec![request]).await?;
+        written.first().copied().ok_or_else(|| self.impossible("a block that was not written"))
+    }
+
+    fn request(&self, level: u8, id: u64, data: Block, previous: Option<Blkptr>, fill: u64) -> WriteRequest {
+        let which = Which { level, dmu_type: self.dnode.dmu_type, is_spill: false, size: data.len() };
+        self.request_as(which, self.old.bookmark(level, id), data, previous, fill)
+    }
+
+    fn request_as(
+        &self,
+        which: Which,
+        at: Bookmark,
+        data: Block,
+        previous: Option<Blkptr>,
+        fill: u64,
+    ) -> WriteRequest {
+        let way = self.policy.way(self.objset, Some(&self.dnode), which);
+        WriteRequest {
+            at,
+            data,
+            dmu_type: which.dmu_type,
+            checksum: way.checksum,
+            compress: way.compress,
+            zstd_level: way.zstd_level,
+            copies: way.copies,
+            class: way.class,
+            may_embed: way.may_embed && self.batcher.writer().has_embedded_data(),
+            nopwrite: way.nopwrite,
+            previous,
+            fill,
+        }
+    }
+
+    /// What takes the place of a block that is no more.
+    fn hole(&self, level: u8, dmu_type: DmuType) -> Result<Blkptr> {
+        if !self.batcher.writer().has_hole_birth() {
+            return Ok(Blkptr::HOLE);
+        }
+        let size = if level == 0 { self.dnode.data_block_size() } else { self.dnode.indirect_block_size() };
+        hole(Lsize(size), dmu_type, Level(level as i8), self.batcher.txg())
+            .map_err(Error::format(self.old.bookmark(level, 0).to_string()))
+    }
+
+    fn impossible(&self, detail: &str) -> Error {
+        Error::corrupt(format!("objset {}, object {}", self.objset, self.object), detail)
+    }
+}
+
+/// A pointer as bytes of an indirect block.
+struct Raw<'a>(&'a [u8]);
+
+impl Raw<'_> {
+    const PROPERTIES: usize = 6 * 8;
+    const FILL: usize = 11 * 8;
+
+    fn word(&self, at: usize, order: ByteOrder) -> u64 {
+        self.0.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| order.u64(*bytes))
+    }
+
+    fn is_embedded(&self, order: ByteOrder) -> bool {
+        self.word(Self::PROPERTIES, order) >> 39 & 1 != 0
+    }
+}
+
+/// The fill count of an indirect block; `None` when it holds nothing but holes.
+fn fill_of(indirect: &[u8]) -> Option<u64> {
+    let mut fill = None;
+    for bytes in indirect.chunks_exact(Blkptr::SIZE) {
+        let raw = Raw(bytes);
+        let is_embedded = raw.is_embedded(ByteOrder::Little);
+        if is_embedded {
+            fill = Some(fill.unwrap_or(0) + 1);
+        } else if bytes[..16] != [0; 16] {
+            fill = Some(fill.unwrap_or(0) + raw.word(Raw::FILL, ByteOrder::Little));
+        }
+    }
+    fill
+}

@@ -27,3 +27,6 @@ mod sync;
 
 pub use allocator::{Allocator, ClassSpace, NoSpace};
 pub use range_set::RangeSet;
+
+#[cfg(test)]
+mod golden_tests;

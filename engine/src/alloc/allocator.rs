@@ -31,6 +31,7 @@ use ondisk::{Asize, ByteOffset, ObjectId, Txg, VdevId};
 use crate::Pool;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
+use crate::pool::space::slop_bytes;
 use crate::txg::Tx;
 use crate::vdev::{Class, Vdev};
 
@@ -64,19 +65,11 @@ pub struct ClassSpace {
     pub deflated_allocated_bytes: u64,
 }
 
-impl ClassSpace {
-    fn add(&mut self, group: &Group, totals: Totals) {
-        self.size_bytes += totals.size;
-        self.allocated_bytes += totals.allocated + totals.waiting;
-        self.deferred_bytes += totals.waiting;
-        self.deflated_size_bytes += group.deflate(totals.size);
-        self.deflated_allocated_bytes += group.deflate(totals.allocated + totals.waiting);
-    }
-}
-
 /// What the lock guards.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct State {
+    /// Whether the pool accounts in deflated space, as all but the oldest do.
+    pub(super) deflate: bool,
     /// By number of the vdev; absent for removed vdevs and holes.
     pub(super) groups: Vec<Option<Group>>,
     /// By [`slot`].
@@ -112,6 +105,23 @@ fn chain(class: Class) -> &'static [(Class, Use)] {
 }
 
 impl State {
+    /// Without vdevs.
+    pub(super) fn new(deflate: bool) -> Self {
+        Self {
+            deflate,
+            groups: Vec::new(),
+            rotors: Default::default(),
+            logs: Logs::default(),
+            feature_changes: Vec::new(),
+            pass: (Txg::NONE, 0),
+        }
+    }
+
+    /// The deflated size of raw bytes on a vdev.
+    fn deflated(&self, group: &Group, bytes: u64) -> u64 {
+        if self.deflate { group.deflate(bytes) } else { bytes }
+    }
+
     /// Takes up a vdev.
     pub(super) fn add_group(&mut self, group: Group) {
         let place = group.vdev as usize;
@@ -224,7 +234,7 @@ impl Allocator {
 
     /// For a pool that is being created: no vdev yet.
     pub fn empty(pool: &Arc<Pool>) -> Arc<Self> {
-        Self::of(pool, State::default())
+        Self::of(pool, State::new(true))
     }
 
     /// The space of a pool, as the MOS (and its log space maps) says.
@@ -308,18 +318,39 @@ impl Allocator {
 
     fn space_of(&self, totals: impl Fn(&Group) -> Option<Totals>) -> ClassSpace {
         let mut space = ClassSpace::default();
-        for group in self.state().groups.iter().flatten() {
-            if let Some(totals) = totals(group) {
-                space.add(group, totals);
-            }
+        let state = self.state();
+        for group in state.groups.iter().flatten() {
+            let Some(totals) = totals(group) else { continue };
+            let used = totals.allocated + totals.waiting;
+            space.size_bytes += totals.size;
+            space.allocated_bytes += used;
+            space.deferred_bytes += totals.waiting;
+            space.deflated_size_bytes += state.deflated(group, totals.size);
+            space.deflated_allocated_bytes += state.deflated(group, used);
         }
         space
     }
 
+    /// What all datasets together may occupy, in deflated bytes, before what dedup and clones save: the normal class without what is set apart for the log, less
+    /// the slop that is kept back so that deleting always works. With a checkpoint, or blocks whose freeing is put off, that is still less
+    /// ([`crate::pool::space::PoolSpace::adjusted_bytes`]).
+    pub fn usable_bytes(&self) -> u64 {
+        let (mut real, mut embedded) = (0u64, 0u64);
+        let state = self.state();
+        for group in state.groups.iter().flatten().filter(|group| group.class == Class::Normal) {
+            if group.allocating {
+                real = real.saturating_add(state.deflated(group, group.totals(Use::Class).size));
+            }
+            embedded = embedded.saturating_add(state.deflated(group, group.totals(Use::EmbeddedLog).size));
+        }
+        real.saturating_sub(slop_bytes(real, embedded))
+    }
+
     /// Deflated bytes of an address: what it counts for in quotas and listings.
     pub fn deflated(&self, dva: &Dva) -> u64 {
-        let asize = dva.asize.get();
-        self.state().group(dva.vdev).map_or(asize, |group| group.deflate(asize))
+        let (state, asize) = (self.state(), dva.asize.get());
+        let group = state.groups.get(dva.vdev.get() as usize).and_then(Option::as_ref);
+        group.map_or(asize, |group| state.deflated(group, asize))
     }
 
     /// Uses of features that were begun (or ended) since the last call: whoever drives the sync counts them in the MOS before the group is committed.

@@ -122,7 +122,12 @@ fn bounds(top: &Vdev, layout: MetaslabLayout) -> Result<Vec<Bounds>> {
 
 /// Reads the space of all vdevs.
 pub async fn load(pool: &Arc<Pool>, mos: &Arc<Objset>) -> Result<State> {
-    let mut state = State::default();
+    if let Some(removed) = pool.vdevs().tops.iter().find(|top| matches!(top.kind, Kind::Indirect(_))) {
+        return Err(Error::Unsupported(format!("{}: was removed; the pool can be read only", removed.name)));
+    }
+    let root = mos.object(DIRECTORY_OBJECT).await?;
+    let deflate = zap::lookup_u64(&root, pool_directory::DEFLATE).await?;
+    let mut state = State::new(deflate.is_some_and(|on| on != 0));
     let mut logs = read_logs(mos).await?;
     let mut unflushed = Unflushed::default();
     for top in &pool.vdevs().tops {

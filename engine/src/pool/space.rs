@@ -212,10 +212,7 @@ impl PoolSpace {
 
     /// What is kept back: a thirty-second of the space, at least 128 MiB but at most half, at most 128 GiB.
     pub fn slop_bytes(&self) -> u64 {
-        let space = self.real_bytes();
-        let mut slop = (space >> SLOP_SHIFT).min(MAX_SLOP_BYTES);
-        slop -= self.usable(|vdev| vdev.embedded_log_bytes).min(slop >> 1);
-        slop.max((space >> 1).min(MIN_SLOP_BYTES))
+        slop_bytes(self.real_bytes(), self.usable(|vdev| vdev.embedded_log_bytes))
     }
 
     /// The deflated size of `asize` raw bytes on a top-level vdev.
@@ -240,6 +237,13 @@ impl PoolSpace {
             .saturating_sub(self.deferred_frees_bytes)
             .saturating_sub(self.slop_bytes())
     }
+}
+
+/// What is kept back of `space` bytes of the normal class, when `embedded_log` bytes beside them are set apart for the log; all deflated.
+pub(crate) fn slop_bytes(space: u64, embedded_log: u64) -> u64 {
+    let mut slop = (space >> SLOP_SHIFT).min(MAX_SLOP_BYTES);
+    slop -= embedded_log.min(slop >> 1);
+    slop.max((space >> 1).min(MIN_SLOP_BYTES))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ fn metaslabs(count: u64) -> Vec<Metaslab> {
 }
 
 fn state(classes: &[(Class, u64)]) -> State {
-    let mut state = State::default();
+    let mut state = State::new(true);
     for (vdev, &(class, count)) in (0..).zip(classes) {
         state.add_group(Group::new(config(vdev, class), metaslabs(count)));
     }
@@ -218,7 +218,7 @@ fn nothing_stays_allocated_when_not_all_copies_fit() {
 
 #[test]
 fn a_new_vdev_takes_only_blocks_of_its_own_group() {
-    let mut state = State::default();
+    let mut state = State::new(true);
     state
         .add_group(Group::new(GroupConfig { added: Some(Txg(5)), ..config(0, Class::Normal) }, metaslabs(2)));
     assert!(allocate(&mut state, Class::Normal, SECTOR, 1, 6).is_none());

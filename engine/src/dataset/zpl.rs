@@ -14,11 +14,13 @@
 
 mod acl;
 pub mod attr;
+pub mod create;
 pub mod dir;
 pub mod file;
 mod options;
 mod path;
 pub mod statfs;
+mod trivial;
 pub mod xattr;
 mod xattr_names;
 

@@ -10,6 +10,7 @@
 //!
 //! Source: OpenZFS 2.3 `zvol_impl.h`, `zvol.c`.
 
+pub mod create;
 mod live;
 mod locks;
 #[cfg(test)]

@@ -33,7 +33,7 @@ mod objset;
 mod policy;
 mod sync;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tree_sync;
 
 use std::ops::AddAssign;

@@ -3,6 +3,9 @@
 //! The format is told in [`ondisk::sa`]. Here the tables are read from their ZAPs, once for a filesystem, and the two areas that
 //! an object may have are searched: the bonus area, and the spill block when there is one.
 
+pub mod edit;
+mod set;
+
 use ondisk::ObjectId;
 use ondisk::dmu::DmuType;
 pub use ondisk::sa::Attr;

@@ -5,6 +5,10 @@
 //! give way to new ones. A record is a command that somebody typed, an ioctl with its arguments, or an internal event
 //! (in an older form by number). Source of the facts: OpenZFS 2.3 `spa_history.c`, `zpool_main.c`.
 
+mod append;
+
+pub use append::{append, command, event};
+
 use std::fmt::Write as _;
 
 use ondisk::ObjectId;

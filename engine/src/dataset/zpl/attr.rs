@@ -19,6 +19,14 @@ pub struct Time {
 }
 
 impl Time {
+    /// As attributes hold it.
+    pub(super) fn stored(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.seconds.to_le_bytes());
+        bytes[8..].copy_from_slice(&u64::from(self.nanoseconds).to_le_bytes());
+        bytes
+    }
+
     /// Nanoseconds since 1970.
     pub fn as_nanoseconds(self) -> i128 {
         i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanoseconds)

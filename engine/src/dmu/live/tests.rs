@@ -18,7 +18,7 @@ use crate::dmu::forge::Forge;
 use crate::txg::Tx;
 use crate::{Block, Error};
 
-pub(super) fn policy() -> Policy {
+pub(crate) fn policy() -> Policy {
     Policy {
         checksum: ChecksumType::Fletcher4,
         compress: CompressType::Lz4,

@@ -189,7 +189,7 @@ impl<'a> Iterator for Units<'a> {
 }
 
 /// Bits of the flags that a ZAP, and the `normalization` property of a filesystem, keep (`U8_TEXTPREP_*`).
-const FOLD_UPPER: u64 = 0x2;
+pub(crate) const FOLD_UPPER: u64 = 0x2;
 const CANONICAL_DECOMPOSITION: u64 = 0x10;
 const COMPATIBILITY_DECOMPOSITION: u64 = 0x20;
 const CANONICAL_COMPOSITION: u64 = 0x40;

@@ -23,13 +23,15 @@ use std::sync::Arc;
 use engine::dataset::dsl::{Dsl, Entry};
 
 use super::pools::Changing;
-use super::{Daemon, OpenPool, names};
+use super::{Daemon, OpenPool, edits, names};
 use crate::api::{ApiError, DatasetKind, ErrorKind, Mounted};
 
 /// What a change says of an engine's error, after what was being done: OpenZFS's sentence where it has one.
 fn said(doing: &str, error: engine::Error) -> ApiError {
     let (kind, why) = match error {
         engine::Error::NotFound(_) => (ErrorKind::NotFound, "dataset does not exist".to_owned()),
+        engine::Error::Exists(_) => (ErrorKind::Busy, "dataset already exists".to_owned()),
+        engine::Error::NoSpace(_) => (ErrorKind::Failed, "out of space".to_owned()),
         other => {
             let ApiError { kind, message } = other.into();
             (kind, message)
@@ -43,6 +45,17 @@ impl Daemon {
     fn pool_for(&self, doing: &str, name: &str) -> Result<Arc<OpenPool>, ApiError> {
         let pool = names::pool_of(name);
         self.find_pool(pool).ok_or_else(|| ApiError::not_found(format!("{doing}: no such pool '{pool}'")))
+    }
+
+    /// Gives back the intent log of a filesystem or volume that is about to go.
+    async fn close_log(&self, pool: &OpenPool, name: &str) -> Result<(), ApiError> {
+        let doing = format!("cannot close '{name}'");
+        let live = pool.writable(&doing)?;
+        let closed = async {
+            let id = pool.dsl().await?.find(name).await?.objset_id();
+            edits::close_log(live, id).await
+        };
+        closed.await.map_err(|error| said(&doing, error))
     }
 
     /// Unmounts filesystems, deepest first; all are mounted again when one is in use. Those that were unmounted.

@@ -1,9 +1,13 @@
-//! The engine's changes, as the daemon asks for them: by name, with the commit waited for and the command written into the pool's history.
+//! The engine's changes, as the daemon asks for them: by name, with the commit waited for, the command written into the pool's history, and what is open
+//! of a dataset told of its new properties.
 
 use std::future::Future;
 use std::sync::Arc;
 
-use engine::pool::live::{LivePool, Syncing};
+use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::dataset::zvol::LiveZvol;
+use engine::pool::live::{self, LivePool, Syncing, default_features};
+use ondisk::ObjsetId;
 use ondisk::features::Feature;
 
 /// Makes a change, and notes the command that asked for it in the same transaction group.
@@ -32,18 +36,18 @@ async fn record(_: &Syncing, _command: &str) -> engine::Result<()> {
 }
 
 /// Sets a property of a pool, whose value was checked.
-pub(super) async fn set_pool_property(_: &Syncing, name: &str, _value: &str) -> engine::Result<()> {
-    Err(engine::Error::Unsupported(format!("property '{name}' cannot be set yet")))
+pub(super) async fn set_pool_property(s: &Syncing, name: &str, value: &str) -> engine::Result<()> {
+    live::properties::set(s, name, value).await
 }
 
 /// The features that a pool may have and has not.
-pub(super) fn features_missing(_: &Arc<LivePool>) -> Vec<Feature> {
-    Vec::new()
+pub(super) fn features_missing(live: &Arc<LivePool>) -> Vec<Feature> {
+    default_features().into_iter().filter(|feature| live.feature_count(*feature).is_none()).collect()
 }
 
 /// Enables a feature and those that it depends on.
-pub(super) async fn enable_feature(_: &Syncing, feature: Feature) -> engine::Result<()> {
-    Err(engine::Error::Unsupported(format!("feature@{} cannot be enabled yet", feature.name())))
+pub(super) async fn enable_feature(s: &Syncing, feature: Feature) -> engine::Result<()> {
+    s.enable_feature(feature).await
 }
 
 /// What is created.
@@ -57,85 +61,88 @@ pub(super) struct New {
     pub properties: Vec<(String, String)>,
 }
 
-fn not_yet<T>(what: &str) -> engine::Result<T> {
-    Err(engine::Error::Unsupported(format!("{what} is not supported yet")))
-}
-
 /// Creates a filesystem or volume.
-pub(super) async fn create(_: &Syncing, _: &New) -> engine::Result<()> {
-    not_yet("creating datasets")
+pub(super) async fn create(s: &Syncing, new: &New) -> engine::Result<()> {
+    let contents = match new.volume {
+        Some((size, sparse)) => NewContents::Volume { size, sparse },
+        None => NewContents::Filesystem,
+    };
+    let new = NewDataset { name: new.name.clone(), contents, properties: new.properties.clone() };
+    edit::create(s, &new).await.map(|_| ())
 }
 
 /// Makes a dataset out of a snapshot.
-pub(super) async fn clone(_: &Syncing, _snapshot: &str, _: &New) -> engine::Result<()> {
-    not_yet("cloning")
+pub(super) async fn clone(s: &Syncing, snapshot: &str, new: &New) -> engine::Result<()> {
+    edit::clone(s, snapshot, &new.name, &new.properties).await.map(|_| ())
 }
 
-/// Destroys a filesystem or volume that has neither children nor snapshots.
-pub(super) async fn destroy(_: &Syncing, _name: &str) -> engine::Result<()> {
-    not_yet("destroying datasets")
+/// Destroys a filesystem or volume that has neither children nor snapshots. Its intent log must be closed.
+pub(super) async fn destroy(s: &Syncing, name: &str) -> engine::Result<()> {
+    let destroyed = edit::destroy(s, name).await?;
+    s.forget_dataset(destroyed.objset);
+    Ok(())
 }
 
-/// Destroys snapshots, all or none.
-pub(super) async fn destroy_snapshots(_: &Syncing, _names: &[String], _defer: bool) -> engine::Result<()> {
-    not_yet("destroying snapshots")
-}
-
-/// Destroys a bookmark.
-pub(super) async fn destroy_bookmark(_: &Syncing, _name: &str) -> engine::Result<()> {
-    not_yet("destroying bookmarks")
-}
-
-/// Gives a filesystem or volume another name, or a snapshot within its dataset.
-pub(super) async fn rename(_: &Syncing, _from: &str, _to: &str) -> engine::Result<()> {
-    not_yet("renaming")
+/// Takes a dataset back to its newest snapshot. Its intent log must be closed.
+pub(super) async fn rollback(s: &Syncing, snapshot: &str) -> engine::Result<()> {
+    let (name, short) = snapshot.split_once('@').unwrap_or((snapshot, ""));
+    let objset = edit::rollback(s, name, Some(short)).await?;
+    s.forget_dataset(objset);
+    Ok(())
 }
 
 /// Takes snapshots, all or none.
 pub(super) async fn snapshot(
-    _: &Syncing,
-    _: &[String],
-    _properties: &[(String, String)],
+    s: &Syncing,
+    names: &[String],
+    properties: &[(String, String)],
 ) -> engine::Result<()> {
-    not_yet("taking snapshots")
+    let new = |name: &String| NewSnapshot { name: name.clone(), properties: properties.to_vec() };
+    let all: Vec<NewSnapshot> = names.iter().map(new).collect();
+    edit::snapshot(s, &all).await
 }
 
-/// Takes a dataset back to its newest snapshot.
-pub(super) async fn rollback(_: &Syncing, _snapshot: &str) -> engine::Result<()> {
-    not_yet("rolling back")
-}
-
-/// Makes a clone the origin of what it was cloned from.
-pub(super) async fn promote(_: &Syncing, _name: &str) -> engine::Result<()> {
-    not_yet("promoting")
-}
-
-/// Holds snapshots, all or none.
-pub(super) async fn hold(_: &Syncing, _snapshots: &[String], _tag: &str) -> engine::Result<()> {
-    not_yet("holding snapshots")
-}
-
-/// Takes holds away, all or none.
-pub(super) async fn release(_: &Syncing, _snapshots: &[String], _tag: &str) -> engine::Result<()> {
-    not_yet("releasing snapshots")
-}
-
-/// Bookmarks a snapshot, or copies a bookmark.
-pub(super) async fn bookmark(_: &Syncing, _mark: &str, _source: &str) -> engine::Result<()> {
-    not_yet("making bookmarks")
-}
-
-/// Sets properties of a dataset, as typed.
-pub(super) async fn set(_: &Syncing, _name: &str, _properties: &[(String, String)]) -> engine::Result<()> {
-    not_yet("setting properties")
+/// Sets properties of a dataset, as typed. The size that a volume is to have, where that is to change.
+pub(super) async fn set(
+    s: &Syncing,
+    name: &str,
+    properties: &[(String, String)],
+) -> engine::Result<Option<u64>> {
+    let changed = edit::set_properties(s, name, properties).await?;
+    apply(s, &changed.policies).await?;
+    Ok(changed.volsize)
 }
 
 /// Takes a property away from a dataset.
 pub(super) async fn inherit(
-    _: &Syncing,
-    _name: &str,
-    _property: &str,
-    _received: bool,
-) -> engine::Result<()> {
-    not_yet("inheriting properties")
+    s: &Syncing,
+    name: &str,
+    property: &str,
+    received: bool,
+) -> engine::Result<Option<u64>> {
+    let changed = edit::inherit_property(s, name, property, received).await?;
+    apply(s, &changed.policies).await?;
+    Ok(changed.volsize)
+}
+
+/// Lets what is open of these datasets write as their properties say now.
+async fn apply(s: &Syncing, datasets: &[ObjsetId]) -> engine::Result<()> {
+    for id in datasets {
+        let policy = edit::policy(s, *id).await?;
+        s.dataset(*id).await?.objset.set_policy(policy);
+    }
+    Ok(())
+}
+
+/// Gives back the intent log of a dataset that is to be destroyed or rolled back.
+pub(super) async fn close_log(live: &Arc<LivePool>, id: ObjsetId) -> engine::Result<()> {
+    live.dataset(id).await?.zil.close().await
+}
+
+/// Gives a volume another size.
+pub(super) async fn resize(live: &Arc<LivePool>, id: ObjsetId, bytes: u64) -> engine::Result<()> {
+    let dataset = live.dataset(id).await?;
+    let volume = LiveZvol::open(live.txgs(), &dataset.objset, &dataset.zil).await?;
+    volume.resize(bytes).await?;
+    live.txgs().wait_synced(live.txgs().open_txg()).await
 }

@@ -16,6 +16,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
+use device::{Cause, OpenOptions};
 use engine::dataset::dsl::Dsl;
 use engine::env::System;
 use engine::pool::Pool;
@@ -249,8 +250,9 @@ impl Daemon {
             let pool = import::import(found, &import_options).await.map_err(explain)?;
             Held::Reading(Arc::new(Dsl::open(&pool).await?))
         } else {
+            let found = for_writing(found)?;
             let live =
-                LivePool::import(found, &import_options, self.surroundings()).await.map_err(explain)?;
+                LivePool::import(&found, &import_options, self.surroundings()).await.map_err(explain)?;
             live.start()?;
             Held::Writing(live, Mutex::default())
         };
@@ -379,6 +381,31 @@ impl Daemon {
         }
         Ok(())
     }
+}
+
+/// The pool with its devices open for writing, each locked against other processes.
+fn for_writing(found: &FoundPool) -> Result<FoundPool, ApiError> {
+    let mut found = found.clone();
+    for candidate in found.candidates.values_mut() {
+        // Spares and cache devices of whoever are given to every pool.
+        if candidate.label.pool_guid != Some(found.guid) {
+            continue;
+        }
+        let path = candidate.path().to_owned();
+        let device = OpenOptions::read_write().open(&path).map_err(|error| match error.cause {
+            Cause::InUse => ApiError::busy(format!(
+                "cannot import '{}': {} is in use by another process",
+                found.name,
+                path.display()
+            )),
+            _ => ApiError::failed(format!(
+                "cannot import '{}': {error}\nimport it with -o readonly=on to read it only",
+                found.name
+            )),
+        })?;
+        candidate.device = Arc::new(device);
+    }
+    Ok(found)
 }
 
 fn described(open: &OpenPool) -> OpenedPool {

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use engine::dataset::dsl::{Dataset, Dir, Dsl, Found};
+use engine::dataset::dsl::{Dataset, Dir, Dsl, Found, edit};
 
 use super::super::{Daemon, OpenPool, dataset_error, edits};
 use super::{is_at_or_below, said, word_of};
@@ -66,7 +66,7 @@ impl Daemon {
         if !request.dry_run {
             let (live, mark) = (pool.writable(&doing)?, name.clone());
             let done = edits::change(live, request.command.clone(), move |s| async move {
-                edits::destroy_bookmark(&s, &mark).await
+                edit::destroy_bookmark(&s, &mark).await
             });
             done.await.map_err(|error| said(&doing, error))?;
         }
@@ -144,10 +144,13 @@ impl Daemon {
             // The command is noted with the last of its changes.
             let command = request.command.clone().filter(|_| later.is_empty());
             let (many, defer) = (now.clone(), request.defer);
+            if !first.contains('@') {
+                self.close_log(pool, first).await?;
+            }
             let done = edits::change(live, command, move |s| async move {
                 match many.as_slice() {
                     [head] if !head.contains('@') => edits::destroy(&s, head).await,
-                    snapshots => edits::destroy_snapshots(&s, snapshots, defer).await,
+                    snapshots => edit::destroy_snapshots(&s, snapshots, defer).await,
                 }
             });
             let failed = match (first.contains('@'), now.len()) {

@@ -96,7 +96,7 @@ impl Daemon {
         task: impl FnOnce(engine::pool::live::Syncing) -> F + Send + 'static,
     ) -> Result<(), ApiError>
     where
-        F: Future<Output = engine::Result<()>> + Send + 'static,
+        F: Future<Output = engine::Result<Option<u64>>> + Send + 'static,
     {
         let pool = self.pool_of(name)?;
         let failed = |error| dataset_error("open", name, error);
@@ -109,7 +109,14 @@ impl Daemon {
             }
             false => Vec::new(),
         };
-        if let Err(error) = edits::change(live, command, task).await {
+        let changed = async {
+            if let Some(bytes) = edits::change(live, command, task).await? {
+                let id = pool.dsl().await?.find(name).await?.objset_id();
+                edits::resize(live, id, bytes).await?;
+            }
+            Ok(())
+        };
+        if let Err(error) = changed.await {
             self.mount_again(&pool, &changing, unmounted).await;
             return Err(said(doing, error));
         }

@@ -1,6 +1,6 @@
 //! Names of datasets and snapshots, and promotion.
 
-use engine::dataset::dsl::Kind;
+use engine::dataset::dsl::{Kind, edit};
 
 use super::super::edits::{self, New};
 use super::super::{Daemon, dataset_error, names};
@@ -66,7 +66,7 @@ impl Daemon {
             for name in missing {
                 edits::create(&s, &New { name, volume: None, properties: Vec::new() }).await?;
             }
-            edits::rename(&s, &old, &new).await
+            edit::rename(&s, &old, &new).await
         });
         if let Err(error) = done.await {
             self.mount_again(&pool, &changing, unmounted).await;
@@ -129,7 +129,7 @@ impl Daemon {
         self.unmount_where(&pool, &changing, request.force, is_meant).await?;
         let done = edits::change(live, request.command.clone(), move |s| async move {
             for (old, new) in &renamed {
-                edits::rename(&s, old, new).await?;
+                edit::rename(&s, old, new).await?;
             }
             Ok(())
         });
@@ -162,7 +162,7 @@ impl Daemon {
         let _changing = pool.change().await?;
         let clone = name.clone();
         let done =
-            edits::change(live, request.command, move |s| async move { edits::promote(&s, &clone).await });
+            edits::change(live, request.command, move |s| async move { edit::promote(&s, &clone).await });
         done.await.map_err(|error| said(&doing, error))?;
         pool.find_volumes().await.map_err(|error| said(&doing, error))
     }

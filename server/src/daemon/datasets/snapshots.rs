@@ -1,6 +1,6 @@
 //! Taking, holding and bookmarking snapshots, and going back to one.
 
-use engine::dataset::dsl::{Found, Kind};
+use engine::dataset::dsl::{Found, Kind, edit};
 
 use super::super::{Daemon, dataset_error, edits, names};
 use super::destroy::clones_and_dependents;
@@ -117,8 +117,8 @@ impl Daemon {
             let (tag, release) = (request.tag.clone(), request.release);
             let done = edits::change(live, request.command.clone(), move |s| async move {
                 match release {
-                    true => edits::release(&s, &wanted, &tag).await,
-                    false => edits::hold(&s, &wanted, &tag).await,
+                    true => edit::release(&s, &wanted, &tag).await.map(|_| ()),
+                    false => edit::hold(&s, &wanted, &tag).await,
                 }
             });
             done.await.map_err(failed)?;
@@ -151,12 +151,9 @@ impl Daemon {
         }
         drop(dsl);
         let (new, of) = (mark.clone(), source.clone());
-        let done =
-            edits::change(
-                live,
-                request.command,
-                move |s| async move { edits::bookmark(&s, &new, &of).await },
-            );
+        let done = edits::change(live, request.command, move |s| async move {
+            edit::create_bookmark(&s, &new, &of).await
+        });
         done.await.map_err(failed)
     }
 
@@ -210,10 +207,11 @@ impl Daemon {
         let changing = pool.change().await?;
         pool.check_unused(&doing, |volume| volume == of)?;
         let unmounted = self.unmount_where(&pool, &changing, true, |mounted| mounted == of).await?;
+        self.close_log(&pool, &of).await?;
         let snapshot = name.clone();
         let done = edits::change(live, request.command, move |s| async move {
             for mark in &marks {
-                edits::destroy_bookmark(&s, mark).await?;
+                edit::destroy_bookmark(&s, mark).await?;
             }
             edits::rollback(&s, &snapshot).await
         });

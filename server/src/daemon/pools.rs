@@ -16,7 +16,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use device::{Cause, OpenOptions};
 use engine::dataset::dsl::Dsl;
 use engine::env::System;
 use engine::pool::Pool;
@@ -250,7 +249,15 @@ impl Daemon {
             let pool = import::import(found, &import_options).await.map_err(explain)?;
             Held::Reading(Arc::new(Dsl::open(&pool).await?))
         } else {
-            let found = for_writing(found)?;
+            let found = found.for_writing().await.map_err(|error| {
+                let doing = format!("cannot import '{}'", found.name);
+                match error {
+                    engine::Error::Os { what, errno: libc::EBUSY } => {
+                        ApiError::busy(format!("{doing}: {what} is in use by another process"))
+                    }
+                    other => refused(&doing, other),
+                }
+            })?;
             let live =
                 LivePool::import(&found, &import_options, self.surroundings()).await.map_err(explain)?;
             live.start()?;
@@ -381,31 +388,6 @@ impl Daemon {
         }
         Ok(())
     }
-}
-
-/// The pool with its devices open for writing, each locked against other processes.
-fn for_writing(found: &FoundPool) -> Result<FoundPool, ApiError> {
-    let mut found = found.clone();
-    for candidate in found.candidates.values_mut() {
-        // Spares and cache devices of whoever are given to every pool.
-        if candidate.label.pool_guid != Some(found.guid) {
-            continue;
-        }
-        let path = candidate.path().to_owned();
-        let device = OpenOptions::read_write().open(&path).map_err(|error| match error.cause {
-            Cause::InUse => ApiError::busy(format!(
-                "cannot import '{}': {} is in use by another process",
-                found.name,
-                path.display()
-            )),
-            _ => ApiError::failed(format!(
-                "cannot import '{}': {error}\nimport it with -o readonly=on to read it only",
-                found.name
-            )),
-        })?;
-        candidate.device = Arc::new(device);
-    }
-    Ok(found)
 }
 
 fn described(open: &OpenPool) -> OpenedPool {

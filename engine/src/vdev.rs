@@ -18,6 +18,7 @@
 //! |---|---|
 //! | `config` | building a tree from a label's or the MOS's config and opened devices |
 //! | `label` | reading the four labels of a device and their uberblocks |
+//! | `tops` | the list of top-level vdevs, which grows |
 //! | `open` | opening devices for writing |
 //! | `gpt` | partition tables of whole disks |
 //! | `read` | requests, leaf reads, dispatch by kind |
@@ -38,6 +39,7 @@ pub mod open;
 mod raidz;
 pub mod read;
 pub mod scrub;
+mod tops;
 pub mod write;
 
 use std::fmt;
@@ -55,6 +57,8 @@ use dtl::Missed;
 use indirect::Moved;
 use write::Unflushed;
 
+pub use tops::Tops;
+
 /// Bytes at the front of every leaf that hold labels and boot area; allocatable space begins after them.
 pub const LABEL_START_BYTES: u64 = 4 << 20;
 /// Where the boot area begins, after the two front labels.
@@ -66,7 +70,7 @@ pub const LABEL_END_BYTES: u64 = 512 << 10;
 #[derive(Debug)]
 pub struct VdevTree {
     /// Top-level vdevs; the index is the number that DVAs use.
-    pub tops: Vec<Vdev>,
+    pub tops: Tops,
     /// Hot spares.
     pub spares: Vec<Vdev>,
     /// Cache devices.

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use codec::compress::decompress;
 use engine::Bookmark;
 use engine::dmu::zap::lookup;
-use engine::vdev::{Kind, LABEL_START_BYTES, Vdev};
+use engine::vdev::{Kind, LABEL_START_BYTES, Tops, Vdev};
 use ondisk::blkptr::{
     Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, EmbeddedType, GANG_HEADER_SIZE, MAX_BLOCK_SIZE,
 };
@@ -190,7 +190,7 @@ async fn read(view: &View<'_>, address: &Address) -> Result<Vec<u8>> {
 }
 
 /// The vdev of a name, and the top-level vdev that it belongs to.
-fn find<'a>(tops: &'a [Vdev], name: &str) -> Option<(&'a Vdev, &'a Vdev)> {
+fn find<'a>(tops: &'a Tops, name: &str) -> Option<(&'a Vdev, &'a Vdev)> {
     let mut numbers = name.split('.').map(str::parse::<usize>);
     if let Some(Ok(number)) = numbers.next()
         && let Some(top) = tops.get(number)

@@ -39,7 +39,25 @@ pub fn build_tree(root: &VdevConfig, devices: &Devices, reflow: Option<Reflow>) 
         }
         tops.push(builder.vdev(config, index as u64, Needs::of_top(config))?);
     }
-    Ok(VdevTree { tops, spares: Vec::new(), l2cache: Vec::new() })
+    Ok(VdevTree { tops: tops.into_iter().collect(), spares: Vec::new(), l2cache: Vec::new() })
+}
+
+impl VdevTree {
+    /// Adds a top-level vdev (`zpool add`), whose config has the next number. Returns that number. Blocks can be read and written there at once; who
+    /// adds vdevs sees to it that nobody else does so meanwhile.
+    ///
+    /// # Errors
+    /// The config has another number, or cannot be built.
+    pub fn add_top(&self, config: &VdevConfig, devices: &Devices) -> Result<u32> {
+        let next = self.tops.len();
+        let id = u32::try_from(next).map_err(|_| Error::Invalid("there are too many vdevs".into()))?;
+        if config.id.is_none_or(|id| id.get() as usize != next) {
+            return Err(Error::Invalid(format!("vdev {next} is to be added with the id {:?}", config.id)));
+        }
+        let builder = Builder { devices, reflow: None };
+        self.tops.push(builder.vdev(config, next as u64, Needs::of_top(config))?);
+        Ok(id)
+    }
 }
 
 /// Builds spares or cache devices from their list in the MOS.

@@ -540,3 +540,23 @@ fn zdb_reads_the_labels() {
     assert!(text.contains("txg: 4\n") && text.contains("txg: 8\n"), "{text}");
     assert!(text.contains("txg = 77"), "{text}");
 }
+
+#[test]
+fn an_added_vdev_is_written_and_read_and_the_others_stay_where_they_are() {
+    let root = parsed(leaf(0, 1));
+    let disks = Disks::of(&root.children[0]);
+    let tree = tree(&root, &disks.without(&[]));
+    let first: *const Vdev = &tree.tops[0];
+    let mut added = config("mirror", 1, 98, leaves(2));
+    added.push("metaslab_array", 0u64);
+    let added = parsed(added).children.remove(0);
+    let more = Disks::of(&added);
+    assert_eq!(tree.add_top(&added, &more.without(&[])).expect("is the next"), 1);
+    assert!(tree.add_top(&added, &more.without(&[])).is_err(), "its number is taken");
+    assert!(std::ptr::eq(first, &raw const tree.tops[0]));
+    assert_eq!(tree.tops.iter().rev().map(|top| top.guid.get()).collect::<Vec<_>>(), [98, 1]);
+    let piece = Piece { top: 1, offset_bytes: 0, data: IoBuf::from(&[5; 512][..]).into() };
+    assert!(block_on(tree.write(TXG, vec![piece]))[0].is_ok());
+    let read = block_on(tree.tops[1].read(Request::new(&tree, 0, 512, TXG.get(), None))).expect("reads");
+    assert_eq!(*read, [5; 512]);
+}

@@ -1,0 +1,102 @@
+//! The list of top-level vdevs: it only grows, and is read without a lock.
+//!
+//! The number of a vdev stands in the pointers of all its blocks, so that vdevs are never taken out of the list: what was removed stays as an indirect vdev or a
+//! hole. Adding one happens while others read and write; those who are in the list do not move.
+
+use std::fmt;
+use std::ops::Index;
+
+use super::Vdev;
+
+/// Top-level vdevs by number.
+#[derive(Default)]
+pub struct Tops(boxcar::Vec<Vdev>);
+
+impl Tops {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The vdev of this number.
+    pub fn get(&self, index: usize) -> Option<&Vdev> {
+        self.0.get(index)
+    }
+
+    /// All that there are at this moment, by number.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { tops: self, front: 0, back: self.len() }
+    }
+
+    /// Adds a vdev. Returns its number. Whoever adds vdevs sees to it that nobody else does so meanwhile.
+    pub(super) fn push(&self, vdev: Vdev) -> usize {
+        self.0.push(vdev)
+    }
+}
+
+impl FromIterator<Vdev> for Tops {
+    fn from_iter<I: IntoIterator<Item = Vdev>>(vdevs: I) -> Self {
+        Self(vdevs.into_iter().collect())
+    }
+}
+
+impl Index<usize> for Tops {
+    type Output = Vdev;
+
+    fn index(&self, index: usize) -> &Vdev {
+        &self.0[index]
+    }
+}
+
+impl<'a> IntoIterator for &'a Tops {
+    type Item = &'a Vdev;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for Tops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+/// Iterator of [`Tops::iter`].
+#[derive(Debug, Clone)]
+pub struct Iter<'a> {
+    tops: &'a Tops,
+    front: usize,
+    back: usize,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = &'a Vdev;
+
+    fn next(&mut self) -> Option<&'a Vdev> {
+        let vdev = (self.front < self.back).then(|| self.tops.get(self.front))?;
+        self.front += 1;
+        vdev
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.back - self.front;
+        (left, Some(left))
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let last = (self.front < self.back).then(|| self.back - 1)?;
+        self.back = last;
+        self.tops.get(last)
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}

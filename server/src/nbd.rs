@@ -3,7 +3,8 @@
 //! # The idea
 //! One connection is one task on one shard. It reads as many requests as the socket has, starts each of them, and polls it once
 //! on the spot. What is cached is answered by that first poll: no task, no thread, no allocation. What has to wait for a disk
-//! stays with the connection as a future. All answers that are there leave in one vectored write.
+//! stays with the connection as a future. All answers that are there leave in one vectored write. A write that is only buffered is as quick: its bytes
+//! are read from the socket into the memory that the export gets.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -28,6 +29,8 @@ mod transmission;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use device::IoBuf;
+
 pub use listener::{serve_connection, serve_tcp, serve_unix};
 pub use protocol::Errno;
 
@@ -49,13 +52,19 @@ pub trait Exports: Send + Sync + 'static {
     fn open(&self, name: &str) -> impl Future<Output = Option<Arc<Self::Export>>> + Send;
 }
 
-/// A read-only block device.
+/// A block device. Read-only, unless it says otherwise and has all methods. Any number of connections may have it at once: what a reply to one of
+/// them says is done, all others see.
 pub trait Export: Send + Sync + 'static {
-    /// Its size.
+    /// Its size at present.
     fn size_bytes(&self) -> u64;
 
     /// The size and alignment of requests that cost the least. A power of two.
     fn block_bytes(&self) -> u32;
+
+    /// Whether it can be written.
+    fn is_writable(&self) -> bool {
+        false
+    }
 
     /// Fills `into` with what is at `offset`; the range lies within the size. Ready in the first poll when cached.
     fn read(&self, offset: u64, into: &mut [u8]) -> impl Future<Output = Result<(), ExportError>> + Send;
@@ -63,6 +72,43 @@ pub trait Export: Send + Sync + 'static {
     /// What is known about the bytes from `offset` on, which lies within the size. The extent may be shorter than the
     /// whole run of its kind, but not empty, and may reach past the end.
     fn extent(&self, offset: u64) -> impl Future<Output = Result<Extent, ExportError>> + Send;
+
+    /// Writes. When `stable`, the bytes survive a crash once this is ready (FUA). Ready in the first poll when only buffered.
+    fn write(
+        &self,
+        _offset: u64,
+        _data: IoBuf,
+        _stable: bool,
+    ) -> impl Future<Output = Result<(), ExportError>> + Send {
+        async { Err(ExportError::read_only()) }
+    }
+
+    /// Gives space back: what lies in the range reads as zeroes or as before.
+    fn trim(
+        &self,
+        _offset: u64,
+        _len_bytes: u64,
+        _stable: bool,
+    ) -> impl Future<Output = Result<(), ExportError>> + Send {
+        async { Err(ExportError::read_only()) }
+    }
+
+    /// Makes a range read as zeroes, in less time than writing them takes unless `allocate`: then the range takes space afterwards as if they were
+    /// written.
+    fn write_zeroes(
+        &self,
+        _offset: u64,
+        _len_bytes: u64,
+        _allocate: bool,
+        _stable: bool,
+    ) -> impl Future<Output = Result<(), ExportError>> + Send {
+        async { Err(ExportError::read_only()) }
+    }
+
+    /// Makes everything stable whose write was replied to, on any connection.
+    fn flush(&self) -> impl Future<Output = Result<(), ExportError>> + Send {
+        async { Ok(()) }
+    }
 }
 
 /// A run of bytes of one kind.
@@ -82,4 +128,10 @@ pub struct ExportError {
     pub errno: Errno,
     /// For a person. Clients see it where they take structured replies.
     pub message: String,
+}
+
+impl ExportError {
+    fn read_only() -> Self {
+        Self { errno: Errno::Perm, message: "the export is read-only".into() }
+    }
 }

@@ -149,9 +149,14 @@ where
         Session { export, structured: self.structured, base_allocation }
     }
 
-    fn transmission_flags(&self) -> u16 {
-        let flags = transmission::HAS_FLAGS | transmission::READ_ONLY | transmission::CAN_MULTI_CONN;
-        if self.structured { flags | transmission::SEND_DF } else { flags }
+    fn transmission_flags(&self, export: &X::Export) -> u16 {
+        use transmission::*;
+        let access = match export.is_writable() {
+            true => SEND_FLUSH | SEND_FUA | SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO,
+            false => READ_ONLY,
+        };
+        let structured = if self.structured { SEND_DF } else { 0 };
+        HAS_FLAGS | CAN_MULTI_CONN | access | structured
     }
 
     /// The old way to choose an export, which knows no error.
@@ -162,7 +167,7 @@ where
         };
         let mut message = Vec::with_capacity(10 + EXPORT_NAME_ZEROES);
         message.extend(export.size_bytes().to_be_bytes());
-        message.extend(self.transmission_flags().to_be_bytes());
+        message.extend(self.transmission_flags(&export).to_be_bytes());
         if !self.no_zeroes {
             message.extend([0; EXPORT_NAME_ZEROES]);
         }
@@ -183,7 +188,7 @@ where
         let mut facts = Vec::with_capacity(32);
         facts.extend(info::EXPORT.to_be_bytes());
         facts.extend(export.size_bytes().to_be_bytes());
-        facts.extend(self.transmission_flags().to_be_bytes());
+        facts.extend(self.transmission_flags(&export).to_be_bytes());
         self.reply(option, reply::INFO, &facts).await?;
 
         if asked.contains(&info::NAME) {

@@ -71,8 +71,13 @@ pub(super) mod info {
 pub(super) mod transmission {
     pub const HAS_FLAGS: u16 = 1 << 0;
     pub const READ_ONLY: u16 = 1 << 1;
+    pub const SEND_FLUSH: u16 = 1 << 2;
+    pub const SEND_FUA: u16 = 1 << 3;
+    pub const SEND_TRIM: u16 = 1 << 5;
+    pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
     pub const SEND_DF: u16 = 1 << 7;
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
+    pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
 /// Commands.
@@ -89,8 +94,11 @@ pub(super) mod command {
 
 /// Flags of commands.
 pub(super) mod command_flag {
+    pub const FUA: u16 = 1 << 0;
+    pub const NO_HOLE: u16 = 1 << 1;
     pub const DF: u16 = 1 << 2;
     pub const REQ_ONE: u16 = 1 << 3;
+    pub const FAST_ZERO: u16 = 1 << 4;
 }
 
 /// Structured reply chunks.
@@ -118,6 +126,10 @@ pub enum Errno {
     Io = 5,
     /// The request makes no sense.
     Inval = 22,
+    /// There is no room for it, or it begins or ends beyond the end.
+    NoSpace = 28,
+    /// It cannot be done in the way asked for.
+    NotSupported = 95,
     /// The server is going away.
     Shutdown = 108,
 }

@@ -11,7 +11,9 @@
 //! # Invariants
 //! - Requests under way (waiting or replied but unsent) are at most [`MAX_REQUESTS`], and their bytes at most
 //!   [`MAX_BYTES`], save for the one that passed the mark. Beyond that no input is taken until replies have left.
-//! - Every request gets exactly one reply, in any order.
+//! - Every request gets exactly one reply, in any order. A flush is about the writes that were replied to before it came.
+//! - The bytes of a write are read into a buffer of its own as far as they have arrived; until all are there nothing else is taken from the
+//!   input. A write that will be refused is read past.
 //! - A request that breaks the framing ends the connection; its neighbours' replies may be lost, as with a broken wire.
 
 use std::{
@@ -38,8 +40,9 @@ const MAX_BYTES: usize = 32 << 20;
 /// Replies of this size are written before more requests are started: their memory is still in the processor's cache.
 const WRITE_BATCH_BYTES: usize = 512 << 10;
 
-/// The input buffer: more than a thousand requests.
+/// The input buffer: more than a thousand requests without data, or as many small writes as clients have under way.
 const INPUT_BYTES: usize = 32 << 10;
+const WRITABLE_INPUT_BYTES: usize = 256 << 10;
 
 /// Slices of one vectored write: two for each reply.
 const MAX_SLICES: usize = 128;
@@ -51,17 +54,23 @@ where
     E: Export,
 {
     let session = Arc::new(session);
+    let is_writable = session.export.is_writable();
     let start = {
         let session = Arc::clone(&session);
         move |request| answer(Arc::clone(&session), request)
     };
     let mut connection = Connection {
         socket,
-        size_bytes: session.export.size_bytes(),
+        size_bytes: {
+            let session = Arc::clone(&session);
+            move || session.export.size_bytes()
+        },
+        is_writable,
         structured: session.structured,
         base_allocation: session.base_allocation,
         start,
-        input: Input::new(),
+        input: Input::new(if is_writable { WRITABLE_INPUT_BYTES } else { INPUT_BYTES }),
+        incoming: None,
         free_slots: Vec::new(),
         waiting: FuturesUnordered::new(),
         waiting_bytes: 0,
@@ -71,26 +80,43 @@ where
 }
 
 /// A request that is answered by the export.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Asked {
     Read(Request),
     BlockStatus(Request),
+    Write(Request, IoBuf),
+    Trim(Request),
+    WriteZeroes(Request),
+    Flush(Request),
 }
 
 impl Asked {
     fn request(&self) -> &Request {
         match self {
-            Asked::Read(request) | Asked::BlockStatus(request) => request,
+            Asked::Read(request)
+            | Asked::BlockStatus(request)
+            | Asked::Write(request, _)
+            | Asked::Trim(request)
+            | Asked::WriteZeroes(request)
+            | Asked::Flush(request) => request,
         }
     }
 
-    /// What its reply may hold in memory.
+    /// What it and its reply may hold in memory.
     fn bytes(&self) -> usize {
         match self {
-            Asked::Read(request) => request.len_bytes as usize,
-            Asked::BlockStatus(_) => 0,
+            Asked::Read(request) | Asked::Write(request, _) => request.len_bytes as usize,
+            _ => 0,
         }
     }
+}
+
+/// A write whose bytes have not all arrived.
+#[derive(Debug)]
+struct Incoming {
+    request: Request,
+    data: IoBuf,
+    filled: usize,
 }
 
 /// Head and payload of a reply.
@@ -145,10 +171,14 @@ impl Reply {
 /// Answers a request whose range has been checked.
 async fn answer<E: Export>(session: Arc<Session<E>>, asked: Asked) -> Reply {
     let &Request { cookie, offset, len_bytes, flags, .. } = asked.request();
+    let export = &*session.export;
+    let length = u64::from(len_bytes);
+    let stable = flags & command_flag::FUA != 0;
+    let done = |()| Reply::done(cookie);
     let result = match asked {
         Asked::Read(_) => {
             let mut data = IoBuf::for_overwrite(len_bytes as usize);
-            session.export.read(offset, &mut data).await.map(|()| Reply {
+            export.read(offset, &mut data).await.map(|()| Reply {
                 head: match session.structured {
                     true => Head::data_chunk(cookie, offset, len_bytes),
                     false => Head::simple(cookie, None),
@@ -158,11 +188,18 @@ async fn answer<E: Export>(session: Arc<Session<E>>, asked: Asked) -> Reply {
         }
         Asked::BlockStatus(_) => {
             let only_first = flags & command_flag::REQ_ONE != 0;
-            extents::describe(&*session.export, offset, len_bytes, only_first).await.map(|payload| Reply {
+            extents::describe(export, offset, len_bytes, only_first).await.map(|payload| Reply {
                 head: Head::chunk(cookie, chunk::BLOCK_STATUS, payload.len() as u32),
                 payload: Payload::Bytes(payload),
             })
         }
+        Asked::Write(_, data) => export.write(offset, data, stable).await.map(done),
+        Asked::Trim(_) => export.trim(offset, length, stable).await.map(done),
+        Asked::WriteZeroes(_) => {
+            let allocate = flags & command_flag::NO_HOLE != 0;
+            export.write_zeroes(offset, length, allocate, stable).await.map(done)
+        }
+        Asked::Flush(_) => export.flush().await.map(done),
     };
     result.unwrap_or_else(|error| {
         tracing::warn!(offset, len_bytes, %error, "a request failed");
@@ -200,22 +237,26 @@ fn poll_slot<F: Future<Output = Reply>>(slot: &mut Slot<F>, context: &mut Contex
     Poll::Ready(reply)
 }
 
-struct Connection<S, M, F> {
+struct Connection<S, Z, M, F> {
     socket: S,
-    size_bytes: u64,
+    /// The size at present.
+    size_bytes: Z,
+    is_writable: bool,
     structured: bool,
     base_allocation: bool,
     start: M,
     input: Input,
+    incoming: Option<Incoming>,
     free_slots: Vec<Slot<F>>,
     waiting: FuturesUnordered<Waiting<F>>,
     waiting_bytes: usize,
     output: Output,
 }
 
-impl<S, M, F> Connection<S, M, F>
+impl<S, Z, M, F> Connection<S, Z, M, F>
 where
     S: AsyncRead + AsyncWrite + Unpin,
+    Z: Fn() -> u64,
     M: Fn(Asked) -> F,
     F: Future<Output = Reply>,
 {
@@ -228,26 +269,28 @@ where
                 self.output.push(reply);
                 moved = true;
             }
-            while self.has_room()
+            moved |= self.receive(context);
+            while self.incoming.is_none()
+                && self.has_room()
                 && let Some(request) = self.input.next_request()?
             {
                 if request.command == command::DISC {
                     return Poll::Ready(Ok(()));
                 }
-                self.start_request(request, context)?;
+                self.take_request(request, context)?;
                 moved = true;
             }
             if let Poll::Ready(written) = self.output.poll_write(&mut self.socket, context)? {
                 moved |= written > 0;
             }
-            if self.has_room()
-                && !self.input.is_full()
-                && let Poll::Ready(read) = self.input.poll_read(&mut self.socket, context)?
-            {
+            if let Poll::Ready(read) = self.poll_read(context)? {
                 match read {
-                    0 if self.input.is_empty() => return Poll::Ready(Ok(())),
-                    0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                    _ => moved = true,
+                    Some(0) if self.input.is_empty() && self.incoming.is_none() => {
+                        return Poll::Ready(Ok(()));
+                    }
+                    Some(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                    Some(_) => moved = true,
+                    None => {}
                 }
             }
             if !moved {
@@ -266,14 +309,48 @@ where
             && self.output.bytes < WRITE_BATCH_BYTES
     }
 
-    fn start_request(&mut self, request: Request, context: &mut Context<'_>) -> io::Result<()> {
-        let asked = match self.check(request)? {
-            Ok(asked) => asked,
-            Err(reply) => {
-                self.output.push(reply);
-                return Ok(());
+    /// Reads what is wanted next: the rest of a write's bytes, or requests. `None` when nothing is wanted.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
+        if let Some(Incoming { data, filled, .. }) = &mut self.incoming {
+            let mut free = ReadBuf::new(&mut data[*filled..]);
+            ready!(Pin::new(&mut self.socket).poll_read(context, &mut free))?;
+            let read = free.filled().len();
+            *filled += read;
+            return Poll::Ready(Ok(Some(read)));
+        }
+        if !self.has_room() || self.input.is_full() {
+            return Poll::Ready(Ok(None));
+        }
+        self.input.poll_read(&mut self.socket, context).map_ok(Some)
+    }
+
+    /// Starts the write whose bytes were awaited, once they are all there.
+    fn receive(&mut self, context: &mut Context<'_>) -> bool {
+        match self.incoming.take_if(|incoming| incoming.filled == incoming.data.len()) {
+            Some(Incoming { request, data, .. }) => {
+                self.start_request(Asked::Write(request, data), context);
+                true
             }
-        };
+            None => false,
+        }
+    }
+
+    /// Starts a request, or replies to it, or begins to receive its data.
+    fn take_request(&mut self, request: Request, context: &mut Context<'_>) -> io::Result<()> {
+        match self.check(request)? {
+            Ok(Asked::Write(request, mut data)) => {
+                let filled = self.input.take_bytes(&mut data);
+                self.incoming = Some(Incoming { request, data, filled });
+                self.receive(context);
+            }
+            Ok(asked) => self.start_request(asked, context),
+            Err(reply) => self.output.push(reply),
+        }
+        Ok(())
+    }
+
+    fn start_request(&mut self, asked: Asked, context: &mut Context<'_>) {
+        let bytes = asked.bytes();
         let mut slot = self.free_slots.pop().unwrap_or_else(|| Box::pin(None));
         slot.set(Some((self.start)(asked)));
         match poll_slot(&mut slot, context) {
@@ -282,46 +359,80 @@ where
                 self.output.push(reply);
             }
             Poll::Pending => {
-                self.waiting_bytes += asked.bytes();
-                self.waiting.push(Waiting { slot: Some(slot), bytes: asked.bytes() });
+                self.waiting_bytes += bytes;
+                self.waiting.push(Waiting { slot: Some(slot), bytes });
             }
         }
-        Ok(())
     }
 
     /// What to ask the export for, or the reply where it need not be asked. An error ends the connection.
     fn check(&mut self, request: Request) -> io::Result<Result<Asked, Reply>> {
         let Request { flags, command, cookie, offset, len_bytes } = request;
-        let in_range = offset.checked_add(len_bytes.into()).is_some_and(|end| end <= self.size_bytes);
+        let in_range = offset.checked_add(len_bytes.into()).is_some_and(|end| end <= (self.size_bytes)());
         let is_valid = in_range && len_bytes > 0;
+        let only = |allowed: u16| flags & !allowed == 0;
+        let changes = matches!(command, command::WRITE | command::TRIM | command::WRITE_ZEROES);
+        if changes && (!self.is_writable || !is_valid) {
+            if command == command::WRITE {
+                self.skip_payload(len_bytes)?;
+            }
+            let (errno, message) = match (self.is_writable, in_range) {
+                (false, _) => (Errno::Perm, "the export is read-only"),
+                (_, false) => (Errno::NoSpace, "the range reaches beyond the end"),
+                _ => (Errno::Inval, "the range is empty"),
+            };
+            return Ok(Err(Reply::failed(cookie, self.structured, &error(errno, message))));
+        }
         Ok(match command {
-            command::READ if is_valid && len_bytes <= MAX_REQUEST_BYTES && flags & !command_flag::DF == 0 => {
+            command::READ if is_valid && len_bytes <= MAX_REQUEST_BYTES && only(command_flag::DF) => {
                 Ok(Asked::Read(request))
             }
-            command::BLOCK_STATUS
-                if self.base_allocation && is_valid && flags & !command_flag::REQ_ONE == 0 =>
-            {
+            command::BLOCK_STATUS if self.base_allocation && is_valid && only(command_flag::REQ_ONE) => {
                 Ok(Asked::BlockStatus(request))
             }
             // Replies to reads must be structured where that was agreed, also when they fail.
             command::READ | command::BLOCK_STATUS => {
-                let message = "the request is malformed or out of range".to_owned();
-                let error = ExportError { errno: Errno::Inval, message };
+                let error = error(Errno::Inval, "the request is malformed or out of range");
                 Err(Reply::failed(cookie, self.structured, &error))
             }
-            command::WRITE => {
-                if len_bytes > MAX_REQUEST_BYTES {
-                    return Err(violation("a write is too long"));
-                }
-                self.input.skip(len_bytes);
-                Err(Reply::refused(cookie, Errno::Perm))
+            command::WRITE if len_bytes <= MAX_REQUEST_BYTES && only(command_flag::FUA) => {
+                Ok(Asked::Write(request, IoBuf::for_overwrite(len_bytes as usize)))
             }
-            command::TRIM | command::WRITE_ZEROES => Err(Reply::refused(cookie, Errno::Perm)),
+            command::WRITE => {
+                self.skip_payload(len_bytes)?;
+                Err(Reply::refused(cookie, Errno::Inval))
+            }
+            command::TRIM if only(command_flag::FUA) => Ok(Asked::Trim(request)),
+            // Zeroes that are to take space are written one by one.
+            command::WRITE_ZEROES
+                if flags & command_flag::NO_HOLE != 0 && flags & command_flag::FAST_ZERO != 0 =>
+            {
+                Err(Reply::refused(cookie, Errno::NotSupported))
+            }
+            command::WRITE_ZEROES
+                if only(command_flag::FUA | command_flag::NO_HOLE | command_flag::FAST_ZERO) =>
+            {
+                Ok(Asked::WriteZeroes(request))
+            }
+            command::FLUSH if self.is_writable => Ok(Asked::Flush(request)),
             command::FLUSH => Err(Reply::done(cookie)),
             command::CACHE if in_range => Err(Reply::done(cookie)),
             _ => Err(Reply::refused(cookie, Errno::Inval)),
         })
     }
+
+    /// Reads past the bytes of a write that is refused.
+    fn skip_payload(&mut self, len_bytes: u32) -> io::Result<()> {
+        if len_bytes > MAX_REQUEST_BYTES {
+            return Err(violation("a write is too long"));
+        }
+        self.input.skip(len_bytes);
+        Ok(())
+    }
+}
+
+fn error(errno: Errno, message: &str) -> ExportError {
+    ExportError { errno, message: message.to_owned() }
 }
 
 /// What came from the socket and was not looked at yet: `buffer[start..end]`, after `skip` bytes that nobody wants.
@@ -333,8 +444,8 @@ struct Input {
 }
 
 impl Input {
-    fn new() -> Self {
-        Self { buffer: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0, skip: 0 }
+    fn new(bytes: usize) -> Self {
+        Self { buffer: vec![0; bytes].into_boxed_slice(), start: 0, end: 0, skip: 0 }
     }
 
     fn is_empty(&self) -> bool {
@@ -350,6 +461,14 @@ impl Input {
     fn skip(&mut self, bytes: u32) {
         self.skip += bytes as usize;
         self.drop_skipped();
+    }
+
+    /// Moves what is there to the front of `into`, and says how much that was.
+    fn take_bytes(&mut self, into: &mut [u8]) -> usize {
+        let taken = into.len().min(self.end - self.start);
+        device::copy(&mut into[..taken], &self.buffer[self.start..self.start + taken]);
+        self.start += taken;
+        taken
     }
 
     fn drop_skipped(&mut self) {

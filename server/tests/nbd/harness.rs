@@ -4,11 +4,14 @@ use std::{
     collections::BTreeMap,
     ops::Range,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread::{self, JoinHandle},
 };
 
-use device::{Device, FileDevice, MemoryDevice};
+use device::{Device, FileDevice, IoBuf, MemoryDevice, OpenOptions};
 use server::{
     nbd::{self, Errno, Export, ExportError, Exports, Extent},
     runtime::Shards,
@@ -29,11 +32,44 @@ pub struct DeviceExport {
     device: Arc<dyn Device>,
     holes: Vec<Range<u64>>,
     bad: Range<u64>,
+    writes: Option<Arc<Writes>>,
+}
+
+/// What a writable export was asked to.
+#[derive(Debug, Default)]
+pub struct Writes {
+    /// Writes, trims and zeroes that were to be stable.
+    pub stable: AtomicUsize,
+    pub flushes: AtomicUsize,
+    pub trims: AtomicUsize,
 }
 
 impl DeviceExport {
     pub fn new(device: impl Device + 'static) -> Self {
-        Self { device: Arc::new(device), holes: Vec::new(), bad: 0..0 }
+        Self { device: Arc::new(device), holes: Vec::new(), bad: 0..0, writes: None }
+    }
+
+    pub fn with_writes(self, writes: &Arc<Writes>) -> Self {
+        Self { writes: Some(Arc::clone(writes)), ..self }
+    }
+
+    /// A disk in a file that can be written.
+    pub fn in_writable_file(path: &Path, len: usize) -> Self {
+        std::fs::write(path, vec![0; len]).unwrap();
+        Self::new(OpenOptions::read_write().open(path).unwrap())
+    }
+
+    async fn change(&self, offset: u64, bytes: &[u8], stable: bool) -> Result<(), ExportError> {
+        let writes = self.writes.as_ref().expect("a writable export");
+        writes.stable.fetch_add(usize::from(stable), Ordering::Relaxed);
+        let end = offset + bytes.len() as u64;
+        let sectors = offset / 512 * 512..end.next_multiple_of(512);
+        let failed = |error: device::IoError| ExportError { errno: Errno::Io, message: error.to_string() };
+        let read = self.device.read(sectors.start, (sectors.end - sectors.start) as usize).await;
+        let mut data = read.map_err(failed)?;
+        data[(offset - sectors.start) as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.device.write(sectors.start, data).await.map_err(failed)?;
+        Ok(())
     }
 
     /// Answered in the first poll.
@@ -64,6 +100,34 @@ impl Export for DeviceExport {
 
     fn block_bytes(&self) -> u32 {
         16384
+    }
+
+    fn is_writable(&self) -> bool {
+        self.writes.is_some()
+    }
+
+    async fn write(&self, offset: u64, data: IoBuf, stable: bool) -> Result<(), ExportError> {
+        self.change(offset, &data, stable).await
+    }
+
+    async fn trim(&self, offset: u64, len_bytes: u64, stable: bool) -> Result<(), ExportError> {
+        self.writes.iter().for_each(|writes| drop(writes.trims.fetch_add(1, Ordering::Relaxed)));
+        self.change(offset, &vec![0; len_bytes as usize], stable).await
+    }
+
+    async fn write_zeroes(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        _allocate: bool,
+        stable: bool,
+    ) -> Result<(), ExportError> {
+        self.change(offset, &vec![0; len_bytes as usize], stable).await
+    }
+
+    async fn flush(&self) -> Result<(), ExportError> {
+        self.writes.iter().for_each(|writes| drop(writes.flushes.fetch_add(1, Ordering::Relaxed)));
+        Ok(())
     }
 
     async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {

@@ -3,3 +3,4 @@
 mod clients;
 mod harness;
 mod protocol;
+mod writes;

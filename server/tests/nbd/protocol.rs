@@ -49,10 +49,10 @@ fn served() -> Served {
 }
 
 /// A client that says exactly what it is told to.
-struct Client(UnixStream);
+pub struct Client(UnixStream);
 
 impl Client {
-    fn connect(served: &Served) -> Self {
+    pub fn connect(served: &Served) -> Self {
         let stream = UnixStream::connect(served.socket()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -60,14 +60,14 @@ impl Client {
     }
 
     /// Connects and answers the greeting, asking for no zeros after `EXPORT_NAME`.
-    fn greeted(served: &Served) -> Self {
+    pub fn greeted(served: &Served) -> Self {
         let mut client = Self::connect(served);
         assert_eq!(client.take::<18>(), *b"NBDMAGICIHAVEOPT\0\x03");
         client.send(&[&3u32.to_be_bytes()]);
         client
     }
 
-    fn chosen(served: &Served, name: &str, structured: bool) -> Self {
+    pub fn chosen(served: &Served, name: &str, structured: bool) -> Self {
         let mut client = Self::greeted(served);
         if structured {
             client.option(OPT_STRUCTURED_REPLY, &[]);
@@ -81,52 +81,56 @@ impl Client {
         client
     }
 
-    fn send(&mut self, parts: &[&[u8]]) {
+    pub fn try_clone(&self) -> Self {
+        Self(self.0.try_clone().unwrap())
+    }
+
+    pub fn send(&mut self, parts: &[&[u8]]) {
         self.0.write_all(&parts.concat()).unwrap();
     }
 
-    fn take<const N: usize>(&mut self) -> [u8; N] {
+    pub fn take<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
         self.0.read_exact(&mut bytes).unwrap();
         bytes
     }
 
-    fn take_vec(&mut self, len: usize) -> Vec<u8> {
+    pub fn take_vec(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.0.read_exact(&mut bytes).unwrap();
         bytes
     }
 
-    fn u32(&mut self) -> u32 {
+    pub fn u32(&mut self) -> u32 {
         u32::from_be_bytes(self.take())
     }
 
-    fn u64(&mut self) -> u64 {
+    pub fn u64(&mut self) -> u64 {
         u64::from_be_bytes(self.take())
     }
 
-    fn option(&mut self, option: u32, data: &[u8]) {
+    pub fn option(&mut self, option: u32, data: &[u8]) {
         self.send(&[b"IHAVEOPT", &option.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data]);
     }
 
-    fn option_reply(&mut self) -> (u32, u32, Vec<u8>) {
+    pub fn option_reply(&mut self) -> (u32, u32, Vec<u8>) {
         assert_eq!(self.u64(), 0x0003_e889_0455_65a9);
         let (option, kind, len) = (self.u32(), self.u32(), self.u32());
         (option, kind, self.take_vec(len as usize))
     }
 
-    fn request(&mut self, flags: u16, command: u16, cookie: u64, offset: u64, len: u32) {
+    pub fn request(&mut self, flags: u16, command: u16, cookie: u64, offset: u64, len: u32) {
         self.0.write_all(&request(flags, command, cookie, offset, len)).unwrap();
     }
 
     /// The error and the cookie of a simple reply.
-    fn simple_reply(&mut self) -> (u32, u64) {
+    pub fn simple_reply(&mut self) -> (u32, u64) {
         assert_eq!(self.u32(), 0x6744_6698);
         (self.u32(), self.u64())
     }
 
     /// The type, the cookie and the payload of a structured reply of one chunk.
-    fn chunk(&mut self) -> (u16, u64, Vec<u8>) {
+    pub fn chunk(&mut self) -> (u16, u64, Vec<u8>) {
         assert_eq!(self.u32(), 0x668e_33ef);
         assert_eq!(self.take::<2>(), [0, 1]);
         let kind = u16::from_be_bytes(self.take());
@@ -136,7 +140,7 @@ impl Client {
     }
 
     /// Whether the server has ended the connection.
-    fn is_closed(&mut self) -> bool {
+    pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
             Ok(_) => true,

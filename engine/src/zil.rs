@@ -68,7 +68,7 @@ use crate::error::Result;
 use crate::txg::{Tx, Txgs};
 use crate::zio::Writer;
 
-pub use claim::{check, claim};
+pub use claim::check;
 pub use replay::{Applied, Replay, Replayed};
 
 /// Whether writes become stable when they are asked to (the property `sync`).
@@ -101,8 +101,8 @@ struct Inner {
 }
 
 impl Zil {
-    /// The log of an open object set. If the object set was found with a log on disk, [`claim`] must have run for it in an earlier or the present group.
-    /// When there is something to replay ([`Zil::needs_replay`]), commits wait for their group until that is done.
+    /// The log of an open object set. If the object set was found at import with a log on disk, [`Zil::claim`] comes next, in the first group. When there is
+    /// something to replay then ([`Zil::needs_replay`]), commits wait for their group until that is done.
     pub fn open(objset: &Arc<LiveObjset>, writer: &Writer, txgs: &Arc<Txgs>, env: &Arc<dyn Env>) -> Self {
         let header = objset.zil_header();
         Self::over(Box::new(Live::new(objset, writer)), &header, txgs, env)
@@ -119,6 +119,11 @@ impl Zil {
             chain: Mutex::new(chain),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Takes over what was found on disk, in the first group after import, in syncing context, before anything is allocated or noted.
+    pub async fn claim(&self, tx: &Tx) -> Result<()> {
+        self.inner.claim(tx).await
     }
 
     /// Notes a change that [`Zil::commit_object`] of any object makes stable: one of names, or one that others may depend on.

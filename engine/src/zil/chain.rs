@@ -104,6 +104,11 @@ impl Chain {
         }
     }
 
+    /// The header that it was opened with.
+    pub(super) fn found_header(&self) -> ZilHeader {
+        self.decided
+    }
+
     pub(super) fn needs_replay(&self) -> bool {
         matches!(self.state, State::Claimed(header) if header.flags & FLAG_REPLAY_NEEDED != 0)
     }

@@ -16,14 +16,13 @@ use ondisk::zil::record::WriteData;
 use ondisk::zil::{ChainSeed, FLAG_CLAIM_LR_SEQ_VALID, FLAG_REPLAY_NEEDED, LogBlock, Record, ZilHeader};
 use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
 
-use super::backing::{Backing, Live, log_bookmark};
-use super::plan;
+use super::backing::{Backing, log_bookmark};
+use super::chain::Chain;
+use super::{Inner, lock, plan};
 use crate::Pool;
-use crate::dmu::LiveObjset;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::txg::Tx;
-use crate::zio::Writer;
 
 /// More than any log has: a bound for chains that lead back into themselves.
 const MAX_BLOCKS: usize = 1 << 22;
@@ -64,15 +63,16 @@ impl Walk {
     }
 }
 
-/// Takes over the log of an object set in the first group after import, in syncing context, before anything is allocated. Sets the header as it is to
-/// be written with this group; does nothing for an object set without a log.
-pub async fn claim(objset: &Arc<LiveObjset>, writer: &Writer, tx: &Tx, env: &dyn Env) -> Result<()> {
-    let found = objset.zil_header();
-    let header = claim_log(&Live::new(objset, writer), &found, tx.txg(), env).await?;
-    if header != found {
-        objset.set_zil_header(tx, header);
+impl Inner {
+    pub(super) async fn claim(&self, tx: &Tx) -> Result<()> {
+        let found = lock(&self.chain).found_header();
+        let header = claim_log(&*self.backing, &found, tx.txg(), &*self.env).await?;
+        *lock(&self.chain) = Chain::found(&header, self.txgs.open_txg());
+        if header != found {
+            self.backing.set_header(tx, &header);
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The header after the claim of the log of `found`.

@@ -8,9 +8,12 @@
 //! 4. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool over: labels with this host's name.
 //! 5. Logs are replayed, dataset by dataset.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use futures_util::future::join;
 use ondisk::features::{Feature, FeatureState};
+use ondisk::objset::ObjsetType;
 use ondisk::pool_directory as directory;
 use ondisk::vdev_config::{PoolState, VdevKind};
 use ondisk::{ByteOrder, ObjsetId};
@@ -21,6 +24,7 @@ use super::views::Views;
 use super::{LivePool, Surroundings, Syncing};
 use crate::alloc::Allocator;
 use crate::dataset::dsl::Dsl;
+use crate::dataset::zvol::LiveZvol;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
 use crate::pool::Pool;
@@ -28,7 +32,6 @@ use crate::pool::discovery::FoundPool;
 use crate::pool::features::Features;
 use crate::pool::import::{ImportError, ImportOptions};
 use crate::txg::Txgs;
-use crate::zil;
 use crate::zio::Writer;
 
 /// The only version that is written.
@@ -85,7 +88,32 @@ impl LivePool {
     }
 
     async fn replay_dataset(self: &Arc<Self>, dataset: &Arc<super::LiveDataset>) -> Result<()> {
-        tracing::warn!(objset = %dataset.objset.id(), "its intent log stays unreplayed");
+        let objset = dataset.objset.id();
+        if !dataset.zil.needs_replay() {
+            return Ok(());
+        }
+        if dataset.objset.kind() != ObjsetType::Zvol {
+            tracing::warn!(%objset, "its intent log stays unreplayed");
+            return Ok(());
+        }
+        let volume = LiveZvol::open(&self.txgs, &dataset.objset, &dataset.zil).await?;
+        // Nobody commits groups yet, and a replay waits for some: to make room, and for the end of the log.
+        let done = AtomicBool::new(false);
+        let replay = async {
+            let replayed = dataset.zil.replay(&*volume).await;
+            done.store(true, Ordering::Relaxed);
+            replayed
+        };
+        let commit = async {
+            while !done.load(Ordering::Relaxed) {
+                self.sync().await?;
+            }
+            Ok(())
+        };
+        let (replayed, committed): (_, Result<()>) = join(replay, commit).await;
+        committed?;
+        let replayed = replayed?;
+        tracing::info!(%objset, records = replayed.records, "intent log replayed");
         Ok(())
     }
 
@@ -124,7 +152,7 @@ async fn claim(s: &Syncing) -> Result<()> {
         if dataset.objset.zil_header().is_empty() {
             s.forget_dataset(id);
         } else {
-            zil::claim(&dataset.objset, s.pool.writer(), &s.tx, &**s.pool.env()).await?;
+            dataset.zil.claim(&s.tx).await?;
         }
     }
     s.pool.config().state = PoolState::Active;

@@ -3,13 +3,21 @@
 //! Each connection has an export of its own, with its own handle on the volume: two readers do not disturb each other's
 //! read-ahead, and closing a pool by force can take the volume from each connection. What is encrypted is listed once
 //! its key is loaded.
+//!
+//! In a pool that is open for writing, volumes can be written unless their property `readonly` is on. All connections of a volume share one
+//! [`LiveZvol`], so that their changes are ordered; what its properties say of it is looked up for each new connection. Snapshots are read as anywhere.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
+use device::IoBuf;
 use engine::dataset::dsl::{Dataset, Dsl, Kind, Walk};
-use engine::dataset::zvol::Zvol;
+use engine::dataset::properties::{Environment, Prop};
+use engine::dataset::zvol::{LiveReader, LiveZvol, Zvol};
+use engine::dmu::Objset;
+use engine::pool::live::LivePool;
+use engine::zil::SyncMode;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::{Daemon, NbdAddresses, OpenPool, lock};
@@ -38,43 +46,119 @@ pub struct Volume {
 #[derive(Debug)]
 pub struct VolumeExport {
     name: String,
-    size_bytes: u64,
     block_bytes: u32,
+    is_writable: bool,
     /// Taken away when the pool is closed by force.
-    zvol: RwLock<Option<Arc<Zvol>>>,
+    access: RwLock<Option<Arc<Access>>>,
+}
+
+/// How a connection gets at a volume.
+#[derive(Debug)]
+enum Access {
+    Reading(Arc<Zvol>),
+    Writing(LiveReader),
 }
 
 impl VolumeExport {
-    fn zvol(&self) -> Result<Arc<Zvol>, ExportError> {
-        self.zvol.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(|| ExportError {
+    fn access(&self) -> Result<Arc<Access>, ExportError> {
+        self.access.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(|| ExportError {
             errno: Errno::Shutdown,
             message: format!("the pool of '{}' was exported", self.name),
         })
     }
 
+    /// The volume to change.
+    fn writing(&self) -> Result<Arc<LiveZvol>, ExportError> {
+        match &*self.access()? {
+            Access::Writing(reader) if self.is_writable => Ok(Arc::clone(reader.volume())),
+            _ => Err(ExportError { errno: Errno::Perm, message: format!("'{}' is read-only", self.name) }),
+        }
+    }
+
+    /// The volume that other connections are to share, if it can be written.
+    fn live(&self) -> Option<Arc<LiveZvol>> {
+        match &*self.access().ok()? {
+            Access::Writing(reader) => Some(Arc::clone(reader.volume())),
+            Access::Reading(_) => None,
+        }
+    }
+
     fn failed(&self, error: engine::Error) -> ExportError {
-        tracing::warn!(volume = self.name, %error, "cannot read from a volume");
-        ExportError { errno: Errno::Io, message: format!("{}: {error}", self.name) }
+        let errno = match error {
+            engine::Error::NoSpace(_) => Errno::NoSpace,
+            engine::Error::Invalid(_) => Errno::Inval,
+            engine::Error::ReadOnly(_) => Errno::Perm,
+            _ => Errno::Io,
+        };
+        tracing::warn!(volume = self.name, %error, "a volume cannot serve a request");
+        ExportError { errno, message: format!("{}: {error}", self.name) }
     }
 }
 
 impl Export for VolumeExport {
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        match self.access().as_deref() {
+            Ok(Access::Reading(zvol)) => zvol.size(),
+            Ok(Access::Writing(reader)) => reader.volume().size(),
+            Err(_) => 0,
+        }
     }
 
     fn block_bytes(&self) -> u32 {
         self.block_bytes
     }
 
+    fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
     async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
-        self.zvol()?.read_at(offset, into).await.map_err(|error| self.failed(error))
+        let read = match &*self.access()? {
+            Access::Reading(zvol) => zvol.read_at(offset, into).await,
+            Access::Writing(reader) => reader.read_at(offset, into).await,
+        };
+        read.map_err(|error| self.failed(error))
     }
 
     async fn extent(&self, offset: u64) -> Result<Extent, ExportError> {
-        let zvol = self.zvol()?;
-        let span = zvol.object().span(offset).await.map_err(|error| self.failed(error))?;
-        Ok(Extent { len_bytes: span.end.saturating_sub(offset), is_hole: span.is_hole })
+        let extent = match &*self.access()? {
+            Access::Reading(zvol) => zvol
+                .object()
+                .span(offset)
+                .await
+                .map(|span| Extent { len_bytes: span.end.saturating_sub(offset), is_hole: span.is_hole }),
+            Access::Writing(reader) => reader
+                .extent(offset)
+                .await
+                .map(|extent| Extent { len_bytes: extent.length, is_hole: extent.is_hole }),
+        };
+        extent.map_err(|error| self.failed(error))
+    }
+
+    async fn write(&self, offset: u64, data: IoBuf, stable: bool) -> Result<(), ExportError> {
+        self.writing()?.write_at(offset, &data, stable).await.map_err(|error| self.failed(error))
+    }
+
+    async fn trim(&self, offset: u64, len_bytes: u64, stable: bool) -> Result<(), ExportError> {
+        self.writing()?.trim(offset, len_bytes, stable).await.map_err(|error| self.failed(error))
+    }
+
+    async fn write_zeroes(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        allocate: bool,
+        stable: bool,
+    ) -> Result<(), ExportError> {
+        let zeroed = self.writing()?.write_zeroes(offset, len_bytes, allocate, stable).await;
+        zeroed.map_err(|error| self.failed(error))
+    }
+
+    async fn flush(&self) -> Result<(), ExportError> {
+        match self.is_writable {
+            true => self.writing()?.flush().await.map_err(|error| self.failed(error)),
+            false => Ok(()),
+        }
     }
 }
 
@@ -152,16 +236,32 @@ impl OpenPool {
     async fn connect(&self, name: &str) -> engine::Result<Arc<VolumeExport>> {
         let dsl = self.dsl().await?;
         let dataset = dsl.find(name).await?;
-        let (Volume { name, size_bytes, block_bytes }, zvol) = self.open_volume(&dsl, &dataset).await?;
-        let export = VolumeExport { name, size_bytes, block_bytes, zvol: RwLock::new(Some(zvol)) };
-        let export = Arc::new(export);
+        let (Volume { name, block_bytes, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
+        let (access, is_writable) = match self.live() {
+            None => (Access::Reading(zvol), false),
+            Some(live) if dataset.is_snapshot() => {
+                // What the snapshot refers to stays as long as it does: no group need be kept for it.
+                let view = live.view_of_snapshots();
+                let objset = Objset::open(&view, dataset.objset_id(), &dataset.phys.bp).await?;
+                (Access::Reading(Zvol::open(&objset).await?), false)
+            }
+            Some(live) => open_live(live, &dsl, &dataset).await?,
+        };
+        drop((dsl, dataset));
         match lock(&self.connections).as_mut() {
             Some(connections) => {
                 connections.retain(|other| other.strong_count() > 0);
+                let others: Vec<_> = connections.iter().filter_map(Weak::upgrade).collect();
+                let access = match access {
+                    Access::Writing(reader) => Access::Writing(shared(reader, &others)),
+                    reading => reading,
+                };
+                let access = RwLock::new(Some(Arc::new(access)));
+                let export = Arc::new(VolumeExport { name, block_bytes, is_writable, access });
                 connections.push(Arc::downgrade(&export));
                 Ok(export)
             }
-            None => Err(engine::Error::NotFound(export.name.clone())),
+            None => Err(engine::Error::NotFound(name)),
         }
     }
 
@@ -194,8 +294,32 @@ impl OpenPool {
     pub(super) fn disconnect(&self) {
         let connections = lock(&self.connections).take();
         for connection in connections.iter().flatten().filter_map(Weak::upgrade) {
-            *connection.zvol.write().unwrap_or_else(PoisonError::into_inner) = None;
+            *connection.access.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
+    }
+}
+
+/// Opens a volume that is written, with what its properties say now. Also whether it may be written.
+async fn open_live(live: &Arc<LivePool>, dsl: &Dsl, dataset: &Dataset) -> engine::Result<(Access, bool)> {
+    let entry = dsl.entry(&dataset.name).await?;
+    let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await?;
+    let open = live.dataset(dataset.objset_id()).await?;
+    let volume = LiveZvol::open(live.txgs(), &open.objset, &open.zil).await?;
+    volume.set_sync_mode(match properties.number(Prop::Sync) {
+        Some(1) => SyncMode::Always,
+        Some(2) => SyncMode::Disabled,
+        _ => SyncMode::Standard,
+    });
+    let is_writable = properties.number(Prop::Readonly) != Some(1);
+    Ok((Access::Writing(volume.reader().await?), is_writable))
+}
+
+/// The same reader, of the volume that other connections have open, if any do.
+fn shared(reader: LiveReader, others: &[Arc<VolumeExport>]) -> LiveReader {
+    let same = |volume: &Arc<LiveZvol>| Arc::ptr_eq(volume.objset(), reader.volume().objset());
+    match others.iter().filter_map(|other| other.live()).find(same) {
+        Some(volume) => reader.sharing(&volume),
+        None => reader,
     }
 }
 

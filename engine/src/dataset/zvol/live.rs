@@ -358,6 +358,12 @@ impl LiveReader {
         &self.volume
     }
 
+    /// The same, of a volume that was opened by another over the same object set, with the settings of this one.
+    pub fn sharing(self, volume: &Arc<LiveZvol>) -> Self {
+        volume.set_sync_mode(self.volume.sync_mode());
+        Self { volume: Arc::clone(volume), ..self }
+    }
+
     /// As [`Zvol::read_at`].
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.volume.check(offset, into.len() as u64)?;

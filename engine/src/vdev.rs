@@ -26,7 +26,8 @@
 //! | `raidz` | raidz and draid: columns, reconstruction |
 //! | `scrub` | reading all copies and parity |
 //! | `indirect` | removed vdevs: where their blocks went |
-//! | `write` | writing blocks, flushing, labels and uberblocks |
+//! | `write` | writing blocks, flushing, discarding, labels and uberblocks |
+//! | `stats` | counters of transfers |
 //! | `dtl` | dirty time logs |
 
 pub mod config;
@@ -39,11 +40,12 @@ pub mod open;
 mod raidz;
 pub mod read;
 pub mod scrub;
+pub mod stats;
 mod tops;
 pub mod write;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use codec::draid::Draid;
@@ -55,6 +57,7 @@ use serde::{Deserialize, Serialize};
 
 use dtl::Missed;
 use indirect::Moved;
+use stats::Stats;
 use write::Unflushed;
 
 pub use tops::Tops;
@@ -118,6 +121,10 @@ pub struct Vdev {
     pub status: Status,
     /// Errors since the pool was opened.
     pub errors: ErrorCounters,
+    /// What was transferred since the pool was opened.
+    pub stats: Stats,
+    /// Its device was asked to discard and cannot.
+    pub(crate) cannot_discard: AtomicBool,
     /// The transaction groups that it missed.
     pub missing_txgs: Missed,
     /// What its device was given and not yet asked to make durable.

@@ -121,6 +121,8 @@ impl Builder<'_> {
             asize: config.asize.map_or(0, |asize| asize.get()),
             status,
             errors: ErrorCounters::default(),
+            stats: Default::default(),
+            cannot_discard: Default::default(),
             missing_txgs: Default::default(),
             unflushed: Default::default(),
             in_flight: Default::default(),

@@ -2,11 +2,13 @@
 
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Instant;
 
 use device::IoBuf;
 use futures_util::future::BoxFuture;
 use ondisk::Guid;
 
+use super::stats::Transfer;
 use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev, VdevTree};
 use crate::error::{Attempt, Failure};
 
@@ -101,7 +103,8 @@ impl Vdev {
                 let circle = Failure::Malformed("vdevs lead to each other in a circle".into());
                 return Err(self.failed(request.offset, circle));
             }
-            match &self.kind {
+            let started = Instant::now();
+            let result = match &self.kind {
                 Kind::Leaf(_) | Kind::DraidSpare { .. } => self.read_leaf(request).await,
                 Kind::Mirror | Kind::Replacing | Kind::Spare => self.read_mirror(request).await,
                 Kind::Raidz(raidz) => match raidz.map(request.offset, request.size as u64, request.txg) {
@@ -117,7 +120,12 @@ impl Vdev {
                     None => Err(self.failed(request.offset, Failure::Unavailable)),
                 },
                 Kind::Hole | Kind::Missing => Err(self.failed(request.offset, Failure::Unavailable)),
+            };
+            // Leaves count for themselves.
+            if request.depth == 0 && result.is_ok() && !self.children.is_empty() {
+                self.stats.count(Transfer::Read, request.size as u64, started);
             }
+            result
         })
     }
 
@@ -145,10 +153,13 @@ impl Vdev {
                     return Err(self.failed(request.offset, Failure::Malformed("offset overflows".into())));
                 };
                 let _load = Load::on(self);
-                device.read(position, request.size).await.map_err(|error| {
+                let started = Instant::now();
+                let bytes = device.read(position, request.size).await.map_err(|error| {
                     request.count_read(self);
                     self.failed(request.offset, Failure::Io(error.to_string()))
-                })
+                })?;
+                self.stats.count(Transfer::Read, request.size as u64, started);
+                Ok(bytes)
             }
             Kind::DraidSpare { top, spare } => match behind_spare(request.tree, request.offset, *top, *spare)
             {

@@ -7,6 +7,7 @@
 //! ranges of many blocks, reads them into a [`Window`], and scrubs the blocks out of memory. What the window does not hold is read as usual.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use codec::raidz::{self, Map};
 use device::IoBuf;
@@ -14,6 +15,7 @@ use futures_util::future::{BoxFuture, join_all};
 use ondisk::{ByteOffset, Guid};
 
 use super::read::{Request, behind_spare};
+use super::stats::Transfer;
 use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev};
 use crate::error::{Attempt, Failure};
 
@@ -65,7 +67,14 @@ impl Window {
             let Kind::Leaf(Some(device)) = &extent.leaf.kind else { return None };
             // Bounded by MAX_TRANSFER_BYTES or one block.
             let size = (extent.end - extent.start) as usize;
-            Some(async move { (extent, device.read(extent.start, size).await) })
+            Some(async move {
+                let started = Instant::now();
+                let result = device.read(extent.start, size).await;
+                if result.is_ok() {
+                    extent.leaf.stats.count(Transfer::Read, size as u64, started);
+                }
+                (extent, result)
+            })
         });
         let mut window = Self::default();
         for (extent, result) in join_all(transfers).await {

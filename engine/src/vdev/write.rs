@@ -19,6 +19,7 @@
 //! |---|---|---|
 //! | `Unflushed` | what one leaf was given since its last flush; held for a few lines | taken alone |
 
+mod discard;
 mod label;
 mod plan;
 #[cfg(test)]
@@ -26,13 +27,16 @@ mod tests;
 mod transfer;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use device::SharedBuf;
 use futures_util::future::join_all;
 use ondisk::Txg;
 
+use super::stats::Transfer;
 use super::{Kind, Vdev, VdevTree};
 use crate::error::{Attempt, Failure, Result};
+pub use discard::Unused;
 use plan::Plan;
 
 /// Txgs that one flush is about, beyond which they are judged all together. There are two at a time: one that is synced, and one whose log is written.
@@ -53,11 +57,12 @@ impl VdevTree {
     /// Writes all pieces of group `txg`. Runs that lie together on a leaf become one transfer. One result a piece: written to as many devices as
     /// its vdev needs to be able to read it again, or what failed. Leaves that missed a write are noted ([`Vdev::missing_txgs`]).
     pub async fn write(&self, txg: Txg, pieces: Vec<Piece>) -> Vec<Result<(), Vec<Attempt>>> {
+        let started = Instant::now();
         let mut plan = Plan::new(self, txg);
         let planned: Vec<_> = pieces.into_iter().map(|piece| plan.piece(piece)).collect();
         let parts = plan.into_parts();
         let failed = transfer::perform(txg, &parts).await;
-        planned.into_iter().map(|piece| piece.judge(&failed)).collect()
+        planned.into_iter().map(|piece| piece.judge(&failed, started)).collect()
     }
 
     /// Makes all that was written durable on every leaf that was written to since its last flush.
@@ -78,7 +83,11 @@ impl VdevTree {
             let Kind::Leaf(Some(device)) = &leaf.kind else { return None };
             let given = leaf.unflushed.take()?;
             Some(async move {
+                let started = Instant::now();
                 let result = device.flush().await;
+                if result.is_ok() {
+                    leaf.stats.count(Transfer::Flush, 0, started);
+                }
                 leaf.unflushed.flushed(&given);
                 (leaf, given, result)
             })

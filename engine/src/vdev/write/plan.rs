@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use codec::raidz::{Map, Raidz, generate_parity};
 use device::{Device, IoBuf, SharedBuf, copy};
@@ -18,6 +19,7 @@ use ondisk::label::aligned_size;
 use ondisk::vdev_config::VdevKind;
 
 use super::super::read::{MAX_DEPTH, behind_spare};
+use super::super::stats::Transfer;
 use super::super::{Kind, LABEL_END_BYTES, LABEL_START_BYTES, Vdev, VdevTree};
 use super::Piece;
 use crate::error::{Attempt, Failure, Result};
@@ -66,6 +68,7 @@ impl Need {
 #[derive(Debug)]
 pub(super) struct Planned<'a> {
     top: Option<&'a Vdev>,
+    size_bytes: u64,
     need: Need,
     parts: std::ops::Range<usize>,
     lost: Vec<Attempt>,
@@ -73,11 +76,20 @@ pub(super) struct Planned<'a> {
 
 impl Planned<'_> {
     /// Whether it is written, when these parts are not.
-    pub(super) fn judge(self, failed: &HashMap<usize, Attempt>) -> Result<(), Vec<Attempt>> {
+    pub(super) fn judge(
+        self,
+        failed: &HashMap<usize, Attempt>,
+        started: Instant,
+    ) -> Result<(), Vec<Attempt>> {
+        // A leaf counts for itself.
+        let top = self.top.filter(|top| !matches!(top.kind, Kind::Leaf(_)));
         if self.need.is_met(failed) {
+            if let Some(top) = top {
+                top.stats.count(Transfer::Write, self.size_bytes, started);
+            }
             return Ok(());
         }
-        if let Some(top) = self.top.filter(|top| !matches!(top.kind, Kind::Leaf(_))) {
+        if let Some(top) = top {
             top.errors.count_write();
         }
         let mut attempts = self.lost;
@@ -109,6 +121,7 @@ impl<'a> Plan<'a> {
     /// Takes a piece apart.
     pub(super) fn piece(&mut self, piece: Piece) -> Planned<'a> {
         let start = self.parts.len();
+        let size_bytes = piece.data.len() as u64;
         let top = self.tree.top(piece.top);
         let need = match top {
             Some(top) => {
@@ -123,7 +136,13 @@ impl<'a> Plan<'a> {
                 Need::Lost
             }
         };
-        Planned { top, need, parts: start..self.parts.len(), lost: std::mem::take(&mut self.lost) }
+        Planned {
+            top,
+            size_bytes,
+            need,
+            parts: start..self.parts.len(),
+            lost: std::mem::take(&mut self.lost),
+        }
     }
 
     fn vdev(&mut self, vdev: &'a Vdev, offset: u64, data: SharedBuf, depth: u32) -> Need {

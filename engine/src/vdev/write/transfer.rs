@@ -1,12 +1,14 @@
 //! Writing parts: in the order of each leaf, neighbours together.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use device::{Cause, IoError};
 use futures_util::future::join_all;
 use ondisk::Txg;
 
 use super::super::read::Load;
+use super::super::stats::Transfer;
 use super::plan::Part;
 use crate::error::{Attempt, Failure};
 
@@ -90,8 +92,13 @@ fn is_final(error: &IoError) -> bool {
 async fn write(txg: Txg, parts: &[Part<'_>], run: &[usize]) -> Result<(), IoError> {
     let Some(first) = run.first().map(|&index| &parts[index]) else { return Ok(()) };
     let data = run.iter().map(|&index| parts[index].data.clone()).collect();
+    let bytes = run.iter().map(|&index| parts[index].data.len() as u64).sum();
     let _load = Load::on(first.leaf);
+    let started = Instant::now();
     let result = first.device.write_gather(first.position, data).await;
+    if result.is_ok() {
+        first.leaf.stats.count(Transfer::Write, bytes, started);
+    }
     // Also one that failed may have left something in the device's cache.
     first.leaf.unflushed.wrote(txg);
     result

@@ -1,0 +1,123 @@
+//! How much a vdev transferred, and how long that took: what `zpool iostat` shows.
+//!
+//! A leaf counts the transfers of its device. A vdev with children at the top counts what was asked of it: a block that a mirror writes to two children is one
+//! write of the mirror and one of each child. So the sum over the top-level vdevs is what the pool did.
+//!
+//! Counters only grow; whoever wants rates takes [`Stats::snapshot`]s and the difference of two. Nothing is locked: a snapshot taken while transfers end may
+//! have one in one number and not yet in another.
+
+use std::array;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Buckets of a latency histogram: bucket `n` counts transfers of at least `1 << n` and less than `1 << (n + 1)` nanoseconds; the last one all that took longer.
+pub const LATENCY_BUCKETS: usize = 37;
+
+/// What was transferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transfer {
+    /// Bytes came from the vdev.
+    Read,
+    /// Bytes went to the vdev.
+    Write,
+    /// What had gone there was made durable.
+    Flush,
+    /// Ranges were given up.
+    Discard,
+}
+
+/// The counters of one vdev.
+#[derive(Debug, Default)]
+pub struct Stats {
+    by_transfer: [Counters; 4],
+}
+
+#[derive(Debug)]
+struct Counters {
+    bytes: AtomicU64,
+    latency: [AtomicU64; LATENCY_BUCKETS],
+    total_ns: AtomicU64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            bytes: Default::default(),
+            latency: array::from_fn(|_| AtomicU64::new(0)),
+            total_ns: Default::default(),
+        }
+    }
+}
+
+/// The counters of one kind of transfer at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Transfers that ended well.
+    pub operations: u64,
+    /// Their bytes together.
+    pub bytes: u64,
+    /// Their durations together.
+    pub total_ns: u64,
+    /// How many took how long.
+    pub latency: [u64; LATENCY_BUCKETS],
+}
+
+impl Stats {
+    /// A transfer that began at `start` ended well.
+    pub(crate) fn count(&self, transfer: Transfer, bytes: u64, start: Instant) {
+        self.count_lasting(transfer, bytes, start.elapsed());
+    }
+
+    fn count_lasting(&self, transfer: Transfer, bytes: u64, duration: Duration) {
+        let counters = &self.by_transfer[transfer as usize];
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = (ns.max(1).ilog2() as usize).min(LATENCY_BUCKETS - 1);
+        counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        counters.total_ns.fetch_add(ns, Ordering::Relaxed);
+        counters.latency[bucket].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counters as they are now.
+    pub fn snapshot(&self, transfer: Transfer) -> Snapshot {
+        let counters = &self.by_transfer[transfer as usize];
+        let latency = array::from_fn(|bucket| counters.latency[bucket].load(Ordering::Relaxed));
+        Snapshot {
+            operations: latency.iter().sum(),
+            bytes: counters.bytes.load(Ordering::Relaxed),
+            total_ns: counters.total_ns.load(Ordering::Relaxed),
+            latency,
+        }
+    }
+}
+
+impl Snapshot {
+    /// What happened since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            operations: self.operations.saturating_sub(earlier.operations),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            total_ns: self.total_ns.saturating_sub(earlier.total_ns),
+            latency: array::from_fn(|bucket| self.latency[bucket].saturating_sub(earlier.latency[bucket])),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_counts_in_the_bucket_of_its_duration() {
+        let stats = Stats::default();
+        for ns in [0, 1, 1023, 1024, 1 << 60] {
+            stats.count_lasting(Transfer::Write, 512, Duration::from_nanos(ns));
+        }
+        let before = stats.snapshot(Transfer::Write);
+        assert_eq!((before.operations, before.bytes), (5, 5 * 512));
+        assert_eq!([0, 9, 10, 36].map(|bucket| before.latency[bucket]), [2, 1, 1, 1]);
+        stats.count_lasting(Transfer::Write, 100, Duration::from_nanos(1500));
+        let since = stats.snapshot(Transfer::Write).since(&before);
+        assert_eq!((since.operations, since.bytes, since.total_ns, since.latency[10]), (1, 100, 1500, 1));
+        assert_eq!(stats.snapshot(Transfer::Read).operations, 0);
+    }
+}

@@ -1,0 +1,116 @@
+//! Telling devices which ranges of theirs hold nothing any more (`autotrim`, `zpool trim`).
+//!
+//! A range of a top-level vdev becomes one range of each leaf at most: a mirror's children give up the same, and what a run of raidz sectors occupies of one
+//! child is a run too. Draid vdevs are left out. It is advice: failures change nothing, and a device that cannot do it is not asked again.
+//!
+//! Who calls this sees to it that nothing is allocated in the ranges meanwhile, and that no state of the pool to which one could go back refers to them.
+//!
+//! Source of the facts: OpenZFS 2.3 `vdev_raidz.c` (`vdev_raidz_xlate`), `vdev_trim.c`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use device::Device;
+use futures_util::future::join_all;
+use ondisk::label::aligned_size;
+use ondisk::vdev_config::VdevKind;
+
+use super::super::read::MAX_DEPTH;
+use super::super::stats::Transfer;
+use super::super::{Kind, LABEL_END_BYTES, LABEL_START_BYTES, Vdev, VdevTree};
+
+/// The numbers of the errors with which a system says that it cannot do this.
+const NOT_SUPPORTED: [i32; 3] = [EOPNOTSUPP, ENOSYS, ENOTTY];
+const EOPNOTSUPP: i32 = 95;
+const ENOSYS: i32 = 38;
+const ENOTTY: i32 = 25;
+
+/// Space of a top-level vdev that nobody uses.
+#[derive(Debug, Clone, Copy)]
+pub struct Unused {
+    /// Top-level vdev.
+    pub top: u32,
+    /// Offset in its allocatable space, a multiple of its sector.
+    pub offset_bytes: u64,
+    /// Bytes as they are allocated, parity included; whole sectors.
+    pub size_bytes: u64,
+}
+
+struct Range<'a> {
+    leaf: &'a Vdev,
+    device: &'a Arc<dyn Device>,
+    start: u64,
+    end: u64,
+}
+
+impl VdevTree {
+    /// Gives ranges up. Returns how many bytes of devices were.
+    pub async fn discard(&self, unused: &[Unused]) -> u64 {
+        let mut ranges = Vec::new();
+        for unused in unused {
+            if let Some(top) = self.top(unused.top)
+                && let Some(end) = unused.offset_bytes.checked_add(unused.size_bytes)
+            {
+                top.unused(unused.offset_bytes, end, 0, &mut ranges);
+            }
+        }
+        ranges.sort_by_key(|range| (range.leaf.guid, range.start));
+        ranges.dedup_by(|next, last| {
+            let joins = next.leaf.guid == last.leaf.guid && next.start <= last.end;
+            if joins {
+                last.end = last.end.max(next.end);
+            }
+            joins
+        });
+        join_all(ranges.into_iter().map(discard)).await.into_iter().sum()
+    }
+}
+
+impl Vdev {
+    fn unused<'a>(&'a self, start: u64, end: u64, depth: u32, ranges: &mut Vec<Range<'a>>) {
+        if !self.status.is_readable() || depth > MAX_DEPTH || start >= end {
+            return;
+        }
+        match &self.kind {
+            Kind::Leaf(Some(device)) if !self.cannot_discard.load(Ordering::Relaxed) => {
+                let space = aligned_size(device.size_bytes()).saturating_sub(LABEL_END_BYTES);
+                let range = start.checked_add(LABEL_START_BYTES).zip(end.checked_add(LABEL_START_BYTES));
+                if let Some((start, end)) = range.filter(|(_, end)| *end <= space) {
+                    ranges.push(Range { leaf: self, device, start, end });
+                }
+            }
+            Kind::Mirror | Kind::Replacing | Kind::Spare => {
+                self.children.iter().for_each(|child| child.unused(start, end, depth + 1, ranges));
+            }
+            // While sectors are being moved, both their places count.
+            Kind::Raidz(_) if !matches!(self.config.kind, VdevKind::Raidz { expanding: true, .. }) => {
+                let width = self.children.len() as u64;
+                let (first, last) = (start.div_ceil(1 << self.ashift), end >> self.ashift);
+                for (index, child) in (0u64..).zip(&self.children) {
+                    let row_of = |sector: u64| sector.saturating_sub(index).div_ceil(width) << self.ashift;
+                    child.unused(row_of(first), row_of(last), depth + 1, ranges);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn discard(range: Range<'_>) -> u64 {
+    let started = Instant::now();
+    let length = range.end - range.start;
+    match range.device.discard(range.start, length).await {
+        Ok(()) => {
+            range.leaf.stats.count(Transfer::Discard, length, started);
+            length
+        }
+        Err(error) => {
+            if NOT_SUPPORTED.contains(&error.errno()) {
+                range.leaf.cannot_discard.store(true, Ordering::Relaxed);
+            }
+            tracing::debug!(leaf = range.leaf.name, %error, "not discarded");
+            0
+        }
+    }
+}

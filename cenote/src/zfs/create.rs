@@ -10,7 +10,7 @@ use crate::typed;
 
 /// Arguments of `zfs create`.
 #[derive(Debug, clap::Args)]
-#[command(args_override_self = true)]
+#[command(args_override_self = true, disable_version_flag = true)]
 pub struct Arguments {
     /// Create those above it that do not exist
     #[arg(short)]

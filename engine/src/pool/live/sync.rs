@@ -209,11 +209,15 @@ impl LivePool {
     async fn commit(self: &Arc<Self>, s: &Syncing, root: Blkptr, config_changed: bool) -> Result<()> {
         let txg = s.txg();
         let last = self.views.newest();
+        let (version, guid_sum) = {
+            let config = self.config();
+            (config.version, config.guid_sum())
+        };
         let uberblock = Uberblock {
             order: ByteOrder::Little,
-            version: self.config().version,
+            version,
             txg,
-            guid_sum: self.config().guid_sum(),
+            guid_sum,
             timestamp: s.now(),
             root_bp: root,
             software_version: SOFTWARE_VERSION,

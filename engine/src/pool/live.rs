@@ -137,6 +137,11 @@ impl Syncing {
         self.pool.datasets().remove(&id);
     }
 
+    /// The head dataset `id`, if it is open.
+    pub fn open_dataset(&self, id: ObjsetId) -> Option<Arc<LiveDataset>> {
+        self.pool.datasets().get(&id).cloned()
+    }
+
     /// Counts more (or fewer) uses of a feature (`spa_feature_incr`/`decr`). The first use activates it.
     pub async fn use_feature(&self, feature: Feature, change: i64) -> Result<()> {
         features::change(self, feature, change).await

@@ -104,6 +104,7 @@ pub async fn rollback(s: &Syncing, name: &str, snapshot: Option<&str>) -> Result
     let clone_phys = objects::dataset(s, clone).await?;
     let clone = FoundHead { name: format!("{name}/%rollback"), object: clone, phys: clone_phys };
     destroy::destroy_head(s, &clone).await?;
+    s.forget_dataset(ObjsetId(head.object.get()));
     Ok(ObjsetId(head.object.get()))
 }
 

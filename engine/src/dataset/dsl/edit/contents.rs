@@ -1,44 +1,102 @@
-//! What new object sets begin with.
-
-use ondisk::objset::ObjsetType;
+//! What new object sets begin with, and what is asked of those that are there.
 
 use std::sync::Arc;
 
-use super::FoundHead;
+use ondisk::ObjsetId;
+use ondisk::objset::ObjsetType;
+use ondisk::zil::ZilHeader;
+
 use super::create::{NewContents, NewDataset};
-use super::properties::Assignment;
+use super::properties::{Assignment, assigned};
+use super::{FoundHead, features, objects};
+use crate::dataset::properties::Prop;
+use crate::dataset::zpl::attr::Time;
+use crate::dataset::zpl::create::{NewFilesystem, create_filesystem};
+use crate::dataset::zpl::CaseSensitivity;
+use crate::dataset::zvol::Zvol;
+use crate::dataset::zvol::create::create_volume;
 use crate::dmu::{LiveObjset, Objset};
 use crate::error::{Error, Result};
 use crate::pool::live::Syncing;
 
-/// What a head's object set is for.
-pub(super) async fn kind(s: &Syncing, head: &FoundHead) -> Result<ObjsetType> {
-    if head.phys.bp.is_hole() {
-        return Ok(ObjsetType::None);
-    }
-    let pool = s.pool.pool();
-    let id = ondisk::ObjsetId(head.object.get());
-    Ok(Objset::open_without_key(pool, id, &head.phys.bp).await?.objset_type())
+/// What new filesystems are like when nobody says otherwise (`zfs_create_fs`).
+const ROOT_MODE: u32 = 0o755;
+
+async fn open(s: &Syncing, head: &FoundHead) -> Result<Arc<Objset>> {
+    let id = ObjsetId(head.object.get());
+    Objset::open_without_key(s.pool.pool(), id, &head.phys.bp).await
 }
 
-/// Fills a new object set.
-pub(super) async fn fill(
-    _s: &Syncing,
-    _objset: &Arc<LiveObjset>,
-    new: &NewDataset,
-    _plan: &[Assignment],
-) -> Result<()> {
-    let what = match new.contents {
-        NewContents::Filesystem => "filesystems",
-        NewContents::Volume { .. } => "volumes",
-    };
-    Err(Error::Unsupported(format!("{what} cannot be created yet")))
+/// What a head's object set is for.
+pub(super) async fn kind(s: &Syncing, head: &FoundHead) -> Result<ObjsetType> {
+    match head.phys.bp.is_hole() {
+        true => Ok(ObjsetType::None),
+        false => Ok(open(s, head).await?.objset_type()),
+    }
+}
+
+/// Whether a head has an intent log on disk.
+pub(super) async fn has_log(s: &Syncing, head: &FoundHead) -> Result<bool> {
+    if head.phys.bp.is_hole() {
+        return Ok(false);
+    }
+    let header = ZilHeader::parse(&open(s, head).await?.phys().zil_header, head.phys.bp.byte_order());
+    let header = header.map_err(|error| Error::corrupt(&head.name, error))?;
+    Ok(!header.log.is_hole())
 }
 
 /// Size and block size of a volume, in bytes.
 pub(super) async fn volume_size(s: &Syncing, head: &FoundHead) -> Result<(u64, u64)> {
-    let id = ondisk::ObjsetId(head.object.get());
-    let objset = Objset::open(s.pool.pool(), id, &head.phys.bp).await?;
-    let volume = crate::dataset::zvol::Zvol::open(&objset).await?;
+    let volume = Zvol::open(&open(s, head).await?).await?;
     Ok((volume.size(), volume.block_size()))
+}
+
+/// Fills a new object set.
+pub(super) async fn fill(
+    s: &Syncing,
+    objset: &Arc<LiveObjset>,
+    new: &NewDataset,
+    plan: &[Assignment],
+) -> Result<()> {
+    let number = |prop: Prop| assigned(plan, prop).unwrap_or_else(|| prop.desc().default_number());
+    match new.contents {
+        NewContents::Filesystem => {
+            let case = match number(Prop::Casesensitivity) {
+                0 => CaseSensitivity::Sensitive,
+                1 => CaseSensitivity::Insensitive,
+                _ => CaseSensitivity::Mixed,
+            };
+            let normalization = number(Prop::Normalization);
+            let now = Time { seconds: i64::try_from(s.now()).unwrap_or(i64::MAX), nanoseconds: 0 };
+            let filesystem = NewFilesystem {
+                uid: 0,
+                gid: 0,
+                mode: ROOT_MODE,
+                // Names that are compared by normal forms must have some.
+                utf8_only: normalization != 0 || number(Prop::Utf8only) != 0,
+                normalization,
+                case,
+                now,
+            };
+            create_filesystem(objset, &s.tx, &filesystem).await?;
+            if case == CaseSensitivity::Insensitive {
+                let head = ondisk::ObjectId(objset.id().get());
+                objects::change_dataset(s, head, |head| {
+                    head.flags |= ondisk::dsl_dataset::FLAG_CI_DATASET;
+                })
+                .await?;
+            }
+            Ok(())
+        }
+        NewContents::Volume { size, .. } => {
+            let block = number(Prop::Volblocksize);
+            let bytes = u32::try_from(block).map_err(|_| Error::Invalid("'volblocksize'".to_owned()))?;
+            create_volume(objset, &s.tx, size, bytes).await?;
+            if block > super::policy::LARGE_BLOCK_BYTES {
+                let head = ondisk::ObjectId(objset.id().get());
+                features::activate_all(s, head, &[ondisk::features::Feature::LargeBlocks]).await?;
+            }
+            Ok(())
+        }
+    }
 }

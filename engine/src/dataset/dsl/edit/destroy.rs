@@ -14,7 +14,7 @@ use ondisk::{ObjectId, ObjsetId};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundHead, account, bookmark, bpobj, bptree, clones, deadlist, destroy_snapshot, features, find_head,
+    FoundHead, account, bookmark, bpobj, bptree, clones, contents, deadlist, destroy_snapshot, features, find_head,
     objects, properties, snapshot,
 };
 use crate::dataset::properties::Prop;
@@ -32,11 +32,13 @@ pub struct Destroyed {
 }
 
 /// Destroys a filesystem or volume without children and snapshots. Its intent log must be given back before
-/// ([`crate::zil::Zil`]).
+/// ([`crate::zil::Zil::close`]), and nobody may write to it any more.
 pub async fn destroy(s: &Syncing, name: &str) -> Result<Destroyed> {
     let head = find_head(s, name).await?;
     check(s, &head).await?;
-    destroy_head(s, &head).await
+    let destroyed = destroy_head(s, &head).await?;
+    s.forget_dataset(destroyed.objset);
+    Ok(destroyed)
 }
 
 async fn check(s: &Syncing, head: &FoundHead) -> Result<()> {
@@ -71,7 +73,10 @@ pub(super) async fn check_supported(s: &Syncing, head: &FoundHead) -> Result<()>
     if objects::field(s, head.object, dsl_dataset::field::REMAP_DEADLIST).await?.is_some() {
         return unsupported("datasets with blocks that left removed vdevs");
     }
-    Ok(())
+    match contents::has_log(s, head).await? {
+        true => Err(Error::Busy(format!("{}: its intent log is in use", head.name))),
+        false => Ok(()),
+    }
 }
 
 /// Whether there are snapshots of a head (and not only of what it is a clone of).

@@ -16,7 +16,7 @@ use crate::pool::live::Syncing;
 /// Blocks taken from a list or tree at once.
 const BATCH: usize = 4096;
 
-/// Frees up to about `budget` blocks of what was destroyed. True when there is nothing left to be freed.
+/// Frees up to about `budget` blocks of what was destroyed. True when there is more to be freed.
 pub async fn free_some(s: &Syncing, budget: usize) -> Result<bool> {
     let mut left = budget;
     if let Some(list) = super::objects::pool_entry(s, FREE_BPOBJ).await? {
@@ -25,14 +25,14 @@ pub async fn free_some(s: &Syncing, budget: usize) -> Result<bool> {
                 break;
             }
             if left == 0 {
-                return Ok(false);
+                return Ok(true);
             }
             let blocks = bpobj::take(s, list, left.min(BATCH)).await?;
             left -= blocks.len().min(left);
             free_all(s, &blocks).await?;
         }
     }
-    let Some(mut trees) = bptree::open(s).await? else { return Ok(true) };
+    let Some(mut trees) = bptree::open(s).await? else { return Ok(false) };
     while !trees.is_empty() {
         let entry = trees.first().await?;
         let mut walk = bptree::Walk::new(entry.bp, entry.since, entry.resume);
@@ -48,11 +48,11 @@ pub async fn free_some(s: &Syncing, budget: usize) -> Result<bool> {
         let stopped = walk.stopped;
         trees.freed(s, entry, freed, stopped).await?;
         if stopped.is_some() {
-            return Ok(false);
+            return Ok(true);
         }
     }
     trees.destroy(s).await?;
-    Ok(true)
+    Ok(false)
 }
 
 /// Frees blocks that `$FREE` counts.

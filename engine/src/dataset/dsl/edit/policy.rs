@@ -22,7 +22,7 @@ const ON: u64 = 1;
 /// `off` of `dedup`.
 const OFF: u64 = 2;
 /// Records larger than this need a feature.
-const LARGE_BLOCK_BYTES: u64 = 128 << 10;
+pub(super) const LARGE_BLOCK_BYTES: u64 = 128 << 10;
 /// Level code of compressions without levels, and of zstd's default level.
 const DEFAULT_LEVEL: u8 = 255;
 
@@ -56,9 +56,20 @@ pub(super) async fn of_dir(s: &Syncing, dir: ObjectId) -> Result<Policy> {
         compress,
         zstd_level,
         copies: properties::effective(s, &chain, Prop::Copies).await?.clamp(1, 3) as u8,
-        redundant_metadata: properties::effective(s, &chain, Prop::RedundantMetadata).await?.min(3) as u8,
+        redundant_metadata: redundant_metadata(
+            properties::effective(s, &chain, Prop::RedundantMetadata).await?,
+        ),
         special_small_blocks: properties::effective(s, &chain, Prop::SpecialSmallBlocks).await?,
     })
+}
+
+/// What a value of `redundant_metadata` is in a [`Policy`], which numbers `none` and `some` the other way round.
+fn redundant_metadata(value: u64) -> u8 {
+    match value {
+        0 | 1 => value as u8,
+        2 => 3,
+        _ => 2,
+    }
 }
 
 /// The checksum that a value of `checksum` means.

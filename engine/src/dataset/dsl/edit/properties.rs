@@ -21,6 +21,7 @@ use ondisk::{ObjectId, ObjsetId};
 use super::create::{NewContents, NewDataset};
 use super::space::{self, Change, Used, did_use, out_of_space};
 use super::{FoundHead, contents, features, find_head, find_snapshot, limits, objects};
+use super::policy::{self, LARGE_BLOCK_BYTES};
 use crate::dataset::properties::{Prop, Types, Value, is_user, typed};
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
@@ -30,8 +31,6 @@ use crate::pool::live::Syncing;
 const MAX_NAME_BYTES: usize = 256;
 /// Largest record that may be asked for (`zfs_max_recordsize`).
 const MAX_RECORD_BYTES: u64 = 16 << 20;
-/// Records larger than this need a feature.
-const LARGE_BLOCK_BYTES: u64 = 128 << 10;
 /// `off` of `dedup` and `encryption`.
 const OFF: u64 = 2;
 /// What a new volume's blocks are when nobody says.

@@ -77,6 +77,10 @@ impl Daemon {
             ApiError { kind, message: format!("{doing}: {message}") }
         })?;
         live.start()?;
+        if request.command.is_some() {
+            let noted = edits::change(&live, request.command.clone(), |_| async { Ok(()) });
+            noted.await.map_err(|error| refused(&doing, error))?;
+        }
         let held = Held::Writing(live, Mutex::default());
         let open = Arc::new(OpenPool::new(held, Vec::new(), options.cachefile));
         let changing = open.change().await?;

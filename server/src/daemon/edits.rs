@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::dataset::zvol::LiveZvol;
+use engine::pool::history;
 use engine::pool::live::{self, LivePool, Syncing, default_features};
 use ondisk::ObjsetId;
 use ondisk::features::Feature;
+
+use super::pools::host_name;
 
 /// Makes a change, and notes the command that asked for it in the same transaction group.
 pub(super) async fn change<T, F>(
@@ -31,8 +34,12 @@ where
 }
 
 /// Writes a command into the pool's history.
-async fn record(_: &Syncing, _command: &str) -> engine::Result<()> {
-    Ok(())
+async fn record(s: &Syncing, command: &str) -> engine::Result<()> {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    let record = history::command(command, s.now(), user.into(), &host_name());
+    let pool_bytes = s.pool.allocator().usable_bytes();
+    history::append(s.mos(), &s.tx, &record, pool_bytes).await
 }
 
 /// Sets a property of a pool, whose value was checked.

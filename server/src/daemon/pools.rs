@@ -526,7 +526,7 @@ pub(super) fn host_id() -> u64 {
 }
 
 /// This host's name.
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }

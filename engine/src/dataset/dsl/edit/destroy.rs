@@ -14,8 +14,8 @@ use ondisk::{ObjectId, ObjsetId};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundHead, account, bookmark, bpobj, bptree, clones, contents, deadlist, destroy_snapshot, features, find_head,
-    objects, properties, snapshot,
+    FoundHead, account, bookmark, bpobj, bptree, clones, contents, deadlist, destroy_snapshot, features,
+    find_head, objects, properties, snapshot,
 };
 use crate::dataset::properties::Prop;
 use crate::dmu::Space;

@@ -19,9 +19,9 @@ use ondisk::zap::ZapValue;
 use ondisk::{ObjectId, ObjsetId};
 
 use super::create::{NewContents, NewDataset};
+use super::policy::{self, LARGE_BLOCK_BYTES};
 use super::space::{self, Change, Used, did_use, out_of_space};
 use super::{FoundHead, contents, features, find_head, find_snapshot, limits, objects};
-use super::policy::{self, LARGE_BLOCK_BYTES};
 use crate::dataset::properties::{Prop, Types, Value, is_user, typed};
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};

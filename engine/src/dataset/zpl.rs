@@ -17,6 +17,7 @@ pub mod attr;
 pub mod create;
 pub mod dir;
 pub mod file;
+pub mod live;
 mod options;
 mod path;
 pub mod statfs;
@@ -27,6 +28,7 @@ mod xattr_names;
 pub use attr::{Stat, Time};
 pub use dir::{DirCursor, DirEntry};
 pub use file::{File, Znode};
+pub use live::LiveZpl;
 pub use statfs::{Space, StatFs};
 pub use xattr_names::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 

@@ -16,14 +16,14 @@ use super::zap::{Key, Value, Zap};
 use super::{Object, Objset, OrderedBlock};
 use crate::{Error, Result};
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Attributes and layouts have numbers of 16 and 10 bits.
 const MOST_ENTRIES: usize = 1 << 16;
 
-/// The tables of attributes of a filesystem.
+/// The tables of attributes of a filesystem. Clones show the same tables, which grow while the filesystem is written.
 #[derive(Clone, Debug, Default)]
-pub struct Registry(Tables);
+pub struct Registry(Arc<RwLock<Arc<Tables>>>);
 
 impl Registry {
     /// Reads the tables that the object `id` names.
@@ -43,7 +43,17 @@ impl Registry {
             (Key::Name(name), Value::U16(numbers)) => Some((name.as_slice(), numbers.clone())),
             _ => None,
         });
-        Tables::new(registry, layouts).map(Self).map_err(|error| names.object().corrupt(error))
+        let tables = Tables::new(registry, layouts).map_err(|error| names.object().corrupt(error))?;
+        Ok(Self(Arc::new(RwLock::new(Arc::new(tables)))))
+    }
+
+    fn tables(&self) -> Arc<Tables> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The tables have grown.
+    fn show(&self, tables: Tables) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tables);
     }
 
     /// Finds the attributes of an object.
@@ -61,10 +71,11 @@ impl Registry {
             }
         };
         let damaged = |error| object.corrupt(error);
-        let bonus = self.0.locate(&dnode.bonus, kind, dnode.order).map_err(damaged)?;
+        let tables = self.tables();
+        let bonus = tables.locate(&dnode.bonus, kind, dnode.order).map_err(damaged)?;
         let spill = match object.spill().await? {
             Some(spill) => {
-                let located = self.0.locate(&spill.block, AreaKind::Sa, spill.order).map_err(damaged)?;
+                let located = tables.locate(&spill.block, AreaKind::Sa, spill.order).map_err(damaged)?;
                 Some((spill, located))
             }
             None => None,

@@ -16,6 +16,7 @@
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `tables` | the tables in memory; held for a look-up | taken alone |
+//! | `shown` | who reads the filesystem; held while they are told | before the tables of a [`Registry`] |
 //! | `growing` | whoever adds to the ZAPs, while it waits for them | before `tables` |
 //!
 //! Source: behaviour of OpenZFS 2.3 `sa.c`.
@@ -31,6 +32,7 @@ use ondisk::sa::{Attr, Registration};
 use ondisk::zpl::master;
 use ondisk::{ObjectId, Txg};
 
+use super::Registry;
 use super::set::{AttrSet, Schema};
 use crate::dmu::zap::{Key, Value, Zap, edit};
 use crate::dmu::{LiveObject, LiveObjset};
@@ -51,6 +53,8 @@ pub struct LiveRegistry {
     objset: Arc<LiveObjset>,
     master: ObjectId,
     tables: Mutex<Tables>,
+    /// Those who read the filesystem.
+    shown: Mutex<Vec<Registry>>,
     growing: AsyncMutex<()>,
 }
 
@@ -122,12 +126,21 @@ impl LiveRegistry {
             objset: Arc::clone(objset),
             master,
             tables: Mutex::new(Tables { schema, by_content, unregistered }),
+            shown: Mutex::new(Vec::new()),
             growing: AsyncMutex::new(()),
         })
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets those who read with `registry` see layouts that are added from now on, as well as those that are known now.
+    pub(crate) fn show_to(&self, registry: &Registry) -> Result<()> {
+        let tables = self.schema().to_tables().map_err(Error::format("tables of attributes"))?;
+        registry.show(tables);
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).push(registry.clone());
+        Ok(())
     }
 
     fn schema(&self) -> Arc<Schema> {
@@ -144,11 +157,6 @@ impl LiveRegistry {
             set.take(&schema, &spill.block).map_err(damaged)?;
         }
         Ok(set)
-    }
-
-    /// The bytes of an attribute of a set.
-    pub(crate) fn get<'a>(&self, set: &'a AttrSet, attr: Attr) -> Option<&'a [u8]> {
-        set.get(&self.schema(), attr)
     }
 
     /// Changes attributes of a set: `None` takes one away.
@@ -242,9 +250,15 @@ impl LiveRegistry {
         }
         let zap = self.linked(tx, &master, master::SA_LAYOUTS, DmuType::SA_ATTR_LAYOUTS).await?;
         edit::set(&zap, tx, &Key::Name(number.to_string().into()), &Value::U16(attributes.clone())).await?;
-        let mut tables = self.tables();
-        Arc::make_mut(&mut tables.schema).layouts.insert(number, attributes.as_slice().into());
-        tables.by_content.insert(attributes.into(), (number, tx.txg()));
+        let schema = {
+            let mut tables = self.tables();
+            Arc::make_mut(&mut tables.schema).layouts.insert(number, attributes.as_slice().into());
+            tables.by_content.insert(attributes.into(), (number, tx.txg()));
+            Arc::clone(&tables.schema)
+        };
+        for registry in &*self.shown.lock().unwrap_or_else(PoisonError::into_inner) {
+            registry.show(schema.to_tables().map_err(Error::format("tables of attributes"))?);
+        }
         Ok(number)
     }
 

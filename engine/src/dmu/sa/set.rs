@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use ondisk::blkptr::Blkptr;
-use ondisk::sa::Attr;
+use ondisk::sa::{Attr, Registration, Tables};
 use ondisk::{ByteOrder, Error, Result};
 
 const WHAT: &str = "system attributes";
@@ -40,6 +40,21 @@ pub(super) struct Schema {
 impl Schema {
     fn number(&self, attr: Attr) -> u16 {
         self.numbers.get(attr as usize).copied().unwrap_or(u16::MAX)
+    }
+
+    /// The tables as those have them who read.
+    pub(super) fn to_tables(&self) -> Result<Tables> {
+        let name = |number: u16| {
+            let index = self.numbers.iter().position(|other| *other == number);
+            index.and_then(|index| Attr::ALL.get(index)).map_or("", |attr| attr.name())
+        };
+        let registry = self.lengths.iter().map(|(number, length)| {
+            let entry = Registration { number: *number, byteswap: 0, length: *length };
+            (name(*number).as_bytes(), entry.to_raw())
+        });
+        let layouts: Vec<_> =
+            self.layouts.iter().map(|(number, numbers)| (number.to_string(), numbers.to_vec())).collect();
+        Tables::new(registry, layouts.iter().map(|(number, numbers)| (number.as_bytes(), numbers.clone())))
     }
 
     fn length(&self, number: u16) -> Result<usize> {
@@ -109,13 +124,6 @@ impl AttrSet {
             None => self.places.push((number, start..start + value.len())),
         }
         self.bytes.extend_from_slice(value);
-    }
-
-    /// The bytes of an attribute.
-    pub(super) fn get(&self, schema: &Schema, attr: Attr) -> Option<&[u8]> {
-        let number = schema.number(attr);
-        let (_, place) = self.places.iter().find(|(other, _)| *other == number)?;
-        self.bytes.get(place.clone())
     }
 
     /// Sets an attribute, at the end when it is new.
@@ -219,7 +227,7 @@ fn header_size(variable: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use ondisk::sa::{AreaKind, Registration, Tables};
+    use ondisk::sa::AreaKind;
     use proptest::prelude::*;
 
     use super::*;

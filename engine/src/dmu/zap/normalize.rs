@@ -229,6 +229,18 @@ impl NameRules {
         sequence.clear();
     }
 
+    /// These rules as flags.
+    pub fn flags(self) -> u64 {
+        let form = match self.form {
+            None => 0,
+            Some(Form::D) => CANONICAL_DECOMPOSITION,
+            Some(Form::Kd) => COMPATIBILITY_DECOMPOSITION,
+            Some(Form::C) => CANONICAL_DECOMPOSITION | CANONICAL_COMPOSITION,
+            Some(Form::Kc) => COMPATIBILITY_DECOMPOSITION | CANONICAL_COMPOSITION,
+        };
+        form | if self.fold_case { FOLD_UPPER } else { 0 }
+    }
+
     /// True when names are compared byte by byte.
     pub fn is_exact(self) -> bool {
         self == Self::default()

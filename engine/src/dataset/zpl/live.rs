@@ -1,0 +1,215 @@
+//! Filesystems that are written.
+//!
+//! # The idea
+//! A [`LiveZpl`] is a [`Zpl`] over the live objects of its dataset, and the changes that it allows. Each operation locks the files that it
+//! changes, holds the open group, changes objects in memory, and lets go. Nothing is written to devices here.
+//!
+//! | file | operations |
+//! |---|---|
+//! | `locks` | one lock a file; several are taken in the order of their numbers |
+//! | `nodes` | a file's attributes, read and changed |
+//! | `names` | entries of directories: look up, list, create, link |
+//! | `remove` | unlink, rmdir; files without a name that are still open |
+//! | `rename` | rename, with exchange and without replacing |
+//! | `content` | write, truncate, punch |
+//! | `attributes` | mode, owner, times, flags |
+//! | `xattrs` | extended attributes, in the attributes of the file or in a directory |
+//!
+//! # Order
+//! Locks first, then the group ([`Txgs::begin`]): whoever changes the same file later is never in an earlier group. A directory is locked to be
+//! read too, as an entry may just be moving from one leaf of its ZAP to another. The files of an extended attribute are locked by the file they
+//! belong to.
+//!
+//! # Whole operations
+//! What can fail is done before the first change, as far as possible. The future of a change is to be polled to its end: one that is dropped
+//! half-way leaves a part of the operation in the group.
+//!
+//! Access control is the caller's.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `moving` | moves of directories, so that none gets below itself | first |
+//! | file locks | one file each | by number |
+//! | `opened` | counts of who has which file open | taken alone |
+//!
+//! Source: behaviour of OpenZFS 2.3 `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c`, `zfs_vnops.c`, `zpl_xattr.c`.
+
+mod attributes;
+mod content;
+mod locks;
+mod names;
+mod nodes;
+mod remove;
+mod rename;
+#[cfg(test)]
+mod tests;
+mod xattrs;
+
+pub use attributes::SetAttributes;
+pub use names::{NewKind, NewNode};
+pub use rename::RenameMode;
+pub use xattrs::{XattrPlace, XattrSet};
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::lock::Mutex as AsyncMutex;
+use ondisk::ObjectId;
+use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, master};
+
+use super::{Time, Zpl, ZplOptions};
+use crate::dataset::zvol::Room;
+use crate::dmu::LiveObjset;
+use crate::dmu::sa::edit::LiveRegistry;
+use crate::dmu::zap::edit as zap;
+use crate::error::{Error, Result};
+use crate::txg::{Tx, Txgs};
+
+/// Error numbers of Linux that [`Error`] has no variant for.
+pub mod errno {
+    /// Operation not permitted.
+    pub const EPERM: i32 = 1;
+    /// Not a directory.
+    pub const ENOTDIR: i32 = 20;
+    /// Is a directory.
+    pub const EISDIR: i32 = 21;
+    /// Invalid argument.
+    pub const EINVAL: i32 = 22;
+    /// File too large.
+    pub const EFBIG: i32 = 27;
+    /// File name too long.
+    pub const ENAMETOOLONG: i32 = 36;
+    /// Directory not empty.
+    pub const ENOTEMPTY: i32 = 39;
+    /// No data available: no such extended attribute.
+    pub const ENODATA: i32 = 61;
+    /// Argument list too long: an extended attribute too large.
+    pub const E2BIG: i32 = 7;
+    /// Invalid byte sequence: a name that is not UTF-8.
+    pub const EILSEQ: i32 = 84;
+}
+
+/// What an operation that changes names or attributes makes dirty, on average: entries share blocks.
+const CHANGE_BYTES: u64 = 2 << 10;
+
+/// A filesystem that is open for writing; all who use it share one.
+#[derive(Debug)]
+pub struct LiveZpl {
+    zpl: Arc<Zpl>,
+    txgs: Arc<Txgs>,
+    objset: Arc<LiveObjset>,
+    registry: LiveRegistry,
+    unlinked_set: ObjectId,
+    locks: locks::FileLocks,
+    moving: AsyncMutex<()>,
+    opened: Mutex<HashMap<u64, Opened>>,
+    record_size: AtomicU32,
+    dnode_slots: AtomicU32,
+    room: RwLock<Option<Arc<dyn Room>>>,
+}
+
+/// Who has a file open.
+#[derive(Debug, Default)]
+struct Opened {
+    count: u64,
+    /// It has no name any more.
+    unlinked: bool,
+}
+
+impl LiveZpl {
+    /// Opens the filesystem of an object set that is open for writing, and frees the files that nobody can reach any more.
+    pub async fn open(txgs: &Arc<Txgs>, objset: &Arc<LiveObjset>, options: ZplOptions) -> Result<Arc<Self>> {
+        let zpl = Zpl::open(&objset.view(), options).await?;
+        if zpl.version() != ZPL_VERSION {
+            let what = format!("objset {}: filesystem version {}", objset.id(), zpl.version());
+            return Err(Error::Unsupported(format!(
+                "{what} can only be read; version {ZPL_VERSION} can be written"
+            )));
+        }
+        let master_node = objset.object(MASTER_NODE).await?;
+        let name = async |name: &str| -> Result<ObjectId> {
+            let found = zap::lookup_u64(&master_node, name).await?;
+            found.map(ObjectId).ok_or_else(|| master_node.corrupt(format!("no {name}")))
+        };
+        let registry = LiveRegistry::load(objset, name(master::SA_ATTRS).await?).await?;
+        registry.show_to(&zpl.attributes)?;
+        let opened = Arc::new(Self {
+            unlinked_set: name(master::DELETE_QUEUE).await?,
+            zpl,
+            txgs: Arc::clone(txgs),
+            objset: Arc::clone(objset),
+            registry,
+            locks: locks::FileLocks::default(),
+            moving: AsyncMutex::new(()),
+            opened: Mutex::new(HashMap::new()),
+            record_size: AtomicU32::new(128 << 10),
+            dnode_slots: AtomicU32::new(1),
+            room: RwLock::new(None),
+        });
+        opened.free_unlinked().await?;
+        Ok(opened)
+    }
+
+    /// The filesystem for reading: it shows what was changed up to now. Directories are read through [`LiveZpl::lookup`] and
+    /// [`LiveZpl::read_dir`] instead, which wait for changes under way.
+    pub fn zpl(&self) -> &Arc<Zpl> {
+        &self.zpl
+    }
+
+    /// The object set.
+    pub fn objset(&self) -> &Arc<LiveObjset> {
+        &self.objset
+    }
+
+    /// The property `recordsize`, in bytes.
+    pub fn set_record_size(&self, bytes: u32) {
+        self.record_size.store(bytes.clamp(512, 16 << 20), Ordering::Release);
+    }
+
+    /// Size of the dnodes of new files, in slots of 512 bytes: the property `dnodesize`.
+    pub fn set_dnode_slots(&self, slots: u8) {
+        self.dnode_slots.store(slots.clamp(1, 32).into(), Ordering::Release);
+    }
+
+    fn dnode_slots(&self) -> u8 {
+        self.dnode_slots.load(Ordering::Acquire) as u8
+    }
+
+    /// Who is asked for room before anything is accepted that takes some.
+    pub fn set_room(&self, room: Arc<dyn Room>) {
+        *self.room.write().unwrap_or_else(PoisonError::into_inner) = Some(room);
+    }
+
+    /// Holds the open group for an operation that takes `bytes` of new space.
+    async fn begin(&self, bytes: u64) -> Result<Tx> {
+        if let Some(room) = &*self.room.read().unwrap_or_else(PoisonError::into_inner) {
+            room.require(bytes.saturating_add(CHANGE_BYTES))?;
+        }
+        self.txgs.begin(bytes.saturating_add(CHANGE_BYTES)).await
+    }
+
+    /// Holds the open group for an operation that gives space back, which goes on when there is none.
+    async fn begin_freeing(&self) -> Result<Tx> {
+        self.txgs.begin(CHANGE_BYTES).await
+    }
+
+    fn opened(&self) -> MutexGuard<'_, HashMap<u64, Opened>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refuse(&self, what: impl AsRef<[u8]>, errno: i32) -> Error {
+        Error::Os { what: String::from_utf8_lossy(what.as_ref()).into_owned(), errno }
+    }
+}
+
+impl Time {
+    /// The time of this machine.
+    pub fn now() -> Self {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => Self { seconds: since.as_secs() as i64, nanoseconds: since.subsec_nanos() },
+            Err(_) => Self::default(),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Entries of directories: looking up, listing, creating, linking.
+
+use std::sync::Arc;
+
+use ondisk::ObjectId;
+use ondisk::dmu::DmuType;
+use ondisk::sa::Attr;
+use ondisk::zpl::{Dirent, FileType, ZnodeFlags};
+
+use super::nodes::{Node, Values};
+use super::{LiveZpl, errno};
+use crate::dataset::zpl::{CaseSensitivity, DirEntry, Time, trivial};
+use crate::dmu::zap::{Key, Match, Value, Zap, edit};
+use crate::dmu::{LiveObject, NewObject};
+use crate::error::{Error, Result};
+use crate::txg::Tx;
+
+/// Block size of a file before it has content.
+const FIRST_BLOCK_BYTES: u32 = 512;
+/// Longest target of a symbolic link (`MAXPATHLEN`).
+const MAX_TARGET: usize = 4096;
+const SETGID: u32 = 0o2000;
+
+/// What is to be created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewKind<'a> {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link to this.
+    Symlink(&'a [u8]),
+    /// A fifo, socket or device, with the device number as the kernel encodes it.
+    Special(FileType, u64),
+}
+
+/// A file that is to be created.
+#[derive(Debug, Clone, Copy)]
+pub struct NewNode<'a> {
+    /// What it is.
+    pub kind: NewKind<'a>,
+    /// Permission bits, the umask applied.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group, unless the directory gives its own (set-group-id).
+    pub gid: u32,
+}
+
+impl NewNode<'_> {
+    fn file_type(&self) -> FileType {
+        match self.kind {
+            NewKind::Regular => FileType::Regular,
+            NewKind::Directory => FileType::Directory,
+            NewKind::Symlink(_) => FileType::Symlink,
+            NewKind::Special(file_type, _) => file_type,
+        }
+    }
+}
+
+impl LiveZpl {
+    /// The object that `name` names in a directory.
+    pub async fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        let _locked = self.locks.lock(&[dir]).await;
+        self.zpl.node(dir).await?.lookup(name).await
+    }
+
+    /// Up to `limit` entries of a directory from `cookie` on; 0 is the beginning.
+    pub async fn read_dir(&self, dir: ObjectId, cookie: u64, limit: usize) -> Result<Vec<DirEntry>> {
+        let _locked = self.locks.lock(&[dir]).await;
+        let mut cursor = self.zpl.node(dir).await?.read_dir(cookie).await?;
+        let mut found = Vec::new();
+        while found.len() < limit
+            && let Some(entry) = cursor.next().await?
+        {
+            found.push(entry);
+        }
+        Ok(found)
+    }
+
+    /// Refuses names that no entry can have.
+    pub(super) fn check_name(&self, name: &[u8]) -> Result<()> {
+        if name.len() > self.zpl.max_name() as usize {
+            return Err(self.refuse(name, errno::ENAMETOOLONG));
+        }
+        if name.is_empty() || name == b"." || name == b".." || name.contains(&0) || name.contains(&b'/') {
+            return Err(self.refuse(name, errno::EINVAL));
+        }
+        if self.zpl.utf8_only() && std::str::from_utf8(name).is_err() {
+            return Err(self.refuse(name, errno::EILSEQ));
+        }
+        Ok(())
+    }
+
+    /// The entry of a name in a directory whose lock is held: the name as it is stored, and what it names.
+    pub(super) async fn entry(&self, dir: &Node, name: &[u8]) -> Result<Option<(Vec<u8>, Dirent)>> {
+        if !dir.is_directory() {
+            return Err(self.refuse(name, errno::ENOTDIR));
+        }
+        let zap = Zap::open(dir.znode.object()).await?;
+        let rules = self.zpl.name_rules();
+        let found = if rules.is_exact() {
+            zap.lookup(name).await?.map(|value| (name.to_vec(), value))
+        } else {
+            let how = match self.zpl.case_sensitivity() {
+                CaseSensitivity::Mixed => Match::NormalizedCase,
+                _ => Match::Normalized,
+            };
+            zap.lookup_normalized(name, how).await?.map(|found| (found.name, found.value))
+        };
+        let Some((stored, value)) = found else { return Ok(None) };
+        let number = value.as_u64().ok_or_else(|| dir.object.corrupt("an entry that is not a number"))?;
+        Ok(Some((stored, Dirent::from_raw(number))))
+    }
+
+    /// The entry of a name, which must be there.
+    pub(super) async fn require_entry(&self, dir: &Node, name: &[u8]) -> Result<(Vec<u8>, Dirent)> {
+        let found = self.entry(dir, name).await?;
+        found.ok_or_else(|| Error::NotFound(String::from_utf8_lossy(name).into_owned()))
+    }
+
+    /// Lets a name that is free in a directory name a file.
+    pub(super) async fn add_entry(
+        &self,
+        dir: &Arc<LiveObject>,
+        tx: &Tx,
+        name: &[u8],
+        to: Dirent,
+    ) -> Result<()> {
+        let added = edit::insert(dir, tx, &Key::Name(name.to_vec()), &Value::U64(vec![to.to_raw()])).await?;
+        if added { Ok(()) } else { Err(Error::Exists(String::from_utf8_lossy(name).into_owned())) }
+    }
+
+    /// Creates a file, directory, link or device.
+    pub async fn create(&self, dir: ObjectId, name: &[u8], new: &NewNode<'_>) -> Result<ObjectId> {
+        self.check_name(name)?;
+        if let NewKind::Symlink(target) = new.kind
+            && (target.is_empty() || target.len() >= MAX_TARGET)
+        {
+            return Err(
+                self.refuse(name, if target.is_empty() { errno::EINVAL } else { errno::ENAMETOOLONG })
+            );
+        }
+        let _locked = self.locks.lock(&[dir]).await;
+        let parent = self.node(dir).await?;
+        if parent.number(Attr::Links)? == 0 {
+            return Err(Error::NotFound(format!("directory {dir}")));
+        }
+        if self.entry(&parent, name).await?.is_some() {
+            return Err(Error::Exists(String::from_utf8_lossy(name).into_owned()));
+        }
+        let tx = self.begin(0).await?;
+        let now = Time::now();
+        let object = self.make(&parent, &tx, new, ZnodeFlags(0), now).await?;
+        let dirent = Dirent { object: object.id(), file_type: Some(new.file_type()) };
+        if let Err(error) = self.add_entry(&parent.object, &tx, name, dirent).await {
+            self.objset.free(&tx, object.id()).await?;
+            return Err(error);
+        }
+        let links = i64::from(new.kind == NewKind::Directory);
+        self.directory_changed(dir, &tx, 1, links, now).await?;
+        Ok(object.id())
+    }
+
+    /// Creates the object of a file that has no name yet.
+    pub(super) async fn make(
+        &self,
+        parent: &Node,
+        tx: &Tx,
+        new: &NewNode<'_>,
+        extra: ZnodeFlags,
+        now: Time,
+    ) -> Result<Arc<LiveObject>> {
+        let is_directory = new.kind == NewKind::Directory;
+        let slots = self.dnode_slots();
+        let object = if is_directory {
+            let zap = edit::NewZap {
+                normalization: self.zpl.name_rules().flags(),
+                ..edit::NewZap::of(DmuType::DIRECTORY_CONTENTS)
+            };
+            let new = NewObject { bonus_type: DmuType::SA, slots, ..zap.object() };
+            let object = self.objset.allocate(tx, new).await?;
+            edit::initialize(&object, tx, zap).await?;
+            object
+        } else {
+            let new = NewObject {
+                dmu_type: DmuType::PLAIN_FILE_CONTENTS,
+                block_size: FIRST_BLOCK_BYTES,
+                bonus_type: DmuType::SA,
+                bonus: Vec::new(),
+                slots,
+            };
+            self.objset.allocate(tx, new).await?
+        };
+        let (mut mode, mut gid) = (new.mode & 0o7777, u64::from(new.gid));
+        if parent.znode.mode() & SETGID != 0 {
+            gid = parent.number(Attr::Gid)?;
+            mode |= if is_directory { SETGID } else { 0 };
+        }
+        let mode = u32::from(new.file_type().raw()) << 12 | mode;
+        let inherited = parent.flags()?;
+        let mut flags = ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0 | extra.0;
+        flags |= inherited.0 & ZnodeFlags::XATTR.0 | trivial::flags(mode, is_directory);
+        let project = parent.znode.attributes.number(Attr::ProjectId);
+        let project = project.filter(|_| {
+            inherited.contains(ZnodeFlags::PROJINHERIT) && (is_directory || new.kind == NewKind::Regular)
+        });
+        if project.is_some() {
+            flags |= ZnodeFlags::PROJID.0 | ZnodeFlags::PROJINHERIT.0;
+        }
+        let size = match new.kind {
+            NewKind::Directory => 2,
+            NewKind::Symlink(target) => target.len() as u64,
+            _ => 0,
+        };
+        let (count, aces) = trivial::stored(mode, is_directory)?;
+        let mut values = Values::default()
+            .number(Attr::Mode, mode.into())
+            .number(Attr::Size, size)
+            .number(Attr::Gen, tx.txg().get())
+            .number(Attr::Uid, new.uid.into())
+            .number(Attr::Gid, gid)
+            .number(Attr::Parent, parent.id().0)
+            .number(Attr::Flags, flags)
+            .time(Attr::Atime, now)
+            .time(Attr::Mtime, now)
+            .time(Attr::Ctime, now)
+            .time(Attr::Crtime, now)
+            .number(Attr::Links, if is_directory { 2 } else { 1 });
+        if let Some(project) = project {
+            values = values.number(Attr::ProjectId, project);
+        }
+        if let NewKind::Special(FileType::CharDevice | FileType::BlockDevice, device) = new.kind {
+            values = values.number(Attr::Rdev, device);
+        }
+        values = values.number(Attr::DaclCount, count).bytes(Attr::DaclAces, aces);
+        if let NewKind::Symlink(target) = new.kind {
+            values = values.bytes(Attr::Symlink, target.to_vec());
+        }
+        self.fill(&object, tx, values).await?;
+        Ok(object)
+    }
+
+    /// Gives a file one more name.
+    pub async fn link(&self, file: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
+        self.check_name(name)?;
+        let _locked = self.locks.lock(&[dir, file]).await;
+        let (parent, node) = (self.node(dir).await?, self.node(file).await?);
+        if node.is_directory()
+            || node.flags()?.0 & ZnodeFlags::XATTR.0 != parent.flags()?.0 & ZnodeFlags::XATTR.0
+        {
+            return Err(self.refuse(name, errno::EPERM));
+        }
+        let links = node.number(Attr::Links)?;
+        if links == 0 || parent.number(Attr::Links)? == 0 {
+            return Err(Error::NotFound(format!("object {file}")));
+        }
+        if self.entry(&parent, name).await?.is_some() {
+            return Err(Error::Exists(String::from_utf8_lossy(name).into_owned()));
+        }
+        let tx = self.begin(0).await?;
+        let now = Time::now();
+        let dirent = Dirent { object: file, file_type: Some(node.znode.file_type()) };
+        self.add_entry(&parent.object, &tx, name, dirent).await?;
+        let values = Values::default()
+            .number(Attr::Links, links + 1)
+            .number(Attr::Parent, dir.0)
+            .time(Attr::Ctime, now);
+        self.update(&node.object, &tx, values).await?;
+        self.directory_changed(dir, &tx, 1, 0, now).await
+    }
+}

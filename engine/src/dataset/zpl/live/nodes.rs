@@ -1,0 +1,118 @@
+//! A file's attributes, read and changed.
+
+use std::sync::Arc;
+
+use ondisk::ObjectId;
+use ondisk::sa::Attr;
+use ondisk::zpl::{FileType, ZnodeFlags};
+
+use super::LiveZpl;
+use crate::dataset::zpl::{Time, Znode};
+use crate::dmu::LiveObject;
+use crate::error::Result;
+use crate::txg::Tx;
+
+/// A file whose lock is held.
+pub(super) struct Node {
+    pub(super) object: Arc<LiveObject>,
+    pub(super) znode: Znode,
+}
+
+/// New values of attributes.
+#[derive(Default)]
+pub(super) struct Values(Vec<(Attr, Option<Vec<u8>>)>);
+
+impl Values {
+    pub(super) fn number(mut self, attr: Attr, value: u64) -> Self {
+        self.0.push((attr, Some(value.to_le_bytes().to_vec())));
+        self
+    }
+
+    pub(super) fn time(mut self, attr: Attr, time: Time) -> Self {
+        self.0.push((attr, Some(time.stored().to_vec())));
+        self
+    }
+
+    pub(super) fn bytes(mut self, attr: Attr, bytes: Vec<u8>) -> Self {
+        self.0.push((attr, Some(bytes)));
+        self
+    }
+
+    pub(super) fn without(mut self, attr: Attr) -> Self {
+        self.0.push((attr, None));
+        self
+    }
+}
+
+impl Node {
+    pub(super) fn id(&self) -> ObjectId {
+        self.object.id()
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.znode.file_type() == FileType::Directory
+    }
+
+    /// An attribute that every file has.
+    pub(super) fn number(&self, attr: Attr) -> Result<u64> {
+        self.znode.attributes.required(attr)
+    }
+
+    pub(super) fn flags(&self) -> Result<ZnodeFlags> {
+        self.number(Attr::Flags).map(ZnodeFlags)
+    }
+}
+
+impl LiveZpl {
+    /// A file, as it is now.
+    pub(super) async fn node(&self, id: ObjectId) -> Result<Node> {
+        let object = self.objset.object(id).await?;
+        let znode = self.zpl.node(id).await?;
+        Ok(Node { object, znode })
+    }
+
+    /// Changes attributes of a file.
+    pub(super) async fn update(&self, object: &Arc<LiveObject>, tx: &Tx, values: Values) -> Result<()> {
+        let same: Option<Vec<(Attr, &[u8])>> =
+            values.0.iter().map(|(attr, value)| Some((*attr, value.as_deref()?))).collect();
+        if let Some(same) = same
+            && self.registry.overwrite(object, tx, &same)?
+        {
+            return Ok(());
+        }
+        let mut set = self.registry.read(object).await?;
+        let changes: Vec<_> = values.0.iter().map(|(attr, value)| (*attr, value.as_deref())).collect();
+        self.registry.change(&mut set, &changes)?;
+        self.registry.write(object, tx, &set).await
+    }
+
+    /// Gives a file that was just created its attributes.
+    pub(super) async fn fill(&self, object: &Arc<LiveObject>, tx: &Tx, values: Values) -> Result<()> {
+        let mut set = Default::default();
+        let changes: Vec<_> = values.0.iter().map(|(attr, value)| (*attr, value.as_deref())).collect();
+        self.registry.change(&mut set, &changes)?;
+        self.registry.write(object, tx, &set).await
+    }
+
+    /// The attributes of a directory after it got or lost entries: `entries` more entries, `links` more directories in it.
+    pub(super) async fn directory_changed(
+        &self,
+        id: ObjectId,
+        tx: &Tx,
+        entries: i64,
+        links: i64,
+        now: Time,
+    ) -> Result<()> {
+        let node = self.node(id).await?;
+        let size = node.number(Attr::Size)?.saturating_add_signed(entries);
+        let links = node.number(Attr::Links)?.saturating_add_signed(links);
+        let flags = node.flags()?.0 | ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0;
+        let values = Values::default()
+            .number(Attr::Size, size)
+            .number(Attr::Links, links)
+            .number(Attr::Flags, flags)
+            .time(Attr::Mtime, now)
+            .time(Attr::Ctime, now);
+        self.update(&node.object, tx, values).await
+    }
+}

@@ -1,0 +1,146 @@
+//! Removing names; files that have none any more.
+//!
+//! A file that loses its last name is freed, unless somebody has it open: then it goes into the *unlinked set*, a ZAP of object numbers, and
+//! is freed by the last who closes it, or when the filesystem is opened after a crash. Freeing costs the same for a file of any size.
+
+use ondisk::ObjectId;
+use ondisk::sa::Attr;
+use ondisk::zpl::Dirent;
+
+use super::nodes::{Node, Values};
+use super::{LiveZpl, Opened, errno};
+use crate::dataset::zpl::Time;
+use crate::dmu::zap::{Key, Value, Zap, edit};
+use crate::error::{Error, Result};
+use crate::txg::Tx;
+
+/// Entries of a directory that nobody made: `.` and `..`.
+const EMPTY_DIRECTORY: u64 = 2;
+/// Most entries of a directory of extended attributes, or of the unlinked set, that are looked at.
+const MOST_ENTRIES: usize = 1 << 20;
+
+impl LiveZpl {
+    /// Says that somebody has a file open: it is not freed before [`LiveZpl::close`].
+    pub fn hold(&self, file: ObjectId) {
+        self.opened().entry(file.0).or_default().count += 1;
+    }
+
+    /// `count` fewer have a file open. The last one frees it if it has no name.
+    pub async fn close(&self, file: ObjectId, count: u64) -> Result<()> {
+        let last = {
+            let mut opened = self.opened();
+            let Some(state) = opened.get_mut(&file.0) else { return Ok(()) };
+            state.count = state.count.saturating_sub(count);
+            let last = state.count == 0 && state.unlinked;
+            if state.count == 0 {
+                opened.remove(&file.0);
+            }
+            last
+        };
+        if !last {
+            return Ok(());
+        }
+        let _locked = self.locks.lock(&[file]).await;
+        let node = self.node(file).await?;
+        let tx = self.begin_freeing().await?;
+        let set = self.objset.object(self.unlinked_set).await?;
+        edit::remove(&set, &tx, &unlinked_key(file)).await?;
+        self.free_file(&node, &tx).await
+    }
+
+    /// Frees the files in the unlinked set: nobody has them open yet.
+    pub(super) async fn free_unlinked(&self) -> Result<()> {
+        let set = Zap::open(&self.objset.view().object(self.unlinked_set).await?).await?;
+        for entry in set.entries(MOST_ENTRIES).await? {
+            let Some(id) = entry.value.as_u64().map(ObjectId) else { continue };
+            let tx = self.begin_freeing().await?;
+            match self.node(id).await {
+                Ok(node) => self.free_file(&node, &tx).await?,
+                Err(Error::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+            let set = self.objset.object(self.unlinked_set).await?;
+            edit::remove(&set, &tx, &entry.key).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a name of a file that is no directory.
+    pub async fn unlink(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+        self.remove(dir, name, false).await
+    }
+
+    /// Removes an empty directory.
+    pub async fn rmdir(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+        self.remove(dir, name, true).await
+    }
+
+    async fn remove(&self, dir: ObjectId, name: &[u8], directory: bool) -> Result<()> {
+        loop {
+            let file = {
+                let _locked = self.locks.lock(&[dir]).await;
+                self.require_entry(&self.node(dir).await?, name).await?.1.object
+            };
+            let _locked = self.locks.lock(&[dir, file]).await;
+            let parent = self.node(dir).await?;
+            let (stored, dirent) = self.require_entry(&parent, name).await?;
+            if dirent.object != file {
+                continue;
+            }
+            let node = self.node(file).await?;
+            match (directory, node.is_directory()) {
+                (true, false) => return Err(self.refuse(name, errno::ENOTDIR)),
+                (false, true) => return Err(self.refuse(name, errno::EISDIR)),
+                _ => {}
+            }
+            if directory && node.number(Attr::Size)? > EMPTY_DIRECTORY {
+                return Err(self.refuse(name, errno::ENOTEMPTY));
+            }
+            let tx = self.begin_freeing().await?;
+            let now = Time::now();
+            edit::remove(&parent.object, &tx, &Key::Name(stored)).await?;
+            self.directory_changed(dir, &tx, -1, -i64::from(directory), now).await?;
+            return self.lost_name(&node, &tx, now).await;
+        }
+    }
+
+    /// A file lost one of its names.
+    pub(super) async fn lost_name(&self, node: &Node, tx: &Tx, now: Time) -> Result<()> {
+        let links = node.number(Attr::Links)?;
+        let left = if node.is_directory() { 0 } else { links.saturating_sub(1) };
+        if left == 0 {
+            let is_open = {
+                let mut opened = self.opened();
+                let state = opened.get_mut(&node.id().0);
+                state.map(|Opened { unlinked, .. }| *unlinked = true).is_some()
+            };
+            if !is_open {
+                return self.free_file(node, tx).await;
+            }
+            let set = self.objset.object(self.unlinked_set).await?;
+            let number = Value::U64(vec![node.id().0]);
+            edit::insert(&set, tx, &unlinked_key(node.id()), &number).await?;
+        }
+        let values = Values::default().number(Attr::Links, left).time(Attr::Ctime, now);
+        self.update(&node.object, tx, values).await
+    }
+
+    /// Frees a file and its extended attributes.
+    pub(super) async fn free_file(&self, node: &Node, tx: &Tx) -> Result<()> {
+        if let Some(id) = node.znode.attributes.number(Attr::Xattr).filter(|id| *id != 0) {
+            let dir = self.zpl.node(ObjectId(id)).await?;
+            for entry in Zap::open(dir.object()).await?.entries(MOST_ENTRIES).await? {
+                if let Some(raw) = entry.value.as_u64() {
+                    self.objset.free(tx, Dirent::from_raw(raw).object).await?;
+                }
+            }
+            self.objset.free(tx, ObjectId(id)).await?;
+        }
+        self.objset.free(tx, node.id()).await
+    }
+}
+
+/// The unlinked set has numbers in hexadecimal for names.
+fn unlinked_key(file: ObjectId) -> Key {
+    Key::Name(format!("{:x}", file.0).into())
+}

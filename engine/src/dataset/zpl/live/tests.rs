@@ -1,0 +1,456 @@
+//! Random operations on a filesystem, against a model of files in memory. After them the read side must see the model, and no object may be left
+//! that nothing leads to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use device::block_on;
+use ondisk::objset::ObjsetType;
+use ondisk::zpl::FileType;
+use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
+use proptest::prelude::*;
+
+use super::*;
+use crate::dataset::zpl::CaseSensitivity;
+use crate::dataset::zpl::create::{NewFilesystem, create_filesystem};
+use crate::dmu::forge::Forge;
+use crate::txg::Limits;
+
+/// A file of the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct File {
+    kind: Kind,
+    mode: u32,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Regular(Vec<u8>),
+    Directory(BTreeMap<Vec<u8>, u64>),
+    Symlink(Vec<u8>),
+    Device(u64),
+}
+
+impl Kind {
+    fn entries(&self) -> Option<&BTreeMap<Vec<u8>, u64>> {
+        match self {
+            Kind::Directory(entries) => Some(entries),
+            _ => None,
+        }
+    }
+}
+
+struct Model {
+    files: BTreeMap<u64, File>,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Create { dir: usize, name: u8, kind: u8, mode: u32 },
+    Link { file: usize, dir: usize, name: u8 },
+    Remove { dir: usize, name: u8 },
+    Rename { dir: usize, name: u8, to_dir: usize, to: u8, mode: RenameMode },
+    Write { file: usize, offset: u64, length: usize, fill: u8 },
+    Truncate { file: usize, size: u64 },
+    Punch { file: usize, offset: u64, length: u64 },
+    Chmod { file: usize, mode: u32 },
+    SetXattr { file: usize, name: u8, length: usize, place: XattrPlace },
+    RemoveXattr { file: usize, name: u8 },
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let place = prop_oneof![Just(XattrPlace::Attributes), Just(XattrPlace::Directory)];
+    let mode = prop_oneof![
+        3 => Just(RenameMode::Replace), 1 => Just(RenameMode::NoReplace), 1 => Just(RenameMode::Exchange)
+    ];
+    let size = prop_oneof![0u64..3000, 100_000u64..300_000];
+    let op = prop_oneof![
+        8 => (0usize..9, 0u8..6, 0u8..8, 0u32..0o10000)
+            .prop_map(|(dir, name, kind, mode)| Op::Create { dir, name, kind, mode: mode & !0o2000 }),
+        2 => (0usize..9, 0usize..9, 0u8..6).prop_map(|(file, dir, name)| Op::Link { file, dir, name }),
+        3 => (0usize..9, 0u8..6).prop_map(|(dir, name)| Op::Remove { dir, name }),
+        5 => (0usize..9, 0u8..6, 0usize..9, 0u8..6, mode)
+            .prop_map(|(dir, name, to_dir, to, mode)| Op::Rename { dir, name, to_dir, to, mode }),
+        6 => (0usize..9, size.clone(), 0usize..4000, 1u8..)
+            .prop_map(|(file, offset, length, fill)| Op::Write { file, offset, length, fill }),
+        2 => (0usize..9, size.clone()).prop_map(|(file, size)| Op::Truncate { file, size }),
+        2 => (0usize..9, size.clone(), size).prop_map(|(file, offset, length)| Op::Punch { file, offset, length }),
+        2 => (0usize..9, 0u32..0o10000).prop_map(|(file, mode)| Op::Chmod { file, mode: mode & !0o2000 }),
+        4 => (0usize..9, 0u8..4, prop_oneof![0usize..300, 20_000usize..40_000], place)
+            .prop_map(|(file, name, length, place)| Op::SetXattr { file, name, length, place }),
+        2 => (0usize..9, 0u8..4).prop_map(|(file, name)| Op::RemoveXattr { file, name }),
+    ];
+    proptest::collection::vec(op, 1..80)
+}
+
+fn name(number: u8) -> Vec<u8> {
+    format!("name{number}{}", "-".repeat(usize::from(number) * 12)).into_bytes()
+}
+
+fn xattr_name(number: u8) -> Vec<u8> {
+    format!("user.{number}").into_bytes()
+}
+
+impl Model {
+    fn pick(&self, index: usize) -> u64 {
+        *self.files.keys().nth(index % self.files.len()).unwrap()
+    }
+
+    fn dir(&self, index: usize) -> u64 {
+        let dirs: Vec<u64> =
+            self.files.iter().filter(|(_, file)| file.kind.entries().is_some()).map(|(id, _)| *id).collect();
+        dirs[index % dirs.len()]
+    }
+
+    fn entries(&mut self, dir: u64) -> &mut BTreeMap<Vec<u8>, u64> {
+        match &mut self.files.get_mut(&dir).unwrap().kind {
+            Kind::Directory(entries) => entries,
+            _ => panic!("no directory"),
+        }
+    }
+
+    fn entry(&self, dir: u64, name: &[u8]) -> Option<u64> {
+        self.files[&dir].kind.entries().unwrap().get(name).copied()
+    }
+
+    fn links(&self, id: u64) -> u64 {
+        let all = self.files.values().filter_map(|file| file.kind.entries()).flat_map(BTreeMap::values);
+        all.filter(|other| **other == id).count() as u64
+    }
+
+    fn is_dir(&self, id: u64) -> bool {
+        self.files[&id].kind.entries().is_some()
+    }
+
+    fn is_below(&self, id: u64, top: u64) -> bool {
+        id == top
+            || self.files[&top]
+                .kind
+                .entries()
+                .is_some_and(|entries| entries.values().any(|child| self.is_below(id, *child)))
+    }
+
+    fn forget_unlinked(&mut self, root: u64) {
+        let gone: Vec<u64> =
+            self.files.keys().copied().filter(|id| *id != root && self.links(*id) == 0).collect();
+        gone.iter().for_each(|id| drop(self.files.remove(id)));
+    }
+}
+
+fn objset(case: CaseSensitivity) -> Option<(Arc<Txgs>, Arc<LiveObjset>)> {
+    let forge = Forge::new(ByteOrder::Little)?;
+    let tx = Tx::syncing(Txg(5));
+    let policy = crate::dmu::live::tests::policy();
+    let objset = LiveObjset::create(&forge.pool, ObjsetId(70), ObjsetType::Zfs, policy, &tx);
+    let new = NewFilesystem {
+        uid: 0,
+        gid: 0,
+        mode: 0o755,
+        utf8_only: false,
+        normalization: 0,
+        case,
+        now: Time::default(),
+    };
+    block_on(create_filesystem(&objset, &tx, &new)).unwrap();
+    Some((Txgs::new(Txg(4), Limits::default()), objset))
+}
+
+fn open(txgs: &Arc<Txgs>, objset: &Arc<LiveObjset>) -> Arc<LiveZpl> {
+    block_on(LiveZpl::open(txgs, objset, ZplOptions::default())).unwrap()
+}
+
+/// Does the operation to both; they must agree whether it can be done.
+async fn apply(zpl: &LiveZpl, model: &mut Model, op: Op) {
+    let root = zpl.zpl().root().0;
+    match op {
+        Op::Create { dir, name: number, kind, mode } => {
+            let (dir, name) = (model.dir(dir), name(number));
+            let target = vec![b't'; usize::from(number) * 100 + 1];
+            let (kind, new) = match kind {
+                0..=2 => (Kind::Regular(Vec::new()), NewKind::Regular),
+                3..=5 => (Kind::Directory(BTreeMap::new()), NewKind::Directory),
+                6 => (Kind::Symlink(target.clone()), NewKind::Symlink(&target)),
+                _ => (Kind::Device(0x123), NewKind::Special(FileType::CharDevice, 0x123)),
+            };
+            let new = NewNode { kind: new, mode, uid: 3, gid: 4 };
+            let done = zpl.create(ObjectId(dir), &name, &new).await;
+            assert_eq!(done.is_ok(), model.entry(dir, &name).is_none(), "{done:?}");
+            if let Ok(id) = done {
+                model.entries(dir).insert(name, id.0);
+                model.files.insert(id.0, File { kind, mode, xattrs: BTreeMap::new() });
+            }
+        }
+        Op::Link { file, dir, name: number } => {
+            let (file, dir, name) = (model.pick(file), model.dir(dir), name(number));
+            let may = !model.is_dir(file) && model.entry(dir, &name).is_none();
+            let done = zpl.link(ObjectId(file), ObjectId(dir), &name).await;
+            assert_eq!(done.is_ok(), may, "{done:?}");
+            if may {
+                model.entries(dir).insert(name, file);
+            }
+        }
+        Op::Remove { dir, name: number } => {
+            let (dir, name) = (model.dir(dir), name(number));
+            let found = model.entry(dir, &name);
+            let is_dir = found.is_some_and(|id| model.is_dir(id));
+            let done = match is_dir {
+                true => zpl.rmdir(ObjectId(dir), &name).await,
+                false => zpl.unlink(ObjectId(dir), &name).await,
+            };
+            let empty = |id| model.files[&id].kind.entries().is_none_or(BTreeMap::is_empty);
+            assert_eq!(done.is_ok(), found.is_some_and(empty), "{done:?}");
+            if done.is_ok() {
+                model.entries(dir).remove(&name);
+            }
+        }
+        Op::Rename { dir, name: from, to_dir, to, mode } => {
+            let (dir, to_dir) = (model.dir(dir), model.dir(to_dir));
+            let (from, to) = (name(from), name(to));
+            let done = zpl.rename(ObjectId(dir), &from, ObjectId(to_dir), &to, mode).await;
+            let (file, other) = (model.entry(dir, &from), model.entry(to_dir, &to));
+            let circle = |moved: u64, to: u64| model.is_dir(moved) && model.is_below(to, moved);
+            let may = match (file, other, mode) {
+                (None, _, _) | (_, None, RenameMode::Exchange) | (_, Some(_), RenameMode::NoReplace) => {
+                    // Its own name is there already, and nothing is to be done.
+                    file.is_some() && (dir, &from) == (to_dir, &to)
+                }
+                (Some(file), None, _) => !circle(file, to_dir),
+                (Some(file), Some(other), RenameMode::Exchange) => {
+                    !circle(file, to_dir) && !circle(other, dir)
+                }
+                (Some(file), Some(other), _) => {
+                    let empty = model.files[&other].kind.entries().is_none_or(BTreeMap::is_empty);
+                    let same_kind = model.is_dir(file) == model.is_dir(other);
+                    file == other || (!circle(file, to_dir) && same_kind && empty)
+                }
+            };
+            assert_eq!(done.is_ok(), may, "{done:?} {mode:?}");
+            if let (true, Some(file)) = (may, file)
+                && other != Some(file)
+            {
+                model.entries(dir).remove(&from);
+                model.entries(to_dir).insert(to, file);
+                if let (RenameMode::Exchange, Some(other)) = (mode, other) {
+                    model.entries(dir).insert(from, other);
+                }
+            }
+        }
+        Op::Write { file, offset, length, fill } => {
+            let file = model.pick(file);
+            let bytes = vec![fill; length];
+            let done = zpl.write(ObjectId(file), offset, &bytes).await;
+            if let Kind::Regular(content) = &mut model.files.get_mut(&file).unwrap().kind {
+                done.unwrap();
+                let end = offset as usize + length;
+                if length > 0 {
+                    content.resize(content.len().max(end), 0);
+                    content[offset as usize..end].fill(fill);
+                }
+            } else {
+                assert!(done.is_err() || length == 0);
+            }
+        }
+        Op::Truncate { file, size } => {
+            let file = model.pick(file);
+            let done = zpl.truncate(ObjectId(file), size).await;
+            if let Kind::Regular(content) = &mut model.files.get_mut(&file).unwrap().kind {
+                done.unwrap();
+                content.resize(size as usize, 0);
+            } else {
+                assert!(done.is_err());
+            }
+        }
+        Op::Punch { file, offset, length } => {
+            let file = model.pick(file);
+            let done = zpl.punch(ObjectId(file), offset, length).await;
+            if let Kind::Regular(content) = &mut model.files.get_mut(&file).unwrap().kind {
+                done.unwrap();
+                let end = content.len().min((offset + length) as usize);
+                content[(offset as usize).min(end)..end].fill(0);
+            } else {
+                assert!(done.is_err());
+            }
+        }
+        Op::Chmod { file, mode } => {
+            let file = model.pick(file);
+            let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+            zpl.set_attributes(ObjectId(file), &set).await.unwrap();
+            model.files.get_mut(&file).unwrap().mode = mode;
+        }
+        Op::SetXattr { file, name, length, place } => {
+            let (file, name) = (model.pick(file), xattr_name(name));
+            let value = vec![length as u8; length];
+            zpl.set_xattr(ObjectId(file), &name, &value, XattrSet::Any, place).await.unwrap();
+            model.files.get_mut(&file).unwrap().xattrs.insert(name, value);
+        }
+        Op::RemoveXattr { file, name } => {
+            let (file, name) = (model.pick(file), xattr_name(name));
+            let done = zpl.remove_xattr(ObjectId(file), &name).await;
+            let found = model.files.get_mut(&file).unwrap().xattrs.remove(&name);
+            assert_eq!(done.is_ok(), found.is_some());
+        }
+    }
+    model.forget_unlinked(root);
+}
+
+/// The filesystem is as the model says, and has no object that nothing leads to.
+async fn compare(zpl: &LiveZpl, model: &Model) {
+    let root = zpl.zpl().root();
+    let mut files = BTreeSet::new();
+    for (id, file) in &model.files {
+        files.insert(*id);
+        let node = zpl.zpl().node(ObjectId(*id)).await.unwrap();
+        let stat = node.stat().unwrap();
+        assert_eq!(stat.mode & 0o7777, file.mode, "of {id}");
+        let mut links = model.links(*id);
+        match &file.kind {
+            Kind::Regular(content) => {
+                assert_eq!(stat.size, content.len() as u64);
+                let mut found = vec![0xee; content.len()];
+                assert_eq!(node.read_at(0, &mut found).await.unwrap(), content.len());
+                assert!(&found == content, "content of {id}");
+            }
+            Kind::Directory(entries) => {
+                let listed = zpl.read_dir(ObjectId(*id), 2, 1000).await.unwrap();
+                let listed: BTreeMap<_, _> =
+                    listed.into_iter().map(|entry| (entry.name, entry.object.0)).collect();
+                assert_eq!(&listed, entries, "of {id}");
+                assert_eq!(stat.size, entries.len() as u64 + 2);
+                links = 2 + entries.values().filter(|child| model.is_dir(**child)).count() as u64;
+                for child in entries.values().filter(|child| model.is_dir(**child)) {
+                    assert_eq!(zpl.zpl().stat(ObjectId(*child)).await.unwrap().parent, *id);
+                }
+            }
+            Kind::Symlink(target) => assert_eq!(&node.read_link().await.unwrap(), target),
+            Kind::Device(_) => assert_eq!(stat.device, (0, 0x123)),
+        }
+        assert_eq!(u64::from(stat.nlink), links, "links of {id}");
+        let names: BTreeSet<_> = node.list_xattrs().await.unwrap().into_iter().collect();
+        assert!(names.iter().eq(file.xattrs.keys()), "of {id}: {names:?}");
+        for (name, value) in &file.xattrs {
+            assert!(node.xattr(name).await.unwrap().as_ref() == Some(value), "of {id}");
+        }
+        if let Some(dir) = node.attributes.number(ondisk::sa::Attr::Xattr).filter(|id| *id != 0) {
+            files.insert(dir);
+            let inside = zpl.read_dir(ObjectId(dir), 2, 1000).await.unwrap();
+            files.extend(inside.iter().map(|entry| entry.object.0));
+        }
+    }
+    let mut from = ObjectId(1);
+    while let Some(id) = zpl.objset().next_object(from).await.unwrap() {
+        let object = zpl.objset().object(id).await.unwrap();
+        if object.dnode().bonus_type == ondisk::dmu::DmuType::SA {
+            assert!(files.remove(&id.0), "object {id} is lost");
+        }
+        from = ObjectId(id.0 + 1);
+    }
+    assert!(files.is_empty() && model.files.contains_key(&root.0));
+}
+
+fn empty_model(zpl: &LiveZpl) -> Model {
+    let root = File { kind: Kind::Directory(BTreeMap::new()), mode: 0o755, xattrs: BTreeMap::new() };
+    Model { files: BTreeMap::from([(zpl.zpl().root().0, root)]) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn operations_do_what_the_model_says(ops in ops(), large_dnodes: bool) {
+        let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return Ok(()) };
+        let zpl = open(&txgs, &objset);
+        zpl.set_dnode_slots(if large_dnodes { 2 } else { 1 });
+        let mut model = empty_model(&zpl);
+        block_on(async {
+            for op in ops {
+                apply(&zpl, &mut model, op).await;
+            }
+            compare(&zpl, &model).await;
+        });
+        drop(zpl);
+        // Another who opens it sees the same, with tables read anew.
+        let zpl = open(&txgs, &objset);
+        block_on(compare(&zpl, &model));
+    }
+}
+
+const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, mode: 0o644, uid: 1, gid: 2 };
+
+#[test]
+fn an_open_file_lives_until_it_is_closed_or_the_filesystem_is_opened_again() {
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    let root = zpl.zpl().root();
+    block_on(async {
+        let [closed, crashed] = [b"closed", b"crash!"];
+        let mut ids = Vec::new();
+        for name in [closed, crashed] {
+            let id = zpl.create(root, name, &FILE).await.unwrap();
+            zpl.hold(id);
+            zpl.unlink(root, name).await.unwrap();
+            zpl.write(id, 0, b"still here").await.unwrap();
+            assert_eq!(zpl.zpl().stat(id).await.unwrap().nlink, 0);
+            ids.push(id);
+        }
+        assert_eq!(zpl.zpl().unlinked().await.unwrap().len(), 2);
+        zpl.close(ids[0], 1).await.unwrap();
+        assert!(matches!(zpl.zpl().stat(ids[0]).await, Err(Error::NotFound(_))));
+        assert_eq!(zpl.zpl().unlinked().await.unwrap(), [ids[1]]);
+        let again = LiveZpl::open(&txgs, &objset, ZplOptions::default()).await.unwrap();
+        assert!(matches!(again.zpl().stat(ids[1]).await, Err(Error::NotFound(_))));
+        assert!(again.zpl().unlinked().await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn names_that_differ_by_case_only_are_one_where_the_filesystem_says_so() {
+    let Some((txgs, objset)) = objset(CaseSensitivity::Insensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    let root = zpl.zpl().root();
+    block_on(async {
+        let id = zpl.create(root, b"Name", &FILE).await.unwrap();
+        assert!(matches!(zpl.create(root, b"nAME", &FILE).await, Err(Error::Exists(_))));
+        assert_eq!(zpl.lookup(root, b"NAME").await.unwrap(), Some(id));
+        zpl.rename(root, b"name", root, b"NAME", RenameMode::Replace).await.unwrap();
+        let listed = zpl.read_dir(root, 2, 10).await.unwrap();
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].name, b"NAME");
+        zpl.unlink(root, b"name").await.unwrap();
+        assert!(zpl.read_dir(root, 2, 10).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn the_block_of_a_file_grows_until_it_is_a_record() {
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    zpl.set_record_size(16 << 10);
+    let root = zpl.zpl().root();
+    block_on(async {
+        let id = zpl.create(root, b"file", &FILE).await.unwrap();
+        let object = objset.object(id).await.unwrap();
+        for (end, block) in [(100u64, 512), (600, 1024), (5000, 5120), (20_000, 16 << 10), (90_000, 16 << 10)]
+        {
+            zpl.write(id, end - 50, &[7; 50]).await.unwrap();
+            assert_eq!((object.block_size(), zpl.zpl().stat(id).await.unwrap().size), (block, end));
+        }
+    });
+}
+
+#[test]
+fn children_of_a_set_group_id_directory_have_its_group() {
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    let root = zpl.zpl().root();
+    block_on(async {
+        let set = SetAttributes { mode: Some(0o2755), gid: Some(77), ..SetAttributes::default() };
+        zpl.set_attributes(root, &set).await.unwrap();
+        let file = zpl.create(root, b"file", &FILE).await.unwrap();
+        let dir = NewNode { kind: NewKind::Directory, ..FILE };
+        let dir = zpl.create(root, b"dir", &dir).await.unwrap();
+        let (file, dir) = (zpl.zpl().stat(file).await.unwrap(), zpl.zpl().stat(dir).await.unwrap());
+        assert_eq!((file.gid, file.mode & 0o7777), (77, 0o644));
+        assert_eq!((dir.gid, dir.mode & 0o7777), (77, 0o2644));
+    });
+}

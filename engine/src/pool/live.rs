@@ -277,6 +277,7 @@ impl LivePool {
     }
 
     fn adopt(&self, objset: Arc<LiveObjset>) -> Arc<LiveDataset> {
+        objset.set_progress(&self.txgs);
         let zil = Zil::open(&objset, &self.writer, &self.txgs, &self.env);
         let dataset = Arc::new(LiveDataset { objset, zil });
         self.datasets().insert(dataset.objset.id(), Arc::clone(&dataset));

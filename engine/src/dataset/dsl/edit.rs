@@ -161,29 +161,4 @@ async fn name_of_dir(s: &Syncing, dir: ObjectId) -> Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Changes run on whatever thread syncs.
-    #[test]
-    fn changes_can_be_sent_to_another_thread() {
-        fn check<T: Send>(_: impl FnOnce(Syncing) -> T) {}
-        check(|s| async move { create_pool(&s, &[]).await });
-        check(|s| async move { mos_synced(&s, &Default::default()).await });
-        check(|s| async move { synced(&s, ondisk::ObjsetId(1), &Default::default()).await });
-        check(|s| async move { free_some(&s, 1).await });
-        check(|s| async move { snapshot(&s, &[]).await });
-        check(|s| async move { destroy_snapshots(&s, &[], true).await });
-        check(|s| async move { release(&s, &[], "").await });
-        check(|s| async move { destroy(&s, "").await });
-        check(|s| async move { clone(&s, "", "", &[]).await });
-        check(|s| async move { rollback(&s, "", None).await });
-        check(|s| async move { promote(&s, "").await });
-        check(|s| async move { rename(&s, "", "").await });
-        check(|s| async move { create_bookmark(&s, "", "").await });
-        check(|s| async move { destroy_bookmark(&s, "").await });
-        check(|s| async move { set_properties(&s, "", &[]).await });
-        check(|s| async move { inherit_property(&s, "", "", false).await });
-        check(|s| async move { room(&s, ondisk::ObjsetId(1)).await });
-    }
-}
+mod tests;

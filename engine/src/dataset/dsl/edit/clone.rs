@@ -146,9 +146,13 @@ async fn swap(s: &Syncing, clone: ObjectId, head: ObjectId) -> Result<()> {
     let used_up = |unique: u64| i64::try_from(reserved.min(unique)).unwrap_or(i64::MAX);
     let unused = used_up(of_head.unique_bytes) - used_up(of_clone.unique_bytes);
 
-    let since = objects::dataset(s, origin).await?.prev_snap_txg;
-    let unique = deadlist::space_range(s, of_clone.deadlist, since, Txg(u64::MAX)).await?.used;
-    objects::change_dataset(s, origin, |origin| origin.unique_bytes = unique).await?;
+    // Of a snapshot of another dataset the head's blocks say nothing.
+    let of_origin = objects::dataset(s, origin).await?;
+    if of_origin.next_snap == head {
+        let since = of_origin.prev_snap_txg;
+        let unique = deadlist::space_range(s, of_clone.deadlist, since, Txg(u64::MAX)).await?.used;
+        objects::change_dataset(s, origin, |origin| origin.unique_bytes = unique).await?;
+    }
 
     let clone_dead = deadlist::space(s, of_clone.deadlist).await?;
     let head_dead = deadlist::space(s, of_head.deadlist).await?;

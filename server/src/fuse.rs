@@ -29,6 +29,7 @@ use std::sync::Arc;
 use engine::dataset::dsl::{Dataset, Dsl};
 use engine::dataset::properties::{Prop, PropertySet, Style};
 use engine::dataset::zpl::ZplOptions;
+use engine::dmu::Objset;
 
 use filesystem::ReadOnly;
 use trees::Trees;
@@ -156,18 +157,19 @@ pub struct FuseMount {
     session: Option<fuser::BackgroundSession>,
 }
 
-/// Mounts the filesystem or snapshot `dataset` at the directory `at`. Blocks until the kernel has answered.
+/// Mounts the filesystem or snapshot `dataset` at the directory `at`; `objset` are its objects, where the pool is open for writing. Blocks until the kernel has answered.
 ///
 /// # Errors
 /// [`MountError::Open`] when the dataset is no filesystem or cannot be read, [`MountError::Refused`] by the system.
 pub fn mount(
     dsl: Arc<Dsl>,
     dataset: Dataset,
+    objset: Option<Arc<Objset>>,
     at: &Path,
     options: &MountOptions,
 ) -> Result<FuseMount, MountError> {
     let name = dataset.name.clone();
-    let trees = device::block_on(Trees::open(dsl, dataset, options))
+    let trees = device::block_on(Trees::open(dsl, dataset, objset, options))
         .map_err(|error| MountError::Open { dataset: name.clone(), error })?;
     let filesystem = ReadOnly::new(trees, options);
     let mut config = fuser::Config::default();

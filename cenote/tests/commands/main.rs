@@ -1,5 +1,6 @@
 //! `cenote zpool` and `cenote zfs` through the real binary, each test with a daemon of its own.
 
+mod created;
 mod golden;
 mod import;
 mod keys;

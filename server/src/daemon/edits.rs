@@ -92,8 +92,8 @@ pub(super) async fn destroy(s: &Syncing, name: &str) -> engine::Result<()> {
 
 /// Takes a dataset back to its newest snapshot. Its intent log must be closed.
 pub(super) async fn rollback(s: &Syncing, snapshot: &str) -> engine::Result<()> {
-    let (name, short) = snapshot.split_once('@').unwrap_or((snapshot, ""));
-    let objset = edit::rollback(s, name, Some(short)).await?;
+    let name = snapshot.split('@').next().unwrap_or(snapshot);
+    let objset = edit::rollback(s, name, Some(snapshot)).await?;
     s.forget_dataset(objset);
     Ok(())
 }
@@ -132,11 +132,12 @@ pub(super) async fn inherit(
     Ok(changed.volsize)
 }
 
-/// Lets what is open of these datasets write as their properties say now.
+/// Lets those of these datasets that are open write as their properties say now.
 async fn apply(s: &Syncing, datasets: &[ObjsetId]) -> engine::Result<()> {
     for id in datasets {
-        let policy = edit::policy(s, *id).await?;
-        s.dataset(*id).await?.objset.set_policy(policy);
+        if let Some(open) = s.open_dataset(*id) {
+            open.objset.set_policy(edit::policy(s, *id).await?);
+        }
     }
     Ok(())
 }

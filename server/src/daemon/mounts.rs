@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use engine::dataset::dsl::{Dataset, Dsl, Entry, Kind, Walk};
 use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, PropertySet, Style};
+use engine::dmu::Objset;
 
 use super::pools::Changing;
 use super::{Daemon, OpenPool, dataset_error, lock};
@@ -39,6 +40,8 @@ impl Mount {
 /// How a filesystem would be mounted.
 struct Plan {
     dsl: Arc<Dsl>,
+    /// Its objects, where the pool is open for writing.
+    objset: Option<Arc<Objset>>,
     dataset: Dataset,
     at: PathBuf,
     /// The directory that its mountpoint must be in, where the pool says where that is and not the user.
@@ -96,6 +99,22 @@ impl OpenPool {
         self.mounted().into_keys().filter(|name| is_wanted(name)).collect()
     }
 
+    /// What a mount reads from. In a pool that is open for writing it must not keep a committed state, whose space could never be reused: it reads
+    /// the head's objects as they are, and finds snapshots, whose blocks stay, in a state that does not count.
+    async fn to_mount(
+        &self,
+        dsl: &Arc<Dsl>,
+        dataset: &Dataset,
+    ) -> engine::Result<(Arc<Dsl>, Option<Arc<Objset>>)> {
+        let Some(live) = self.live() else { return Ok((Arc::clone(dsl), None)) };
+        let dsl = Arc::new(Dsl::open(&live.view_of_snapshots()).await?);
+        let objset = match dataset.is_snapshot() {
+            true => None,
+            false => Some(live.dataset(dataset.objset_id()).await?.objset.view()),
+        };
+        Ok((dsl, objset))
+    }
+
     /// Where a filesystem is to be mounted without being asked for by name.
     async fn plan(
         &self,
@@ -117,8 +136,10 @@ impl OpenPool {
                 dataset.name
             ))));
         }
+        let (dsl, objset) = self.to_mount(dsl, dataset).await?;
         Ok(Ok(Plan {
-            dsl: Arc::clone(dsl),
+            dsl,
+            objset,
             dataset: dataset.clone(),
             at: mountpoint.into(),
             confined_to: self.altroot().map(Path::to_owned),
@@ -170,7 +191,13 @@ impl OpenPool {
         if !plan.overlay && !overlay && not_empty() {
             return Err(ApiError::refused(refuse(format!("directory '{}' is not empty", plan.at.display()))));
         }
-        match fuse::mount(Arc::clone(&plan.dsl), plan.dataset.clone(), &plan.at, &options) {
+        match fuse::mount(
+            Arc::clone(&plan.dsl),
+            plan.dataset.clone(),
+            plan.objset.clone(),
+            &plan.at,
+            &options,
+        ) {
             Ok(fuse) => {
                 let mount = Mount { fuse, made };
                 let described = mount.described();
@@ -372,7 +399,8 @@ impl Daemon {
         };
         let options = MountOptions::from_properties(&properties);
         let overlay = word(Prop::Overlay) != "off";
-        Ok(Plan { dataset: dataset.clone(), dsl, at, confined_to, options, overlay })
+        let (dsl, objset) = pool.to_mount(&dsl, dataset).await.map_err(cannot_open)?;
+        Ok(Plan { dataset: dataset.clone(), dsl, objset, at, confined_to, options, overlay })
     }
 
     /// Mounts one filesystem, or all that are to be mounted.

@@ -11,9 +11,10 @@ use engine::pool::{errlog, status};
 use ondisk::nvlist::ByteString;
 use ondisk::vdev_config::PoolState;
 
+use super::edits::features_missing;
 use super::pools::host_id;
 use super::{Daemon, OpenPool, dataset_error};
-use crate::api::{self, ApiError, Dedup, DedupRow, ImportablePool, Listed, PoolStatus};
+use crate::api::{self, ApiError, Dedup, DedupRow, ImportablePool, Listed, PoolStatus, Reason};
 
 impl Daemon {
     /// The health of open pools.
@@ -79,7 +80,13 @@ async fn importable(found: FoundPool) -> ImportablePool {
 async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Result<PoolStatus> {
     let dsl = open.dsl().await?;
     let pool = dsl.pool();
-    let health = status::health(&dsl).await?;
+    let mut health = status::health(&dsl).await?;
+    // Features that are not maintained here are no reason to upgrade a pool that is written here.
+    if health.reason == Reason::FeaturesDisabled
+        && open.live().is_some_and(|live| features_missing(live).is_empty())
+    {
+        health.reason = Reason::Ok;
+    }
     Ok(PoolStatus {
         name: open.name().to_owned(),
         guid: pool.guid().0,

@@ -1,13 +1,14 @@
 //! The filesystems behind one mount: the mounted one and its snapshots.
 //!
-//! Snapshots are listed when `.zfs/snapshot` is first looked into, each is opened when it is first entered, and stays open: nothing is created
-//! or destroyed in a pool that is open read-only.
+//! Snapshots are listed when `.zfs/snapshot` is first looked into, each is opened when it is first entered, and stays open. In a pool that is open
+//! for writing the list is that of the moment of the mount.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use engine::dataset::dsl::{Dataset, Dsl};
 use engine::dataset::properties::{self, Prop};
 use engine::dataset::zpl::{Space, StatFs, Zpl, ZplOptions};
+use engine::dmu::Objset;
 use engine::{Error, Result};
 use ondisk::ObjectId;
 
@@ -38,9 +39,20 @@ pub struct Trees {
 
 impl Trees {
     /// Opens `dataset` and finds out how much its directory may still allocate.
-    pub async fn open(dsl: Arc<Dsl>, dataset: Dataset, options: &MountOptions) -> Result<Self> {
+    ///
+    /// `objset` are its objects, where they are not those on disk.
+    pub async fn open(
+        dsl: Arc<Dsl>,
+        dataset: Dataset,
+        objset: Option<Arc<Objset>>,
+        options: &MountOptions,
+    ) -> Result<Self> {
         let options = ZplOptions { snapshot: dataset.is_snapshot(), ..options.zpl };
-        let head = Zpl::open(&dsl.open_objset(&dataset).await?, options).await?;
+        let objset = match objset {
+            Some(objset) => objset,
+            None => dsl.open_objset(&dataset).await?,
+        };
+        let head = Zpl::open(&objset, options).await?;
         let filesystem = dataset.name.split('@').next().unwrap_or(&dataset.name);
         let entry = dsl.entry(filesystem).await?;
         let figures = dsl.properties(&entry, &properties::Environment::UNMOUNTED).await?;

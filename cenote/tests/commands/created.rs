@@ -1,0 +1,271 @@
+//! Pools that are created, changed, exported and judged by OpenZFS's `zdb`, through the binary alone.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use crate::session::Session;
+
+/// Size of each file that is a disk.
+const DISK_BYTES: u64 = 256 << 20;
+
+/// Sparse files in a directory of the session.
+fn disks(session: &Session, directory: &str, count: usize) -> (PathBuf, Vec<String>) {
+    let place = session.directory().join(directory);
+    std::fs::create_dir_all(&place).unwrap();
+    let disk = |number: usize| {
+        let path = place.join(format!("d{number}"));
+        File::create(&path).unwrap().set_len(DISK_BYTES).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let disks = (0..count).map(disk).collect();
+    (place, disks)
+}
+
+/// The words of a command line with the disks in place of `%0`, `%1`, ….
+fn words<'a>(line: &'a str, disks: &'a [String]) -> Vec<&'a str> {
+    let word = |word: &'a str| match word.strip_prefix('%') {
+        Some(number) => disks[number.parse::<usize>().unwrap()].as_str(),
+        None => word,
+    };
+    line.split(' ').map(word).collect()
+}
+
+/// What `zdb` must say of an exported pool: all blocks are right, and none leaked.
+fn assert_judged_good(place: &Path, pool: &str) {
+    let Some(verdict) = testkit::oracle::zdb_of(place, "-bcc", pool, &[]) else { return };
+    assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
+}
+
+/// What `zdb` must say of the counts of features, and that it finds these datasets.
+fn assert_counted_right(place: &Path, pool: &str, datasets: &[&str]) {
+    let Some(told) = testkit::oracle::zdb_of(place, "-d", pool, &[]) else { return };
+    for dataset in datasets {
+        assert!(told.contains(&format!("Dataset {dataset} [")), "{dataset} in\n{told}");
+    }
+    assert!(told.contains("Verified large_blocks feature refcount of 0 is correct"), "{told}");
+    assert!(!told.contains("mismatch"), "{told}");
+}
+
+#[test]
+fn pools_of_every_layout_are_created_and_judged_good() {
+    let session = Session::start();
+    for (name, count, layout) in [
+        ("single", 1, "%0"),
+        ("stripe", 2, "%0 %1"),
+        ("mirror", 4, "mirror %0 %1 mirror %2 %3"),
+        ("raidz1", 3, "raidz %0 %1 %2"),
+        ("raidz2", 4, "raidz2 %0 %1 %2 %3"),
+        ("raidz3", 5, "raidz3 %0 %1 %2 %3 %4"),
+        ("draid", 5, "draid1:2d:1s %0 %1 %2 %3 %4"),
+        ("classes", 6, "mirror %0 %1 special mirror %2 %3 log %4 spare %5"),
+    ] {
+        let pool = format!("t{name}");
+        let (place, disks) = disks(&session, name, count);
+        let create = format!("zpool create -f -m none {pool} {layout}");
+        session.print(&words(&create, &disks));
+        session.print(&["zfs", "create", "-o", "compression=lz4", &format!("{pool}/fs")]);
+        session.print(&["zfs", "create", "-s", "-V", "32M", &format!("{pool}/vol")]);
+        session.print(&["zfs", "snapshot", "-r", &format!("{pool}@now")]);
+        let listing = ["zfs", "list", "-Hp", "-t", "all", "-o", "name,type,guid,creation,refer", "-r", &pool];
+        let before = session.print(&listing);
+        assert_eq!(before.lines().count(), 6, "{before}");
+        let state = session.print(&["zpool", "list", "-H", "-o", "health", &pool]);
+        assert_eq!(state, "ONLINE\n", "{pool}");
+        session.print(&["zpool", "export", &pool]);
+        session.print(&["zpool", "import", "-N", "-d", place.to_str().unwrap(), &pool]);
+        assert_eq!(session.print(&listing), before);
+        session.print(&["zpool", "export", &pool]);
+        assert_judged_good(&place, &pool);
+    }
+}
+
+#[test]
+fn datasets_are_changed_and_the_pool_stays_good() {
+    let session = Session::start();
+    let (place, disks) = disks(&session, "disks", 2);
+    session.print(&words("zpool create -m none tank mirror %0 %1", &disks));
+    let names = || session.print(&["zfs", "list", "-H", "-o", "name", "-t", "all", "-r", "tank"]);
+    for line in [
+        "zfs create -p tank/a/b",
+        "zfs create -V 16M -o compression=zstd tank/a/v",
+        "zfs snapshot tank/a/b@1",
+        "zfs snapshot -o org:why=test tank/a/b@2 tank/a/v@2",
+        "zfs snapshot -r tank/a@3",
+        "zfs hold keep tank/a/b@1",
+        "zfs bookmark tank/a/b@2 #mark",
+        "zfs clone tank/a/b@2 tank/clone",
+        "zfs set atime=off org:mine=yes tank/a tank/clone",
+        "zfs set quota=100M tank/a/b",
+        "zfs inherit atime tank/clone",
+        "zfs rename -r tank/a@3 tank/a@three",
+    ] {
+        assert_eq!(session.print(&words(line, &[])), "", "{line}");
+    }
+    let expected = "tank\ntank/a\ntank/a@three\ntank/a/b\ntank/a/b@1\ntank/a/b@2\ntank/a/b@three\ntank/a/b#mark\n\
+                    tank/a/v\ntank/a/v@2\ntank/a/v@three\ntank/clone\n";
+    assert_eq!(names(), expected);
+    let get =
+        |property: &str, name: &str| session.print(&["zfs", "get", "-Hpo", "value,source", property, name]);
+    assert_eq!(get("atime", "tank/a/b"), "off\tinherited from tank/a\n");
+    assert_eq!(get("atime", "tank/clone"), "on\tdefault\n");
+    assert_eq!(get("org:mine", "tank/clone"), "yes\tlocal\n");
+    assert_eq!(get("quota", "tank/a/b"), "104857600\tlocal\n");
+    assert_eq!(get("volsize", "tank/a/v"), "16777216\tlocal\n");
+    assert_eq!(get("origin", "tank/clone"), "tank/a/b@2\t-\n");
+
+    for (line, message) in [
+        ("zfs create tank/a", "cannot create 'tank/a': dataset already exists\n"),
+        ("zfs create tank/no/where", "cannot create 'tank/no/where': parent does not exist\n"),
+        ("zfs create tank/a/v/x", "cannot create 'tank/a/v/x': parent is not a filesystem\n"),
+        ("zfs create tank/a%b", "cannot create 'tank/a%b': invalid character '%' in name\n"),
+        ("zfs create nopool/x", "cannot create 'nopool/x': no such pool 'nopool'\n"),
+        ("zfs snapshot tank/a/b@1", "cannot create snapshot 'tank/a/b@1': dataset already exists\n"),
+        ("zfs destroy tank/a/b@nothing", "could not find any snapshots to destroy; check snapshot names.\n"),
+        (
+            "zfs hold keep tank/a/b@1",
+            "cannot hold snapshot 'tank/a/b@1': tag already exists on this dataset\n",
+        ),
+        ("zfs promote tank/a", "cannot promote 'tank/a': not a cloned filesystem\n"),
+        (
+            "zfs inherit quota tank/a/b",
+            "'quota' property cannot be inherited\nuse 'zfs set quota=none' to clear\n",
+        ),
+        (
+            "zfs destroy tank/a/b@2",
+            "cannot destroy 'tank/a/b@2': snapshot has dependent clones\n\
+             use '-R' to destroy the following datasets:\ntank/clone\n",
+        ),
+        (
+            "zfs rollback tank/a/b@2",
+            "cannot rollback to 'tank/a/b@2': more recent snapshots or bookmarks exist\n\
+             use '-r' to force deletion of the following snapshots and bookmarks:\ntank/a/b@three\n",
+        ),
+        (
+            "zfs destroy tank",
+            "cannot destroy 'tank': operation does not apply to pools\n\
+             use 'zfs destroy -r tank' to destroy all datasets in the pool\n\
+             use 'zpool destroy tank' to destroy the pool itself\n",
+        ),
+    ] {
+        let ended = session.run(&words(line, &[]));
+        assert_eq!((ended.code, ended.err.as_str()), (1, message), "{line}");
+    }
+    for line in
+        ["zfs create", "zfs set tank", "zfs snapshot", "zfs inherit nonsense tank", "zfs create -s tank/x"]
+    {
+        assert_eq!(session.run(&words(line, &[])).code, 2, "{line}");
+    }
+    assert_eq!(names(), expected, "refusals change nothing");
+
+    for line in [
+        "zfs release keep tank/a/b@1",
+        "zfs rollback -r tank/a/b@2",
+        "zfs promote tank/clone",
+        "zfs rename tank/clone tank/master",
+        "zfs destroy -r tank/a",
+    ] {
+        assert_eq!(session.print(&words(line, &[])), "", "{line}");
+    }
+    assert_eq!(names(), "tank\ntank/master\ntank/master@1\ntank/master@2\ntank/master#mark\n");
+    let told = session.print(&["zfs", "destroy", "-nv", "tank/master@1%2"]);
+    assert!(
+        told.starts_with("would destroy tank/master@1\nwould destroy tank/master@2\nwould reclaim "),
+        "{told}"
+    );
+    session.print(&["zfs", "destroy", "tank/master@1,2"]);
+    let history = session.print(&["zpool", "history", "tank"]);
+    assert!(history.lines().any(|line| line.ends_with(" zfs promote tank/clone")), "{history}");
+    session.print(&["zpool", "export", "tank"]);
+    assert_judged_good(&place, "tank");
+    assert_counted_right(&place, "tank", &["mos", "tank", "tank/master"]);
+}
+
+#[test]
+fn devices_in_use_and_bad_layouts_are_refused() {
+    let session = Session::start();
+    let (place, disks) = disks(&session, "disks", 5);
+    let missing = place.join("missing");
+    let small = place.join("small");
+    File::create(&small).unwrap().set_len(32 << 20).unwrap();
+    let disks: Vec<String> =
+        disks.into_iter().chain([missing, small].map(|path| path.to_str().unwrap().to_owned())).collect();
+    let refused = |line: &str, message: &str| {
+        let ended = session.run(&words(line, &disks));
+        assert_eq!((ended.code, ended.err.as_str()), (1, message), "{line}");
+    };
+    refused("zpool create tank %5", &format!("cannot open '{}': No such file or directory\n", disks[5]));
+    refused(
+        "zpool create tank %6",
+        "cannot create 'tank': one or more devices is less than the minimum size (64M)\n",
+    );
+    refused(
+        "zpool create mirror %0",
+        "cannot create 'mirror': name is reserved\npool name may have been omitted\n",
+    );
+    refused("zpool create 9lives %0", "cannot create '9lives': name must begin with a letter\n");
+    refused(
+        "zpool create tank mirror %0",
+        "invalid vdev specification: mirror requires at least 2 devices\n",
+    );
+    refused(
+        "zpool create -o ashift=20 tank %0",
+        "cannot create 'tank': property 'ashift' number 20 is invalid, only values between 9 and 16 are allowed\n",
+    );
+    refused(
+        "zpool create tank mirror %0 %1 raidz %2 %3 %4",
+        "invalid vdev specification\nuse '-f' to override the following errors:\n\
+         mismatched replication level: both mirror and raidz vdevs are present\n",
+    );
+    let layout = session.print(&words("zpool create -n tank mirror %0 %1 log %2", &disks));
+    let expected = format!(
+        "would create 'tank' with the following layout:\n\n\ttank\n\t  mirror\n\t    {}\n\t    {}\n\tlogs\n\t  {}\n",
+        disks[0], disks[1], disks[2]
+    );
+    assert_eq!(layout, expected);
+
+    session.print(&words("zpool create -m none tank %0", &disks));
+    let in_use = |how: &str, which: &str| {
+        format!("invalid vdev specification\n{how}\n{} is part of {which} pool 'tank'\n", disks[0])
+    };
+    let repair = "the following errors must be manually repaired:";
+    refused("zpool create -f other %0", &in_use(repair, "active"));
+    refused("zpool create tank %1", "cannot create 'tank': pool already exists\n");
+    // Another daemon finds the device locked, whatever its labels say.
+    let second = Session::start();
+    let ended = second.run(&["zpool", "import", "-f", "-N", "-d", place.to_str().unwrap(), "tank"]);
+    let message = format!("cannot import 'tank': {} is in use by another process\n", disks[0]);
+    assert_eq!((ended.code, ended.err), (1, message));
+    session.print(&["zpool", "export", "tank"]);
+    refused("zpool create other %0", &in_use("use '-f' to override the following errors:", "exported"));
+    session.print(&words("zpool create -f -m none other %0", &disks));
+    session.print(&["zpool", "destroy", "other"]);
+    session.print(&words("zpool create -m none third %0", &disks));
+    assert_eq!(session.run(&["zpool", "create", "tank"]).code, 2);
+    assert_eq!(session.run(&["zpool", "create"]).code, 2);
+}
+
+#[test]
+fn a_destroyed_pool_comes_back_until_its_labels_are_cleared() {
+    let session = Session::start();
+    let (place, disks) = disks(&session, "disks", 1);
+    let place = place.to_str().unwrap();
+    session.print(&words("zpool create -m none -o comment=mine tank %0", &disks));
+    session.print(&["zpool", "set", "comment=yours", "tank"]);
+    session.print(&["zpool", "sync", "tank"]);
+    let ended = session.run(&["zpool", "set", "size=1", "tank"]);
+    let message = "cannot set property for 'tank': 'size' is readonly\n";
+    assert_eq!((ended.code, ended.err.as_str()), (1, message));
+    session.print(&["zpool", "destroy", "tank"]);
+    let ended = session.run(&["zpool", "import", "-d", place]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, "no pools available to import\n"));
+    session.print(&["zpool", "import", "-D", "-N", "-d", place, "tank"]);
+    assert_eq!(session.print(&["zpool", "get", "-Ho", "value", "comment", "tank"]), "yours\n");
+    session.print(&["zpool", "export", "tank"]);
+    assert_judged_good(place.as_ref(), "tank");
+    let ended = session.run(&["zpool", "labelclear", &disks[0]]);
+    assert_eq!(ended.code, 1);
+    assert!(ended.err.contains("is a member of exported pool \"tank\""), "{}", ended.err);
+    session.print(&["zpool", "labelclear", "-f", &disks[0]]);
+    let ended = session.run(&["zpool", "import", "-d", place]);
+    assert_eq!(ended.err, "no pools available to import\n");
+}

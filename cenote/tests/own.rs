@@ -1,0 +1,90 @@
+//! `cenote up` without arguments: a pool of one's own, on which clients may rely, also across `kill -9`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// A running `cenote up`. Ended by force when dropped.
+struct Up {
+    child: Child,
+    told: serde_json::Value,
+}
+
+impl Up {
+    fn command(place: &Path) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command.args(["up", "--json"]).current_dir(place).stdin(Stdio::null());
+        command
+    }
+
+    fn start(place: &Path) -> Self {
+        let mut command = Self::command(place);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        if line.is_empty() {
+            let mut errors = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            panic!("cenote up: {:?}\n{errors}", child.wait());
+        }
+        Self { child, told: serde_json::from_str(&line).unwrap() }
+    }
+
+    fn uri(&self) -> &str {
+        self.told["volumes"][0]["uri"].as_str().unwrap()
+    }
+
+    fn end(mut self, signal: libc::c_int) -> ExitStatus {
+        // SAFETY: the child was not waited for, so that its number is still its own.
+        assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `qemu-io` on the volume; what it says when all went well.
+fn qemu_io(uri: &str, commands: &[&str]) -> String {
+    let mut command = Command::new("qemu-io");
+    command.args(["-f", "raw", uri]);
+    commands.iter().for_each(|line| {
+        command.args(["-c", line]);
+    });
+    let output = command.output().expect("qemu-io cannot be run; install qemu-utils");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && !text.contains("failed"), "{commands:?}\n{text}");
+    text
+}
+
+#[test]
+fn a_pool_of_ones_own_keeps_what_it_promised() {
+    let place = tempfile::tempdir().unwrap();
+    let up = Up::start(place.path());
+    assert_eq!(up.told["pool"], "tank");
+    assert_eq!(up.told["readonly"], false);
+    assert_eq!(up.told["volumes"][0]["name"], "tank/vol");
+    assert_eq!(up.told["volumes"][0]["size_bytes"], 4u64 << 30);
+    qemu_io(up.uri(), &["write -P 0x5a 1M 3M", "flush", "write -P 0x77 -f 100M 64k"]);
+
+    let second = Up::command(place.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(!second.status.success() && said.contains("is up already"), "{said}");
+
+    // What was flushed, or written through, is there after the process died.
+    up.end(libc::SIGKILL);
+    let up = Up::start(place.path());
+    qemu_io(up.uri(), &["read -P 0x5a 1M 3M", "read -P 0x77 100M 64k", "read -P 0 200M 1M"]);
+    assert!(up.end(libc::SIGINT).success());
+    let directory = place.path().join("cenote");
+    assert!(!directory.join("api.sock").exists());
+    let Some(verdict) = testkit::oracle::zdb_of(&directory, "-bcc", "tank", &[]) else { return };
+    assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
+    let up = Up::start(place.path());
+    qemu_io(up.uri(), &["read -P 0x5a 1M 3M", "read -P 0x77 100M 64k"]);
+    assert!(up.end(libc::SIGINT).success());
+}

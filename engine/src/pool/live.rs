@@ -24,6 +24,7 @@
 //! | `sync` | the sync of a group; tasks |
 //! | `config` | what the MOS and the labels say |
 //! | `properties` | setting pool properties |
+//! | `room` | refusing data for which there is no room |
 //! | `features` | reference counts of features |
 //! | `views` | committed states that are being read |
 
@@ -32,9 +33,11 @@ mod create;
 mod features;
 mod open;
 pub mod properties;
+mod room;
 mod sync;
 mod views;
 
+pub use room::DatasetRoom;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 
 use std::collections::HashMap;
@@ -61,6 +64,7 @@ use crate::zil::Zil;
 use crate::zio::Writer;
 use config::Config;
 use features::LiveFeatures;
+use room::Gauge;
 use sync::Task;
 use views::Views;
 
@@ -74,6 +78,7 @@ pub struct LivePool {
     env: Arc<dyn Env>,
     features: LiveFeatures,
     views: Views,
+    room: Arc<Gauge>,
     config: Mutex<Config>,
     config_changed: AtomicBool,
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
@@ -89,6 +94,8 @@ pub struct LiveDataset {
     pub objset: Arc<LiveObjset>,
     /// Its intent log.
     pub zil: Zil,
+    /// Asked before data are accepted.
+    pub room: Arc<DatasetRoom>,
 }
 
 /// The sync of one group, for whoever changes the MOS as part of it: the dataset layer's changes happen nowhere else, so that they never meet
@@ -264,11 +271,17 @@ impl LivePool {
         if let Some(open) = self.datasets().get(&id) {
             return Ok(Arc::clone(open));
         }
-        let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(self.txgs.open_txg())) };
-        let policy = edit::policy(&s, id).await?;
+        let policy = edit::policy(&self.reading(), id).await?;
         let dataset = self.dsl().await?.dataset_of_object(ObjectId(id.get())).await?;
         let objset = LiveObjset::open(&self.pool, id, &dataset.phys.bp, policy).await?;
-        Ok(self.adopt(objset))
+        let open = self.adopt(objset);
+        self.set_room(&open).await?;
+        Ok(open)
+    }
+
+    /// For reading the MOS as it is now. For those who have the turn.
+    fn reading(self: &Arc<Self>) -> Syncing {
+        Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(self.txgs.open_txg())) }
     }
 
     /// The datasets as the MOS has them now. For those who have the turn.
@@ -279,7 +292,9 @@ impl LivePool {
     fn adopt(&self, objset: Arc<LiveObjset>) -> Arc<LiveDataset> {
         objset.set_progress(&self.txgs);
         let zil = Zil::open(&objset, &self.writer, &self.txgs, &self.env);
-        let dataset = Arc::new(LiveDataset { objset, zil });
+        let name = format!("objset {} of {}", objset.id(), self.pool.name());
+        let room = DatasetRoom::new(&self.room, &self.txgs, name);
+        let dataset = Arc::new(LiveDataset { objset, zil, room });
         self.datasets().insert(dataset.objset.id(), Arc::clone(&dataset));
         dataset
     }

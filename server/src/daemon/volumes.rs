@@ -305,6 +305,7 @@ async fn open_live(live: &Arc<LivePool>, dsl: &Dsl, dataset: &Dataset) -> engine
     let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await?;
     let open = live.dataset(dataset.objset_id()).await?;
     let volume = LiveZvol::open(live.txgs(), &open.objset, &open.zil).await?;
+    volume.set_room(open.room.clone());
     volume.set_sync_mode(match properties.number(Prop::Sync) {
         Some(1) => SyncMode::Always,
         Some(2) => SyncMode::Disabled,

@@ -212,6 +212,7 @@ impl LivePool {
             env: Arc::clone(env),
             features: LiveFeatures::default(),
             views: Views::new(Arc::clone(&pool)),
+            room: Arc::default(),
             config: Mutex::new(config),
             config_changed: true.into(),
             datasets: Mutex::default(),

@@ -188,6 +188,7 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings) -> Result<Arc<LivePoo
         env: Arc::clone(&surroundings.env),
         features: LiveFeatures::new(counts),
         views: Views::new(pool.at(pool.uberblock().clone(), pool.config().clone())),
+        room: Arc::default(),
         config: Mutex::new(config),
         config_changed: true.into(),
         datasets: Mutex::default(),

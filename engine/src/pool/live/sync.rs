@@ -117,6 +117,10 @@ impl LivePool {
             return Err(error);
         }
         let txg = self.txgs.quiesce().await;
+        self.room.quiesced();
+        for dataset in self.datasets().values() {
+            dataset.room.gauge.quiesced();
+        }
         match self.sync_group(txg).await {
             Ok(()) => Ok(txg),
             Err(error) => {
@@ -249,6 +253,7 @@ impl LivePool {
         for dataset in self.datasets().values() {
             dataset.zil.synced(txg);
         }
+        self.set_rooms().await?;
         self.txgs.committed(txg);
         Ok(())
     }

@@ -1,0 +1,145 @@
+//! Room for data: refusing what would not fit before it is accepted.
+//!
+//! # The idea
+//! What is accepted must be written, or the pool stops. So whoever accepts data asks a gauge first. After each group the sync thread sets two kinds of gauges:
+//! one for each open dataset, to what quotas and reservations leave it, and one for the pool, to what is free on the devices. Between two groups what was
+//! accepted is taken off; what was accepted into the group that is being written stays taken off until that group is committed and the figures include it.
+//!
+//! Data are counted as they come, before compression, times what they may take at worst: copies, parity of small blocks, and a share for metadata. Overwriting
+//! counts like anything else, since the new block is written before the old one is free. When the room is used up the open group is committed at once:
+//! what it frees may make room, and its real sizes replace the guesses. A writer that is refused in the meantime is told so; the pool's slop, which
+//! no dataset may use, covers what guesses leave out.
+//!
+//! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`).
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | a gauge's mutex | its figures; for a few lines | dataset's, then pool's |
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::LivePool;
+use crate::dataset::dsl::edit;
+use crate::error::{Error, Result};
+use crate::txg::Txgs;
+use crate::vdev::Class;
+
+/// Added to data for their share of metadata: one part in this many.
+const METADATA_SHARE: u64 = 32;
+
+/// What may still be accepted.
+#[derive(Debug, Default)]
+pub(super) struct Gauge {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct State {
+    /// Bytes that were free as of the last group.
+    free: u64,
+    /// Accepted into the open group, and into the one being written.
+    accepted: [u64; 2],
+    by_quota: bool,
+}
+
+impl State {
+    fn left(&self) -> u64 {
+        self.free.saturating_sub(self.accepted[0]).saturating_sub(self.accepted[1])
+    }
+}
+
+impl Gauge {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The open group was closed.
+    pub(super) fn quiesced(&self) {
+        let mut state = self.state();
+        state.accepted = [0, state.accepted[0] + state.accepted[1]];
+    }
+
+    /// The closed group is committed, and `free` bytes are left after it.
+    pub(super) fn set(&self, free: u64, by_quota: bool) {
+        let mut state = self.state();
+        (state.free, state.by_quota, state.accepted[1]) = (free, by_quota, 0);
+    }
+}
+
+/// Who is asked before a dataset accepts data.
+#[derive(Debug)]
+pub struct DatasetRoom {
+    pub(super) gauge: Gauge,
+    pool: Arc<Gauge>,
+    txgs: Arc<Txgs>,
+    name: String,
+}
+
+impl DatasetRoom {
+    pub(super) fn new(pool: &Arc<Gauge>, txgs: &Arc<Txgs>, name: String) -> Arc<Self> {
+        Arc::new(Self { gauge: Gauge::default(), pool: Arc::clone(pool), txgs: Arc::clone(txgs), name })
+    }
+
+    /// Accepts `bytes` of data, or fails when there is no room for them.
+    pub fn accept(&self, bytes: u64) -> Result<()> {
+        let needed = bytes.saturating_add(bytes / METADATA_SHARE);
+        let mut dataset = self.gauge.state();
+        let mut pool = self.pool.state();
+        let by_quota = dataset.by_quota && needed > dataset.left();
+        if needed > dataset.left() || needed > pool.left() {
+            drop((dataset, pool));
+            self.txgs.kick();
+            let what = if by_quota { "disk quota exceeded" } else { "no space left on the pool" };
+            return Err(Error::NoSpace(format!("{}: {what}", self.name)));
+        }
+        dataset.accepted[0] += needed;
+        pool.accepted[0] += needed;
+        // Half of the room is accepted: better commit now than refuse what would have fitted.
+        if pool.accepted[0] > pool.left() || dataset.accepted[0] > dataset.left() {
+            self.txgs.kick();
+        }
+        Ok(())
+    }
+}
+
+impl crate::dataset::zvol::Room for DatasetRoom {
+    fn require(&self, bytes: u64) -> Result<()> {
+        self.accept(bytes)
+    }
+}
+
+impl LivePool {
+    /// What the devices have room for, in deflated bytes and as carefully as parity of small blocks asks for.
+    fn free_on_devices(&self) -> u64 {
+        let space = self.allocator().space(Class::Normal);
+        let free = space.deflated_size_bytes.saturating_sub(space.deflated_allocated_bytes);
+        let tops = self.pool.vdevs().tops.iter();
+        let worst = tops.filter(|top| top.class() == Class::Normal).map(|top| worst_ratio(top)).max();
+        free / worst.unwrap_or(1).max(1)
+    }
+
+    /// Sets all gauges as of the group that was just committed. For those who have the turn.
+    pub(super) async fn set_rooms(self: &Arc<Self>) -> Result<()> {
+        self.room.set(self.free_on_devices(), false);
+        let open: Vec<_> = self.datasets().values().cloned().collect();
+        for dataset in open {
+            self.set_room(&dataset).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn set_room(self: &Arc<Self>, dataset: &super::LiveDataset) -> Result<()> {
+        let room = edit::room(&self.reading(), dataset.objset.id()).await?;
+        dataset.room.gauge.set(room.bytes / u64::from(dataset.objset.policy().copies.max(1)), room.by_quota);
+        Ok(())
+    }
+}
+
+/// How many times the space of a large block a small one may take on a vdev.
+fn worst_ratio(top: &crate::vdev::Vdev) -> u64 {
+    match &top.kind {
+        crate::vdev::Kind::Raidz(raidz) => raidz.nparity() as u64 + 1,
+        crate::vdev::Kind::Draid(draid) => (draid.config().data + draid.config().nparity) as u64,
+        _ => 1,
+    }
+}

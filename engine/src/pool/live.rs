@@ -37,8 +37,8 @@ mod room;
 mod sync;
 mod views;
 
-pub use room::DatasetRoom;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
+pub use room::DatasetRoom;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,6 +6,8 @@
 //! system attributes ([`crate::dmu::sa`]), its content is the object's content. A directory's object is a ZAP from names to
 //! object numbers with the file type in the top bits.
 //!
+//! A [`LiveZpl`] is a filesystem that is written; all who have it open share it.
+//!
 //! A [`Zpl`] reads a filesystem, a clone or a snapshot alike, as of the moment at which its object set was opened. What is
 //! shown is what the Linux port shows: inode numbers, link counts, device numbers, names of extended attributes. Access control is
 //! the caller's.

@@ -1,4 +1,5 @@
 //! Pools that the engine writes, judged by its own reader and by OpenZFS's `zdb`.
 
 mod create;
+mod filesystem;
 mod support;

@@ -204,7 +204,7 @@ impl Fat {
             let mut others = leaf.entries().filter_map(Result::ok);
             if leaf.prefix_len >= usable_bits || others.all(|entry| same(entry.hash)) {
                 let what = draft.source.describe();
-                return Err(Error::Invalid(format!("{what}: too many keys of the same hash")));
+                return Err(Error::NoSpace(format!("{what}: too many keys of the same hash")));
             }
             (leaf.prefix, leaf.prefix_len)
         };

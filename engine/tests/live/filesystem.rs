@@ -1,0 +1,189 @@
+//! Filesystems that the engine writes: what was changed is there after an import, and `zdb` finds nothing wrong.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+
+use device::block_on;
+use engine::dataset::dsl::Dsl;
+use engine::dataset::zpl::live::{NewKind, NewNode, RenameMode, SetAttributes, XattrPlace, XattrSet};
+use engine::dataset::zpl::{LiveZpl, Zpl, ZplOptions};
+use engine::pool::live::{Layout, LivePool};
+use engine::vdev::Class;
+use ondisk::ObjectId;
+use ondisk::vdev_config::PoolState;
+use ondisk::zpl::FileType;
+
+use crate::support::{Disks, new_pool, surroundings};
+
+const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, mode: 0o640, uid: 7, gid: 8 };
+const DIRECTORY: NewNode<'_> = NewNode { kind: NewKind::Directory, mode: 0o755, uid: 7, gid: 8 };
+
+/// What can be seen of one file.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    mode: u32,
+    links: u32,
+    size: u64,
+    content: Vec<u8>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+async fn see(zpl: &Arc<Zpl>) -> BTreeMap<String, Seen> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![("/".to_owned(), zpl.root())];
+    while let Some((path, id)) = waiting.pop() {
+        let node = zpl.node(id).await.unwrap();
+        let stat = node.stat().unwrap();
+        let mut content = Vec::new();
+        match node.file_type() {
+            FileType::Directory => {
+                let mut cursor = node.read_dir(2).await.unwrap();
+                while let Some(entry) = cursor.next().await.unwrap() {
+                    let name = String::from_utf8(entry.name).unwrap();
+                    waiting.push((format!("{}/{name}", path.trim_end_matches('/')), entry.object));
+                }
+            }
+            FileType::Symlink => content = node.read_link().await.unwrap(),
+            FileType::Regular => {
+                content.resize(stat.size as usize, 0);
+                node.read_at(0, &mut content).await.unwrap();
+            }
+            _ => {}
+        }
+        let mut xattrs = BTreeMap::new();
+        for name in node.list_xattrs().await.unwrap() {
+            let value = node.xattr(&name).await.unwrap().unwrap();
+            xattrs.insert(name, value);
+        }
+        let seen = Seen { mode: stat.mode, links: stat.nlink, size: stat.size, content, xattrs };
+        found.insert(path, seen);
+    }
+    found
+}
+
+async fn open(pool: &Arc<LivePool>) -> Arc<LiveZpl> {
+    let dsl = Dsl::open(&pool.view()).await.unwrap();
+    let head = dsl.find("tank").await.unwrap();
+    let dataset = pool.dataset(head.objset_id()).await.unwrap();
+    LiveZpl::open(pool.txgs(), &dataset.objset, ZplOptions::default()).await.unwrap()
+}
+
+/// Changes of every kind, with commits in between. `salt` makes names and content differ.
+async fn change(pool: &Arc<LivePool>, zpl: &LiveZpl, salt: u64) {
+    let root = zpl.zpl().root();
+    let word = |number: u64| number.wrapping_add(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let many = zpl.create(root, format!("many{salt}").as_bytes(), &DIRECTORY).await.unwrap();
+    for index in 0..2600u64 {
+        let name = format!("file-{index}-{}", "n".repeat(word(index) as usize % 90));
+        let id = zpl.create(many, name.as_bytes(), &FILE).await.unwrap();
+        if index % 20 == 0 {
+            zpl.write(id, word(index) % 5000, &word(index).to_le_bytes().repeat(9)).await.unwrap();
+        }
+        if index % 900 == 0 {
+            pool.sync().await.unwrap();
+        }
+        if index % 3 == 0 {
+            zpl.unlink(many, name.as_bytes()).await.unwrap();
+        }
+    }
+    let deep = zpl.create(root, format!("deep{salt}").as_bytes(), &DIRECTORY).await.unwrap();
+    let target = vec![b't'; 900];
+    for (name, kind) in [
+        (&b"link"[..], NewKind::Symlink(b"somewhere/else")),
+        (b"long link", NewKind::Symlink(&target)),
+        (b"device", NewKind::Special(FileType::BlockDevice, 0x801)),
+        (b"fifo", NewKind::Special(FileType::Fifo, 0)),
+    ] {
+        zpl.create(deep, name, &NewNode { kind, ..FILE }).await.unwrap();
+    }
+    let big = zpl.create(deep, b"big", &FILE).await.unwrap();
+    let data: Vec<u8> = (0..1_500_000u64).map(|at| (word(at / 64) >> 9) as u8).collect();
+    zpl.write(big, 100, &data).await.unwrap();
+    pool.sync().await.unwrap();
+    zpl.punch(big, 300_000, 400_000).await.unwrap();
+    zpl.write(big, 500_000, b"in the hole").await.unwrap();
+    zpl.truncate(big, 1_234_567).await.unwrap();
+    zpl.link(big, many, b"another name of it").await.unwrap();
+    for (index, place) in [XattrPlace::Attributes, XattrPlace::Directory].into_iter().enumerate() {
+        for length in [3usize, 200, 30_000, 60_000] {
+            let name = format!("user.{index}.{length}");
+            let value = vec![length as u8; length];
+            zpl.set_xattr(big, name.as_bytes(), &value, XattrSet::Any, place).await.unwrap();
+        }
+    }
+    pool.sync().await.unwrap();
+    zpl.remove_xattr(big, b"user.0.30000").await.unwrap();
+    zpl.remove_xattr(big, b"user.1.200").await.unwrap();
+    let inner = zpl.create(deep, b"inner", &DIRECTORY).await.unwrap();
+    zpl.rename(deep, b"big", inner, b"moved", RenameMode::Replace).await.unwrap();
+    zpl.rename(root, format!("deep{salt}").as_bytes(), many, b"deep", RenameMode::NoReplace).await.unwrap();
+    zpl.rename(deep, b"link", inner, b"moved", RenameMode::Exchange).await.unwrap();
+    let set = SetAttributes { mode: Some(0o4711), uid: Some(99), ..SetAttributes::default() };
+    zpl.set_attributes(big, &set).await.unwrap();
+    let gone = zpl.create(deep, b"open and unlinked", &FILE).await.unwrap();
+    zpl.hold(gone);
+    zpl.write(gone, 0, &data[..200_000]).await.unwrap();
+    zpl.unlink(deep, b"open and unlinked").await.unwrap();
+}
+
+/// The paths that `zdb` prints for the objects of the filesystem.
+fn zdb_paths(disks: &Disks) -> Vec<String> {
+    let output = Command::new("zdb")
+        .args(["-e", "-p"])
+        .arg(disks.path())
+        .args(["-ddddd", "tank/"])
+        .env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
+    let paths = text.lines().filter_map(|line| line.strip_prefix("\tpath\t")).map(str::to_owned);
+    paths.collect()
+}
+
+#[test]
+fn a_filesystem_is_after_an_import_what_was_made_of_it() {
+    let disks = Disks::new(256 << 20);
+    let options = ZplOptions::default();
+    let mut expected = BTreeMap::new();
+    for round in 0..2u64 {
+        block_on(async {
+            let pool = if round == 0 {
+                let new = new_pool(vec![disks.top(Layout::Mirror, Class::Normal, "d", 2)], 12);
+                LivePool::create(new, surroundings(1)).await.unwrap()
+            } else {
+                disks.import("tank", 2).await
+            };
+            pool.start().unwrap();
+            let zpl = open(&pool).await;
+            // The file that was unlinked while it was open is freed now; nothing else changed.
+            assert!(zpl.zpl().unlinked().await.unwrap().is_empty());
+            if round > 0 {
+                assert!(see(zpl.zpl()).await == expected);
+            }
+            change(&pool, &zpl, round).await;
+            expected = see(zpl.zpl()).await;
+            assert!(expected.contains_key(&format!("/many{round}/deep/inner/moved")));
+            drop(zpl);
+            pool.close(PoolState::Exported).await.unwrap();
+        });
+        disks.judge("tank");
+        let paths = zdb_paths(&disks);
+        for path in expected.keys() {
+            // zdb tells one name of a file that has several.
+            let linked = expected[path].links > 1 && !expected[path].content.is_empty();
+            assert!(linked || paths.contains(path), "{path}");
+        }
+        block_on(async {
+            let pool = disks.import("tank", 3).await;
+            let dsl = Dsl::open(&pool.view()).await.unwrap();
+            let head = dsl.find("tank").await.unwrap();
+            let zpl = Zpl::open(&dsl.open_objset(&head).await.unwrap(), options).await.unwrap();
+            assert!(see(&zpl).await == expected, "as committed");
+            assert_eq!(zpl.unlinked().await.unwrap().len(), 1);
+            assert_ne!(zpl.root(), ObjectId(0));
+            pool.close(PoolState::Exported).await.unwrap();
+        });
+    }
+}

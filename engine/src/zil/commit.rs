@@ -260,13 +260,19 @@ impl Inner {
         }
     }
 
-    pub(super) async fn close(self: &Arc<Self>) -> Result<()> {
-        // With what waits in the notes, and behind whatever is being written.
-        self.commit(Scope::All).await?;
-        if lock(&self.chain).needs_replay() {
+    pub(super) async fn close(&self) -> Result<()> {
+        let (needs_replay, is_empty) = {
+            let chain = lock(&self.chain);
+            (chain.needs_replay(), chain.state == State::Empty)
+        };
+        if is_empty && lock(&self.pending).is_empty() {
+            return Ok(());
+        }
+        if needs_replay {
             let open = self.txgs.open_txg();
             return self.txgs.wait_synced(open).await;
         }
+        // Whatever was noted belongs to the group that frees the log, or to one before it.
         self.end().await
     }
 

@@ -110,6 +110,11 @@ impl Pending {
         }
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.buckets.iter().all(|bucket| bucket.ordered.is_empty() && bucket.by_object.is_empty())
+    }
+
     /// Takes what is in the scope, in order.
     pub(super) fn take(&mut self, scope: &Scope) -> Vec<Noted> {
         let mut taken = Vec::new();

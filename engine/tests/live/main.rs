@@ -3,3 +3,4 @@
 mod create;
 mod filesystem;
 mod support;
+mod volumes;

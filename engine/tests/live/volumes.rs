@@ -1,0 +1,191 @@
+//! Volumes: what was promised to be stable is there after a crash, in pools of several kinds.
+//!
+//! Nothing commits groups here but the test itself, so that it knows what the log must have done. A crash is a copy of the devices between two
+//! operations; what a power cut does to writes that are under way is for the crash simulator to find out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use device::block_on;
+use engine::dataset::dsl::edit::{NewContents, NewDataset};
+use engine::dataset::zvol::{LiveZvol, Room};
+use engine::env::{Env, Seeded};
+use engine::pool::live::{Layout, LivePool, NewTop};
+use engine::vdev::Class;
+use futures_util::future::join;
+use ondisk::ObjsetId;
+use ondisk::vdev_config::PoolState;
+
+use crate::support::{Disks, new_pool, surroundings};
+
+const SIZE: u64 = 8 << 20;
+
+/// Drives a future, committing groups until it is done.
+async fn committing<T>(pool: &Arc<LivePool>, future: impl Future<Output = T>) -> T {
+    let done = AtomicBool::new(false);
+    let work = async {
+        let result = future.await;
+        done.store(true, Ordering::Relaxed);
+        result
+    };
+    let commit = async {
+        while !done.load(Ordering::Relaxed) {
+            pool.sync().await.unwrap();
+        }
+    };
+    join(work, commit).await.0
+}
+
+async fn create(tops: Vec<NewTop>, block_size: u32) -> (Arc<LivePool>, ObjsetId) {
+    let pool = LivePool::create(new_pool(tops, 12), surroundings(1)).await.unwrap();
+    let new = NewDataset {
+        name: "tank/vol".into(),
+        contents: NewContents::Volume { size: SIZE, sparse: true },
+        properties: vec![("volblocksize".into(), block_size.to_string())],
+    };
+    let create = move |s| async move { engine::dataset::dsl::edit::create(&s, &new).await };
+    let id = pool.change(create).await.unwrap();
+    (pool, id)
+}
+
+async fn open(pool: &Arc<LivePool>, id: ObjsetId) -> Arc<LiveZvol> {
+    let dataset = pool.dataset(id).await.unwrap();
+    LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await.unwrap()
+}
+
+async fn close(pool: Arc<LivePool>, id: ObjsetId) {
+    let dataset = pool.dataset(id).await.unwrap();
+    committing(&pool, dataset.zil.close()).await.unwrap();
+    pool.close(PoolState::Exported).await.unwrap();
+}
+
+async fn content(volume: &LiveZvol) -> Vec<u8> {
+    let mut bytes = vec![0; SIZE as usize];
+    volume.read_at(0, &mut bytes).await.unwrap();
+    bytes
+}
+
+/// The devices as they are now.
+fn crashed(disks: &Disks) -> Disks {
+    let copy = Disks::new(0);
+    for entry in std::fs::read_dir(disks.path()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    copy
+}
+
+fn random_history(layout: Layout, count: usize, with_log: bool, block_size: u32, seed: u64) {
+    let random = Seeded::new(seed);
+    let pick = |below: u64| random.random() % below;
+    let mut disks = Disks::new(96 << 20);
+    let mut tops = vec![disks.top(layout, Class::Normal, "d", count)];
+    if with_log {
+        tops.push(disks.top(Layout::Single, Class::Log, "log", 1));
+    }
+    let (mut pool, id) = block_on(create(tops, block_size));
+    let mut model = vec![0u8; SIZE as usize];
+    for round in 0..3 {
+        let volume = block_on(open(&pool, id));
+        // The first of a chain waits for its group.
+        block_on(committing(&pool, volume.write_at(0, &[1; 512], true))).unwrap();
+        model[..512].fill(1);
+        for _ in 0..20 {
+            let length = 1 + if pick(4) == 0 { pick(300_000) } else { pick(20_000) };
+            let offset = pick(SIZE - length + 1);
+            let range = offset as usize..(offset + length) as usize;
+            match pick(8) {
+                0 => {
+                    block_on(volume.write_zeroes(offset, length, false, false)).unwrap();
+                    model[range].fill(0);
+                }
+                1 => drop(block_on(pool.sync()).unwrap()),
+                2 => block_on(volume.flush()).unwrap(),
+                _ => {
+                    let fill = pick(255) as u8 + 1;
+                    block_on(volume.write_at(offset, &vec![fill; length as usize], pick(2) == 0)).unwrap();
+                    model[range].fill(fill);
+                }
+            }
+        }
+        // Without any group being committed: this is the log's work alone.
+        block_on(volume.flush()).unwrap();
+        let lost = SIZE - 4096;
+        let expected = model.clone();
+        block_on(volume.write_at(lost, &[0xee; 4096], false)).unwrap();
+        drop(volume);
+
+        let copy = crashed(&disks);
+        drop(pool);
+        disks = copy;
+        if round == 1 {
+            disks.judge("tank");
+        }
+        pool = block_on(disks.import("tank", seed + 1));
+        let volume = block_on(open(&pool, id));
+        assert!(block_on(content(&volume)) == expected, "seed {seed}");
+    }
+    block_on(close(pool, id));
+    disks.judge("tank");
+    let pool = block_on(disks.import("tank", seed + 2));
+    let volume = block_on(open(&pool, id));
+    assert!(block_on(content(&volume)) == model, "seed {seed}");
+}
+
+#[test]
+fn stable_writes_survive_crashes_on_a_single_device() {
+    random_history(Layout::Single, 1, false, 16384, 1);
+}
+
+#[test]
+fn stable_writes_survive_crashes_on_a_mirror_with_a_log_device() {
+    random_history(Layout::Mirror, 2, true, 4096, 2);
+}
+
+#[test]
+fn stable_writes_survive_crashes_on_raidz() {
+    random_history(Layout::Raidz { nparity: 1 }, 3, false, 65536, 3);
+}
+
+#[test]
+fn a_log_that_ends_with_its_pool_leaves_nothing_behind() {
+    let disks = Disks::new(96 << 20);
+    let tops = vec![disks.top(Layout::Single, Class::Normal, "d", 1)];
+    block_on(async {
+        let (pool, id) = create(tops, 16384).await;
+        let volume = open(&pool, id).await;
+        committing(&pool, volume.write_at(0, &[7; 9000], true)).await.unwrap();
+        volume.write_at(9000, &[8; 9000], true).await.unwrap();
+        let dataset = pool.dataset(id).await.unwrap();
+        assert!(!dataset.objset.zil_header().is_empty());
+        committing(&pool, dataset.zil.close()).await.unwrap();
+        assert!(dataset.objset.zil_header().is_empty());
+    });
+    let disks = crashed(&disks);
+    disks.judge("tank");
+}
+
+#[derive(Debug)]
+struct Full;
+
+impl Room for Full {
+    fn require(&self, _: u64) -> engine::Result<()> {
+        Err(engine::Error::NoSpace("full".into()))
+    }
+}
+
+#[test]
+fn a_full_volume_can_be_trimmed() {
+    let disks = Disks::new(96 << 20);
+    let tops = vec![disks.top(Layout::Single, Class::Normal, "d", 1)];
+    block_on(async {
+        let (pool, id) = create(tops, 16384).await;
+        let volume = open(&pool, id).await;
+        volume.write_at(0, &[7; 100_000], false).await.unwrap();
+        volume.set_room(Arc::new(Full));
+        assert!(volume.write_at(0, &[7; 100_000], false).await.is_err());
+        volume.trim(0, SIZE, false).await.unwrap();
+        pool.sync().await.unwrap();
+        assert_eq!(volume.extents(0, SIZE, 9).await.unwrap().len(), 1);
+    });
+}

@@ -58,7 +58,7 @@ use serde::{Deserialize, Serialize};
 use dtl::Missed;
 use indirect::Moved;
 use stats::Stats;
-use write::Unflushed;
+use write::{LabelRounds, Unflushed};
 
 pub use tops::Tops;
 
@@ -70,7 +70,7 @@ pub const BOOT_AREA_OFFSET: u64 = 512 << 10;
 pub const LABEL_END_BYTES: u64 = 512 << 10;
 
 /// All vdevs of a pool that hold blocks, and the auxiliary devices beside them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct VdevTree {
     /// Top-level vdevs; the index is the number that DVAs use.
     pub tops: Tops,
@@ -78,6 +78,8 @@ pub struct VdevTree {
     pub spares: Vec<Vdev>,
     /// Cache devices.
     pub l2cache: Vec<Vdev>,
+    /// In which order labels were written.
+    pub(crate) label_rounds: LabelRounds,
 }
 
 impl VdevTree {

@@ -191,7 +191,7 @@ impl Assembly<'_> {
     /// The vdevs as the labels describe them, for pools whose MOS cannot be read.
     pub(super) fn node_of_labels(&self) -> VdevNode {
         let devices = self.found.devices();
-        let empty = VdevTree { tops: Default::default(), spares: Vec::new(), l2cache: Vec::new() };
+        let empty = VdevTree::default();
         let tree = build_tree(&self.found.tree, &devices, None).unwrap_or(empty);
         root_node(&self.found.name, self.found.guid, &tree, &ErrorCounters::default())
     }

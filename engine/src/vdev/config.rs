@@ -39,7 +39,7 @@ pub fn build_tree(root: &VdevConfig, devices: &Devices, reflow: Option<Reflow>) 
         }
         tops.push(builder.vdev(config, index as u64, Needs::of_top(config))?);
     }
-    Ok(VdevTree { tops: tops.into_iter().collect(), spares: Vec::new(), l2cache: Vec::new() })
+    Ok(VdevTree { tops: tops.into_iter().collect(), ..Default::default() })
 }
 
 impl VdevTree {

@@ -23,6 +23,7 @@ use ondisk::uberblock::Uberblock;
 use ondisk::{ByteOrder, Guid, Txg};
 
 use super::super::{Kind, Vdev, VdevTree};
+use super::Round;
 use crate::error::{Attempt, Failure, Result};
 
 impl VdevTree {
@@ -35,8 +36,9 @@ impl VdevTree {
         uberblock: &[u8],
     ) -> Result<(), Vec<Attempt>> {
         // With multihost protection the last slot belongs to the heartbeats.
+        let round = self.label_rounds.enter(Round::Uberblock);
         let multihost = Uberblock::parse(uberblock).is_ok_and(|uberblock| uberblock.is_multihost());
-        let writes = leaves.iter().map(|guid| self.leaf_uberblock(*guid, txg, uberblock, multihost));
+        let writes = leaves.iter().map(|guid| self.leaf_uberblock(*guid, txg, uberblock, multihost, round));
         let mut failed = Vec::new();
         let mut taken = false;
         for result in join_all(writes).await {
@@ -54,6 +56,7 @@ impl VdevTree {
         txg: Txg,
         uberblock: &[u8],
         multihost: bool,
+        round: u64,
     ) -> Result<(), Vec<Attempt>> {
         let (leaf, device) = self.writable_leaf(guid)?;
         let slot = uberblock_slot(leaf.ashift, uberblock_slot_of(leaf.ashift, txg, multihost));
@@ -62,7 +65,7 @@ impl VdevTree {
             return Err(leaf.failed(0, Failure::Malformed("the uberblock is larger than its slot".into())));
         };
         copy(place, uberblock);
-        let writes = (0..LABELS).map(|label| write_sealed(leaf, device, label, slot.get(), &area));
+        let writes = (0..LABELS).map(|label| write_sealed(leaf, device, round, label, slot.get(), &area));
         one_of(join_all(writes).await)
     }
 
@@ -70,8 +73,9 @@ impl VdevTree {
     pub async fn write_label(&self, leaf: Guid, odd: bool, config: &Nvlist) -> Result<(), Vec<Attempt>> {
         let (leaf, device) = self.writable_leaf(leaf)?;
         let area = config_area(leaf, config)?;
+        let round = self.label_rounds.enter(Round::Label { odd });
         let labels = (usize::from(odd)..LABELS).step_by(2);
-        let writes = labels.map(|label| write_sealed(leaf, device, label, VDEV_PHYS.start, &area));
+        let writes = labels.map(|label| write_sealed(leaf, device, round, label, VDEV_PHYS.start, &area));
         one_of(join_all(writes).await)
     }
 
@@ -80,6 +84,7 @@ impl VdevTree {
     pub async fn initialize_label(&self, leaf: Guid, config: &Nvlist) -> Result<(), Vec<Attempt>> {
         let (leaf, device) = self.writable_leaf(leaf)?;
         let config = config_area(leaf, config)?;
+        let round = self.label_rounds.enter(Round::Label { odd: false });
         let boot_environment = IoBuf::zeroed((BOOT_ENV.end - BOOT_ENV.start) as usize);
         let areas = [(BOOT_ENV, &boot_environment), (VDEV_PHYS, &config)];
         let areas = &areas;
@@ -91,7 +96,7 @@ impl VdevTree {
                 copy(target, area);
                 seal(leaf, target, start.get() + place.start)?;
             }
-            write(leaf, device, start.get(), bytes).await
+            write(leaf, device, round, start.get(), bytes).await
         });
         let failed: Vec<Attempt> =
             join_all(writes).await.into_iter().filter_map(|result| result.err()).flatten().collect();
@@ -137,6 +142,7 @@ fn seal(leaf: &Vdev, area: &mut [u8], position: u64) -> Result<(), Vec<Attempt>>
 async fn write_sealed(
     leaf: &Vdev,
     device: &Arc<dyn Device>,
+    round: u64,
     label: usize,
     offset: u64,
     area: &[u8],
@@ -145,17 +151,18 @@ async fn write_sealed(
     let position = start.get() + offset;
     let mut area = IoBuf::from(area);
     seal(leaf, &mut area, position)?;
-    write(leaf, device, position, area).await
+    write(leaf, device, round, position, area).await
 }
 
 async fn write(
     leaf: &Vdev,
     device: &Arc<dyn Device>,
+    round: u64,
     position: u64,
     area: IoBuf,
 ) -> Result<(), Vec<Attempt>> {
     let result = device.write(position, area).await;
-    leaf.unflushed.wrote_label();
+    leaf.unflushed.wrote_label(round);
     result.map(drop).map_err(|error: IoError| {
         leaf.errors.count_write();
         leaf.failed(position, Failure::Io(error.to_string()))

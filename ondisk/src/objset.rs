@@ -30,7 +30,8 @@ pub const OBJSET_SIZE_V3: usize = 4096;
 /// Size of the intent log's header inside an object set.
 pub const ZIL_HEADER_SIZE: usize = 192;
 
-const FLAG_USER_ACCOUNTING_COMPLETE: u64 = 1 << 0;
+/// Space per user and group is fully counted.
+pub const FLAG_USER_ACCOUNTING_COMPLETE: u64 = 1 << 0;
 const FLAG_USER_OBJECT_ACCOUNTING_COMPLETE: u64 = 1 << 1;
 const FLAG_PROJECT_QUOTA_COMPLETE: u64 = 1 << 2;
 

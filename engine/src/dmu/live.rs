@@ -17,6 +17,7 @@
 //! | `dnodes` | slots of dnode blocks, new dnodes |
 //! | `sync` | writing a group: objects, dnodes, the object set's block |
 //! | `tree_sync` | writing one block tree |
+//! | `accounting` | space and files per user, group and project |
 //! | `batch` | blocks of many objects in batches |
 //! | `policy` | checksum, compression, copies and class of each block |
 //!
@@ -25,6 +26,7 @@
 //! | object state | layers and tree of one object; held to look up, insert or copy one block, never across an await | first |
 //! | objset state | tables of the object set; held for a few look-ups, never across an await | second |
 
+mod accounting;
 mod batch;
 mod dnodes;
 mod layer;

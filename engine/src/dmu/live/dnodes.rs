@@ -7,7 +7,9 @@ use ondisk::dmu::DmuType;
 use ondisk::dnode::{
     DNODE_BLOCK_SIZE, DNODE_CORE_SIZE, DNODE_MIN_SIZE, DNODES_PER_BLOCK, Dnode, FLAG_USED_BYTES,
 };
-use ondisk::objset::{OBJSET_SIZE_V3, Objset as ObjsetPhys, ObjsetType, ZIL_HEADER_SIZE};
+use ondisk::objset::{
+    FLAG_USER_ACCOUNTING_COMPLETE, OBJSET_SIZE_V3, Objset as ObjsetPhys, ObjsetType, ZIL_HEADER_SIZE,
+};
 use ondisk::{BlockId, ByteOrder};
 
 use super::NewObject;
@@ -121,7 +123,8 @@ pub(super) fn new_objset(kind: ObjsetType) -> ObjsetPhys {
         meta_dnode,
         zil_header: [0; ZIL_HEADER_SIZE],
         objset_type: kind,
-        flags: 0,
+        // Nothing is counted, and that is all there is to count.
+        flags: if kind == ObjsetType::Zfs { FLAG_USER_ACCOUNTING_COMPLETE } else { 0 },
         portable_mac: [0; 32],
         local_mac: [0; 32],
         user_used_dnode: None,

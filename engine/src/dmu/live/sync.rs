@@ -16,6 +16,7 @@ use ondisk::dnode::{DNODE_BLOCK_SIZE, DNODE_MIN_SIZE, DNODES_PER_BLOCK, Dnode};
 use ondisk::objset::Objset as ObjsetPhys;
 use ondisk::{ByteOrder, Txg};
 
+use super::accounting::{Counted, Deltas, Usage};
 use super::batch::Batcher;
 use super::layer::Core;
 use super::objset::{Dirty, LiveObjset, RESCAN_AFTER_FREED};
@@ -37,11 +38,11 @@ const FAMILIES: usize = 256;
 const MIN_FAMILIES: usize = 4;
 
 /// One dirty object.
-struct Work {
+pub(super) struct Work {
     core: Arc<Core>,
-    tree: Arc<Tree>,
-    dnode: Dnode,
-    changes: Changes,
+    pub(super) tree: Arc<Tree>,
+    pub(super) dnode: Dnode,
+    pub(super) changes: Changes,
     freed: bool,
 }
 
@@ -53,6 +54,8 @@ struct Written {
     /// Slots that it takes, or took.
     slots: usize,
     account: Account,
+    /// What it counted for before.
+    before: Usage,
 }
 
 impl LiveObjset {
@@ -79,7 +82,7 @@ impl LiveObjset {
     }
 
     async fn write(
-        &self,
+        self: &Arc<Self>,
         writer: &Writer,
         txg: Txg,
         committed: &Arc<Objset>,
@@ -92,19 +95,25 @@ impl LiveObjset {
         let mut account = Account::default();
         let mut dnodes = BTreeMap::new();
         let mut freed = Vec::new();
+        let mut phys = committed.phys().clone();
+        let counted = Counted::of(&phys);
+        let mut deltas = Deltas::default();
         let (batcher, policy) = (&batcher, &*policy);
         let tasks = futures_util::stream::iter(work)
-            .map(|work| self.write_object(batcher, policy, work, txg, families))
+            .map(|work| self.write_object(batcher, policy, work, txg, families, counted))
             .buffer_unordered(OBJECTS);
         for written in batcher.drive(tasks).await? {
             let id = written.core.id.0;
             account.add(written.account);
+            if let Some(counted) = counted {
+                deltas.note(counted, written.before, written.dnode.as_ref().map(Usage::of));
+            }
             if written.dnode.is_none() {
                 freed.push(id);
             }
             dnodes.insert(id, (written.dnode, written.slots));
         }
-        let mut phys = committed.phys().clone();
+        account.add(self.count(batcher, policy, txg, deltas, &mut phys).await?);
         if !dnodes.is_empty() {
             let blocks = self.patch_dnode_blocks(committed, &dnodes).await?;
             let last = blocks.last().map_or(0, |(id, _)| id + 1);
@@ -146,21 +155,24 @@ impl LiveObjset {
         work: Work,
         txg: Txg,
         families: usize,
+        counted: Option<Counted>,
     ) -> Result<Written> {
-        let Work { core, tree, dnode, changes, freed } = work;
+        let Work { core, tree, mut dnode, changes, freed } = work;
+        let before = Usage::of(tree.dnode());
+        dnode.flags |= counted.map_or(0, Counted::flags);
         let slots = dnode.slots() as usize;
         let sync = TreeSync::new(batcher, policy, self.id(), &tree, dnode, families);
         if freed {
             let account = sync.free().await?;
             let dropped = core.lock().commit(txg, Arc::clone(&tree));
             drop(dropped);
-            return Ok(Written { core, dnode: None, slots, account });
+            return Ok(Written { core, dnode: None, slots, account, before });
         }
         let (dnode, account) = sync.write(changes).await?;
         let tree = Arc::new(Tree::new(self.id(), core.id, dnode.clone(), false));
         let dropped = core.lock().commit(txg, tree);
         drop(dropped);
-        Ok(Written { core, dnode: Some(dnode), slots, account })
+        Ok(Written { core, dnode: Some(dnode), slots, account, before })
     }
 
     /// The dnode blocks with the new dnodes in them.
@@ -246,7 +258,7 @@ impl LiveObjset {
 
 impl Work {
     /// What the layer of `txg` of an object says.
-    fn of(core: &Arc<Core>, txg: Txg) -> Option<Self> {
+    pub(super) fn of(core: &Arc<Core>, txg: Txg) -> Option<Self> {
         let state = core.lock();
         let at = state.layers.iter().position(|layer| layer.txg == txg)?;
         let layer = state.layers.get(at)?;

@@ -1,5 +1,6 @@
 //! Objects that are written, against a model: bytes in an array, a set of numbers.
 
+mod speed;
 mod sync;
 
 use std::collections::BTreeMap;

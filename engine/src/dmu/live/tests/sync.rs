@@ -34,6 +34,10 @@ pub(in crate::dmu::live) struct Rig {
 
 impl Rig {
     pub(in crate::dmu::live) fn new(size: usize, ashift: u64, policy: Policy) -> Option<Self> {
+        Self::of_kind(ObjsetType::Zvol, size, ashift, policy)
+    }
+
+    fn of_kind(kind: ObjsetType, size: usize, ashift: u64, policy: Policy) -> Option<Self> {
         let forge = Forge::new(ByteOrder::Little)?;
         let mut pool = forge.pool;
         let mut leaf = Nvlist::new();
@@ -56,7 +60,7 @@ impl Rig {
         let mos = LiveObjset::create(&pool, ObjsetId::MOS, ObjsetType::Meta, policy.clone(), &tx);
         let allocator = Allocator::empty(&pool);
         let writer = Writer::new(Arc::clone(&pool), Arc::clone(&allocator));
-        let objset = LiveObjset::create(&pool, DATASET, ObjsetType::Zvol, policy, &tx);
+        let objset = LiveObjset::create(&pool, DATASET, kind, policy, &tx);
         let new = NewObject { dmu_type: DmuType::OBJECT_DIRECTORY, ..new_object(512) };
         block_on(async {
             let directory = mos.claim(&tx, DIRECTORY_OBJECT, new).await.unwrap();
@@ -86,13 +90,20 @@ impl Rig {
         }
     }
 
-    /// Syncs the open group. Gives the number of passes that the MOS took.
-    pub(in crate::dmu::live) fn commit(&mut self) -> usize {
+    /// Syncs the dataset. Gives how many blocks it gave up.
+    pub(in crate::dmu::live) fn sync_objset(&mut self) -> usize {
         let txg = Txg(self.txg);
         let synced = block_on(self.objset.sync(&self.writer, txg)).unwrap();
         assert!(!self.objset.is_dirty(txg));
         self.account(&synced, txg, false);
         self.root = synced.root;
+        synced.killed.len()
+    }
+
+    /// Syncs the open group. Gives the number of passes that the MOS took.
+    pub(in crate::dmu::live) fn commit(&mut self) -> usize {
+        let txg = Txg(self.txg);
+        self.sync_objset();
         let tx = tx(self.txg);
         let allocator = Arc::clone(self.writer.allocator());
         let mut passes = 0;
@@ -355,6 +366,51 @@ fn the_same_bytes_again_are_not_written_under_a_strong_checksum() {
     block_on(object.write_at(&rig.tx(), 0, &bytes)).unwrap();
     rig.commit();
     assert_eq!(object.dnode().blkptrs, before);
+}
+
+#[test]
+fn users_are_charged_for_their_files() {
+    let Some(mut rig) = Rig::of_kind(ObjsetType::Zfs, 64 << 20, 9, policy()) else { return };
+    let bonus = |uid: u64, gid: u64| {
+        let mut words = vec![0u64; 8];
+        (words[0], words[4], words[5]) = (0x002f_505a | (1 << 10 | 2) << 32, uid, gid);
+        words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
+    };
+    let counts = |rig: &Rig, of_group: bool| {
+        let objset = rig.reopened();
+        let object = if of_group { objset.group_used() } else { objset.user_used() };
+        let entries = object.map_or(Vec::new(), |object| {
+            let zap = block_on(crate::dmu::zap::Zap::open(&object)).unwrap();
+            block_on(zap.entries(100)).unwrap()
+        });
+        let entry = |entry: crate::dmu::zap::Entry| {
+            (String::from_utf8(entry.key.name().unwrap().to_vec()).unwrap(), entry.value.as_u64().unwrap())
+        };
+        entries.into_iter().map(entry).collect::<BTreeMap<_, _>>()
+    };
+    let files: Vec<_> = [(10, 20), (255, 20)]
+        .into_iter()
+        .map(|(uid, gid)| {
+            let new = NewObject { bonus_type: DmuType::SA, bonus: bonus(uid, gid), ..new_object(4096) };
+            block_on(rig.objset.allocate(&rig.tx(), new)).unwrap()
+        })
+        .collect();
+    block_on(rig.objset.allocate(&rig.tx(), new_object(512))).unwrap();
+    block_on(files[0].write_at(&rig.tx(), 0, &noise(8192))).unwrap();
+    rig.commit();
+    let used = |at: usize| files[at].dnode().used_bytes() + 512;
+    assert_eq!(counts(&rig, false), BTreeMap::from([("a".into(), used(0)), ("ff".into(), 512)]));
+    assert_eq!(counts(&rig, true), BTreeMap::from([("14".into(), used(0) + 512)]));
+    // Growing, and given to somebody else.
+    block_on(files[1].write_at(&rig.tx(), 0, &noise(20_000))).unwrap();
+    files[0].set_bonus(&rig.tx(), DmuType::SA, &bonus(255, 21));
+    rig.commit();
+    assert_eq!(counts(&rig, false), BTreeMap::from([("ff".into(), used(0) + used(1))]));
+    assert_eq!(counts(&rig, true), BTreeMap::from([("14".into(), used(1)), ("15".into(), used(0))]));
+    block_on(rig.objset.free(&rig.tx(), files[1].id())).unwrap();
+    rig.commit();
+    assert_eq!(counts(&rig, false), BTreeMap::from([("ff".into(), used(0))]));
+    assert_eq!(counts(&rig, true), BTreeMap::from([("15".into(), used(0))]));
 }
 
 #[test]

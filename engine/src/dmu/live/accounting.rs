@@ -1,0 +1,235 @@
+//! What users, groups and projects use in a filesystem.
+//!
+//! # The idea
+//! A filesystem counts, in three ZAPs whose dnodes stand in its object set's block, the bytes of all files per user, group and project, and (with the
+//! feature `userobj_accounting`) their number under names that begin with `obj-`. A dnode says in its flags what it is counted in. When a group is written, each
+//! file that it changed is taken off from whom it belonged to, with the space it had, and added to whom it belongs to now. The object set's flags say
+//! which of the counts are complete; those that are not are left to OpenZFS, which makes them so by going through all files.
+//!
+//! A file counts its dnode's first slot and its blocks. The ids are at fixed places in the attributes of all files.
+//!
+//! Source of the facts: OpenZFS 2.3 `dmu_objset.c` (`do_userquota_update`), `zfs_quota.c` (`zpl_get_file_info`), `zfs_sa.h`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::dmu::DmuType;
+use ondisk::dnode::{DNODE_MIN_SIZE, Dnode, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED};
+use ondisk::objset::{Objset as ObjsetPhys, ObjsetType};
+use ondisk::{ByteOrder, ObjectId, Txg};
+
+use super::Policy;
+use super::batch::Batcher;
+use super::dnodes;
+use super::layer::Core;
+use super::object::LiveObject;
+use super::objset::LiveObjset;
+use super::sync::Work;
+use super::tree_sync::{Account, TreeSync};
+use crate::dmu::tree::Tree;
+use crate::dmu::zap::{Key, edit};
+use crate::error::Result;
+use crate::txg::Tx;
+
+/// First word of attributes in a bonus area.
+const SA_MAGIC: u32 = 0x002f_505a;
+/// Places after the header of attributes.
+const SA_UID: usize = 24;
+const SA_GID: usize = 32;
+const SA_FLAGS: usize = 48;
+const SA_PROJECT: usize = 128;
+/// Flag of files that have a project.
+const HAS_PROJECT: u64 = 0x8000_0000_0000;
+/// Places in the bonus area of old files.
+const ZNODE_UID: usize = 128;
+const ZNODE_GID: usize = 136;
+
+/// What is counted in a filesystem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Files, not only their space.
+    objects: bool,
+    /// By projects too.
+    projects: bool,
+}
+
+/// Whom a file belongs to: user, group, project.
+type Ids = [u64; 3];
+
+/// What a file counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Usage {
+    ids: Option<Ids>,
+    used_bytes: u64,
+    flags: u8,
+}
+
+/// Sums of changes, by kind of owner and name of the entry.
+#[derive(Debug, Default)]
+pub(super) struct Deltas(BTreeMap<(usize, String), i64>);
+
+impl Counted {
+    /// `None` when nothing is, or not completely.
+    pub(super) fn of(phys: &ObjsetPhys) -> Option<Self> {
+        (phys.objset_type == ObjsetType::Zfs && phys.is_user_accounting_complete()).then_some(Self {
+            objects: phys.is_user_object_accounting_complete(),
+            projects: phys.is_project_quota_complete(),
+        })
+    }
+
+    /// What a dnode that is written says of itself.
+    pub(super) fn flags(self) -> u8 {
+        FLAG_USERUSED_ACCOUNTED | if self.objects { FLAG_USEROBJUSED_ACCOUNTED } else { 0 }
+    }
+
+    fn kinds(self) -> usize {
+        if self.projects { 3 } else { 2 }
+    }
+}
+
+impl Usage {
+    pub(super) fn of(dnode: &Dnode) -> Self {
+        Self { ids: ids(dnode), used_bytes: dnode.used_bytes(), flags: dnode.flags }
+    }
+}
+
+/// Whom a file belongs to; `None` for objects that are no files.
+fn ids(dnode: &Dnode) -> Option<Ids> {
+    let bonus = &dnode.bonus;
+    let word = |at: usize| {
+        let bytes = bonus.get(at..).and_then(|bytes| bytes.first_chunk());
+        bytes.map(|bytes| dnode.order.u64(*bytes))
+    };
+    if dnode.bonus_type == DmuType::ZNODE {
+        return Some([word(ZNODE_UID)?, word(ZNODE_GID)?, 0]);
+    }
+    if dnode.bonus_type != DmuType::SA {
+        return None;
+    }
+    let magic = dnode.order.u32(*bonus.first_chunk()?);
+    if magic == 0 {
+        // Just created, without attributes yet.
+        return Some([0; 3]);
+    }
+    let layout = bonus.get(4..).and_then(|bytes| bytes.first_chunk()).map(|bytes| dnode.order.u16(*bytes))?;
+    let header = usize::from(layout >> 10) * 8;
+    if magic != SA_MAGIC || header < 8 {
+        return None;
+    }
+    let has_project = word(header + SA_FLAGS)? & HAS_PROJECT != 0;
+    let project = if has_project { word(header + SA_PROJECT)? } else { 0 };
+    Some([word(header + SA_UID)?, word(header + SA_GID)?, project])
+}
+
+impl Deltas {
+    /// A file was `before` and is `after`.
+    pub(super) fn note(&mut self, counted: Counted, before: Usage, after: Option<Usage>) {
+        for (usage, sign) in [(Some(before), -1), (after, 1)] {
+            let Some(Usage { ids: Some(ids), used_bytes, flags }) = usage else { continue };
+            for (kind, id) in ids.into_iter().enumerate().take(counted.kinds()) {
+                if flags & FLAG_USERUSED_ACCOUNTED != 0 {
+                    let bytes = used_bytes.saturating_add(DNODE_MIN_SIZE as u64) as i64;
+                    *self.0.entry((kind, format!("{id:x}"))).or_default() += sign * bytes;
+                }
+                if flags & FLAG_USEROBJUSED_ACCOUNTED != 0 {
+                    *self.0.entry((kind, format!("obj-{id:x}"))).or_default() += sign;
+                }
+            }
+        }
+    }
+}
+
+impl LiveObjset {
+    /// Adds the changes to the counts and writes those.
+    pub(super) async fn count(
+        self: &Arc<Self>,
+        batcher: &Batcher<'_>,
+        policy: &Policy,
+        txg: Txg,
+        deltas: Deltas,
+        phys: &mut ObjsetPhys,
+    ) -> Result<Account> {
+        let tx = Tx::syncing(txg);
+        let mut total = Account::default();
+        for (kind, place) in
+            [&mut phys.user_used_dnode, &mut phys.group_used_dnode, &mut phys.project_used_dnode]
+                .into_iter()
+                .enumerate()
+        {
+            let changes: Vec<_> = deltas.0.range((kind, String::new())..(kind + 1, String::new())).collect();
+            if changes.iter().all(|(_, delta)| **delta == 0) {
+                continue;
+            }
+            let zap = edit::NewZap::of(DmuType::USERGROUP_USED);
+            let dnode = match place.as_ref() {
+                Some(dnode) => dnode.clone(),
+                None => dnodes::new_dnode(&zap.object())?,
+            };
+            // Known to nobody else; what is read of the counts is what is committed.
+            let id = ObjectId(u64::MAX - kind as u64);
+            let core = Core::new(id, Arc::new(Tree::new(self.id(), id, dnode, false)));
+            let object = LiveObject::new(Arc::clone(self), Arc::clone(&core));
+            let changed = async {
+                if place.is_none() {
+                    edit::initialize(&object, &tx, zap).await?;
+                }
+                for ((_, name), delta) in changes {
+                    if *delta != 0 {
+                        edit::add(&object, &tx, &Key::Name(name.clone().into_bytes()), *delta).await?;
+                    }
+                }
+                Ok(())
+            };
+            let changed = changed.await;
+            self.forget_dirty(txg, id);
+            changed?;
+            let Some(work) = Work::of(&core, txg) else { continue };
+            let sync = TreeSync::new(batcher, policy, self.id(), &work.tree, work.dnode, 1);
+            let (dnode, account) = batcher.drive_one(sync.write(work.changes)).await?;
+            *place = Some(Dnode { order: ByteOrder::Little, ..dnode });
+            total.add(account);
+        }
+        Ok(total)
+    }
+
+    /// An object is written otherwise than as a dirty one.
+    fn forget_dirty(&self, txg: Txg, id: ObjectId) {
+        let mut state = self.lock();
+        if let Some(dirty) = state.dirty.get_mut(&txg) {
+            dirty.objects.remove(&id.0);
+            if dirty.objects.is_empty() && dirty.zil_header.is_none() {
+                state.dirty.remove(&txg);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dmu::NewObject;
+
+    #[test]
+    fn ids_are_found_in_attributes_and_in_old_files_only() {
+        let dnode = |bonus_type, bonus: Vec<u8>| {
+            let new = NewObject {
+                dmu_type: DmuType::PLAIN_FILE_CONTENTS,
+                block_size: 512,
+                bonus_type,
+                bonus,
+                slots: 1,
+            };
+            dnodes::new_dnode(&new).unwrap()
+        };
+        let mut words = vec![0u64; 18];
+        words[0] = u64::from(SA_MAGIC) | (1 << 10 | 2) << 32;
+        (words[1 + 3], words[1 + 4], words[1 + 6], words[1 + 16]) = (501, 20, HAS_PROJECT, 7);
+        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        assert_eq!(ids(&dnode(DmuType::SA, bytes(&words))), Some([501, 20, 7]));
+        words[1 + 6] = 0;
+        assert_eq!(ids(&dnode(DmuType::SA, bytes(&words))), Some([501, 20, 0]));
+        assert_eq!(ids(&dnode(DmuType::SA, bytes(&words[..5]))), None);
+        assert_eq!(ids(&dnode(DmuType::UINT64_OTHER, bytes(&words))), None);
+        assert_eq!(ids(&dnode(DmuType::ZNODE, bytes(&words))), Some([0, 7, 0]));
+    }
+}

@@ -76,7 +76,7 @@ pub fn parse(words: &[String]) -> Result<NewDevices> {
                 if named == NewClass::Log {
                     once(&mut has_logs, word)?;
                 }
-                if after.first().is_none() {
+                if after.is_empty() {
                     return Err(refuse(format!("{word} requires at least 1 devices")));
                 }
                 class = named;

@@ -186,7 +186,9 @@ impl Daemon {
             .map(|mark| mark.name)
             .collect();
         let (doomed, clones) = clones_and_dependents(&dsl, &later).await.map_err(failed)?;
-        if !(later.is_empty() && marks.is_empty()) && !(request.destroy_later || request.destroy_clones) {
+        let may_destroy = request.destroy_later || request.destroy_clones;
+        let is_newest = later.is_empty() && marks.is_empty();
+        if !is_newest && !may_destroy {
             let names: Vec<String> = later.iter().map(|later| later.name.clone()).chain(marks).collect();
             return Err(ApiError::busy(format!(
                 "{doing}: more recent snapshots or bookmarks exist\n\

@@ -90,8 +90,8 @@ impl LiveZpl {
     /// Notes that a file was read: its access time becomes `now`, and nothing else.
     pub async fn accessed(&self, file: ObjectId, now: Time) -> Result<()> {
         let _locked = self.locks.lock(&[file]).await;
-        let object = self.objset.object(file).await?;
+        let node = self.node(file).await?;
         let tx = self.begin_freeing().await?;
-        self.update(&object, &tx, Values::default().time(Attr::Atime, now)).await
+        self.update(&node.object, &tx, Values::default().time(Attr::Atime, now)).await
     }
 }

@@ -9,7 +9,7 @@ use ondisk::zpl::{FileType, ZnodeFlags};
 use super::LiveZpl;
 use crate::dataset::zpl::{Time, Znode};
 use crate::dmu::LiveObject;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::txg::Tx;
 
 /// A file whose lock is held.
@@ -68,6 +68,12 @@ impl LiveZpl {
     pub(super) async fn node(&self, id: ObjectId) -> Result<Node> {
         let object = self.objset.object(id).await?;
         let znode = self.zpl.node(id).await?;
+        if znode.attributes.is_old() {
+            let what = format!("objset {}, object {id}", self.objset.id());
+            return Err(Error::Unsupported(format!(
+                "{what}: from before system attributes, can only be read"
+            )));
+        }
         Ok(Node { object, znode })
     }
 

@@ -113,8 +113,10 @@ pub(super) struct TreeSync<'a> {
     account: Mutex<Account>,
 }
 
-/// A new pointer in some level of the tree.
+/// New pointers in some level of the tree.
 type Updates = BTreeMap<u64, Blkptr>;
+/// What changed right below one indirect block: which of the written blocks, and pointers.
+type Family = (Range<usize>, Vec<(u64, Blkptr)>);
 
 impl<'a> TreeSync<'a> {
     /// For the object of `old`, whose dnode is to be as `dnode` says, apart from what follows from its blocks.
@@ -339,7 +341,7 @@ impl<'a> TreeSync<'a> {
     /// Writes the indirect blocks of level `parent` above what changed in the level below: data blocks (if that is level 0) and pointers.
     async fn write_level(&self, parent: u8, blocks: &[(u64, Block)], pointers: Updates) -> Result<Updates> {
         let shift = self.fan_out_shift();
-        let mut families: BTreeMap<u64, (Range<usize>, Vec<(u64, Blkptr)>)> = BTreeMap::new();
+        let mut families: BTreeMap<u64, Family> = BTreeMap::new();
         let mut at = 0;
         for run in blocks.chunk_by(|one, next| one.0 >> shift == next.0 >> shift) {
             families.insert(run[0].0 >> shift, (at..at + run.len(), Vec::new()));

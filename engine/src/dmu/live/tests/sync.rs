@@ -372,7 +372,7 @@ fn the_same_bytes_again_are_not_written_under_a_strong_checksum() {
 fn users_are_charged_for_their_files() {
     let Some(mut rig) = Rig::of_kind(ObjsetType::Zfs, 64 << 20, 9, policy()) else { return };
     let bonus = |uid: u64, gid: u64| {
-        let mut words = vec![0u64; 8];
+        let mut words = [0u64; 8];
         (words[0], words[4], words[5]) = (0x002f_505a | (1 << 10 | 2) << 32, uid, gid);
         words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
     };

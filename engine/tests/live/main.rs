@@ -2,5 +2,6 @@
 
 mod create;
 mod filesystem;
+mod space;
 mod support;
 mod volumes;

@@ -115,11 +115,11 @@ impl FreeSet {
 
     /// Puts a run into the trees, one with those that it touches.
     fn put(&mut self, mut start: u32, mut length: u32) {
-        if let Some((&before, &its_length)) = self.by_start.range(..start).next_back() {
-            if before + its_length == start {
-                self.take(before, its_length);
-                (start, length) = (before, length + its_length);
-            }
+        if let Some((&before, &its_length)) = self.by_start.range(..start).next_back()
+            && before + its_length == start
+        {
+            self.take(before, its_length);
+            (start, length) = (before, length + its_length);
         }
         if let Some(&after) = self.by_start.get(&(start + length)) {
             self.take(start + length, after);

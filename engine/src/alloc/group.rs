@@ -255,12 +255,12 @@ impl Group {
     ) -> Option<u64> {
         let copy = copy.min(MAX_COPIES - 1);
         let is_apart = |place: usize| others.iter().all(|other| other.abs_diff(place) >= distance);
-        if let Some((place, rank)) = self.picker(usage).active[copy] {
-            if is_apart(place) && rank_of(self.metaslabs[place].longest_bytes()) + PASSIVATE_STEPS > rank {
-                if let Some(at) = self.change(place, |metaslab| metaslab.allocate(size, txg)) {
-                    return Some(at);
-                }
-            }
+        if let Some((place, rank)) = self.picker(usage).active[copy]
+            && is_apart(place)
+            && rank_of(self.metaslabs[place].longest_bytes()) + PASSIVATE_STEPS > rank
+            && let Some(at) = self.change(place, |metaslab| metaslab.allocate(size, txg))
+        {
+            return Some(at);
         }
         let needed = rank_of(size);
         let mut after = None;

@@ -85,7 +85,7 @@ impl Words {
             let run_units = left.min(longest);
             let segment = Segment { kind, vdev, offset_units, run_units };
             if long {
-                if (self.length_bytes() + 8) % self.form.block_bytes == 0 {
+                if (self.length_bytes() + 8).is_multiple_of(self.form.block_bytes) {
                     self.words.push(DebugEntry::PADDING.word());
                 }
                 self.words.extend(segment.two_words().ok_or_else(|| outside(from, to))?);
@@ -134,7 +134,7 @@ mod tests {
         ) {
             let form = Form { start: ByteOffset(START), shift: 12, block_bytes: 64, two_words };
             let vdev = (logged && two_words).then_some(VdevId(3));
-            let ranges: Vec<(u64, u64)> = ranges.iter().map(|(at, length)| (START + (at << 12), START + (at + length << 12))).collect();
+            let ranges: Vec<(u64, u64)> = ranges.iter().map(|(at, length)| (START + (at << 12), START + ((at + length) << 12))).collect();
             let mut words = Words::new(form, 0);
             words.batch(MapType::Free, (Txg(7), 1), vdev, ranges.iter().copied()).unwrap();
             let bytes = words.bytes();

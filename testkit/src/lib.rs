@@ -6,6 +6,7 @@
 
 pub mod crash;
 pub mod golden;
+pub mod kernel;
 pub mod manifest;
 pub mod mutate;
 pub mod oracle;
@@ -13,6 +14,7 @@ mod skip;
 pub mod ztest;
 
 pub use golden::GoldenPool;
+pub use kernel::KernelVm;
 pub use manifest::{HostTree, Manifest, Tree};
 pub use mutate::Rng;
 pub use skip::skipped;

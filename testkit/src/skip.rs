@@ -5,6 +5,7 @@
 //! | `golden` | tests on the pools that OpenZFS made |
 //! | `fuse` | tests that mount |
 //! | `openzfs` | tests that compare with OpenZFS's own tools |
+//! | `kernel` | tests that boot a virtual machine with OpenZFS's kernel module |
 
 /// Whether `$CENOTE_SKIP` lists `word`; says so on the standard error, for `what`.
 pub fn skipped(word: &str, what: &str) -> bool {

@@ -93,7 +93,10 @@ impl KernelVm {
         let Some(after) = after else { bail!("the machine did not come up:\n{console}") };
         let after = after.replace('\r', "");
         Ok(match after.split_once("@@ end ") {
-            Some((output, code)) => Outcome { output: output.into(), code: code.lines().next().and_then(|code| code.trim().parse().ok()) },
+            Some((output, code)) => Outcome {
+                output: output.into(),
+                code: code.lines().next().and_then(|code| code.trim().parse().ok()),
+            },
             None => Outcome { output: after, code: None },
         })
     }

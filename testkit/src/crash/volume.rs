@@ -176,18 +176,23 @@ impl Volume {
             Some((sector, None)) => format!("sector {sector} is zeroes"),
             None => "nothing else is wrong".into(),
         };
+        let steps: Vec<String> = (nearest + 1..bounds.end)
+            .map(|number| format!("{number}: {:?}", self.taken[number - 1].step))
+            .take(20)
+            .collect();
         format!(
-            "volume {}: contents of no moment between step {} and {}; nearest is step {nearest}, with {} wrong sectors: {detail}",
+            "volume {}: contents of no moment between step {} and {}; nearest is step {nearest}, with {} wrong sectors: {detail}; steps {}",
             self.id,
             bounds.start,
             bounds.end - 1,
             self.sectors as i64 - agree[nearest],
+            steps.join(", "),
         )
     }
 
     /// The step that wrote these bytes; `None` for zeroes.
     fn origin(&self, sector: u64, bytes: &[u8]) -> Result<Option<usize>, String> {
-        if bytes.iter().all(|byte| *byte == 0) {
+        if bytes == [0; SECTOR_BYTES] {
             return Ok(None);
         }
         let step = bytes.first_chunk::<8>().map_or(0, |head| u64::from_le_bytes(*head)) as usize;

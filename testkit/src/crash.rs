@@ -10,8 +10,8 @@
 //! That is all that a device promises, and less than most keep. Nothing is promised between devices. Which subset it is
 //! follows from a seed, so that a point and a seed name one state for ever.
 //!
-//! What must be on the disks afterwards a [`Volume`] knows: it keeps what was written and what was answered when, and accepts exactly the contents
-//! that some moment between the last promise and the cut had.
+//! What must be on the disks afterwards a [`Volume`] knows: it keeps what was written and what was answered when. A snapshot must be exactly what some
+//! moment had; what an intent log brought back must be, sector by sector, of some moment between the last promise and the cut.
 //!
 //! Devices answer late and in turns that depend on the seed, so that code that does not wait for an answer before it relies on it
 //! is found out.

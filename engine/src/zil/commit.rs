@@ -125,10 +125,14 @@ impl Inner {
     }
 
     async fn log_notes(&self, notes: Vec<Noted>, newest: Txg) -> Result<Outcome> {
-        let (end, state) = {
+        let (end, state, unlogged) = {
             let mut chain = lock(&self.chain);
-            (chain.end(self.txgs.synced_txg()), chain.state)
+            (chain.end(self.txgs.synced_txg()), chain.state, chain.unlogged)
         };
+        if unlogged > self.txgs.synced_txg() {
+            // What came before is not in the log, and a log must not have what came after: a replay would do it alone.
+            return Ok(Outcome::Wait(newest));
+        }
         let weight = plan::weigh(&notes);
         let Some(end) = end else {
             return match state {

@@ -142,6 +142,29 @@ impl Volume {
         Err(self.complain(contents, in_bounds, &agree))
     }
 
+    /// As [`Volume::judge`], for contents that an intent log brought back: each sector by itself must hold what some step from `least` to `most` left
+    /// there. A log carries a write with the data that the volume has when the log is written, later writes to the same place included; what was
+    /// not promised may so be there before what was begun earlier, as with the cache of any disk.
+    pub fn judge_sectors(&self, contents: &[u8], least: usize, most: usize) -> Result<(), String> {
+        let most = most.min(self.taken.len());
+        for (sector, bytes) in contents.chunks_exact(SECTOR_BYTES).enumerate() {
+            let found = self.origin(sector as u64, bytes)?;
+            let right =
+                self.moments(sector, found, most).any(|(from, until)| from < most + 1 && until > least);
+            if !right {
+                let found = found.map_or("zeroes".into(), |step| format!("of step {step}"));
+                return Err(format!(
+                    "volume {}, sector {sector}: {found}; steps {least} are promised, {most} begun; it was written by {:?}",
+                    self.id, self.touching[sector],
+                ));
+            }
+        }
+        match contents.len() == self.sectors as usize * SECTOR_BYTES {
+            true => Ok(()),
+            false => Err(format!("volume {}: {} bytes", self.id, contents.len())),
+        }
+    }
+
     /// The numbers of steps (from, until) after which a sector held what step `found` wrote, or zeroes; those included of which the next
     /// step wrote it already. In order; they may overlap.
     fn moments(
@@ -284,6 +307,9 @@ mod tests {
         assert!(volume.judge(&mixed(0, 2), 1, 3).is_err());
         assert!(volume.judge(&mixed(0, 1), 1, 1).is_err(), "what was not begun cannot be there");
         assert!(volume.judge(&mixed(0, 1), 2, 3).is_err(), "what was promised must be there");
+        assert_eq!(volume.judge_sectors(&mixed(0, 2), 1, 3), Ok(()), "each sector by itself");
+        assert!(volume.judge_sectors(&mixed(0, 2), 2, 3).is_err(), "what was promised must be there");
+        assert!(volume.judge_sectors(&mixed(0, 2), 1, 2).is_err(), "what was not begun cannot be there");
         let mut damaged = mixed(2, 2);
         damaged[5000] ^= 1;
         assert!(volume.judge(&damaged, 0, 3).is_err());

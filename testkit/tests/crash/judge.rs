@@ -76,9 +76,8 @@ async fn contents(history: &History, point: usize, pool: &Arc<LivePool>) -> Resu
         for (index, lane) in lanes_of(history, snapshot.volume) {
             // A snapshot that was never answered may hold all that was begun.
             let (from, to) = snapshot.bounds.get(index).copied().unwrap_or((0, usize::MAX));
-            let steps = lane.model.judge(part(&bytes, lane), from, to.min(lane.model.bounds(point).1));
-            let steps = steps.map_err(|error| format!("{name}: {error}"))?;
-            let _ = steps;
+            let most = to.min(lane.model.bounds(point).1);
+            lane.model.judge(part(&bytes, lane), from, most).map_err(|error| format!("{name}: {error}"))?;
             least[index].0 = least[index].0.max(from);
         }
     }
@@ -86,7 +85,7 @@ async fn contents(history: &History, point: usize, pool: &Arc<LivePool>) -> Resu
         let volume = pools::volume(pool, name).await?;
         let bytes = read(&volume).await.map_err(|error| format!("volume {name}: {error}"))?;
         for (index, lane) in lanes_of(history, name) {
-            lane.model.judge(part(&bytes, lane), least[index].0, least[index].1)?;
+            lane.model.judge_sectors(part(&bytes, lane), least[index].0, least[index].1)?;
         }
     }
     Ok(())

@@ -91,7 +91,7 @@ async fn forget_log(s: &Syncing, head: ObjectId) -> Result<()> {
     Ok(())
 }
 
-/// Makes a head as it was at its last snapshot (`snapshot`, if given, must be that). Its intent log must be given back before, and whoever has
+/// Makes a head as it was at its last snapshot (`snapshot`, if given, must be that; in full, or what follows the `@`). Its intent log must be given back before, and whoever has
 /// it open must let it go.
 pub async fn rollback(s: &Syncing, name: &str, snapshot: Option<&str>) -> Result<ObjsetId> {
     let head = find_head(s, name).await?;
@@ -115,8 +115,12 @@ async fn check_rollback(s: &Syncing, head: &FoundHead, snapshot: Option<&str>) -
         return Err(Error::NotFound(format!("a snapshot of {}", head.name)));
     }
     create::check_not_snapshotted(s, &head.name, phys.prev_snap_txg)?;
-    if let Some(name) = snapshot
-        && find_snapshot(s, name).await?.object != phys.prev_snap
+    let full = snapshot.map(|name| match name.contains('@') {
+        true => name.to_owned(),
+        false => format!("{}@{name}", head.name),
+    });
+    if let Some(name) = full
+        && find_snapshot(s, &name).await?.object != phys.prev_snap
     {
         let detail = "more recent snapshots or bookmarks exist, or it is none of this dataset";
         return Err(Error::Busy(format!("{name}: {detail}")));

@@ -32,6 +32,16 @@ pub async fn policy(s: &Syncing, dataset: ObjsetId) -> Result<Policy> {
     of_dir(s, phys.dir).await
 }
 
+/// Lets what is open of these datasets write as their properties say now. What cannot be written is not open.
+pub(super) async fn refresh(s: &Syncing, datasets: &[ObjsetId]) -> Result<()> {
+    for id in datasets {
+        if let Some(open) = s.open_dataset(*id) {
+            open.objset.set_policy(policy(s, *id).await?);
+        }
+    }
+    Ok(())
+}
+
 /// Whether a directory's datasets are encrypted.
 pub(super) async fn is_encrypted(s: &Syncing, dir: ObjectId) -> Result<bool> {
     Ok(objects::field(s, dir, CRYPTO_KEY_OBJ).await?.is_some_and(|key| key != 0))

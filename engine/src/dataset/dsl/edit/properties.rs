@@ -454,7 +454,7 @@ async fn check_space(s: &Syncing, head: &FoundHead, prop: Prop, old: u64, new: u
 /// What whoever has a dataset open must do after its properties changed.
 #[derive(Debug, Clone, Default)]
 pub struct Changed {
-    /// Object sets whose [`super::policy`] may be another now: the dataset and those below it.
+    /// Object sets that are written in another way from now on: the dataset and those below it.
     pub policies: Vec<ObjsetId>,
     /// The volume is to have this size; only the volume itself can change that.
     pub volsize: Option<u64>,
@@ -502,6 +502,7 @@ pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, Stri
         apply_space(s, head.object, prop, old, new).await?;
     }
     changed.policies = super::objsets_below(s, name).await?;
+    policy::refresh(s, &changed.policies).await?;
     Ok(changed)
 }
 
@@ -546,7 +547,9 @@ pub async fn inherit_property(s: &Syncing, name: &str, property: &str, received:
         let new = number(s, head.phys.dir, prop).await?;
         apply_space(s, head.object, prop, old, new).await?;
     }
-    Ok(Changed { policies: super::objsets_below(s, name).await?, volsize: None })
+    let policies = super::objsets_below(s, name).await?;
+    policy::refresh(s, &policies).await?;
+    Ok(Changed { policies, volsize: None })
 }
 
 async fn inherit_of_snapshot(s: &Syncing, snapshot: ObjectId, name: &str) -> Result<Changed> {

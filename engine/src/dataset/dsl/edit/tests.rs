@@ -307,6 +307,37 @@ fn snapshots_keep_what_the_head_gives_up_until_they_go() {
     });
 }
 
+#[test]
+fn a_tree_is_taken_down_in_steps_each_of_which_goes_on_where_the_last_stopped() {
+    block_on(async {
+        let pool = pool(3).await;
+        change!(pool, |s| async move { create(&s, &volume("tank/v", SIZE)).await }).unwrap();
+        let blocks: Vec<(u64, u8)> = (0..500).map(|block| (block, 1 + (block % 200) as u8)).collect();
+        write(&pool, "tank/v", &blocks).await;
+        change!(pool, |s| async move { snapshot(&s, &one_snapshot("tank/v@a")).await }).unwrap();
+        change!(pool, |s| async move { clone(&s, "tank/v@a", "tank/c", &[]).await }).unwrap();
+        write(&pool, "tank/c", &blocks[..300].iter().map(|(block, _)| (*block, 7)).collect::<Vec<_>>()).await;
+        change!(pool, |s| async move {
+            destroy(&s, "tank/c").await?;
+            let mut steps = 0;
+            while free_some(&s, 7).await? {
+                check(&s).await;
+                steps += 1;
+            }
+            assert!(steps > 40, "300 blocks and more at 7 a step take more than {steps}");
+            assert!(bptree::open(&s).await?.is_none(), "the list of trees goes with its last tree");
+            check(&s).await;
+            destroy_snapshots(&s, &["tank/v@a".into()], false).await?;
+            destroy(&s, "tank/v").await?;
+            while free_some(&s, 50).await? {}
+            let free = objects::dir(&s, account::hidden(&s, hidden_dir::FREE).await?).await?;
+            assert_eq!((free.used_bytes, free.compressed_bytes, free.uncompressed_bytes), (0, 0, 0));
+            Ok(())
+        })
+        .unwrap();
+    });
+}
+
 /// Names of everything, in order.
 #[derive(Default, Debug)]
 struct Names {

@@ -34,7 +34,7 @@ use crate::dataset::dsl::edit;
 use crate::dmu::{LiveObject, NewObject, zap};
 use crate::error::{Attempt, Error, Result};
 use crate::txg::Tx;
-use crate::vdev::Class;
+use crate::vdev::{Class, dtl};
 
 /// Turns of MOS and space maps after which something must be wrong.
 const MAX_TURNS: u32 = 64;
@@ -162,6 +162,12 @@ impl LivePool {
         self.sync_datasets(&s).await?;
         if edit::free_some(&s, FREE_BLOCKS).await? {
             self.txgs.kick();
+        }
+        for (leaf, object) in dtl::sync_dtls(self.pool.vdevs(), &self.mos, &s.tx).await? {
+            if let Some(leaf) = self.config().find_mut(leaf) {
+                leaf.dtl_object = Some(object);
+            }
+            self.config_changed();
         }
         let config_changed = self.config_changed.swap(false, Ordering::Relaxed);
         if config_changed {

@@ -1,6 +1,7 @@
 //! Pools that the engine writes, judged by its own reader and by OpenZFS's `zdb`.
 
 mod create;
+mod datasets;
 mod filesystem;
 mod space;
 mod support;

@@ -1,0 +1,167 @@
+//! Changes of the tree of datasets, judged by `zdb` after each of a pool's lives.
+
+use std::sync::Arc;
+
+use device::block_on;
+use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::pool::live::{Layout, LivePool, Syncing};
+use engine::vdev::Class;
+use engine::{Error, Result};
+use ondisk::vdev_config::PoolState;
+use ondisk::{ObjectId, ObjsetId};
+
+use crate::support::{Disks, new_pool, surroundings};
+
+const BLOCK: u64 = 16 << 10;
+
+/// Runs a change in a group of its own.
+macro_rules! change {
+    ($pool:expr, |$s:ident| $body:expr) => {
+        $pool.change(move |$s: Syncing| async move { $body.await }).await
+    };
+}
+
+fn strings(all: &[&str]) -> Vec<String> {
+    all.iter().map(|one| (*one).to_owned()).collect()
+}
+
+fn typed(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+async fn create(
+    pool: &Arc<LivePool>,
+    name: &str,
+    size: Option<u64>,
+    properties: &[(&str, &str)],
+) -> Result<ObjsetId> {
+    let contents = match size {
+        Some(size) => NewContents::Volume { size, sparse: true },
+        None => NewContents::Filesystem,
+    };
+    let new = NewDataset { name: name.to_owned(), contents, properties: typed(properties) };
+    change!(pool, |s| async move { edit::create(&s, &new).await })
+}
+
+async fn snapshot(pool: &Arc<LivePool>, names: &[&str]) {
+    let new: Vec<_> =
+        names.iter().map(|name| NewSnapshot { name: (*name).to_owned(), properties: Vec::new() }).collect();
+    change!(pool, |s| async move { edit::snapshot(&s, &new).await }).unwrap();
+}
+
+/// Fills the first blocks of a volume with bytes that do not compress.
+async fn fill(pool: &Arc<LivePool>, id: ObjsetId, blocks: u64, seed: u64) {
+    let dataset = pool.dataset(id).await.unwrap();
+    let content = dataset.objset.object(ObjectId(1)).await.unwrap();
+    let tx = pool.txgs().begin(blocks * BLOCK).await.unwrap();
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for block in 0..blocks {
+        let mut bytes = vec![0; BLOCK as usize];
+        for byte in &mut bytes {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            *byte = state as u8;
+        }
+        content.write_at(&tx, block * BLOCK, &bytes).await.unwrap();
+    }
+    let txg = tx.txg();
+    drop(tx);
+    pool.txgs().wait_synced(txg).await.unwrap();
+}
+
+/// One life of the pool, from import to export; then `zdb`.
+async fn life(disks: &Disks, seed: u64, work: impl AsyncFnOnce(&Arc<LivePool>)) {
+    let pool = disks.import("tank", seed).await;
+    pool.start().unwrap();
+    work(&pool).await;
+    pool.close(PoolState::Exported).await.unwrap();
+    drop(pool);
+    disks.judge("tank");
+}
+
+#[test]
+fn datasets_come_and_go_through_many_lives() {
+    let disks = Disks::new(192 << 20);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        create(&pool, "tank/fs", None, &[("compression", "zstd-3"), ("recordsize", "1M")]).await.unwrap();
+        create(&pool, "tank/fs/below", None, &[("quota", "50M"), ("org.example:note", "yes")]).await.unwrap();
+        let volume = create(&pool, "tank/v", Some(8 << 20), &[("checksum", "sha256")]).await.unwrap();
+        fill(&pool, volume, 100, 1).await;
+        snapshot(&pool, &["tank@all", "tank/fs@all", "tank/fs/below@all", "tank/v@all"]).await;
+        fill(&pool, volume, 50, 2).await;
+        snapshot(&pool, &["tank/v@two"]).await;
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        disks.judge("tank");
+
+        life(&disks, 2, async |pool| {
+            let clone = change!(pool, |s| async move {
+                edit::clone(&s, "tank/v@all", "tank/clone", &typed(&[("refreservation", "10M")])).await
+            })
+            .unwrap();
+            fill(pool, clone, 20, 3).await;
+            change!(pool, |s| async move { edit::create_bookmark(&s, "tank/v#mark", "tank/v@all").await })
+                .unwrap();
+            change!(pool, |s| async move { edit::hold(&s, &strings(&["tank/v@two"]), "keep").await })
+                .unwrap();
+            fill(pool, volume, 30, 4).await;
+        })
+        .await;
+
+        life(&disks, 3, async |pool| {
+            let held = change!(pool, |s| async move {
+                edit::destroy_snapshots(&s, &strings(&["tank/v@two"]), false).await
+            });
+            assert!(matches!(held, Err(Error::Busy(_))));
+            change!(pool, |s| async move { edit::promote(&s, "tank/clone").await }).unwrap();
+            change!(pool, |s| async move { edit::rename(&s, "tank/v", "tank/fs/moved").await }).unwrap();
+            change!(pool, |s| async move { edit::rename(&s, "tank/fs@all", "tank/fs@some").await }).unwrap();
+        })
+        .await;
+
+        life(&disks, 4, async |pool| {
+            fill(pool, volume, 60, 5).await;
+            change!(pool, |s| async move { edit::rollback(&s, "tank/fs/moved", None).await }).unwrap();
+            change!(pool, |s| async move {
+                edit::destroy_snapshots(&s, &strings(&["tank/fs/moved@two"]), true).await
+            })
+            .unwrap();
+            let gone = change!(pool, |s| async move {
+                edit::release(&s, &strings(&["tank/fs/moved@two"]), "keep").await
+            });
+            assert_eq!(gone.unwrap(), ["tank/fs/moved@two"]);
+            change!(pool, |s| async move {
+                edit::set_properties(
+                    &s,
+                    "tank/fs",
+                    &typed(&[("filesystem_limit", "2"), ("snapshot_limit", "10")]),
+                )
+                .await
+            })
+            .unwrap();
+            create(pool, "tank/fs/more", None, &[]).await.unwrap_err();
+        })
+        .await;
+
+        life(&disks, 5, async |pool| {
+            change!(pool, |s| async move { edit::destroy(&s, "tank/fs/moved").await }).unwrap();
+            create(pool, "tank/fs/more", None, &[("copies", "2")]).await.unwrap();
+            let marks = change!(pool, |s| async move { edit::destroy_bookmark(&s, "tank/clone#mark").await });
+            marks.unwrap();
+        })
+        .await;
+
+        life(&disks, 6, async |pool| {
+            change!(pool, |s| async move {
+                edit::destroy_snapshots(&s, &strings(&["tank/clone@all"]), false).await?;
+                edit::destroy(&s, "tank/clone").await
+            })
+            .unwrap();
+        })
+        .await;
+    });
+}

@@ -60,11 +60,6 @@ impl Tx {
     pub(crate) fn syncing(txg: Txg) -> Self {
         Self { txg, held: None }
     }
-
-    /// Whether this is the sync thread's own.
-    pub(crate) fn is_syncing(&self) -> bool {
-        self.held.is_none()
-    }
 }
 
 impl Drop for Tx {

@@ -56,7 +56,7 @@ pub struct VolumeExport {
 #[derive(Debug)]
 enum Access {
     Reading(Arc<Zvol>),
-    Writing(LiveReader),
+    Writing(Box<LiveReader>),
 }
 
 impl VolumeExport {
@@ -253,7 +253,7 @@ impl OpenPool {
                 connections.retain(|other| other.strong_count() > 0);
                 let others: Vec<_> = connections.iter().filter_map(Weak::upgrade).collect();
                 let access = match access {
-                    Access::Writing(reader) => Access::Writing(shared(reader, &others)),
+                    Access::Writing(reader) => Access::Writing(Box::new(shared(*reader, &others))),
                     reading => reading,
                 };
                 let access = RwLock::new(Some(Arc::new(access)));
@@ -312,7 +312,7 @@ async fn open_live(live: &Arc<LivePool>, dsl: &Dsl, dataset: &Dataset) -> engine
         _ => SyncMode::Standard,
     });
     let is_writable = properties.number(Prop::Readonly) != Some(1);
-    Ok((Access::Writing(volume.reader().await?), is_writable))
+    Ok((Access::Writing(Box::new(volume.reader().await?)), is_writable))
 }
 
 /// The same reader, of the volume that other connections have open, if any do.

@@ -442,7 +442,7 @@ pub(super) fn top_config(
             let ngroups = (1..=disks).find(|groups| (groups * width).is_multiple_of(disks));
             let ngroups = ngroups.and_then(|groups| u8::try_from(groups).ok());
             let ngroups = ngroups.ok_or_else(|| Error::Invalid("draid: too many groups".into()))?;
-            (Some(VdevKind::Draid { nparity, ndata, nspares, ngroups: ngroups.into() }), true)
+            (Some(VdevKind::Draid { nparity, ndata, nspares, ngroups }), true)
         }
     };
     let mut leaves = Vec::with_capacity(children);

@@ -114,7 +114,7 @@ impl LivePool {
         let space = self.allocator().space(Class::Normal);
         let free = space.deflated_size_bytes.saturating_sub(space.deflated_allocated_bytes);
         let tops = self.pool.vdevs().tops.iter();
-        let worst = tops.filter(|top| top.class() == Class::Normal).map(|top| worst_ratio(top)).max();
+        let worst = tops.filter(|top| top.class() == Class::Normal).map(worst_ratio).max();
         free / worst.unwrap_or(1).max(1)
     }
 

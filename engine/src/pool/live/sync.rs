@@ -132,6 +132,10 @@ impl LivePool {
 
     /// Commits everything, gives the logs back, marks the labels as exported (or destroyed) and stops. The pool must not be in use.
     pub async fn close(self: &Arc<Self>, state: PoolState) -> Result<()> {
+        // Closing a log waits for groups.
+        if !self.has_thread() {
+            self.start()?;
+        }
         let open: Vec<_> = self.datasets().values().cloned().collect();
         for dataset in open {
             dataset.zil.close().await?;

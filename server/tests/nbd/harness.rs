@@ -111,7 +111,9 @@ impl Export for DeviceExport {
     }
 
     async fn trim(&self, offset: u64, len_bytes: u64, stable: bool) -> Result<(), ExportError> {
-        self.writes.iter().for_each(|writes| drop(writes.trims.fetch_add(1, Ordering::Relaxed)));
+        if let Some(writes) = &self.writes {
+            writes.trims.fetch_add(1, Ordering::Relaxed);
+        }
         self.change(offset, &vec![0; len_bytes as usize], stable).await
     }
 
@@ -126,7 +128,9 @@ impl Export for DeviceExport {
     }
 
     async fn flush(&self) -> Result<(), ExportError> {
-        self.writes.iter().for_each(|writes| drop(writes.flushes.fetch_add(1, Ordering::Relaxed)));
+        if let Some(writes) = &self.writes {
+            writes.flushes.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 

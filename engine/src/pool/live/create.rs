@@ -145,6 +145,10 @@ pub struct Surroundings {
 impl LivePool {
     /// Creates a pool: returns when its first group is committed. Everything that the devices held is lost.
     pub async fn create(new: NewPool, surroundings: Surroundings) -> Result<Arc<LivePool>> {
+        if let Some(lacking) = features::lacking(|feature| new.features.contains(&feature)) {
+            let detail = "pools without them can only be read here: enable them";
+            return Err(Error::Unsupported(format!("features are not enabled: {lacking}; {detail}")));
+        }
         let env = &surroundings.env;
         let pool_guid = random_guid(&**env);
         let mut devices = Devices::new();

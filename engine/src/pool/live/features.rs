@@ -16,6 +16,26 @@ use super::Syncing;
 use crate::dmu::zap;
 use crate::error::{Error, Result};
 
+/// What every pool that is written here has enabled: its structures are written as these features say.
+const NEEDED: &[Feature] = &[
+    Feature::AsyncDestroy,
+    Feature::EmptyBpobj,
+    Feature::Lz4Compress,
+    Feature::SpacemapHistogram,
+    Feature::EnabledTxg,
+    Feature::HoleBirth,
+    Feature::ExtensibleDataset,
+    Feature::EmbeddedData,
+    Feature::SpacemapV2,
+];
+
+/// Names of the features that a pool lacks to be written here.
+pub(super) fn lacking(is_enabled: impl Fn(Feature) -> bool) -> Option<String> {
+    let names: Vec<&str> =
+        NEEDED.iter().filter(|feature| !is_enabled(**feature)).map(|feature| feature.name()).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
 /// Counts of the features that are enabled.
 #[derive(Debug, Default)]
 pub(super) struct LiveFeatures {

@@ -19,7 +19,7 @@ use ondisk::vdev_config::{PoolState, VdevKind};
 use ondisk::{ByteOrder, ObjsetId};
 
 use super::config::Config;
-use super::features::LiveFeatures;
+use super::features::{self, LiveFeatures};
 use super::views::Views;
 use super::{LivePool, Surroundings, Syncing};
 use crate::alloc::Allocator;
@@ -228,6 +228,11 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
     }
     if pool.uberblock().order != ByteOrder::Little {
         return only("it was written by a big-endian machine");
+    }
+    if let Some(lacking) = features::lacking(|feature| features.is_enabled(feature)) {
+        return only(&format!(
+            "features are not enabled: {lacking}; OpenZFS can enable them (zpool upgrade)"
+        ));
     }
     for (feature, why) in NOT_WRITTEN {
         if let FeatureState::Active(_) = features.state(*feature) {

@@ -29,7 +29,7 @@ use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{PoolConfig, PoolState, VdevKind};
 use ondisk::{ByteOrder, Guid, Txg};
 
-use super::{LivePool, Syncing};
+use super::{LiveDataset, LivePool, Syncing};
 use crate::dataset::dsl::edit;
 use crate::dmu::{LiveObject, NewObject, zap};
 use crate::error::{Attempt, Error, Result};
@@ -158,12 +158,13 @@ impl LivePool {
 
     async fn sync_group(self: &Arc<Self>, txg: Txg) -> Result<()> {
         let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(txg)) };
-        self.sync_datasets(&s).await?;
+        let written = self.sync_datasets(&s, &[]).await?;
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for Task(run) in tasks {
             run(s.clone()).await;
         }
-        self.sync_datasets(&s).await?;
+        // Logs of those that were written stay as they are: a snapshot may have the object set as it was written.
+        self.sync_datasets(&s, &written).await?;
         if edit::free_some(&s, FREE_BLOCKS).await? {
             self.txgs.kick();
         }
@@ -181,18 +182,24 @@ impl LivePool {
         self.commit(&s, root, config_changed).await
     }
 
-    /// Writes every dataset that the group changed.
-    async fn sync_datasets(self: &Arc<Self>, s: &Syncing) -> Result<()> {
+    /// Writes every dataset that the group changed, and gives those that are open. The logs of those that were given `before` were told already.
+    async fn sync_datasets(
+        self: &Arc<Self>,
+        s: &Syncing,
+        before: &[Arc<LiveDataset>],
+    ) -> Result<Vec<Arc<LiveDataset>>> {
         let mut open: Vec<_> = self.datasets().values().cloned().collect();
         open.sort_by_key(|dataset| dataset.objset.id());
-        for dataset in open {
-            dataset.zil.sync(&s.tx).await?;
+        for dataset in &open {
+            if !before.iter().any(|known| Arc::ptr_eq(known, dataset)) {
+                dataset.zil.sync(&s.tx).await?;
+            }
             if dataset.objset.is_dirty(s.txg()) {
                 let synced = dataset.objset.sync(&self.writer, s.txg()).await?;
                 edit::synced(s, dataset.objset.id(), &synced).await?;
             }
         }
-        Ok(())
+        Ok(open)
     }
 
     /// Writes the MOS and the space maps in turns until neither changes. Gives the pointer of the MOS.

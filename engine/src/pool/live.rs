@@ -20,6 +20,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `create` | new pools |
+//! | `add` | more top-level vdevs |
 //! | `open` | pools that are imported for writing |
 //! | `sync` | the sync of a group; tasks |
 //! | `config` | what the MOS and the labels say |
@@ -28,6 +29,7 @@
 //! | `features` | reference counts of features |
 //! | `views` | committed states that are being read |
 
+mod add;
 mod config;
 mod create;
 mod features;

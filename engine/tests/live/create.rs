@@ -41,3 +41,28 @@ fn a_new_raidz_is_a_valid_pool() {
     create_and_judge(Layout::Raidz { nparity: 2 }, 5, 9);
     create_and_judge(Layout::Raidz { nparity: 3 }, 5, 13);
 }
+
+#[test]
+fn a_pool_that_got_more_vdevs_is_valid_and_has_their_space() {
+    let disks = Disks::new(128 << 20);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Mirror, Class::Normal, "d", 2)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        let before = pool.allocator().usable_bytes();
+        let more = vec![
+            disks.top(Layout::Mirror, Class::Normal, "e", 2),
+            disks.top(Layout::Single, Class::Log, "log", 1),
+        ];
+        pool.add(more, Some(12)).await.unwrap();
+        assert!(pool.allocator().usable_bytes() > before);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        assert_eq!(pool.pool().vdevs().tops.len(), 3);
+        pool.sync().await.unwrap();
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}

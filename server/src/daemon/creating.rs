@@ -96,10 +96,10 @@ impl Daemon {
         self.open_pools().iter().map(|pool| (pool.guid(), pool.name().to_owned())).collect()
     }
 
-    /// Adds vdevs to a pool, or tells what it has.
+    /// Adds vdevs to a pool, and tells what it had before.
     ///
     /// # Errors
-    /// Devices that cannot be used.
+    /// Devices that cannot be used, a pool that is open read-only.
     pub async fn add_vdevs(&self, request: api::AddVdevs) -> Result<VdevNode, ApiError> {
         let name = &request.pool;
         let pool = self.pool(name)?;
@@ -112,12 +112,21 @@ impl Daemon {
         let dsl = pool.dsl().await?;
         let root = status::vdevs_with_space(&dsl).await?;
         let existing = replication_of(&root);
-        disks::open(&request.devices, &doing, request.force, &self.guids(), existing.as_ref()).await?;
+        let opened =
+            disks::open(&request.devices, &doing, request.force, &self.guids(), existing.as_ref()).await?;
         if request.dry_run {
             return Ok(root);
         }
-        let _live = pool.writable(&doing)?;
-        Err(ApiError::refused(format!("{doing}: adding devices is not supported yet")))
+        let live = pool.writable(&doing)?;
+        if !opened.spares.is_empty() || !opened.l2cache.is_empty() {
+            let detail = "spares and cache devices can only be given when the pool is created";
+            return Err(ApiError::refused(format!("{doing}: {detail}")));
+        }
+        let ashift = request.properties.iter().rev().find(|(name, _)| name == "ashift");
+        let ashift = ashift.and_then(|(_, value)| value.parse().ok()).filter(|ashift| *ashift > 0);
+        live.add(opened.tops, ashift).await.map_err(|error| refused(&doing, error))?;
+        edits::change(live, request.command.clone(), |_| async { Ok(()) }).await?;
+        Ok(root)
     }
 
     /// Destroys a pool.

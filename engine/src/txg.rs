@@ -137,7 +137,7 @@ impl Txgs {
     }
 
     /// Holds the open group for an operation that makes `bytes` dirty, as soon as there is room for them. The bytes count as dirty
-    /// until the group is written, or [`Txgs::written`] takes them off.
+    /// until the group is written, or the sync thread takes them off.
     pub async fn begin(self: &Arc<Self>, bytes: u64) -> Result<Tx> {
         let mut ticket = None;
         let txg = poll_fn(|context| {

@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //! [`LivePool`] puts together what writing takes: the transaction groups ([`crate::txg`]), the live object sets ([`crate::dmu::live`]), the
-//! block writer and the allocator, and the sync of a group that turns all of it into a new uberblock ([`sync`]). Datasets that somebody writes are open
+//! block writer and the allocator, and the sync of a group that turns all of it into a new uberblock (`sync`). Datasets that somebody writes are open
 //! as [`LiveDataset`]s; everything that only reads takes a [view](LivePool::view), the pool as of the last committed group.
 //!
 //! # Who may change what

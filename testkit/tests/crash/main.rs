@@ -156,9 +156,8 @@ fn try_state(
 /// Keeps the disks for somebody to look at.
 fn fail(disks: &[Disk], where_from: &str, error: &str) -> ! {
     let kept = tempfile::Builder::new().prefix("cenote-crash-").tempdir().map(|dir| dir.keep());
-    let kept = kept.map(|dir| {
-        let _ = judge::save(disks, &dir);
-        dir
-    });
+    if let Ok(dir) = &kept {
+        let _ = judge::save(disks, dir);
+    }
     panic!("{where_from}: {error}\nthe disks after the power cut are in {kept:?}");
 }

@@ -8,9 +8,9 @@
 //! A head, its snapshots before it, and clones that begin at one of them: a tree of datasets in time, in which blocks are shared. Three rules
 //! carry it all:
 //! - A block belongs to the first dataset in time that has it, and is born in a group: who was taken before has not got it.
-//! - When a head gives a block up that its last snapshot has, the block goes onto the head's *deadlist* ([`deadlist`]); a new snapshot inherits
+//! - When a head gives a block up that its last snapshot has, the block goes onto the head's *deadlist* (`deadlist`); a new snapshot inherits
 //!   the head's. So a dataset's deadlist is what the snapshot before it has and it has not.
-//! - A block is freed when the last dataset that has it goes: for heads right away or through a tree that is taken down ([`freeing`]), for
+//! - A block is freed when the last dataset that has it goes: for heads right away or through a tree that is taken down (`freeing`), for
 //!   snapshots as whole lists from the deadlist of the one after.
 //!
 //! | module | what it does |

@@ -1,7 +1,7 @@
 //! Changing ZAPs.
 //!
 //! # The idea
-//! Each change first reads what it needs into a [`draft`](self::draft): copies of the few blocks that it touches. Only when all is known to
+//! Each change first reads what it needs into a `draft`: copies of the few blocks that it touches. Only when all is known to
 //! succeed the new blocks go into the object, in one step without waiting in between. So a change that fails, or whose future is dropped,
 //! leaves the ZAP as it was. The format itself is changed by functions on bytes: [`ondisk::zap::LeafMut`] for leaves, `MicroEntry` for
 //! micro ZAPs; here is which block to change, when leaves split, and how the pointer table grows.

@@ -177,6 +177,7 @@ fn ours(dir: &Path, row: &Row) -> Option<f64> {
     let rate = block_on(async {
         let dataset = pool.dataset(id).await.expect("open");
         let volume = LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await.expect("open");
+        volume.set_room(dataset.room.clone());
         let mut random = Random(1);
         let data: Vec<u8> =
             (0..row.write_bytes / 8 + 65536).flat_map(|_| random.next().to_le_bytes()).collect();

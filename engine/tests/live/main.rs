@@ -3,6 +3,7 @@
 mod create;
 mod datasets;
 mod filesystem;
+mod full;
 mod space;
 mod support;
 mod volumes;

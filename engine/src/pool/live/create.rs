@@ -215,7 +215,8 @@ impl LivePool {
             mos,
             env: Arc::clone(env),
             features: LiveFeatures::default(),
-            views: Views::new(Arc::clone(&pool)),
+            // A view of its own: one that is held keeps space from being used again.
+            views: Views::new(pool.at(pool.uberblock().clone(), pool.config().clone())),
             room: Arc::default(),
             config: Mutex::new(config),
             config_changed: true.into(),

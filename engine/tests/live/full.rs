@@ -1,0 +1,100 @@
+//! Pools that are written over and over, and pools that are full.
+
+use std::sync::Arc;
+
+use device::block_on;
+use engine::Error;
+use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
+use engine::dataset::zvol::LiveZvol;
+use engine::pool::live::{Layout, LivePool};
+use engine::vdev::Class;
+use ondisk::vdev_config::PoolState;
+
+use crate::support::{Disks, new_pool, surroundings};
+
+const MIB: u64 = 1 << 20;
+
+/// A volume of a new pool, open as the server opens it.
+async fn volume(pool: &Arc<LivePool>, size: u64) -> Arc<LiveZvol> {
+    let new = NewDataset {
+        name: "tank/vol".into(),
+        contents: NewContents::Volume { size, sparse: true },
+        properties: vec![("volblocksize".into(), "16K".into())],
+    };
+    let id = pool.change(move |s| async move { edit::create(&s, &new).await }).await.unwrap();
+    let dataset = pool.dataset(id).await.unwrap();
+    let volume = LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await.unwrap();
+    volume.set_room(dataset.room.clone());
+    volume
+}
+
+/// A mebibyte that does not compress.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..MIB / 8).flat_map(|_| next().to_le_bytes()).collect()
+}
+
+#[test]
+fn what_is_overwritten_is_used_again_without_an_import() {
+    let disks = Disks::new(256 * MIB);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        let volume = volume(&pool, 32 * MIB).await;
+        // Three times the size of the device.
+        for round in 0..24 {
+            for at in 0..32 {
+                volume.write_at(at * MIB, &noise(round * 32 + at), false).await.unwrap();
+            }
+            pool.txgs().wait_synced(pool.txgs().open_txg()).await.unwrap();
+        }
+        drop(volume);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+#[test]
+fn a_full_pool_refuses_data_and_goes_on_when_some_was_given_back() {
+    let disks = Disks::new(256 * MIB);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Mirror, Class::Normal, "d", 2)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        let volume = volume(&pool, 1024 * MIB).await;
+        let mut written = 0;
+        let refused = loop {
+            match volume.write_at(written * MIB, &noise(written + 1), written % 8 == 0).await {
+                Ok(()) => written += 1,
+                Err(error) => {
+                    // What was guessed may have been too much: a commit tells.
+                    pool.txgs().wait_synced(pool.txgs().open_txg()).await.unwrap();
+                    if volume.write_at(written * MIB, &noise(written + 1), false).await.is_err() {
+                        break error;
+                    }
+                    written += 1;
+                }
+            }
+        };
+        assert!(matches!(refused, Error::NoSpace(_)), "{refused}");
+        assert!((64..256).contains(&written), "{written} MiB fitted");
+        volume.trim(0, written / 2 * MIB, true).await.unwrap();
+        for _ in 0..3 {
+            pool.txgs().wait_synced(pool.txgs().open_txg()).await.unwrap();
+        }
+        volume.write_at(0, &noise(7), true).await.unwrap();
+        let mut read = vec![0; MIB as usize];
+        volume.read_at((written - 1) * MIB, &mut read).await.unwrap();
+        assert!(read == noise(written), "what was accepted is there");
+        drop(volume);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}

@@ -23,6 +23,8 @@ use super::{Up, UpArguments};
 
 /// Where it lies, below the working directory.
 const DIRECTORY: &str = "cenote";
+/// Where it lies when the working directory has something else of that name, as this program's source has.
+const OTHER_DIRECTORY: &str = "cenote-data";
 const POOL: &str = "tank";
 const VOLUME: &str = "tank/vol";
 const DISKS: [&str; 2] = ["disk0", "disk1"];
@@ -32,9 +34,18 @@ const VOLUME_BYTES: u64 = 4 << 30;
 /// Longest path of a Unix socket.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
+/// The directory that is to be used below `working`: one that is ours, or that nobody uses.
+fn free_directory(working: &Path) -> PathBuf {
+    let usual = working.join(DIRECTORY);
+    let has_entries = fs::read_dir(&usual).is_ok_and(|mut entries| entries.next().is_some());
+    let is_ours = DISKS.iter().any(|disk| usual.join(disk).exists()) || usual.join("lock").exists();
+    if has_entries && !is_ours { working.join(OTHER_DIRECTORY) } else { usual }
+}
+
 /// Brings the pool up, waits, and takes it down.
 pub fn run(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<()> {
-    let directory = std::path::absolute(DIRECTORY).context("cannot tell where the working directory is")?;
+    let directory = std::path::absolute(free_directory(Path::new("")))
+        .context("cannot tell where the working directory is")?;
     let socket = directory.join("api.sock");
     if socket.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
         bail!(
@@ -157,5 +168,23 @@ impl Lock {
         }
         file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).with_context(failed)?;
         Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_somebody_else_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let directory = || free_directory(folder.path());
+        assert!(directory().ends_with(DIRECTORY));
+        fs::create_dir(folder.path().join(DIRECTORY)).expect("a directory");
+        assert!(directory().ends_with(DIRECTORY));
+        fs::write(folder.path().join(DIRECTORY).join("Cargo.toml"), "").expect("a file");
+        assert!(directory().ends_with(OTHER_DIRECTORY));
+        fs::write(folder.path().join(DIRECTORY).join("disk1"), "").expect("a file");
+        assert!(directory().ends_with(DIRECTORY));
     }
 }

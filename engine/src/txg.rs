@@ -139,7 +139,7 @@ impl Txgs {
     /// Holds the open group for an operation that makes `bytes` dirty, as soon as there is room for them. The bytes count as dirty
     /// until the group is written, or the sync thread takes them off.
     pub async fn begin(self: &Arc<Self>, bytes: u64) -> Result<Tx> {
-        let mut ticket = None;
+        let mut place = Place { txgs: self, ticket: None };
         let txg = poll_fn(|context| {
             let mut state = self.state();
             if let Some(error) = &state.stopped {
@@ -148,16 +148,11 @@ impl Txgs {
             let dirty: u64 = state.dirty.iter().sum();
             // One that is larger than the whole budget goes alone.
             let room = dirty == 0 || dirty.saturating_add(bytes) <= self.limits.dirty_bytes;
-            let first = match ticket {
-                None => state.queue.is_empty(),
-                Some(ticket) => state.queue.front().is_none_or(|(front, _)| *front == ticket),
-            };
+            let first = state.queue.front().is_none_or(|(front, _)| Some(*front) == place.ticket);
             if room && first {
-                if ticket.is_some() {
+                if place.ticket.take().is_some() {
                     state.queue.pop_front();
-                    if let Some((_, next)) = state.queue.front() {
-                        next.wake_by_ref();
-                    }
+                    state.wake_first();
                 }
                 state.holds[0] += 1;
                 state.dirty[0] += bytes;
@@ -166,24 +161,24 @@ impl Txgs {
                 }
                 return Poll::Ready(Ok(state.open));
             }
-            let ticket = *ticket.get_or_insert_with(|| {
-                state.next_ticket += 1;
-                let number = state.next_ticket;
-                state.queue.push_back((number, context.waker().clone()));
-                number
-            });
-            if let Some((_, waker)) = state.queue.iter_mut().find(|(number, _)| *number == ticket) {
-                waker.clone_from(context.waker());
+            match place.ticket {
+                None => {
+                    state.next_ticket += 1;
+                    let ticket = state.next_ticket;
+                    place.ticket = Some(ticket);
+                    state.queue.push_back((ticket, context.waker().clone()));
+                }
+                Some(ticket) => {
+                    let own = state.queue.iter_mut().find(|(number, _)| *number == ticket);
+                    if let Some((_, waker)) = own {
+                        waker.clone_from(context.waker());
+                    }
+                }
             }
             self.due.notify_all();
             Poll::Pending
         });
-        // A writer that gives up waiting must not stay at the head of the queue.
-        let mut guard = Queued { txgs: self, done: false };
-        let result = txg.await;
-        guard.done = true;
-        drop(guard);
-        Ok(Tx { txg: result?, held: Some(Arc::clone(self)) })
+        Ok(Tx { txg: txg.await?, held: Some(Arc::clone(self)) })
     }
 
     /// Holds the open group for what makes nothing dirty and must not wait behind those that do: the intent log's allocations.
@@ -311,24 +306,29 @@ impl Txgs {
     }
 }
 
-/// Wakes those behind a writer that gave up.
-struct Queued<'a> {
+/// A writer's place in the queue. One that gives up waiting leaves it, and those behind it move up.
+struct Place<'a> {
     txgs: &'a Txgs,
-    done: bool,
+    ticket: Option<u64>,
 }
 
-impl Drop for Queued<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if !self.done {
-            // Its ticket is among those whose waker is never polled again; all others are woken and queue anew.
+        if let Some(ticket) = self.ticket {
             let mut state = self.txgs.state();
-            state.wake_queue();
-            state.queue.clear();
+            state.queue.retain(|(number, _)| *number != ticket);
+            state.wake_first();
         }
     }
 }
 
 impl State {
+    fn wake_first(&self) {
+        if let Some((_, first)) = self.queue.front() {
+            first.wake_by_ref();
+        }
+    }
+
     fn wake_queue(&mut self) {
         for (_, waker) in &self.queue {
             waker.wake_by_ref();
@@ -339,5 +339,41 @@ impl State {
         for waker in self.waiters.drain(..) {
             waker.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn those_behind_a_writer_that_gives_up_go_on_in_their_order() {
+        let limits = Limits { dirty_bytes: 100, ..Limits::default() };
+        let txgs = Txgs::new(Txg(3), limits);
+        let filling = txgs.begin(100).now_or_never().expect("there is room").expect("not stopped");
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(txgs.begin(60))).collect();
+        for writer in &mut waiting {
+            assert!(writer.as_mut().now_or_never().is_none(), "there is no room");
+        }
+        // The first gives up; the others still wait, and keep their places when they look again.
+        drop(waiting.remove(0));
+        for writer in &mut waiting {
+            assert!(writer.as_mut().now_or_never().is_none(), "there is no room");
+        }
+        assert_eq!(txgs.state().queue.len(), 2);
+        drop(filling);
+        let txg = txgs.quiesce().now_or_never().expect("nobody holds it");
+        txgs.committed(txg);
+        assert!(waiting[1].as_mut().now_or_never().is_none(), "it is not its turn");
+        let first = waiting[0].as_mut().now_or_never().expect("its turn").expect("not stopped");
+        assert_eq!(first.txg(), Txg(5));
+        assert!(waiting[1].as_mut().now_or_never().is_none(), "there is no room for both");
+        drop(first);
+        let txg = txgs.quiesce().now_or_never().expect("nobody holds it");
+        txgs.committed(txg);
+        assert!(waiting[1].as_mut().now_or_never().is_some(), "its turn");
+        assert!(txgs.state().queue.is_empty());
     }
 }

@@ -3,5 +3,6 @@
 pub mod dsl;
 pub mod keys;
 pub mod properties;
+mod range_locks;
 pub mod zpl;
 pub mod zvol;

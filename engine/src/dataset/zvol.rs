@@ -12,7 +12,6 @@
 
 pub mod create;
 mod live;
-mod locks;
 #[cfg(test)]
 mod tests;
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use device::block_on;
 use engine::dataset::dsl::Dsl;
-use engine::dataset::zpl::live::{NewKind, NewNode, RenameMode, SetAttributes, XattrPlace, XattrSet};
+use engine::dataset::zpl::live::{
+    NewKind, NewNode, RenameMode, SetAttributes, WriteOptions, XattrPlace, XattrSet,
+};
 use engine::dataset::zpl::{LiveZpl, Zpl, ZplOptions};
 use engine::pool::live::{Layout, LivePool};
 use engine::vdev::Class;
@@ -78,7 +80,9 @@ async fn change(pool: &Arc<LivePool>, zpl: &LiveZpl, salt: u64) {
         let name = format!("file-{index}-{}", "n".repeat(word(index) as usize % 90));
         let id = zpl.create(many, name.as_bytes(), &FILE).await.unwrap();
         if index % 20 == 0 {
-            zpl.write(id, word(index) % 5000, &word(index).to_le_bytes().repeat(9)).await.unwrap();
+            zpl.write(id, word(index) % 5000, &word(index).to_le_bytes().repeat(9), &WriteOptions::default())
+                .await
+                .unwrap();
         }
         if index % 900 == 0 {
             pool.sync().await.unwrap();
@@ -99,10 +103,10 @@ async fn change(pool: &Arc<LivePool>, zpl: &LiveZpl, salt: u64) {
     }
     let big = zpl.create(deep, b"big", &FILE).await.unwrap();
     let data: Vec<u8> = (0..1_500_000u64).map(|at| (word(at / 64) >> 9) as u8).collect();
-    zpl.write(big, 100, &data).await.unwrap();
+    zpl.write(big, 100, &data, &WriteOptions::default()).await.unwrap();
     pool.sync().await.unwrap();
     zpl.punch(big, 300_000, 400_000).await.unwrap();
-    zpl.write(big, 500_000, b"in the hole").await.unwrap();
+    zpl.write(big, 500_000, b"in the hole", &WriteOptions::default()).await.unwrap();
     zpl.truncate(big, 1_234_567).await.unwrap();
     zpl.link(big, many, b"another name of it").await.unwrap();
     for (index, place) in [XattrPlace::Attributes, XattrPlace::Directory].into_iter().enumerate() {
@@ -123,7 +127,7 @@ async fn change(pool: &Arc<LivePool>, zpl: &LiveZpl, salt: u64) {
     zpl.set_attributes(big, &set).await.unwrap();
     let gone = zpl.create(deep, b"open and unlinked", &FILE).await.unwrap();
     zpl.hold(gone);
-    zpl.write(gone, 0, &data[..200_000]).await.unwrap();
+    zpl.write(gone, 0, &data[..200_000], &WriteOptions::default()).await.unwrap();
     zpl.unlink(deep, b"open and unlinked").await.unwrap();
 }
 

@@ -6,13 +6,14 @@
 //!
 //! | file | operations |
 //! |---|---|
-//! | `locks` | one lock a file; several are taken in the order of their numbers |
+//! | `locks` | locks of files and of ranges of their content |
 //! | `nodes` | a file's attributes, read and changed |
 //! | `names` | entries of directories: look up, list, create, link |
 //! | `remove` | unlink, rmdir; files without a name that are still open |
 //! | `rename` | rename, with exchange and without replacing |
-//! | `content` | write, truncate, punch |
-//! | `attributes` | mode, owner, times, flags |
+//! | `content` | read, write, truncate |
+//! | `allocate` | reserve, zero and punch ranges; copy ranges; look for holes |
+//! | `attributes` | mode, owner, times, flags, size; access times |
 //! | `xattrs` | extended attributes, in the attributes of the file or in a directory |
 //!
 //! # Order
@@ -29,11 +30,13 @@
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `moving` | moves of directories, so that none gets below itself | first |
-//! | file locks | one file each | by number |
+//! | locks of content | ranges of a file; a second file's only when the first one's is let go | second |
+//! | locks of files | what describes a file, and a directory's entries | third, by number |
 //! | `opened` | counts of who has which file open | taken alone |
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c`, `zfs_vnops.c`, `zpl_xattr.c`.
 
+mod allocate;
 mod attributes;
 mod content;
 mod locks;
@@ -45,13 +48,15 @@ mod rename;
 mod tests;
 mod xattrs;
 
-pub use attributes::SetAttributes;
+pub use allocate::AllocateMode;
+pub use attributes::{AtimeMode, SetAttributes};
+pub use content::WriteOptions;
 pub use names::{NewKind, NewNode};
 pub use rename::RenameMode;
 pub use xattrs::{XattrPlace, XattrSet};
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -59,7 +64,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::ObjectId;
 use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, master};
 
-use super::{Time, Zpl, ZplOptions};
+use super::{Space, StatFs, Time, Zpl, ZplOptions};
 use crate::dataset::zvol::Room;
 use crate::dmu::LiveObjset;
 use crate::dmu::sa::edit::LiveRegistry;
@@ -71,6 +76,8 @@ use crate::txg::{Tx, Txgs};
 pub mod errno {
     /// Operation not permitted.
     pub const EPERM: i32 = 1;
+    /// No such device or address: no data, or no hole, after an offset.
+    pub const ENXIO: i32 = 6;
     /// Not a directory.
     pub const ENOTDIR: i32 = 20;
     /// Is a directory.
@@ -107,6 +114,7 @@ pub struct LiveZpl {
     opened: Mutex<HashMap<u64, Opened>>,
     record_size: AtomicU32,
     dnode_slots: AtomicU32,
+    atime: AtomicU8,
     room: RwLock<Option<Arc<dyn Room>>>,
 }
 
@@ -146,6 +154,7 @@ impl LiveZpl {
             opened: Mutex::new(HashMap::new()),
             record_size: AtomicU32::new(128 << 10),
             dnode_slots: AtomicU32::new(1),
+            atime: AtomicU8::new(AtimeMode::Relative as u8),
             room: RwLock::new(None),
         });
         opened.free_unlinked().await?;
@@ -175,6 +184,14 @@ impl LiveZpl {
 
     fn dnode_slots(&self) -> u8 {
         self.dnode_slots.load(Ordering::Acquire) as u8
+    }
+
+    /// What `statfs` answers. Without anybody who knows the room ([`LiveZpl::set_room`]) nothing is free.
+    pub fn statfs(&self) -> StatFs {
+        let room = self.room.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let (referenced_bytes, available_bytes) = room.map_or((0, 0), |room| room.figures());
+        let used_objects = self.objset.used_objects();
+        self.zpl.statfs(Space { referenced_bytes, available_bytes, used_objects })
     }
 
     /// Who is asked for room before anything is accepted that takes some.

@@ -18,8 +18,8 @@ use ondisk::Txg;
 use ondisk::zil::Record;
 use ondisk::zil::record::WriteData;
 
-use super::locks::RangeLocks;
 use super::{CONTENT, Extent, PROPERTIES, Zvol};
+use crate::dataset::range_locks::RangeLocks;
 use crate::dmu::zap::{Key, Value, edit};
 use crate::dmu::{LiveObject, LiveObjset, Reader};
 use crate::txg::{Tx, Txgs};
@@ -35,6 +35,11 @@ const METADATA_BYTES: u64 = 128 << 10;
 pub trait Room: Send + Sync + fmt::Debug {
     /// Fails when `bytes` more may not be written.
     fn require(&self, bytes: u64) -> Result<()>;
+
+    /// Bytes that the dataset refers to, and bytes that it may still allocate. Nothing, when that is not known.
+    fn figures(&self) -> (u64, u64) {
+        (0, 0)
+    }
 }
 
 /// A volume that is open for writing.

@@ -231,7 +231,12 @@ impl State {
 
     /// The bonus area as the newest layer has it.
     pub(super) fn bonus(&self) -> Arc<[u8]> {
-        let newest = self.layers.iter().rev().find_map(|layer| layer.bonus.as_ref());
+        self.bonus_below(self.layers.len())
+    }
+
+    /// The bonus area as the layers before `at` have it.
+    pub(super) fn bonus_below(&self, at: usize) -> Arc<[u8]> {
+        let newest = self.layers.iter().take(at).rev().find_map(|layer| layer.bonus.as_ref());
         newest.map_or_else(|| (&*self.tree.dnode().bonus).into(), |(_, bonus)| Arc::clone(bonus))
     }
 

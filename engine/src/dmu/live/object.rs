@@ -84,6 +84,31 @@ impl LiveObject {
         }
     }
 
+    /// Changes bytes of the bonus area, in the group of `tx` and in the one after it, if that has a bonus area of its own already. For changes that
+    /// come out the same in whatever order they are made. False, and nothing changed, when `change` says so.
+    pub(crate) fn merge_bonus(
+        &self,
+        tx: &Tx,
+        bonus_type: DmuType,
+        mut change: impl FnMut(&mut [u8]) -> Result<bool>,
+    ) -> Result<bool> {
+        let mut state = self.core.lock();
+        let at = self.layer(&mut state, tx).ok_or_else(|| self.gone())?;
+        let mut bonus = state.bonus_below(at + 1).to_vec();
+        if !change(&mut bonus)? {
+            return Ok(false);
+        }
+        for layer in state.layers.iter_mut().skip(at + 1) {
+            if let Some((_, newer)) = &mut layer.bonus {
+                let mut merged = newer.to_vec();
+                change(&mut merged)?;
+                *newer = merged.into();
+            }
+        }
+        state.layers[at].bonus = Some((bonus_type, bonus.into()));
+        Ok(true)
+    }
+
     /// Another type of contents (`dmu_object_zapify`).
     pub fn set_type(&self, tx: &Tx, dmu_type: DmuType) {
         let mut state = self.core.lock();

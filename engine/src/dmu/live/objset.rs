@@ -282,6 +282,11 @@ impl LiveObjset {
         self.committed().live(self)
     }
 
+    /// Objects in use, as of the last sync.
+    pub fn used_objects(&self) -> u64 {
+        self.committed().root().fill()
+    }
+
     /// Whether the group `txg` changed anything.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         self.lock().dirty.contains_key(&txg)

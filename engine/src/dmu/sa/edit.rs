@@ -171,6 +171,45 @@ impl LiveRegistry {
         Ok(())
     }
 
+    /// Whether all of these attributes are in the bonus area.
+    pub(crate) fn in_bonus(&self, object: &Arc<LiveObject>, attrs: &[Attr]) -> Result<bool> {
+        let schema = self.schema();
+        let places = schema.locate(&object.bonus()).map_err(|error| object.corrupt(error))?;
+        let has =
+            |attr: &Attr| places.iter().any(|(other, _)| Some(other) == schema.numbers.get(*attr as usize));
+        Ok(attrs.iter().all(has))
+    }
+
+    /// Merges values into attributes of the same length where they are, in the bonus area, by `how` (old, new). Callers do that at the same time, so that
+    /// `how` must come to the same in whatever order they do. False, and nothing changed, when an attribute is not there.
+    pub(crate) fn merge(
+        &self,
+        object: &Arc<LiveObject>,
+        tx: &Tx,
+        values: &[(Attr, &[u8])],
+        how: impl Fn(Attr, &mut [u8], &[u8]),
+    ) -> Result<bool> {
+        let schema = self.schema();
+        object.merge_bonus(tx, DmuType::SA, |area| {
+            let places = schema.locate(area).map_err(|error| object.corrupt(error))?;
+            let found: Option<Vec<_>> = values
+                .iter()
+                .map(|(attr, value)| {
+                    let number = schema.numbers.get(*attr as usize);
+                    let place = places.iter().find(|(other, _)| Some(other) == number);
+                    Some((*attr, *value, place.map(|(_, place)| place.clone())?))
+                })
+                .collect();
+            let Some(found) = found else { return Ok(false) };
+            for (attr, value, place) in found {
+                if let Some(old) = area.get_mut(place).filter(|old| old.len() == value.len()) {
+                    how(attr, old, value);
+                }
+            }
+            Ok(true)
+        })
+    }
+
     /// Gives attributes other values of the same length where they are, in the bonus area. False, and nothing changed, when that does not do.
     pub(crate) fn overwrite(
         &self,

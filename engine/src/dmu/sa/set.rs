@@ -126,13 +126,22 @@ impl AttrSet {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Sets an attribute, at the end when it is new.
+    /// Sets an attribute, at the end when it is new. A new project stands behind the number of links, where the accounting of space looks for it.
     pub(super) fn set(&mut self, schema: &Schema, attr: Attr, value: &[u8]) -> Result<()> {
         let length = usize::from(attr.length());
         if (length != 0 && length != value.len()) || u16::try_from(value.len()).is_err() {
             return Err(Error::invalid(WHAT, format!("{} of {} bytes", attr.name(), value.len())));
         }
+        let before = self.places.len();
         self.put(schema.number(attr), value);
+        if attr == Attr::ProjectId && self.places.len() > before {
+            let links = schema.number(Attr::Links);
+            let behind =
+                self.places.iter().position(|(number, _)| *number == links).map_or(before, |at| at + 1);
+            if let Some(tail) = self.places.get_mut(behind..) {
+                tail.rotate_right(1);
+            }
+        }
         Ok(())
     }
 

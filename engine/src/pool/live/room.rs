@@ -40,6 +40,8 @@ struct State {
     /// Accepted into the open group, and into the one being written.
     accepted: [u64; 2],
     by_quota: bool,
+    /// Bytes that a dataset refers to as of the last group.
+    referenced: u64,
 }
 
 impl State {
@@ -106,6 +108,11 @@ impl crate::dataset::zvol::Room for DatasetRoom {
     fn require(&self, bytes: u64) -> Result<()> {
         self.accept(bytes)
     }
+
+    fn figures(&self) -> (u64, u64) {
+        let dataset = *self.gauge.state();
+        (dataset.referenced, dataset.left().min(self.pool.state().left()))
+    }
 }
 
 impl LivePool {
@@ -131,6 +138,7 @@ impl LivePool {
     pub(super) async fn set_room(self: &Arc<Self>, dataset: &super::LiveDataset) -> Result<()> {
         let room = edit::room(&self.reading(), dataset.objset.id()).await?;
         dataset.room.gauge.set(room.bytes / u64::from(dataset.objset.policy().copies.max(1)), room.by_quota);
+        dataset.room.gauge.state().referenced = room.referenced_bytes;
         Ok(())
     }
 }

@@ -19,6 +19,8 @@ pub struct Room {
     pub bytes: u64,
     /// Whether it is a quota that bounds them (`EDQUOT`), and not the pool (`ENOSPC`).
     pub by_quota: bool,
+    /// Bytes that the dataset refers to.
+    pub referenced_bytes: u64,
 }
 
 /// What a head may still write.
@@ -35,5 +37,5 @@ pub async fn room(s: &Syncing, dataset: ObjsetId) -> Result<Room> {
         if refquota == 0 { u64::MAX } else { refquota.saturating_sub(phys.referenced_bytes) };
     let bytes = available.min(below_refquota);
     let by_quota = below_refquota < available || below_quotas.is_some_and(|below| below <= available);
-    Ok(Room { bytes, by_quota })
+    Ok(Room { bytes, by_quota, referenced_bytes: phys.referenced_bytes })
 }

@@ -1,4 +1,6 @@
-//! Mode, owner, times and flags.
+//! Mode, owner, times, flags and size.
+
+use std::sync::atomic::Ordering;
 
 use ondisk::ObjectId;
 use ondisk::sa::Attr;
@@ -6,7 +8,7 @@ use ondisk::zpl::ZnodeFlags;
 
 use super::LiveZpl;
 use super::nodes::Values;
-use crate::dataset::zpl::{Time, trivial};
+use crate::dataset::zpl::{Time, Znode, trivial};
 use crate::error::Result;
 
 /// Permission bits of a mode; the others are the file's type.
@@ -33,6 +35,13 @@ const SETTABLE: u64 = ZnodeFlags::READONLY.0
     | ZnodeFlags::OFFLINE.0
     | ZnodeFlags::SPARSE.0;
 
+/// Set-user-id and set-group-id.
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+/// With [`AtimeMode::Relative`] an access time is brought up to date when it is older than this.
+const ATIME_SECONDS: i64 = 24 * 3600;
+
 /// Attributes that are to be changed; the others stay.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetAttributes {
@@ -42,55 +51,131 @@ pub struct SetAttributes {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
+    /// Size of a regular file.
+    pub size: Option<u64>,
     /// Last access.
     pub atime: Option<Time>,
     /// Last modification of the content.
     pub mtime: Option<Time>,
+    /// Last change of the attributes; now, if not given.
+    pub ctime: Option<Time>,
+    /// Creation.
+    pub btime: Option<Time>,
     /// Flags of ZFS: those that can be set at all become what is given.
     pub flags: Option<ZnodeFlags>,
+    /// Project.
+    pub project: Option<u64>,
+    /// Set-user-id goes, and set-group-id of a file that its group may execute, as for a change by somebody without privileges.
+    pub kill_privileges: bool,
+}
+
+/// When the access times of files that are read are brought up to date: the properties `atime` and `relatime`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtimeMode {
+    /// `atime=off`: never.
+    Off,
+    /// `atime=on`, `relatime=off`: always.
+    On,
+    /// `relatime=on`: when the file was changed since, or a day ago.
+    Relative,
+}
+
+/// A mode without the privileges that a change by somebody else takes away.
+pub(super) fn without_privileges(mode: u32) -> u32 {
+    let setgid = if mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
+    mode & !(SETUID | setgid)
 }
 
 impl LiveZpl {
-    /// Changes attributes of a file.
+    /// Changes attributes of a file, all of them or none.
     pub async fn set_attributes(&self, file: ObjectId, set: &SetAttributes) -> Result<()> {
+        let _content = match set.size {
+            Some(_) => Some(self.locks.whole(file).await),
+            None => None,
+        };
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;
+        if set.size.is_some() {
+            self.require_content(&node)?;
+        }
         let mut values = Values::default();
         let old = node.flags()?.0;
         let mut flags = old;
         if let Some(given) = set.flags {
             flags = flags & !SETTABLE | given.0 & SETTABLE;
         }
-        if let Some(mode) = set.mode {
-            let mode = node.znode.mode() & !PERMISSIONS | mode & PERMISSIONS;
+        let mut mode = node.znode.mode();
+        if let Some(given) = set.mode {
+            mode = mode & !PERMISSIONS | given & PERMISSIONS;
             let (count, aces) = trivial::stored(mode, node.is_directory())?;
             flags = flags & !ACL_FLAGS | trivial::flags(mode, node.is_directory());
-            values = values
-                .number(Attr::Mode, mode.into())
-                .number(Attr::DaclCount, count)
-                .bytes(Attr::DaclAces, aces);
+            values = values.number(Attr::DaclCount, count).bytes(Attr::DaclAces, aces);
+        }
+        if set.kill_privileges && !node.is_directory() {
+            mode = without_privileges(mode);
+        }
+        if mode != node.znode.mode() {
+            values = values.number(Attr::Mode, mode.into());
         }
         for (attr, id) in [(Attr::Uid, set.uid), (Attr::Gid, set.gid)] {
             if let Some(id) = id {
                 values = values.number(attr, id.into());
             }
         }
-        for (attr, time) in [(Attr::Atime, set.atime), (Attr::Mtime, set.mtime)] {
+        let mut set = *set;
+        if set.size.is_some() {
+            set.mtime = set.mtime.or_else(|| Some(Time::now()));
+            flags |= ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0;
+        }
+        for (attr, time) in [(Attr::Atime, set.atime), (Attr::Mtime, set.mtime), (Attr::Crtime, set.btime)] {
             if let Some(time) = time {
                 values = values.time(attr, time);
             }
         }
+        if let Some(project) = set.project {
+            flags |= ZnodeFlags::PROJID.0;
+            values = values.number(Attr::ProjectId, project);
+        }
         if flags != old {
             values = values.number(Attr::Flags, flags);
         }
+        values = values.time(Attr::Ctime, set.ctime.unwrap_or_else(Time::now));
+        if let Some(size) = set.size {
+            self.warm(&node, size).await?;
+            values = values.number(Attr::Size, size);
+        }
         let tx = self.begin_freeing().await?;
-        self.update(&node.object, &tx, values.time(Attr::Ctime, Time::now())).await
+        if let Some(size) = set.size {
+            self.resize(&node, &tx, size).await?;
+        }
+        self.update(&node.object, &tx, values).await
     }
 
-    /// Notes that a file was read: its access time becomes `now`, and nothing else.
+    /// When access times are brought up to date.
+    pub fn set_atime(&self, mode: AtimeMode) {
+        self.atime.store(mode as u8, Ordering::Release);
+    }
+
+    /// Notes that a file was read: its access time becomes `now` where the properties ask for that, and nothing else changes.
     pub async fn accessed(&self, file: ObjectId, now: Time) -> Result<()> {
+        let mode = self.atime.load(Ordering::Acquire);
+        if mode == AtimeMode::Off as u8 {
+            return Ok(());
+        }
+        let due = |node: &Znode| -> Result<bool> {
+            let stat = node.stat()?;
+            Ok(mode == AtimeMode::On as u8
+                || stat.atime <= stat.mtime.max(stat.ctime)
+                || now.seconds.saturating_sub(stat.atime.seconds) >= ATIME_SECONDS)
+        };
+        if !due(&self.zpl.node(file).await?)? {
+            return Ok(());
+        }
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;
+        if !due(&node.znode)? {
+            return Ok(());
+        }
         let tx = self.begin_freeing().await?;
         self.update(&node.object, &tx, Values::default().time(Attr::Atime, now)).await
     }

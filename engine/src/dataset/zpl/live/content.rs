@@ -2,119 +2,214 @@
 //!
 //! A file of one block has a block as large as it needs, in steps of 512 bytes, up to `recordsize`; the block grows with the file. From the
 //! second block on the size of blocks stays.
+//!
+//! Who writes has the range alone, so that reads see all of a write or nothing of it. What describes the file is shared among those who write it, and
+//! changed by them at the end in a way that comes to the same in whatever order they do, and whichever of two groups they are in. Who appends, makes the block grow or changes the size has all of the content alone.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use ondisk::ObjectId;
 use ondisk::sa::Attr;
 use ondisk::zpl::{FileType, ZnodeFlags};
-use std::sync::atomic::Ordering;
 
+use super::attributes::without_privileges;
+use super::locks::CONTENT_END;
 use super::nodes::{Node, Values};
 use super::{LiveZpl, errno};
+use crate::dataset::range_locks::Access;
 use crate::dataset::zpl::Time;
 use crate::error::Result;
 use crate::txg::Tx;
 
 /// Bytes that are written in one group at most.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Largest file.
-const MAX_BYTES: u64 = i64::MAX as u64;
 const SECTOR: u64 = 512;
+/// What a write changes in the attributes. All files have them in the bonus area, as they are the first ones.
+const STAMPED: [Attr; 5] = [Attr::Size, Attr::Flags, Attr::Mode, Attr::Mtime, Attr::Ctime];
+
+/// How bytes are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// At the end of the file, wherever that is when the write has its turn.
+    pub append: bool,
+    /// Set-user-id goes, and set-group-id of a file that its group may execute.
+    pub kill_privileges: bool,
+}
 
 impl LiveZpl {
-    /// Writes into a regular file.
-    pub async fn write(&self, file: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
-        let _locked = self.locks.lock(&[file]).await;
-        let (mut at, mut rest) = (offset, bytes);
-        while !rest.is_empty() {
-            let here = PIECE_BYTES - at % PIECE_BYTES;
-            let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
-            self.write_piece(file, at, piece).await?;
-            at = at.saturating_add(piece.len() as u64);
-            rest = later;
-        }
-        Ok(())
+    /// Reads at `offset` until `into` is full or the file ends; tells how much was read. Sees all of a write or nothing of it.
+    pub async fn read(&self, file: ObjectId, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let range = offset..offset.saturating_add(into.len() as u64);
+        let _locked = self.locks.content(file, range, Access::Shared).await;
+        self.zpl.node(file).await?.read_at(offset, into).await
     }
 
-    async fn write_piece(&self, file: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
-        let node = self.content(file).await?;
-        let length = bytes.len() as u64;
-        let end = offset.checked_add(length).filter(|end| *end <= MAX_BYTES);
-        let end = end.ok_or_else(|| self.refuse(format!("object {file}"), errno::EFBIG))?;
-        // Blocks of which only a part is written are brought into the cache before the group is held.
-        let block_size = node.object.block_size();
-        for edge in [offset, end] {
-            if edge % block_size != 0 {
-                node.object.block(edge / block_size).await?;
+    /// Writes into a regular file, and tells at which offset.
+    pub async fn write(
+        &self,
+        file: ObjectId,
+        offset: u64,
+        bytes: &[u8],
+        options: &WriteOptions,
+    ) -> Result<u64> {
+        let mut range = self.range(file, offset, bytes.len() as u64)?;
+        let mut whole = options.append;
+        loop {
+            let locked = if whole { 0..CONTENT_END } else { range.clone() };
+            let _locked = self.locks.content(file, locked, Access::Alone).await;
+            let node = self.content(file).await?;
+            if options.append {
+                range = self.range(file, node.number(Attr::Size)?, bytes.len() as u64)?;
             }
+            if !whole && self.grown(&node, range.end).is_some() {
+                whole = true;
+                continue;
+            }
+            let (mut at, mut rest) = (range.start, bytes);
+            while !rest.is_empty() {
+                let here = PIECE_BYTES - at % PIECE_BYTES;
+                let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
+                self.write_piece(file, at, piece, options).await?;
+                at = at.saturating_add(piece.len() as u64);
+                rest = later;
+            }
+            return Ok(range.start);
         }
-        let tx = self.begin(length).await?;
-        let size = node.number(Attr::Size)?;
-        self.grow(&node, &tx, end.max(size)).await?;
-        node.object.write_at(&tx, offset, bytes).await?;
-        self.content_changed(&node, &tx, end.max(size)).await
+    }
+
+    /// A range of a file, which must end where files may.
+    pub(super) fn range(&self, file: ObjectId, offset: u64, length: u64) -> Result<Range<u64>> {
+        let end = offset.checked_add(length).filter(|end| *end <= CONTENT_END);
+        Ok(offset..end.ok_or_else(|| self.refuse(format!("object {file}"), errno::EFBIG))?)
+    }
+
+    /// Writes what fits a group. The range is locked; all of the content, if the block has to grow.
+    pub(super) async fn write_piece(
+        &self,
+        file: ObjectId,
+        offset: u64,
+        bytes: &[u8],
+        options: &WriteOptions,
+    ) -> Result<()> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        let mut access = Access::Shared;
+        loop {
+            let _locked = self.locks.describe(file, access).await;
+            let node = self.content(file).await?;
+            if access == Access::Shared && !self.registry.in_bonus(&node.object, &STAMPED)? {
+                access = Access::Alone;
+                continue;
+            }
+            // Blocks of which only a part is written are brought into the cache before the group is held.
+            self.warm(&node, offset).await?;
+            self.warm(&node, end).await?;
+            let tx = self.begin(bytes.len() as u64).await?;
+            self.grow(&node, &tx, end).await?;
+            node.object.write_at(&tx, offset, bytes).await?;
+            let mut values = stamped(end, node.flags()?.0, Time::now());
+            if options.kill_privileges {
+                values = values.number(Attr::Mode, without_privileges(node.znode.mode()).into());
+            }
+            if access == Access::Shared {
+                self.registry.merge(&node.object, &tx, &values.given().unwrap_or_default(), merge)?;
+                return Ok(());
+            }
+            values = values.number(Attr::Size, end.max(node.number(Attr::Size)?));
+            return self.update(&node.object, &tx, values).await;
+        }
+    }
+
+    /// Brings the block that is cut at `edge` into the cache.
+    pub(super) async fn warm(&self, node: &Node, edge: u64) -> Result<()> {
+        let block_size = node.object.block_size();
+        if edge % block_size != 0 && edge < node.object.end() {
+            node.object.block(edge / block_size).await?;
+        }
+        Ok(())
     }
 
     /// Makes a regular file shorter, or longer by a hole.
     pub async fn truncate(&self, file: ObjectId, size: u64) -> Result<()> {
+        let _content = self.locks.whole(file).await;
+        self.truncate_locked(file, size).await
+    }
+
+    /// The same, of a file all of whose content is locked.
+    pub(super) async fn truncate_locked(&self, file: ObjectId, size: u64) -> Result<()> {
         let _locked = self.locks.lock(&[file]).await;
         let node = self.content(file).await?;
-        if size > MAX_BYTES {
-            return Err(self.refuse(format!("object {file}"), errno::EFBIG));
-        }
-        let old = node.number(Attr::Size)?;
+        self.warm(&node, size).await?;
         let tx = self.begin_freeing().await?;
-        if size < old {
-            node.object.punch(&tx, size, u64::MAX).await?;
-        } else {
-            self.grow(&node, &tx, size).await?;
-        }
+        self.resize(&node, &tx, size).await?;
         self.content_changed(&node, &tx, size).await
     }
 
-    /// Makes a range of a regular file a hole. Its size stays.
-    pub async fn punch(&self, file: ObjectId, offset: u64, length: u64) -> Result<()> {
-        let _locked = self.locks.lock(&[file]).await;
-        let node = self.content(file).await?;
-        let size = node.number(Attr::Size)?;
-        if offset >= size {
-            return Ok(());
+    /// Gives the content another size; the attribute is the caller's to change.
+    pub(super) async fn resize(&self, node: &Node, tx: &Tx, size: u64) -> Result<()> {
+        self.range(node.id(), size, 0)?;
+        if size < node.number(Attr::Size)? {
+            node.object.punch(tx, size, u64::MAX).await
+        } else {
+            self.grow(node, tx, size).await
         }
-        let tx = self.begin_freeing().await?;
-        let length = if offset.saturating_add(length) >= size { u64::MAX } else { length };
-        node.object.punch(&tx, offset, length).await?;
-        self.content_changed(&node, &tx, size).await
     }
 
     /// A regular file.
-    async fn content(&self, file: ObjectId) -> Result<Node> {
+    pub(super) async fn content(&self, file: ObjectId) -> Result<Node> {
         let node = self.node(file).await?;
+        self.require_content(&node)?;
+        Ok(node)
+    }
+
+    pub(super) fn require_content(&self, node: &Node) -> Result<()> {
         match node.znode.file_type() {
-            FileType::Regular => Ok(node),
-            FileType::Directory => Err(self.refuse(format!("object {file}"), errno::EISDIR)),
-            _ => Err(self.refuse(format!("object {file}"), errno::EINVAL)),
+            FileType::Regular => Ok(()),
+            FileType::Directory => Err(self.refuse(format!("object {}", node.id()), errno::EISDIR)),
+            _ => Err(self.refuse(format!("object {}", node.id()), errno::EINVAL)),
         }
     }
 
-    /// Makes the only block of a file that ends at `end` large enough.
-    pub(super) async fn grow(&self, node: &Node, tx: &Tx, end: u64) -> Result<()> {
+    /// The size that the only block of a file needs when the file ends at `end`, if that is another than it has.
+    fn grown(&self, node: &Node, end: u64) -> Option<u32> {
         let record = u64::from(self.record_size.load(Ordering::Acquire));
         let block_size = node.object.block_size();
         let single = node.object.end() <= block_size;
-        if end > block_size && single && (block_size < record || !block_size.is_power_of_two()) {
-            let wanted = end.min(record.max(block_size.next_power_of_two())).next_multiple_of(SECTOR);
-            node.object.set_block_size(tx, wanted as u32).await?;
-        }
-        Ok(())
+        let wanted = end.min(record.max(block_size.next_power_of_two())).next_multiple_of(SECTOR);
+        let may_grow = end > block_size && single && (block_size < record || !block_size.is_power_of_two());
+        may_grow.then_some(wanted as u32).filter(|wanted| u64::from(*wanted) != block_size)
     }
 
-    pub(super) async fn content_changed(&self, node: &Node, tx: &Tx, size: u64) -> Result<()> {
-        let now = Time::now();
-        let flags = node.flags()?.0 | ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0;
-        let values = Values::default()
-            .number(Attr::Size, size)
-            .number(Attr::Flags, flags)
-            .time(Attr::Mtime, now)
-            .time(Attr::Ctime, now);
-        self.update(&node.object, tx, values).await
+    /// Makes the only block of a file that ends at `end` large enough. All of the content is locked if it has to grow.
+    pub(super) async fn grow(&self, node: &Node, tx: &Tx, end: u64) -> Result<()> {
+        match self.grown(node, end) {
+            Some(wanted) => node.object.set_block_size(tx, wanted).await,
+            None => Ok(()),
+        }
     }
+
+    /// The attributes of a file whose content was changed and whose lock is held alone.
+    pub(super) async fn content_changed(&self, node: &Node, tx: &Tx, size: u64) -> Result<()> {
+        self.update(&node.object, tx, stamped(size, node.flags()?.0, Time::now())).await
+    }
+}
+
+fn stamped(size: u64, flags: u64, now: Time) -> Values {
+    Values::default()
+        .number(Attr::Size, size)
+        .number(Attr::Flags, flags | ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0)
+        .time(Attr::Mtime, now)
+        .time(Attr::Ctime, now)
+}
+
+/// Attributes of a file that was written by two at the same time: the later end, all flags, and no privilege that one of them took away.
+pub(super) fn merge(attr: Attr, old: &mut [u8], new: &[u8]) {
+    let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let merged = match attr {
+        Attr::Flags => word(old) | word(new),
+        Attr::Mode => word(old) & word(new),
+        Attr::Size => word(old).max(word(new)),
+        _ => return old.copy_from_slice(new),
+    };
+    old.copy_from_slice(&merged.to_le_bytes());
 }

@@ -38,6 +38,11 @@ impl Values {
         self
     }
 
+    /// The new values, when none is taken away.
+    pub(super) fn given(&self) -> Option<Vec<(Attr, &[u8])>> {
+        self.0.iter().map(|(attr, value)| Some((*attr, value.as_deref()?))).collect()
+    }
+
     pub(super) fn without(mut self, attr: Attr) -> Self {
         self.0.push((attr, None));
         self
@@ -79,9 +84,7 @@ impl LiveZpl {
 
     /// Changes attributes of a file.
     pub(super) async fn update(&self, object: &Arc<LiveObject>, tx: &Tx, values: Values) -> Result<()> {
-        let same: Option<Vec<(Attr, &[u8])>> =
-            values.0.iter().map(|(attr, value)| Some((*attr, value.as_deref()?))).collect();
-        if let Some(same) = same
+        if let Some(same) = values.given()
             && self.registry.overwrite(object, tx, &same)?
         {
             return Ok(());

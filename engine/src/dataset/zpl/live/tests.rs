@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use device::block_on;
 use ondisk::objset::ObjsetType;
+use ondisk::sa::Attr;
 use ondisk::zpl::FileType;
 use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
 use proptest::prelude::*;
 
+use super::nodes::Values;
 use super::*;
 use crate::dataset::zpl::CaseSensitivity;
 use crate::dataset::zpl::create::{NewFilesystem, create_filesystem};
@@ -239,7 +241,7 @@ async fn apply(zpl: &LiveZpl, model: &mut Model, op: Op) {
         Op::Write { file, offset, length, fill } => {
             let file = model.pick(file);
             let bytes = vec![fill; length];
-            let done = zpl.write(ObjectId(file), offset, &bytes).await;
+            let done = zpl.write(ObjectId(file), offset, &bytes, &WriteOptions::default()).await;
             if let Kind::Regular(content) = &mut model.files.get_mut(&file).unwrap().kind {
                 done.unwrap();
                 let end = offset as usize + length;
@@ -389,7 +391,7 @@ fn an_open_file_lives_until_it_is_closed_or_the_filesystem_is_opened_again() {
             let id = zpl.create(root, name, &FILE).await.unwrap();
             zpl.hold(id);
             zpl.unlink(root, name).await.unwrap();
-            zpl.write(id, 0, b"still here").await.unwrap();
+            zpl.write(id, 0, b"still here", &WriteOptions::default()).await.unwrap();
             assert_eq!(zpl.zpl().stat(id).await.unwrap().nlink, 0);
             ids.push(id);
         }
@@ -432,9 +434,147 @@ fn the_block_of_a_file_grows_until_it_is_a_record() {
         let object = objset.object(id).await.unwrap();
         for (end, block) in [(100u64, 512), (600, 1024), (5000, 5120), (20_000, 16 << 10), (90_000, 16 << 10)]
         {
-            zpl.write(id, end - 50, &[7; 50]).await.unwrap();
+            zpl.write(id, end - 50, &[7; 50], &WriteOptions::default()).await.unwrap();
             assert_eq!((object.block_size(), zpl.zpl().stat(id).await.unwrap().size), (block, end));
         }
+    });
+}
+
+#[test]
+fn what_is_appended_stands_at_the_end_and_takes_privileges_away() {
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    let root = zpl.zpl().root();
+    block_on(async {
+        let id = zpl.create(root, b"file", &NewNode { mode: 0o6775, ..FILE }).await.unwrap();
+        let append = WriteOptions { append: true, kill_privileges: false };
+        assert_eq!(zpl.write(id, 999, b"one", &append).await.unwrap(), 0);
+        assert_eq!(zpl.zpl().stat(id).await.unwrap().mode & 0o7777, 0o6775);
+        let append = WriteOptions { append: true, kill_privileges: true };
+        assert_eq!(zpl.write(id, 0, b"two", &append).await.unwrap(), 3);
+        let mut content = [0; 9];
+        assert_eq!(zpl.read(id, 1, &mut content).await.unwrap(), 5);
+        assert_eq!(&content[..5], b"netwo");
+        assert_eq!(zpl.zpl().stat(id).await.unwrap().mode & 0o7777, 0o775);
+    });
+}
+
+/// Two who write parts of one block, the first to begin being the last to end, in two groups.
+#[test]
+fn a_write_of_a_group_that_is_being_closed_changes_the_size_in_the_next_one_too() {
+    let Some((_, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let txgs = Txgs::new(Txg(4), Limits::default());
+    let zpl = open(&txgs, &objset);
+    let root = zpl.zpl().root();
+    block_on(async {
+        let id = zpl.create(root, b"file", &FILE).await.unwrap();
+        zpl.truncate(id, 5000).await.unwrap();
+        zpl.write(id, 0, &[1; 512], &WriteOptions::default()).await.unwrap();
+        let object = objset.object(id).await.unwrap();
+        let (older, newer) = (Tx::syncing(txgs.open_txg()), Tx::syncing(Txg(txgs.open_txg().get() + 1)));
+        let wrote = async |tx: &Tx, end: u64| {
+            let values = Values::default().number(Attr::Size, end).number(Attr::Flags, end);
+            zpl.registry.merge(&object, tx, &values.given().unwrap(), content::merge).unwrap();
+        };
+        wrote(&newer, 6000).await;
+        wrote(&older, 7000).await;
+        wrote(&older, 6500).await;
+        let stat = zpl.zpl().stat(id).await.unwrap();
+        assert_eq!((stat.size, stat.flags.0 & 7000, stat.flags.0 & 6000), (7000, 7000, 6000));
+    });
+}
+
+#[test]
+fn ranges_are_reserved_zeroed_punched_and_copied() {
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    zpl.set_record_size(4096);
+    let root = zpl.zpl().root();
+    block_on(async {
+        let [one, two] = [b"one", b"two"];
+        let one = zpl.create(root, one, &FILE).await.unwrap();
+        let two = zpl.create(root, two, &FILE).await.unwrap();
+        let content: Vec<u8> = (0..30_000u32).map(|at| (at % 251) as u8 + 1).collect();
+        zpl.write(one, 0, &content, &WriteOptions::default()).await.unwrap();
+        zpl.allocate(one, AllocateMode::Punch, 4000, 9000).await.unwrap();
+        assert_eq!(zpl.seek_hole(one, 0).await.unwrap(), Some(4096));
+        assert_eq!(zpl.seek_data(one, 4096).await.unwrap(), Some(12288));
+        zpl.allocate(one, AllocateMode::ZeroRange { keep_size: true }, 20_000, 20_000).await.unwrap();
+        assert_eq!(zpl.zpl().stat(one).await.unwrap().size, 30_000);
+        zpl.allocate(one, AllocateMode::ZeroRange { keep_size: false }, 29_000, 5000).await.unwrap();
+        assert_eq!(zpl.zpl().stat(one).await.unwrap().size, 34_000);
+        // Nobody says that there is room.
+        let reserve = AllocateMode::Reserve { keep_size: false };
+        assert!(matches!(zpl.allocate(one, reserve, 0, 1 << 20).await, Err(Error::NoSpace(_))));
+        let mut want = content;
+        want[4000..13_000].fill(0);
+        want[20_000..].fill(0);
+        want.resize(34_000, 0);
+        assert_eq!(zpl.copy_range(one, 3000, two, 100, 1 << 30).await.unwrap(), 31_000);
+        let mut got = vec![1; 40_000];
+        assert_eq!(zpl.read(two, 0, &mut got).await.unwrap(), 31_100);
+        assert!(got[..100].iter().all(|byte| *byte == 0) && got[100..31_100] == want[3000..]);
+        assert!(zpl.copy_range(one, 0, one, 10, 20).await.is_err());
+    });
+}
+
+#[test]
+fn access_times_follow_the_properties() {
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    let root = zpl.zpl().root();
+    let at = |seconds| Time { seconds, nanoseconds: 0 };
+    block_on(async {
+        let id = zpl.create(root, b"file", &FILE).await.unwrap();
+        let read = async |seconds| {
+            zpl.accessed(id, at(seconds)).await.unwrap();
+            zpl.zpl().stat(id).await.unwrap().atime.seconds
+        };
+        let set = SetAttributes {
+            atime: Some(at(100)),
+            mtime: Some(at(99)),
+            ctime: Some(at(98)),
+            ..Default::default()
+        };
+        zpl.set_attributes(id, &set).await.unwrap();
+        assert_eq!(read(200).await, 100, "it was read after it was changed, not a day ago");
+        assert_eq!(read(100 + 24 * 3600).await, 100 + 24 * 3600);
+        zpl.set_atime(AtimeMode::Off);
+        assert_eq!(read(1 << 40).await, 100 + 24 * 3600);
+        zpl.set_atime(AtimeMode::On);
+        assert_eq!(read(100 + 25 * 3600).await, 100 + 25 * 3600);
+        zpl.set_atime(AtimeMode::Relative);
+        zpl.set_attributes(id, &SetAttributes { mtime: Some(at(1 << 35)), ..set }).await.unwrap();
+        assert_eq!(read(150).await, 150);
+    });
+}
+
+#[test]
+fn the_size_changes_with_other_attributes_at_once() {
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    let root = zpl.zpl().root();
+    block_on(async {
+        let id = zpl.create(root, b"file", &NewNode { mode: 0o6755, ..FILE }).await.unwrap();
+        zpl.write(id, 0, &[3; 1000], &WriteOptions::default()).await.unwrap();
+        let born = Time { seconds: 5, nanoseconds: 6 };
+        let set = SetAttributes {
+            size: Some(700),
+            uid: Some(9),
+            btime: Some(born),
+            project: Some(12),
+            kill_privileges: true,
+            ..SetAttributes::default()
+        };
+        zpl.set_attributes(id, &set).await.unwrap();
+        let stat = zpl.zpl().stat(id).await.unwrap();
+        assert_eq!((stat.size, stat.uid, stat.crtime, stat.project), (700, 9, born, 12));
+        assert_eq!(stat.mode & 0o7777, 0o755);
+        let mut tail = [1; 400];
+        zpl.truncate(id, 1000).await.unwrap();
+        assert_eq!(zpl.read(id, 600, &mut tail).await.unwrap(), 400);
+        assert!(tail[..100].iter().all(|byte| *byte == 3) && tail[100..].iter().all(|byte| *byte == 0));
+        assert!(zpl.set_attributes(root, &set).await.is_err());
     });
 }
 

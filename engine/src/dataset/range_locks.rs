@@ -1,11 +1,11 @@
 //! Range locks: changes of ranges that overlap happen one after the other, in the order in which they asked.
 //!
-//! A change of a volume is a change of the object and a note in the intent log. Both must come in the same order for all who change the same
-//! bytes, or a replay would end with other bytes than those that were read before the crash. Readers take no lock: a block device promises nothing about
-//! a read that overlaps a write.
+//! A change of a volume or a file is a change of the object and a note in the intent log. Both must come in the same order for all who change the same
+//! bytes, or a replay would end with other bytes than those that were read before the crash. Readers of a volume take no lock: a block device promises
+//! nothing about a read that overlaps a write. Readers of a file share its ranges with each other, so that they see whole writes.
 //!
-//! Every range asked for stands in one list, in order of arrival. It is held as soon as no range before it overlaps. The list is as long as there are
-//! requests under way, so that walking it costs less than anything cleverer.
+//! Every range asked for stands in one list, in order of arrival. It is held as soon as no range before it overlaps, unless both are shared. The list is
+//! as long as there are requests under way, so that walking it costs less than anything cleverer.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -13,11 +13,20 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// The ranges of one volume that are locked, and those that wait.
+/// Who may have the same bytes at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Nobody else.
+    Alone,
+    /// All who share.
+    Shared,
+}
+
+/// The ranges of one object that are locked, and those that wait.
 #[derive(Debug, Default)]
 pub(super) struct RangeLocks {
     ranges: Mutex<Ranges>,
@@ -33,25 +42,29 @@ struct Ranges {
 struct Entry {
     ticket: u64,
     range: Range<u64>,
+    access: Access,
     waker: Option<Waker>,
+}
+
+impl Entry {
+    fn excludes(&self, other: &Entry) -> bool {
+        let shared = self.access == Access::Shared && other.access == Access::Shared;
+        !shared && self.range.start < other.range.end && other.range.start < self.range.end
+    }
 }
 
 impl Ranges {
     fn is_held(&self, ticket: u64) -> bool {
         let Some(at) = self.list.iter().position(|entry| entry.ticket == ticket) else { return true };
-        let Some(range) = self.list.get(at).map(|entry| entry.range.clone()) else { return true };
-        self.list.iter().take(at).all(|before| !overlap(&before.range, &range))
+        let Some(entry) = self.list.get(at) else { return true };
+        self.list.iter().take(at).all(|before| !before.excludes(entry))
     }
-}
-
-fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
 }
 
 /// A range that is locked, or waits to be. Dropped, it lets others go on.
 #[derive(Debug)]
-pub(super) struct Locked<'a> {
-    locks: &'a RangeLocks,
+pub(super) struct Locked<L: Deref<Target = RangeLocks>> {
+    locks: L,
     ticket: u64,
 }
 
@@ -60,17 +73,27 @@ impl RangeLocks {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks a range.
-    pub(super) async fn lock(&self, range: Range<u64>) -> Locked<'_> {
-        let locked = {
-            let mut ranges = self.ranges();
+    /// Has a range alone.
+    pub(super) async fn lock(&self, range: Range<u64>) -> Locked<&Self> {
+        Self::lock_in(self, range, Access::Alone).await
+    }
+
+    /// Locks a range of `locks`, which the lock keeps.
+    pub(super) async fn lock_in<L: Deref<Target = Self>>(
+        locks: L,
+        range: Range<u64>,
+        access: Access,
+    ) -> Locked<L> {
+        let ticket = {
+            let mut ranges = locks.ranges();
             let ticket = ranges.next;
             ranges.next += 1;
-            ranges.list.push_back(Entry { ticket, range, waker: None });
-            Locked { locks: self, ticket }
+            ranges.list.push_back(Entry { ticket, range, access, waker: None });
+            ticket
         };
+        let locked = Locked { locks, ticket };
         poll_fn(|context| {
-            let mut ranges = self.ranges();
+            let mut ranges = locked.locks.ranges();
             if ranges.is_held(locked.ticket) {
                 return Poll::Ready(());
             }
@@ -84,12 +107,12 @@ impl RangeLocks {
     }
 }
 
-impl Drop for Locked<'_> {
+impl<L: Deref<Target = RangeLocks>> Drop for Locked<L> {
     fn drop(&mut self) {
         let mut ranges = self.locks.ranges();
         let Some(at) = ranges.list.iter().position(|entry| entry.ticket == self.ticket) else { return };
         let Some(gone) = ranges.list.remove(at) else { return };
-        for entry in ranges.list.iter_mut().skip(at).filter(|entry| overlap(&entry.range, &gone.range)) {
+        for entry in ranges.list.iter_mut().skip(at).filter(|entry| gone.excludes(entry)) {
             if let Some(waker) = entry.waker.take() {
                 waker.wake();
             }
@@ -127,6 +150,22 @@ mod tests {
         drop(first);
         assert!(!is_ready(third.as_mut()));
         assert!(is_ready(second.as_mut()));
+    }
+
+    #[test]
+    fn those_who_share_wait_for_nobody_but_those_who_want_to_be_alone() {
+        let locks = RangeLocks::default();
+        let shared = || RangeLocks::lock_in(&locks, 0..10, Access::Shared);
+        let first = futures_util::FutureExt::now_or_never(shared()).unwrap();
+        let second = futures_util::FutureExt::now_or_never(shared()).unwrap();
+        let mut alone = pin!(locks.lock(5..6));
+        assert!(!is_ready(alone.as_mut()));
+        let mut late = pin!(shared());
+        assert!(!is_ready(late.as_mut()), "it would hold up who came before it");
+        drop(first);
+        assert!(!is_ready(alone.as_mut()));
+        drop(second);
+        assert!(is_ready(alone.as_mut()));
     }
 
     #[test]

@@ -87,6 +87,8 @@ pub struct SyncedObjset {
     pub root: Blkptr,
     /// Deflated, physical and logical bytes of the blocks written.
     pub born: Space,
+    /// These blocks, if they were asked for ([`LiveObjset::list_births`]).
+    pub born_blocks: Option<Vec<Blkptr>>,
     /// Blocks that the object set no longer refers to, not freed yet. Those born in this group are among them and count as freed.
     pub killed: Vec<Blkptr>,
 }

@@ -276,6 +276,7 @@ impl LivePool {
         let policy = edit::policy(&self.reading(), id).await?;
         let dataset = self.dsl().await?.dataset_of_object(ObjectId(id.get())).await?;
         let objset = LiveObjset::open(&self.pool, id, &dataset.phys.bp, policy).await?;
+        objset.list_births(edit::has_livelist(&self.reading(), id).await?);
         let open = self.adopt(objset);
         self.set_room(&open).await?;
         Ok(open)

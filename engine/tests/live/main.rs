@@ -4,6 +4,7 @@ mod create;
 mod datasets;
 mod filesystem;
 mod full;
+mod golden;
 mod space;
 mod support;
 mod volumes;

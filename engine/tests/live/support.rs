@@ -23,6 +23,14 @@ impl Disks {
         Self { folder: tempfile::tempdir().unwrap(), size_bytes }
     }
 
+    /// A copy of a pool that OpenZFS made; none where such tests are left out.
+    pub fn of_golden(name: &str) -> Option<Self> {
+        let golden = testkit::golden::pool(name)?;
+        let disks = Self::new(0);
+        golden.private_copy(disks.path()).unwrap();
+        Some(disks)
+    }
+
     pub fn path(&self) -> &Path {
         self.folder.path()
     }

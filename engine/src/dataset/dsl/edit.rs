@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `objects` | bonus areas and ZAPs of the MOS, read and changed in one go |
 //! | `bpobj`, `deadlist`, `bptree` | lists and trees of blocks |
+//! | `livelist` | what clones have since they began |
 //! | `space`, `limits` | what directories count, and what there is room for |
 //! | `account` | what a head wrote and gave up |
 //! | `create`, `contents`, `clone`, `rename`, `promote`, `destroy` | filesystems and volumes |
@@ -40,6 +41,7 @@ mod destroy_snapshot;
 mod features;
 mod freeing;
 mod limits;
+mod livelist;
 mod objects;
 mod policy;
 mod promote;
@@ -56,6 +58,7 @@ pub use create::{CreatedPool, NewContents, NewDataset, create, create_pool};
 pub use destroy::{Destroyed, destroy};
 pub use destroy_snapshot::destroy_snapshots;
 pub use freeing::free_some;
+pub use livelist::has_livelist;
 pub use policy::policy;
 pub use promote::promote;
 pub use properties::{Changed, inherit_property, set_properties, volume_reservation};

@@ -32,6 +32,7 @@ pub(super) struct Batcher<'a> {
     txg: Txg,
     /// Who is told how many bytes of data are written.
     txgs: Option<Arc<Txgs>>,
+    lists_births: bool,
     queue: Mutex<Queue>,
 }
 
@@ -72,8 +73,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'a> Batcher<'a> {
-    pub(super) fn new(writer: &'a Writer, txg: Txg, txgs: Option<Arc<Txgs>>) -> Self {
-        Self { writer, txg, txgs, queue: Mutex::default() }
+    /// With `lists_births` accounts have not only the space of new blocks but also the blocks.
+    pub(super) fn new(writer: &'a Writer, txg: Txg, txgs: Option<Arc<Txgs>>, lists_births: bool) -> Self {
+        Self { writer, txg, txgs, lists_births, queue: Mutex::default() }
+    }
+
+    pub(super) fn lists_births(&self) -> bool {
+        self.lists_births
     }
 
     pub(super) fn writer(&self) -> &Writer {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::blkptr::Blkptr;
@@ -32,6 +33,7 @@ pub struct LiveObjset {
     kind: ObjsetType,
     policy: Mutex<Arc<Policy>>,
     progress: Mutex<Option<Arc<Txgs>>>,
+    lists_births: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -91,6 +93,7 @@ impl LiveObjset {
             kind: committed.objset_type(),
             policy: Mutex::new(Arc::new(policy)),
             progress: Mutex::new(None),
+            lists_births: AtomicBool::new(false),
             state: Mutex::new(State {
                 committed,
                 cores: HashMap::new(),
@@ -312,6 +315,15 @@ impl LiveObjset {
     /// Tells `txgs` how many bytes of data are written, as they are.
     pub(crate) fn set_progress(&self, txgs: &Arc<Txgs>) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(txgs));
+    }
+
+    /// Whether syncs from now on tell which blocks they wrote, and not only how much.
+    pub fn list_births(&self, list: bool) {
+        self.lists_births.store(list, Ordering::Relaxed);
+    }
+
+    pub(super) fn lists_births(&self) -> bool {
+        self.lists_births.load(Ordering::Relaxed)
     }
 
     pub(super) fn progress(&self) -> Option<Arc<Txgs>> {

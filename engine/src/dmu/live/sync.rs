@@ -89,7 +89,7 @@ impl LiveObjset {
         dirty: &Dirty,
     ) -> Result<SyncedObjset> {
         let policy = self.policy();
-        let batcher = Batcher::new(writer, txg, self.progress());
+        let batcher = Batcher::new(writer, txg, self.progress(), self.lists_births());
         let work: Vec<_> = dirty.objects.values().filter_map(|core| Work::of(core, txg)).collect();
         let families = (FAMILIES / work.len().clamp(1, OBJECTS)).max(MIN_FAMILIES);
         let mut account = Account::default();
@@ -131,7 +131,7 @@ impl LiveObjset {
                 bytes.try_into().map_err(|_| self.impossible("its log header has another size"))?;
         }
         let root = self.write_root(writer, txg, policy, committed.root(), &phys).await?;
-        account.replace(writer, committed.root(), &root);
+        account.replace(batcher, committed.root(), &root);
         let mut state = self.lock();
         state.committed = Objset::of(self.pool(), self.id(), root, phys);
         state.pending.retain(|_, (_, created)| *created > txg);
@@ -145,7 +145,8 @@ impl LiveObjset {
             state.cursor = 1;
         }
         drop(state);
-        Ok(SyncedObjset { root, born: account.born, killed: account.killed })
+        let born_blocks = batcher.lists_births().then_some(account.born_blocks);
+        Ok(SyncedObjset { root, born: account.born, born_blocks, killed: account.killed })
     }
 
     async fn write_object(

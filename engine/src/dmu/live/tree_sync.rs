@@ -55,6 +55,8 @@ pub(super) struct Changes {
 #[derive(Debug, Default)]
 pub(super) struct Account {
     pub(super) born: Space,
+    /// The blocks of `born`, where they are asked for.
+    pub(super) born_blocks: Vec<Blkptr>,
     pub(super) killed: Vec<Blkptr>,
     /// Change of the space used.
     used: i64,
@@ -62,13 +64,16 @@ pub(super) struct Account {
 
 impl Account {
     /// A pointer takes the place of another.
-    pub(super) fn replace(&mut self, writer: &Writer, old: &Blkptr, new: &Blkptr) {
+    pub(super) fn replace(&mut self, batcher: &Batcher<'_>, old: &Blkptr, new: &Blkptr) {
         if is_same_place(old, new) {
             return;
         }
-        self.kill(writer, old);
+        self.kill(batcher.writer(), old);
         if !new.is_hole() {
-            let space = Space::of(writer, new);
+            let space = Space::of(batcher.writer(), new);
+            if batcher.lists_births() {
+                self.born_blocks.push(*new);
+            }
             self.born += space;
             self.used = self.used.wrapping_add_unsigned(space.used);
         }
@@ -88,6 +93,11 @@ impl Account {
             self.killed = other.killed;
         } else {
             self.killed.extend(other.killed);
+        }
+        if self.born_blocks.is_empty() {
+            self.born_blocks = other.born_blocks;
+        } else {
+            self.born_blocks.extend(other.born_blocks);
         }
     }
 }
@@ -431,7 +441,7 @@ impl<'a> TreeSync<'a> {
                 self.write_one(request).await?
             }
         };
-        self.account().replace(self.batcher.writer(), &before, &pointer);
+        self.account().replace(self.batcher, &before, &pointer);
         Ok((pointer != before || pointer.is_hole()).then_some((id, pointer)))
     }
 
@@ -481,7 +491,7 @@ impl<'a> TreeSync<'a> {
         }
         let mut account = self.account();
         for (old, new) in before.iter().zip(&written) {
-            account.replace(self.batcher.writer(), old, new);
+            account.replace(self.batcher, old, new);
         }
         Ok(written)
     }
@@ -499,7 +509,7 @@ impl<'a> TreeSync<'a> {
                 Some(self.write_one(self.request_as(which, at, block, old, 1)).await?)
             }
         };
-        self.account().replace(self.batcher.writer(), &before, &new.unwrap_or(Blkptr::HOLE));
+        self.account().replace(self.batcher, &before, &new.unwrap_or(Blkptr::HOLE));
         self.dnode.spill = new;
         match new {
             Some(_) => self.dnode.flags |= FLAG_SPILL_BLKPTR,

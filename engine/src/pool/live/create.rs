@@ -566,8 +566,7 @@ pub fn default_features() -> Vec<Feature> {
         matches!(
             feature,
             // Their use must be kept up by whoever writes, and is not yet.
-            Feature::Livelist
-                | Feature::LogSpacemap
+            Feature::LogSpacemap
                 | Feature::Zilsaxattr
                 | Feature::BlockCloning
                 | Feature::FastDedup

@@ -42,7 +42,6 @@ const NOT_WRITTEN: &[(Feature, &str)] = &[
     (Feature::Encryption, "it has encrypted datasets"),
     (Feature::BlockCloning, "it has cloned blocks"),
     (Feature::FastDedup, "it has deduplicated blocks"),
-    (Feature::Livelist, "it has clones with livelists"),
     (Feature::ZpoolCheckpoint, "it has a checkpoint"),
     (Feature::RedactedDatasets, "it has redacted datasets"),
     (Feature::RedactionBookmarks, "it has redaction bookmarks"),

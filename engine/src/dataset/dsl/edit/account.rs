@@ -13,7 +13,7 @@ use ondisk::pool_directory::hidden_dir;
 use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::space::{Change, Used, counts, did_use, did_use_and_transfer, moved, sum, transfer, weigh};
-use super::{bookmark, deadlist, objects, policy, properties};
+use super::{bookmark, deadlist, livelist, objects, policy, properties};
 use crate::dataset::properties::Prop;
 use crate::dmu::{Space, SyncedObjset};
 use crate::error::{Error, Result};
@@ -64,6 +64,7 @@ pub async fn synced(s: &Syncing, dataset: ObjsetId, done: &SyncedObjset) -> Resu
         policy::activate_features(s, id).await?;
     }
     let origin_txg = origin_txg(s, phys.dir).await?;
+    livelist::synced(s, phys.dir, origin_txg, done).await?;
     let mut dead = Dead::new(phys.prev_snap_txg, origin_txg);
     for bp in done.killed.iter().filter(|bp| counts(bp)) {
         if dead.add(bp, weigh(s, bp)) {
@@ -91,7 +92,8 @@ pub async fn synced(s: &Syncing, dataset: ObjsetId, done: &SyncedObjset) -> Resu
     })
     .await?;
     let change = Change { used: delta, ..head };
-    did_use_and_transfer(s, phys.dir, change, head.used, Used::RefReserved, Used::Head).await
+    did_use_and_transfer(s, phys.dir, change, head.used, Used::RefReserved, Used::Head).await?;
+    livelist::end_if_useless(s, id).await
 }
 
 fn signed(bytes: u64) -> i64 {

@@ -7,6 +7,8 @@
 //!
 //! Stored pointers lack what nobody needs to free a block (checksum, fill, embedded bytes), so that lists compress well.
 //!
+//! The lists of livelists have entries of two kinds ([`Kind`]): those that are frees count less than nothing, and their number is in the header.
+//!
 //! Source of the facts: OpenZFS 2.3 `bpobj.c`.
 
 use std::sync::Arc;
@@ -32,6 +34,15 @@ const MAX_LISTS: u64 = 1 << 24;
 /// No deeper nesting.
 const MAX_DEPTH: usize = 1 << 12;
 
+/// What an entry says of its block. All but livelists have only the first kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It is the list's.
+    Alloc,
+    /// It is the list's no more.
+    Free,
+}
+
 const PROPERTIES: usize = 6;
 const LOGICAL_BIRTH: usize = 10;
 const FILL: usize = 11;
@@ -42,6 +53,7 @@ pub(super) async fn create(s: &Syncing) -> Result<ObjectId> {
     let phys = BpobjPhys {
         space: Some(CompressedSpace::default()),
         subobjs: Some(SubObjects::default()),
+        num_freed: s.feature_enabled(Feature::Livelist).then_some(0),
         ..BpobjPhys::default()
     };
     let new = NewObject {
@@ -119,7 +131,7 @@ pub(super) async fn is_empty(s: &Syncing, id: ObjectId) -> Result<bool> {
 }
 
 /// A pointer as lists keep it.
-fn stored(bp: &Blkptr) -> Result<Blkptr> {
+fn stored(bp: &Blkptr, kind: Kind) -> Result<Blkptr> {
     let mut words = *bp.words();
     if bp.is_embedded() {
         let kept = [words[PROPERTIES], words[LOGICAL_BIRTH]];
@@ -128,19 +140,22 @@ fn stored(bp: &Blkptr) -> Result<Blkptr> {
     } else if !bp.is_dedup() {
         words[CHECKSUM].fill(0);
     }
-    words[FILL] = 0;
+    words[FILL] = u64::from(kind == Kind::Free);
     Blkptr::from_words(words).map_err(Error::format("block pointer for a list"))
 }
 
 /// Appends pointers to a list that is not the shared empty one.
-pub(super) async fn append(s: &Syncing, id: ObjectId, pointers: &[Blkptr]) -> Result<()> {
+pub(super) async fn append(s: &Syncing, id: ObjectId, pointers: &[Blkptr], kind: Kind) -> Result<()> {
     let (list, mut phys) = open(s, id).await?;
     let mut bytes = Vec::with_capacity(pointers.len() * Blkptr::SIZE);
     let mut space = space_of(&phys);
     let mut added = 0;
     for bp in pointers.iter().filter(|bp| counts(bp)) {
-        bytes.extend_from_slice(&stored(bp)?.encode(ORDER));
-        space = sum(space, weigh(s, bp));
+        bytes.extend_from_slice(&stored(bp, kind)?.encode(ORDER));
+        space = match kind {
+            Kind::Alloc => sum(space, weigh(s, bp)),
+            Kind::Free => difference(space, weigh(s, bp)),
+        };
         added += 1;
     }
     if added == 0 {
@@ -148,9 +163,33 @@ pub(super) async fn append(s: &Syncing, id: ObjectId, pointers: &[Blkptr]) -> Re
     }
     list.write_at(&s.tx, phys.num_blkptrs * Blkptr::SIZE as u64, &bytes).await?;
     phys.num_blkptrs += added;
+    if kind == Kind::Free {
+        let freed = phys.num_freed.as_mut();
+        let freed = freed.ok_or_else(|| objects::corrupt(id, "a list that cannot count frees"))?;
+        *freed += added;
+    }
     set_space(&mut phys, space);
     put(s, &list, &phys);
     Ok(())
+}
+
+/// How many entries a list has, and how many of them are frees.
+pub(super) async fn count(s: &Syncing, id: ObjectId) -> Result<(u64, u64)> {
+    let (_, phys) = open(s, id).await?;
+    let freed = phys.num_freed.unwrap_or(0);
+    match freed <= phys.num_blkptrs && phys.included().count == 0 {
+        true => Ok((phys.num_blkptrs, freed)),
+        false => Err(objects::corrupt(id, "is no list of a livelist")),
+    }
+}
+
+/// The last entries of a list before the one numbered `end`, in their order: those of one block of the list.
+pub(super) async fn entries_before(s: &Syncing, id: ObjectId, end: u64) -> Result<Vec<Blkptr>> {
+    let per_block = u64::from(BLOCK_BYTES) / Blkptr::SIZE as u64;
+    let (list, phys) = open(s, id).await?;
+    let end = end.min(phys.num_blkptrs);
+    let first = end.saturating_sub(1) / per_block * per_block;
+    read(&Step { list, phys }, first, end - first).await
 }
 
 /// The lists that a list includes.

@@ -13,8 +13,8 @@ use super::limits::{self, Counted};
 use super::properties::{self, Assignment, Setting};
 use super::space::{Change, Used, did_use, difference, out_of_space, sum, transfer};
 use super::{
-    FoundHead, account, bookmark, contents, deadlist, destroy, features, find_head, find_snapshot, objects,
-    origin_snapshot, policy,
+    FoundHead, account, bookmark, contents, deadlist, destroy, features, find_head, find_snapshot, livelist,
+    objects, origin_snapshot, policy,
 };
 use crate::dataset::properties::Prop;
 use crate::dmu::{LiveObjset, Space};
@@ -65,6 +65,7 @@ pub async fn clone(
     let dir = create::create_dir(s, Some(parent.phys.dir), short).await?;
     limits::begin(s, dir).await?;
     let id = create::create_dataset(s, dir, Some(origin.object)).await?;
+    livelist::begin(s, dir).await?;
     for assignment in &plan {
         properties::store(s, dir, assignment).await?;
     }
@@ -83,6 +84,7 @@ async fn forget_log(s: &Syncing, head: ObjectId) -> Result<()> {
     let id = ObjsetId(head.get());
     let policy = policy::of_dir(s, phys.dir).await?;
     let objset = LiveObjset::open(s.pool.pool(), id, &phys.bp, policy).await?;
+    objset.list_births(livelist::of(s, phys.dir).await?.is_some());
     let empty = ondisk::zil::ZilHeader::default();
     if objset.zil_header() != empty {
         objset.set_zil_header(&s.tx, empty);
@@ -146,6 +148,8 @@ async fn swap(s: &Syncing, clone: ObjectId, head: ObjectId) -> Result<()> {
     let of_head = objects::dataset(s, head).await?;
     let origin = of_clone.prev_snap;
     features::swap(s, clone, head).await?;
+    livelist::remove(s, of_clone.dir).await?;
+    livelist::remove(s, of_head.dir).await?;
     let reserved = properties::number(s, of_head.dir, Prop::Refreservation).await?;
     let used_up = |unique: u64| i64::try_from(reserved.min(unique)).unwrap_or(i64::MAX);
     let unused = used_up(of_head.unique_bytes) - used_up(of_clone.unique_bytes);

@@ -17,8 +17,9 @@ use ondisk::deadlist::{self, DeadlistPhys};
 use ondisk::dmu::DmuType;
 use ondisk::{ObjectId, Txg};
 
+use super::bpobj::{self, Kind};
+use super::objects;
 use super::space::{difference, sum, weigh};
-use super::{bpobj, objects};
 use crate::dmu::zap::{self, edit::NewZap};
 use crate::dmu::{LiveObject, NewObject, Space};
 use crate::error::{Error, Result};
@@ -60,7 +61,7 @@ fn put(s: &Syncing, object: &LiveObject, space: Space) {
 }
 
 /// The lists by key.
-async fn lists(s: &Syncing, id: ObjectId) -> Result<BTreeMap<Txg, ObjectId>> {
+pub(super) async fn lists(s: &Syncing, id: ObjectId) -> Result<BTreeMap<Txg, ObjectId>> {
     let mut lists = BTreeMap::new();
     for (key, list) in objects::entries(s, id).await? {
         let since = deadlist::parse_key(key.as_bytes()).map_err(|error| objects::corrupt(id, error))?;
@@ -130,6 +131,11 @@ fn list_for(id: ObjectId, lists: &BTreeMap<Txg, ObjectId>, birth: Txg) -> Result
 
 /// Adds blocks.
 pub(super) async fn insert(s: &Syncing, id: ObjectId, pointers: &[Blkptr]) -> Result<()> {
+    insert_as(s, id, pointers, Kind::Alloc).await
+}
+
+/// Adds entries of a kind. Other than allocations are for livelists only.
+pub(super) async fn insert_as(s: &Syncing, id: ObjectId, pointers: &[Blkptr], kind: Kind) -> Result<()> {
     if pointers.is_empty() {
         return Ok(());
     }
@@ -139,11 +145,14 @@ pub(super) async fn insert(s: &Syncing, id: ObjectId, pointers: &[Blkptr]) -> Re
     let mut space = space_of(&phys);
     for bp in pointers {
         by_list.entry(list_for(id, &lists, bp.logical_birth())?).or_default().push(*bp);
-        space = sum(space, weigh(s, bp));
+        space = match kind {
+            Kind::Alloc => sum(space, weigh(s, bp)),
+            Kind::Free => difference(space, weigh(s, bp)),
+        };
     }
     for ((since, list), pointers) in by_list {
         let list = own_list(s, id, since, list).await?;
-        bpobj::append(s, list, &pointers).await?;
+        bpobj::append(s, list, &pointers, kind).await?;
     }
     put(s, &object, space);
     Ok(())
@@ -164,6 +173,18 @@ pub(super) async fn remove_key(s: &Syncing, id: ObjectId, since: Txg) -> Result<
     let list = *lists.get(&since).ok_or_else(missing)?;
     let (before, to) = lists.range(..since).next_back().ok_or_else(missing)?;
     append_list(s, id, *before, *to, list).await?;
+    objects::take(s, id, &key(since)).await
+}
+
+/// Takes a key off together with its list, whose blocks are somebody else's or gone.
+pub(super) async fn drop_list(s: &Syncing, id: ObjectId, since: Txg, list: ObjectId) -> Result<()> {
+    let (object, phys) = open(s, id).await?;
+    if bpobj::shared_empty(s).await? == Some(list) {
+        bpobj::release_empty(s).await?;
+    } else {
+        put(s, &object, difference(space_of(&phys), bpobj::space(s, list).await?));
+        bpobj::free(s, list).await?;
+    }
     objects::take(s, id, &key(since)).await
 }
 

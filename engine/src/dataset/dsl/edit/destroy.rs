@@ -2,7 +2,8 @@
 //!
 //! A head's name is gone at once; its blocks, as far as no snapshot has them, are freed over many groups: the tree of blocks is put on
 //! the pool's list of trees (feature `async_destroy`), and [`super::freeing`] takes it down piece by piece. Until then its space counts for
-//! the hidden directory `$FREE`. Without the feature its blocks are put on the pool's list of blocks in one go.
+//! the hidden directory `$FREE`. Without the feature its blocks are put on the pool's list of blocks in one go. A clone that has a livelist
+//! leaves that ([`super::livelist`]).
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_destroy.c`.
 
@@ -15,7 +16,7 @@ use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
     FoundHead, account, bookmark, bpobj, bptree, clones, contents, deadlist, destroy_snapshot, features,
-    find_head, objects, properties, snapshot,
+    find_head, livelist, objects, properties, snapshot,
 };
 use crate::dataset::properties::Prop;
 use crate::dmu::Space;
@@ -60,15 +61,12 @@ async fn check(s: &Syncing, head: &FoundHead) -> Result<()> {
 
 /// What is destroyed must be of a kind that this version can count.
 pub(super) async fn check_supported(s: &Syncing, head: &FoundHead) -> Result<()> {
-    use ondisk::dsl_dir::field::{CRYPTO_KEY_OBJ, LIVELIST};
+    use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
     let unsupported = |what: &str| {
         Err(Error::Unsupported(format!("{}: {what} cannot be destroyed by this version", head.name)))
     };
     if objects::field(s, head.phys.dir, CRYPTO_KEY_OBJ).await?.is_some_and(|key| key != 0) {
         return unsupported("encrypted datasets");
-    }
-    if objects::field(s, head.phys.dir, LIVELIST).await?.is_some() {
-        return unsupported("clones with a livelist");
     }
     if objects::field(s, head.object, dsl_dataset::field::REMAP_DEADLIST).await?.is_some() {
         return unsupported("datasets with blocks that left removed vdevs");
@@ -139,6 +137,11 @@ async fn give_blocks_away(s: &Syncing, head: &FoundHead) -> Result<()> {
         compressed: dir.compressed_bytes,
         uncompressed: dir.uncompressed_bytes,
     };
+    if let Some(listed) = livelist::give_away(s, head.phys.dir, space).await? {
+        did_use(s, head.phys.dir, Used::Head, Change::less(space)).await?;
+        return did_use(s, account::hidden(s, hidden_dir::FREE).await?, Used::Head, Change::more(listed))
+            .await;
+    }
     if s.feature_enabled(Feature::AsyncDestroy) {
         bptree::add(s, &head.phys.bp, head.phys.prev_snap_txg, space).await?;
     } else {
@@ -150,7 +153,7 @@ async fn give_blocks_away(s: &Syncing, head: &FoundHead) -> Result<()> {
             if blocks.is_empty() {
                 break;
             }
-            bpobj::append(s, list, &blocks).await?;
+            bpobj::append(s, list, &blocks, bpobj::Kind::Alloc).await?;
         }
     }
     did_use(s, head.phys.dir, Used::Head, Change::less(space)).await?;

@@ -1,6 +1,6 @@
 //! Freeing what destroyed datasets left behind, some of it in each group.
 //!
-//! The pool's list of blocks goes first, then the trees. All of it counts for the hidden directory `$FREE` until it is freed.
+//! The pool's list of blocks goes first, then the trees, then the livelists of clones, one of their lists after the other. All of it counts for the hidden directory `$FREE` until it is freed.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_scan.c` (`dsl_process_async_destroys`).
 
@@ -8,7 +8,7 @@ use ondisk::blkptr::Blkptr;
 use ondisk::pool_directory::{FREE_BPOBJ, hidden_dir};
 
 use super::space::{Change, Used, counts, did_use, sum, weigh};
-use super::{account, bpobj, bptree};
+use super::{account, bpobj, bptree, livelist};
 use crate::dmu::Space;
 use crate::error::Result;
 use crate::pool::live::Syncing;
@@ -32,16 +32,31 @@ pub async fn free_some(s: &Syncing, budget: usize) -> Result<bool> {
             free_all(s, &blocks).await?;
         }
     }
+    if free_trees(s, &mut left).await? {
+        return Ok(true);
+    }
+    while let Some(blocks) = livelist::take_deleted(s).await? {
+        left = left.saturating_sub(blocks.len());
+        free_all(s, &blocks).await?;
+        if left == 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Frees up to about `left` blocks of trees. True when there are more.
+async fn free_trees(s: &Syncing, left: &mut usize) -> Result<bool> {
     let Some(mut trees) = bptree::open(s).await? else { return Ok(false) };
     while !trees.is_empty() {
         let entry = trees.first().await?;
         let mut walk = bptree::Walk::new(entry.bp, entry.since, entry.resume);
         let mut freed = Space::default();
         loop {
-            let blocks = walk.next(s.pool.pool(), left.min(BATCH)).await?;
-            left -= blocks.len().min(left);
+            let blocks = walk.next(s.pool.pool(), (*left).min(BATCH)).await?;
+            *left -= blocks.len().min(*left);
             freed = sum(freed, free_all(s, &blocks).await?);
-            if walk.stopped.is_none() || left == 0 {
+            if walk.stopped.is_none() || *left == 0 {
                 break;
             }
         }

@@ -15,7 +15,8 @@ use ondisk::{ObjectId, Txg};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use, difference, sum};
 use super::{
-    FoundHead, account, bookmark, clones, deadlist, destroy, find_head, objects, origin_snapshot, snapshot,
+    FoundHead, account, bookmark, clones, deadlist, destroy, find_head, livelist, objects, origin_snapshot,
+    snapshot,
 };
 use crate::dmu::Space;
 use crate::error::{Error, Result};
@@ -82,6 +83,10 @@ pub async fn promote(s: &Syncing, name: &str) -> Result<()> {
     })
     .await?;
     clones::replace_next(s, origin.id, plan.first_own, Some(old_next)).await?;
+
+    // Both begin elsewhere from now on.
+    livelist::remove(s, dir).await?;
+    livelist::remove(s, plan.origin_dir).await?;
 
     // Who is a clone of what.
     objects::change_dir(s, dir, |dir| dir.origin = plan.origin_origin).await?;
@@ -164,10 +169,6 @@ async fn plan(s: &Syncing, head: &FoundHead) -> Result<Plan> {
     destroy::check_supported(s, head).await?;
     let origin_dir = objects::dataset(s, dir.origin).await?.dir;
     let above = objects::dir(s, origin_dir).await?;
-    if objects::field(s, origin_dir, ondisk::dsl_dir::field::LIVELIST).await?.is_some() {
-        let detail = "its origin is a clone with a livelist, which this version cannot keep";
-        return Err(Error::Unsupported(format!("{}: {detail}", head.name)));
-    }
     let shared = chain(s, dir.origin, above.origin).await?;
     let own = chain(s, head.object, dir.origin).await?;
     let after = chain(s, above.head_dataset, dir.origin).await?;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use device::{Device, MemoryDevice, block_on};
 use ondisk::blkptr::Dva;
 use ondisk::dsl_dataset::{DslDatasetPhys, FLAG_DEFER_DESTROY};
-use ondisk::pool_directory::{FREE_BPOBJ, hidden_dir};
+use ondisk::features::Feature;
+use ondisk::pool_directory::{DELETED_CLONES, FREE_BPOBJ, hidden_dir};
 use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::objects;
@@ -238,6 +239,15 @@ async fn check(s: &Syncing) {
         let refreservation =
             properties::number(s, *id, crate::dataset::properties::Prop::Refreservation).await.unwrap();
         assert_eq!(breakdown.refreserved, refreservation.saturating_sub(phys.unique_bytes), "{name}");
+        if let Some(livelist) = livelist::of(s, *id).await.unwrap() {
+            let (listed, space, _) = livelist::contents(s, livelist).await;
+            let mut listed: Vec<_> = listed.iter().map(|bp| (bp.dva(0), bp.logical_birth())).collect();
+            let own = head.0.keys().filter(|(place, birth, _)| place.is_some() && *birth > origin_txg);
+            let mut own: Vec<_> = own.map(|(place, birth, _)| (*place, *birth)).collect();
+            (listed.sort(), own.sort());
+            assert_eq!(listed, own, "{name} livelist");
+            assert_eq!(space.used, breakdown.head, "{name} livelist");
+        }
     }
     // What waits to be freed.
     let mut waiting = Space::default();
@@ -245,6 +255,11 @@ async fn check(s: &Syncing) {
     waiting = sum(waiting, bpobj::space(s, list).await.unwrap());
     if let Some(trees) = bptree::open(s).await.unwrap() {
         waiting = sum(waiting, trees.header.space);
+    }
+    if let Some(deleted) = objects::pool_entry(s, DELETED_CLONES).await.unwrap() {
+        for (_, livelist) in objects::entries(s, deleted).await.unwrap() {
+            waiting = sum(waiting, livelist::contents(s, ObjectId(livelist)).await.1);
+        }
     }
     let free = objects::dir(s, account::hidden(s, hidden_dir::FREE).await.unwrap()).await.unwrap();
     assert_eq!(free.used_bytes, waiting.used, "$FREE");
@@ -318,6 +333,8 @@ fn a_tree_is_taken_down_in_steps_each_of_which_goes_on_where_the_last_stopped() 
         change!(pool, |s| async move { clone(&s, "tank/v@a", "tank/c", &[]).await }).unwrap();
         write(&pool, "tank/c", &blocks[..300].iter().map(|(block, _)| (*block, 7)).collect::<Vec<_>>()).await;
         change!(pool, |s| async move {
+            let dir = find_head(&s, "tank/c").await?.phys.dir;
+            assert_eq!(livelist::of(&s, dir).await?, None, "most of the clone is its own");
             destroy(&s, "tank/c").await?;
             let mut steps = 0;
             while free_some(&s, 7).await? {
@@ -335,6 +352,83 @@ fn a_tree_is_taken_down_in_steps_each_of_which_goes_on_where_the_last_stopped() 
             Ok(())
         })
         .unwrap();
+    });
+}
+
+#[test]
+fn a_clone_knows_its_own_blocks_and_is_freed_list_by_list() {
+    block_on(async {
+        let pool = pool(4).await;
+        let uses = |pool: &Arc<LivePool>| pool.feature_count(Feature::Livelist).unwrap();
+        change!(pool, |s| async move { create(&s, &volume("tank/v", SIZE)).await }).unwrap();
+        let blocks: Vec<(u64, u8)> = (0..900).map(|block| (block, 1 + (block % 200) as u8)).collect();
+        write(&pool, "tank/v", &blocks).await;
+        change!(pool, |s| async move { snapshot(&s, &one_snapshot("tank/v@a")).await }).unwrap();
+        change!(pool, |s| async move { clone(&s, "tank/v@a", "tank/c", &[]).await }).unwrap();
+        assert_eq!(uses(&pool), 1);
+        let (mut seen, mut now) = (BTreeSet::<Txg>::new(), BTreeSet::<Txg>::new());
+        for round in 0..30u8 {
+            // Some blocks again and again, some once.
+            let once = 100 + u64::from(round) * 3;
+            let blocks = [0, 1, 2, 3, once, once + 1, once + 2].map(|block| (block, round + 1));
+            write(&pool, "tank/c", &blocks).await;
+            judge(&pool).await;
+            let lists = change!(pool, |s| async move {
+                let dir = find_head(&s, "tank/c").await?.phys.dir;
+                let livelist = livelist::of(&s, dir).await?.unwrap();
+                Ok(livelist::contents(&s, livelist).await.2.into_iter().collect::<BTreeSet<_>>())
+            });
+            now = lists.unwrap();
+            seen.extend(&now);
+        }
+        assert!(seen.len() > 6, "full lists are followed by others: {seen:?}");
+        assert!(now.len() * 2 < seen.len(), "lists of which little is left are made one: {seen:?}, {now:?}");
+        change!(pool, |s| async move { snapshot(&s, &one_snapshot("tank/c@s")).await }).unwrap();
+        write(&pool, "tank/c", &[(0, 99), (1, 99), (700, 99)]).await;
+        judge(&pool).await;
+        change!(pool, |s| async move { destroy_snapshots(&s, &["tank/c@s".into()], false).await }).unwrap();
+        judge(&pool).await;
+        change!(pool, |s| async move {
+            destroy(&s, "tank/c").await?;
+            let mut steps = 0;
+            while free_some(&s, 1).await? {
+                check(&s).await;
+                steps += 1;
+            }
+            assert!(steps >= 3, "one list is freed at a time: {steps}");
+            assert_eq!(objects::pool_entry(&s, DELETED_CLONES).await?, None);
+            check(&s).await;
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(uses(&pool), 0);
+    });
+}
+
+#[test]
+fn livelists_end_when_clones_get_other_origins() {
+    block_on(async {
+        let pool = pool(5).await;
+        let uses = |pool: &Arc<LivePool>| pool.feature_count(Feature::Livelist).unwrap();
+        change!(pool, |s| async move { create(&s, &volume("tank/v", SIZE)).await }).unwrap();
+        let blocks: Vec<(u64, u8)> = (0..500).map(|block| (block, 1 + (block % 200) as u8)).collect();
+        write(&pool, "tank/v", &blocks).await;
+        change!(pool, |s| async move { snapshot(&s, &one_snapshot("tank/v@a")).await }).unwrap();
+        for name in ["tank/c", "tank/d"] {
+            change!(pool, |s| async move { clone(&s, "tank/v@a", name, &[]).await }).unwrap();
+            write(&pool, name, &[(0, 9)]).await;
+            change!(pool, |s| async move { snapshot(&s, &one_snapshot(&format!("{name}@own"))).await })
+                .unwrap();
+        }
+        change!(pool, |s| async move { clone(&s, "tank/c@own", "tank/e", &[]).await }).unwrap();
+        assert_eq!(uses(&pool), 3);
+        change!(pool, |s| async move { rollback(&s, "tank/d", None).await }).unwrap();
+        assert_eq!(uses(&pool), 2, "what a rollback leaves was not written since the clone began");
+        change!(pool, |s| async move { promote(&s, "tank/e").await }).unwrap();
+        assert_eq!(uses(&pool), 0, "neither the new origin nor the new clone knows what is its own");
+        write(&pool, "tank/c", &[(1, 5)]).await;
+        write(&pool, "tank/e", &[(1, 5)]).await;
+        judge(&pool).await;
     });
 }
 

@@ -19,8 +19,8 @@ use aes::cipher::{BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncry
 type Block = Array<u8, U16>;
 
 const BLOCK_BYTES: usize = 16;
-/// Blocks encrypted at once in counter mode; a batch stays in the first-level cache until it is authenticated.
-const BATCH: usize = 64;
+/// Flags of a counter block.
+const COUNTER: u8 = 2;
 const LONGEST_TEXT: usize = (1 << 24) - 1;
 /// AAD of this length and more states its length in six bytes.
 const LONG_AAD: usize = 0xff00;
@@ -34,10 +34,7 @@ pub(super) fn open<C: BlockCipherEncrypt<BlockSize = U16>>(
     mac: &[u8; MAC_BYTES],
 ) -> Result<()> {
     let mut chain = Chain::start(cipher, nonce, aad, text.len())?;
-    for (index, batch) in text.chunks_mut(BATCH * BLOCK_BYTES).enumerate() {
-        apply_counter(cipher, nonce, 1 + (index * BATCH) as u32, batch);
-        chain.update(cipher, batch);
-    }
+    chain.crypt::<C, true>(cipher, nonce, text);
     if chain.finish(cipher, nonce) == *mac { Ok(()) } else { Err(Error::Authentication) }
 }
 
@@ -49,10 +46,7 @@ pub(super) fn seal<C: BlockCipherEncrypt<BlockSize = U16>>(
     text: &mut [u8],
 ) -> Result<[u8; MAC_BYTES]> {
     let mut chain = Chain::start(cipher, nonce, aad, text.len())?;
-    for (index, batch) in text.chunks_mut(BATCH * BLOCK_BYTES).enumerate() {
-        chain.update(cipher, batch);
-        apply_counter(cipher, nonce, 1 + (index * BATCH) as u32, batch);
-    }
+    chain.crypt::<C, false>(cipher, nonce, text);
     Ok(chain.finish(cipher, nonce))
 }
 
@@ -62,21 +56,6 @@ fn formatted(flags: u8, nonce: &[u8; IV_BYTES], number: u32) -> Block {
     block[1..13].copy_from_slice(nonce);
     block[13..].copy_from_slice(&number.to_be_bytes()[1..]);
     block
-}
-
-/// Adds the key stream from block `first` on; `batch` has at most [`BATCH`] blocks.
-fn apply_counter<C: BlockCipherEncrypt<BlockSize = U16>>(
-    cipher: &C,
-    nonce: &[u8; IV_BYTES],
-    first: u32,
-    batch: &mut [u8],
-) {
-    let mut stream: [Block; BATCH] = std::array::from_fn(|index| formatted(2, nonce, first + index as u32));
-    let stream = &mut stream[..batch.len().div_ceil(BLOCK_BYTES)];
-    cipher.encrypt_blocks(stream);
-    for (bytes, stream) in batch.chunks_mut(BLOCK_BYTES).zip(stream) {
-        bytes.iter_mut().zip(stream).for_each(|(byte, stream)| *byte ^= *stream);
-    }
 }
 
 /// The CBC-MAC so far.
@@ -119,14 +98,24 @@ impl Chain {
         cipher.encrypt_with_backend(Update { state: &mut self.0, bytes });
     }
 
+    /// Adds the key stream to `text` and chains what it is (`OPENING`: becomes) in the clear.
+    fn crypt<C: BlockCipherEncrypt<BlockSize = U16>, const OPENING: bool>(
+        &mut self,
+        cipher: &C,
+        nonce: &[u8; IV_BYTES],
+        text: &mut [u8],
+    ) {
+        cipher.encrypt_with_backend(Crypt::<OPENING> { state: &mut self.0, nonce, text });
+    }
+
     fn finish<C: BlockCipherEncrypt<BlockSize = U16>>(
         self,
         cipher: &C,
         nonce: &[u8; IV_BYTES],
     ) -> [u8; MAC_BYTES] {
-        let mut mac: [u8; MAC_BYTES] = self.0.into();
-        apply_counter(cipher, nonce, 0, &mut mac);
-        mac
+        let mut mask = formatted(COUNTER, nonce, 0);
+        cipher.encrypt_block(&mut mask);
+        sum(&self.0.into(), &mask.into())
     }
 }
 
@@ -146,8 +135,7 @@ impl BlockCipherEncClosure for Update<'_> {
         let mut state = *self.state;
         let (blocks, rest) = self.bytes.as_chunks::<BLOCK_BYTES>();
         for block in blocks {
-            let sum = u128::from_ne_bytes(state.into()) ^ u128::from_ne_bytes(*block);
-            state = sum.to_ne_bytes().into();
+            state = sum(&state.into(), block).into();
             backend.encrypt_block((&mut state).into());
         }
         if !rest.is_empty() {
@@ -156,6 +144,53 @@ impl BlockCipherEncClosure for Update<'_> {
         }
         *self.state = state;
     }
+}
+
+/// Both modes in one pass, block by block: a step of the MAC waits for the one before, and meanwhile the processor has the counters to encrypt.
+struct Crypt<'a, const OPENING: bool> {
+    state: &'a mut Block,
+    nonce: &'a [u8; IV_BYTES],
+    text: &'a mut [u8],
+}
+
+impl<const OPENING: bool> BlockSizeUser for Crypt<'_, OPENING> {
+    type BlockSize = U16;
+}
+
+impl<const OPENING: bool> BlockCipherEncClosure for Crypt<'_, OPENING> {
+    #[inline(always)]
+    fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
+        let mut state = *self.state;
+        let mut number = 0;
+        let mut step = |block: &mut [u8; BLOCK_BYTES], bytes: usize| {
+            number += 1;
+            let mut stream = formatted(COUNTER, self.nonce, number);
+            backend.encrypt_block((&mut stream).into());
+            // The last block is padded with zeros for the MAC, in the clear.
+            stream[bytes..].fill(0);
+            let other = sum(block, &stream.into());
+            let clear = if OPENING { &other } else { &*block };
+            state = sum(&state.into(), clear).into();
+            backend.encrypt_block((&mut state).into());
+            *block = other;
+        };
+        let (blocks, rest) = self.text.as_chunks_mut::<BLOCK_BYTES>();
+        for block in blocks {
+            step(block, BLOCK_BYTES);
+        }
+        if !rest.is_empty() {
+            let mut padded = [0; BLOCK_BYTES];
+            padded[..rest.len()].copy_from_slice(rest);
+            step(&mut padded, rest.len());
+            rest.copy_from_slice(&padded[..rest.len()]);
+        }
+        *self.state = state;
+    }
+}
+
+#[inline(always)]
+fn sum(one: &[u8; BLOCK_BYTES], other: &[u8; BLOCK_BYTES]) -> [u8; BLOCK_BYTES] {
+    (u128::from_ne_bytes(*one) ^ u128::from_ne_bytes(*other)).to_ne_bytes()
 }
 
 #[cfg(test)]

@@ -4,8 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
+use server::daemon::TcpEndpoint;
+use server::nbd::Tls;
+use tokio::net::TcpListener;
 
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
 use crate::up::UpArguments;
@@ -60,9 +63,43 @@ pub struct ServeArguments {
     /// Unix socket of the API (default: by user, or $CENOTE_SOCKET)
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Serve volumes over TCP too, to whoever can connect (they are always on the socket nbd.sock beside the API's)
+    /// How volumes are served over TCP (they are always on the socket nbd.sock beside the API's).
+    #[command(flatten)]
+    pub tcp: TcpArguments,
+}
+
+/// How volumes are served over TCP.
+#[derive(Debug, Default, clap::Args)]
+pub struct TcpArguments {
+    /// Serve volumes over TCP too, to whoever can connect
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub nbd_tcp: Option<SocketAddr>,
+    /// Only with TLS, as the server of this certificate (PEM, those of its authorities after it)
+    #[arg(long, value_name = "FILE", requires = "nbd_tcp", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// Only to clients with a certificate that one of these authorities signed (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_ca: Option<PathBuf>,
+}
+
+impl TcpArguments {
+    /// Listens, where that is asked for.
+    pub async fn listen(&self) -> Result<Option<TcpEndpoint>> {
+        let Some(address) = self.nbd_tcp else { return Ok(None) };
+        let tls = match (&self.tls_certificate, &self.tls_key) {
+            (Some(certificate), Some(key)) => {
+                let loaded = Tls::load(certificate, key, self.tls_ca.as_deref());
+                Some(loaded.context("cannot serve with TLS")?)
+            }
+            _ => None,
+        };
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
+        Ok(Some(TcpEndpoint { listener, tls }))
+    }
 }
 
 impl Command {

@@ -1,21 +1,20 @@
 //! `cenote serve`: the daemon in the foreground, until SIGINT, SIGTERM or a request to shut down.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use server::api::ExportPool;
-use server::daemon::Daemon;
+use server::daemon::{Daemon, TcpEndpoint};
 use server::http::{self, ApiSocket};
 use server::runtime::Shards;
 use server::socket::{self, SocketFile};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::cli::ServeArguments;
+use crate::cli::{ServeArguments, TcpArguments};
 
 /// How long requests under way may take once the daemon is to stop.
 const GRACE: Duration = Duration::from_secs(5);
@@ -24,25 +23,18 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Sockets {
     api: ApiSocket,
     nbd: (UnixListener, SocketFile),
-    nbd_tcp: Option<TcpListener>,
+    nbd_tcp: Option<TcpEndpoint>,
 }
 
 impl Sockets {
     /// Listens on the API's socket, on the socket `nbd.sock` beside it, and on a TCP address where asked for.
-    pub async fn bind(api: &Path, nbd_tcp: Option<SocketAddr>) -> Result<Self> {
+    pub async fn bind(api: &Path, tcp: &TcpArguments) -> Result<Self> {
         let nbd = api.with_file_name("nbd.sock");
         let listening = |path: &Path| format!("cannot listen on {}", path.display());
         Ok(Self {
             api: ApiSocket::bind(api).await.with_context(|| listening(api))?,
             nbd: socket::listen(&nbd).await.with_context(|| listening(&nbd))?,
-            nbd_tcp: match nbd_tcp {
-                None => None,
-                Some(address) => Some(
-                    TcpListener::bind(address)
-                        .await
-                        .with_context(|| format!("cannot listen on {address}"))?,
-                ),
-            },
+            nbd_tcp: tcp.listen().await?,
         })
     }
 
@@ -78,7 +70,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let daemon = Arc::new(Daemon::default());
     let served = runtime.block_on(async {
-        let sockets = Sockets::bind(&socket, arguments.nbd_tcp).await?;
+        let sockets = Sockets::bind(&socket, &arguments.tcp).await?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let asked = Arc::clone(&daemon);

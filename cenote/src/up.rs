@@ -11,7 +11,6 @@ mod own;
 mod show;
 
 use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +24,7 @@ use server::api::{
 };
 use server::daemon::Daemon;
 
+use crate::cli::TcpArguments;
 use crate::prompt;
 use host::Host;
 
@@ -72,9 +72,9 @@ pub struct UpArguments {
     /// Read a key from a file instead of asking for it (may be repeated)
     #[arg(short = 'k', long = "key", value_name = "DATASET=FILE", value_parser = parse_key_file)]
     pub key_files: Vec<(String, PathBuf)>,
-    /// Serve volumes over TCP too, to whoever can connect
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub nbd_tcp: Option<SocketAddr>,
+    /// How volumes are served over TCP.
+    #[command(flatten)]
+    pub tcp: TcpArguments,
     /// Print what is served as one JSON object
     #[arg(short = 'j', long)]
     pub json: bool,
@@ -140,7 +140,7 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
 
     let directory = PrivateDirectory::make(&opened.name)?;
     let socket = directory.0.join("api.sock");
-    let host = Host::start(&daemon, &socket, arguments.nbd_tcp)?;
+    let host = Host::start(&daemon, &socket, &arguments.tcp)?;
     if !no_mount && (arguments.flat || !is_root()) {
         let directory = mount_directory(arguments, &name)?;
         warnings.extend(mount_flat(&daemon, &opened.name, &directory)?);

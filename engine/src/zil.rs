@@ -51,11 +51,12 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ondisk::ByteOrder;
 use ondisk::zil::Record;
 use ondisk::zil::ZilHeader;
+use ondisk::{ByteOrder, Txg};
 
 use backing::{Backing, Live};
 use chain::Chain;
@@ -84,6 +85,16 @@ pub enum SyncMode {
     Disabled = 2,
 }
 
+impl SyncMode {
+    fn from_raw(raw: u8) -> Self {
+        match raw {
+            1 => Self::Always,
+            2 => Self::Disabled,
+            _ => Self::Standard,
+        }
+    }
+}
+
 /// The intent log of one dataset. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Zil {
@@ -95,6 +106,7 @@ struct Inner {
     backing: Box<dyn Backing>,
     txgs: Arc<Txgs>,
     env: Arc<dyn Env>,
+    sync_mode: AtomicU8,
     groups: Mutex<Groups>,
     pending: Mutex<Pending>,
     chain: Mutex<Chain>,
@@ -114,11 +126,22 @@ impl Zil {
             backing,
             txgs: Arc::clone(txgs),
             env: Arc::clone(env),
+            sync_mode: AtomicU8::new(SyncMode::Standard as u8),
             groups: Mutex::default(),
             pending: Mutex::default(),
             chain: Mutex::new(chain),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// From now on. What was changed while it was [`SyncMode::Disabled`] is not in the log: a later commit waits for its group.
+    pub fn set_sync_mode(&self, mode: SyncMode) {
+        self.inner.sync_mode.store(mode as u8, Ordering::Release);
+    }
+
+    /// What the dataset's property says.
+    pub fn sync_mode(&self) -> SyncMode {
+        SyncMode::from_raw(self.inner.sync_mode.load(Ordering::Acquire))
     }
 
     /// Takes over what was found on disk, in the first group after import, in syncing context, before anything is allocated or noted.
@@ -138,18 +161,25 @@ impl Zil {
 
     /// Notes a write to an object, whose data can be read from it from now on. As [`Zil::note_object`].
     pub fn note_write(&self, tx: &Tx, object: u64, offset: u64, length: u64) {
-        let write = What::Write { object, offset, length };
-        lock(&self.inner.pending).note(tx.txg(), Some(object), write);
+        self.inner.note_what(tx.txg(), Some(object), What::Write { object, offset, length });
     }
 
-    /// Makes all that was noted so far stable. Errors only when the pool can commit nothing any more.
+    /// Makes all that was noted so far stable, unless the dataset is not to be ([`SyncMode::Disabled`]). Errors only when the pool can commit nothing
+    /// any more.
     pub async fn commit(&self) -> Result<()> {
-        self.inner.commit(Scope::All).await
+        self.commit_scope(Scope::All).await
+    }
+
+    async fn commit_scope(&self, scope: Scope) -> Result<()> {
+        match self.sync_mode() {
+            SyncMode::Disabled => Ok(()),
+            SyncMode::Standard | SyncMode::Always => self.inner.commit(scope).await,
+        }
     }
 
     /// Makes all that was noted of an object stable, and what was noted of no object in particular.
     pub async fn commit_object(&self, object: u64) -> Result<()> {
-        self.inner.commit(Scope::Objects([object].into())).await
+        self.commit_scope(Scope::Objects([object].into())).await
     }
 
     /// In syncing context, before the object set of this group is written: moves the header on, frees blocks that are no longer needed.
@@ -158,7 +188,7 @@ impl Zil {
     }
 
     /// The group is committed: its notes are forgotten.
-    pub fn synced(&self, txg: ondisk::Txg) {
+    pub fn synced(&self, txg: Txg) {
         lock(&self.inner.pending).forget(txg);
     }
 
@@ -185,7 +215,16 @@ impl Inner {
             // Whoever wants it stable waits for its group.
             _ => What::Unloggable,
         };
-        lock(&self.pending).note(tx.txg(), object, what);
+        self.note_what(tx.txg(), object, what);
+    }
+
+    fn note_what(&self, txg: Txg, object: Option<u64>, what: What) {
+        if self.sync_mode.load(Ordering::Acquire) == SyncMode::Disabled as u8 {
+            let mut chain = lock(&self.chain);
+            chain.unlogged = chain.unlogged.max(txg);
+        } else {
+            lock(&self.pending).note(txg, object, what);
+        }
     }
 }
 

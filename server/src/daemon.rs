@@ -54,7 +54,7 @@ use tokio::sync::Notify;
 use crate::api::{self, Action, ApiError, ErrorKind};
 
 pub use pools::OpenPool;
-pub use volumes::{VolumeExport, Volumes};
+pub use volumes::{TcpEndpoint, VolumeExport, Volumes};
 
 /// Memory for cached blocks of all pools: this part of the machine's.
 const CACHE_SHARE_OF_MEMORY: u64 = 4;
@@ -75,6 +75,8 @@ pub struct Daemon {
 struct NbdAddresses {
     socket: PathBuf,
     tcp: Option<SocketAddr>,
+    /// TCP is served with TLS only.
+    has_tls: bool,
 }
 
 impl Default for Daemon {

@@ -13,6 +13,7 @@
 //! | `transmission` | requests and replies |
 //! | `extents` | block status |
 //! | `listener` | sockets, and which shard gets a connection |
+//! | `tls` | certificates, and the beginning of TLS |
 //!
 //! # What a client cannot do
 //! Ask for more than [`MAX_REQUEST_BYTES`] at once, have more than a bounded number of requests and bytes under way, send an
@@ -25,6 +26,7 @@ mod extents;
 mod handshake;
 mod listener;
 mod protocol;
+mod tls;
 mod transmission;
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -33,6 +35,7 @@ use device::IoBuf;
 
 pub use listener::{serve_connection, serve_tcp, serve_unix};
 pub use protocol::Errno;
+pub use tls::Tls;
 
 /// The longest read or write that is served; clients are told.
 pub const MAX_REQUEST_BYTES: u32 = 32 << 20;

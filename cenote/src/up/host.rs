@@ -1,6 +1,5 @@
 //! The thread that answers requests while a pool is up, and the end.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -12,6 +11,7 @@ use server::daemon::Daemon;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
+use crate::cli::TcpArguments;
 use crate::serve::Sockets;
 
 /// Why the end has come.
@@ -34,10 +34,10 @@ pub struct Host {
 
 impl Host {
     /// Starts answering.
-    pub fn start(daemon: &Arc<Daemon>, socket: &Path, nbd_tcp: Option<SocketAddr>) -> Result<Self> {
+    pub fn start(daemon: &Arc<Daemon>, socket: &Path, tcp: &TcpArguments) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let daemon = Arc::clone(daemon);
-        let sockets = runtime.block_on(Sockets::bind(socket, nbd_tcp))?;
+        let sockets = runtime.block_on(Sockets::bind(socket, tcp))?;
         let (sender, ends) = mpsc::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let (ready_sender, ready) = mpsc::channel();

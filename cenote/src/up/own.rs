@@ -71,7 +71,7 @@ pub fn run(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<()> {
         };
         warnings.extend(block_on(daemon.create_dataset(volume))?.warnings);
     }
-    let host = Host::start(daemon, &socket, arguments.nbd_tcp)?;
+    let host = Host::start(daemon, &socket, &arguments.tcp)?;
     let up = Up {
         pool: opened.name,
         guid: opened.guid,

@@ -44,7 +44,7 @@ pub use room::DatasetRoom;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use futures_util::lock::Mutex as AsyncMutex;
@@ -57,12 +57,13 @@ use ondisk::{ObjectId, ObjsetId, Txg};
 use super::Pool;
 use crate::alloc::Allocator;
 use crate::dataset::dsl::{Dsl, edit};
+use crate::dataset::zvol::LiveZvol;
 use crate::dmu::zap::{self, edit as zap_edit};
 use crate::dmu::{LiveObject, LiveObjset, Policy};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::txg::{Tx, Txgs};
-use crate::zil::Zil;
+use crate::zil::{SyncMode, Zil};
 use crate::zio::Writer;
 use config::Config;
 use features::LiveFeatures;
@@ -98,6 +99,31 @@ pub struct LiveDataset {
     pub zil: Zil,
     /// Asked before data are accepted.
     pub room: Arc<DatasetRoom>,
+    read_only: AtomicBool,
+    /// The volume in it, while somebody has it.
+    volume: Mutex<Weak<LiveZvol>>,
+}
+
+/// What properties say of a dataset that is open, beside how its blocks are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// `sync`.
+    pub sync: SyncMode,
+    /// `readonly`.
+    pub read_only: bool,
+}
+
+impl LiveDataset {
+    /// Whether users may not change it. Whoever serves it asks before each change: the property may be set at any time.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+
+    /// Lets it behave as its properties say now.
+    pub fn set(&self, settings: Settings) {
+        self.zil.set_sync_mode(settings.sync);
+        self.read_only.store(settings.read_only, Ordering::Release);
+    }
 }
 
 /// The sync of one group, for whoever changes the MOS as part of it: the dataset layer's changes happen nowhere else, so that they never meet
@@ -277,9 +303,28 @@ impl LivePool {
         let dataset = self.dsl().await?.dataset_of_object(ObjectId(id.get())).await?;
         let objset = LiveObjset::open(&self.pool, id, &dataset.phys.bp, policy).await?;
         objset.list_births(edit::has_livelist(&self.reading(), id).await?);
+        let settings = edit::settings(&self.reading(), id).await?;
         let open = self.adopt(objset);
+        open.set(settings);
         self.set_room(&open).await?;
         Ok(open)
+    }
+
+    /// The volume of a head dataset, the same for all who ask for it: their changes must be ordered.
+    pub async fn volume(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveZvol>> {
+        let dataset = self.dataset(id).await?;
+        let of = || dataset.volume.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(volume) = of().upgrade() {
+            return Ok(volume);
+        }
+        let opened = LiveZvol::open(&self.txgs, &dataset.objset, &dataset.zil).await?;
+        opened.set_room(dataset.room.clone());
+        let mut volume = of();
+        if let Some(meanwhile) = volume.upgrade() {
+            return Ok(meanwhile);
+        }
+        *volume = Arc::downgrade(&opened);
+        Ok(opened)
     }
 
     /// For reading the MOS as it is now. For those who have the turn.
@@ -297,7 +342,8 @@ impl LivePool {
         let zil = Zil::open(&objset, &self.writer, &self.txgs, &self.env);
         let name = format!("objset {} of {}", objset.id(), self.pool.name());
         let room = DatasetRoom::new(&self.room, &self.txgs, name);
-        let dataset = Arc::new(LiveDataset { objset, zil, room });
+        let (read_only, volume) = (AtomicBool::new(false), Mutex::default());
+        let dataset = Arc::new(LiveDataset { objset, zil, room, read_only, volume });
         self.datasets().insert(dataset.objset.id(), Arc::clone(&dataset));
         dataset
     }

@@ -267,7 +267,8 @@ impl Inner {
     pub(super) async fn close(&self) -> Result<()> {
         let (needs_replay, is_empty) = {
             let chain = lock(&self.chain);
-            (chain.needs_replay(), chain.state == State::Empty)
+            let is_empty = chain.state == State::Empty && chain.unlogged <= self.txgs.synced_txg();
+            (chain.needs_replay(), is_empty)
         };
         if is_empty && lock(&self.pending).is_empty() {
             return Ok(());

@@ -1,11 +1,9 @@
-//! The engine's changes, as the daemon asks for them: by name, with the commit waited for, the command written into the pool's history, and what is open
-//! of a dataset told of its new properties.
+//! The engine's changes, as the daemon asks for them: by name, with the commit waited for and the command written into the pool's history.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
-use engine::dataset::zvol::LiveZvol;
 use engine::pool::history;
 use engine::pool::live::{self, LivePool, Syncing, default_features};
 use ondisk::ObjsetId;
@@ -115,9 +113,7 @@ pub(super) async fn set(
     name: &str,
     properties: &[(String, String)],
 ) -> engine::Result<Option<u64>> {
-    let changed = edit::set_properties(s, name, properties).await?;
-    apply(s, &changed.policies).await?;
-    Ok(changed.volsize)
+    Ok(edit::set_properties(s, name, properties).await?.volsize)
 }
 
 /// Takes a property away from a dataset.
@@ -127,19 +123,7 @@ pub(super) async fn inherit(
     property: &str,
     received: bool,
 ) -> engine::Result<Option<u64>> {
-    let changed = edit::inherit_property(s, name, property, received).await?;
-    apply(s, &changed.policies).await?;
-    Ok(changed.volsize)
-}
-
-/// Lets those of these datasets that are open write as their properties say now.
-async fn apply(s: &Syncing, datasets: &[ObjsetId]) -> engine::Result<()> {
-    for id in datasets {
-        if let Some(open) = s.open_dataset(*id) {
-            open.objset.set_policy(edit::policy(s, *id).await?);
-        }
-    }
-    Ok(())
+    Ok(edit::inherit_property(s, name, property, received).await?.volsize)
 }
 
 /// Gives back the intent log of a dataset that is to be destroyed or rolled back.
@@ -149,8 +133,6 @@ pub(super) async fn close_log(live: &Arc<LivePool>, id: ObjsetId) -> engine::Res
 
 /// Gives a volume another size.
 pub(super) async fn resize(live: &Arc<LivePool>, id: ObjsetId, bytes: u64) -> engine::Result<()> {
-    let dataset = live.dataset(id).await?;
-    let volume = LiveZvol::open(live.txgs(), &dataset.objset, &dataset.zil).await?;
-    volume.resize(bytes).await?;
+    live.volume(id).await?.resize(bytes).await?;
     live.txgs().wait_synced(live.txgs().open_txg()).await
 }

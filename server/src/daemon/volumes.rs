@@ -5,19 +5,18 @@
 //! its key is loaded.
 //!
 //! In a pool that is open for writing, volumes can be written unless their property `readonly` is on. All connections of a volume share one
-//! [`LiveZvol`], so that their changes are ordered; what its properties say of it is looked up for each new connection. Snapshots are read as anywhere.
+//! [`LiveZvol`], so that their changes are ordered, and all follow its properties from the moment at which these are set: `sync` and `logbias`, `readonly` (what
+//! a client changes is refused; a client that came while it was on stays read-only), `volsize`. Of a new size NBD tells a client only when it asks, with
+//! `NBD_OPT_INFO` or by connecting again; until then it sees the size that it was told, and requests beyond a new end fail. Snapshots are read as anywhere.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use device::IoBuf;
 use engine::dataset::dsl::{Dataset, Dsl, Kind, Walk};
-use engine::dataset::properties::{Environment, Prop};
 use engine::dataset::zvol::{LiveReader, LiveZvol, Zvol};
 use engine::dmu::Objset;
-use engine::pool::live::LivePool;
-use engine::zil::SyncMode;
+use engine::pool::live::{LiveDataset, LivePool};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::{Daemon, NbdAddresses, OpenPool, lock};
@@ -56,7 +55,7 @@ pub struct VolumeExport {
 #[derive(Debug)]
 enum Access {
     Reading(Arc<Zvol>),
-    Writing(Box<LiveReader>),
+    Writing(LiveReader, Arc<LiveDataset>),
 }
 
 impl VolumeExport {
@@ -70,16 +69,10 @@ impl VolumeExport {
     /// The volume to change.
     fn writing(&self) -> Result<Arc<LiveZvol>, ExportError> {
         match &*self.access()? {
-            Access::Writing(reader) if self.is_writable => Ok(Arc::clone(reader.volume())),
+            Access::Writing(reader, dataset) if self.is_writable && !dataset.is_read_only() => {
+                Ok(Arc::clone(reader.volume()))
+            }
             _ => Err(ExportError { errno: Errno::Perm, message: format!("'{}' is read-only", self.name) }),
-        }
-    }
-
-    /// The volume that other connections are to share, if it can be written.
-    fn live(&self) -> Option<Arc<LiveZvol>> {
-        match &*self.access().ok()? {
-            Access::Writing(reader) => Some(Arc::clone(reader.volume())),
-            Access::Reading(_) => None,
         }
     }
 
@@ -99,7 +92,7 @@ impl Export for VolumeExport {
     fn size_bytes(&self) -> u64 {
         match self.access().as_deref() {
             Ok(Access::Reading(zvol)) => zvol.size(),
-            Ok(Access::Writing(reader)) => reader.volume().size(),
+            Ok(Access::Writing(reader, _)) => reader.volume().size(),
             Err(_) => 0,
         }
     }
@@ -115,7 +108,7 @@ impl Export for VolumeExport {
     async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
         let read = match &*self.access()? {
             Access::Reading(zvol) => zvol.read_at(offset, into).await,
-            Access::Writing(reader) => reader.read_at(offset, into).await,
+            Access::Writing(reader, _) => reader.read_at(offset, into).await,
         };
         read.map_err(|error| self.failed(error))
     }
@@ -127,7 +120,7 @@ impl Export for VolumeExport {
                 .span(offset)
                 .await
                 .map(|span| Extent { len_bytes: span.end.saturating_sub(offset), is_hole: span.is_hole }),
-            Access::Writing(reader) => reader
+            Access::Writing(reader, _) => reader
                 .extent(offset)
                 .await
                 .map(|extent| Extent { len_bytes: extent.length, is_hole: extent.is_hole }),
@@ -155,11 +148,20 @@ impl Export for VolumeExport {
     }
 
     async fn flush(&self) -> Result<(), ExportError> {
-        match self.is_writable {
-            true => self.writing()?.flush().await.map_err(|error| self.failed(error)),
-            false => Ok(()),
+        match &*self.access()? {
+            Access::Writing(reader, _) => reader.volume().flush().await.map_err(|error| self.failed(error)),
+            Access::Reading(_) => Ok(()),
         }
     }
+}
+
+/// Where volumes are served over TCP.
+#[derive(Debug)]
+pub struct TcpEndpoint {
+    /// The socket.
+    pub listener: TcpListener,
+    /// Nothing is served without it where it is given.
+    pub tls: Option<nbd::Tls>,
 }
 
 /// The volumes of all open pools, for the NBD server.
@@ -245,17 +247,12 @@ impl OpenPool {
                 let objset = Objset::open(&view, dataset.objset_id(), &dataset.phys.bp).await?;
                 (Access::Reading(Zvol::open(&objset).await?), false)
             }
-            Some(live) => open_live(live, &dsl, &dataset).await?,
+            Some(live) => open_live(live, &dataset).await?,
         };
         drop((dsl, dataset));
         match lock(&self.connections).as_mut() {
             Some(connections) => {
                 connections.retain(|other| other.strong_count() > 0);
-                let others: Vec<_> = connections.iter().filter_map(Weak::upgrade).collect();
-                let access = match access {
-                    Access::Writing(reader) => Access::Writing(Box::new(shared(*reader, &others))),
-                    reading => reading,
-                };
                 let access = RwLock::new(Some(Arc::new(access)));
                 let export = Arc::new(VolumeExport { name, block_bytes, is_writable, access });
                 connections.push(Arc::downgrade(&export));
@@ -299,29 +296,12 @@ impl OpenPool {
     }
 }
 
-/// Opens a volume that is written, with what its properties say now. Also whether it may be written.
-async fn open_live(live: &Arc<LivePool>, dsl: &Dsl, dataset: &Dataset) -> engine::Result<(Access, bool)> {
-    let entry = dsl.entry(&dataset.name).await?;
-    let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await?;
+/// Opens a volume that is written. Also whether it may be.
+async fn open_live(live: &Arc<LivePool>, dataset: &Dataset) -> engine::Result<(Access, bool)> {
     let open = live.dataset(dataset.objset_id()).await?;
-    let volume = LiveZvol::open(live.txgs(), &open.objset, &open.zil).await?;
-    volume.set_room(open.room.clone());
-    volume.set_sync_mode(match properties.number(Prop::Sync) {
-        Some(1) => SyncMode::Always,
-        Some(2) => SyncMode::Disabled,
-        _ => SyncMode::Standard,
-    });
-    let is_writable = properties.number(Prop::Readonly) != Some(1);
-    Ok((Access::Writing(Box::new(volume.reader().await?)), is_writable))
-}
-
-/// The same reader, of the volume that other connections have open, if any do.
-fn shared(reader: LiveReader, others: &[Arc<VolumeExport>]) -> LiveReader {
-    let same = |volume: &Arc<LiveZvol>| Arc::ptr_eq(volume.objset(), reader.volume().objset());
-    match others.iter().filter_map(|other| other.live()).find(same) {
-        Some(volume) => reader.sharing(&volume),
-        None => reader,
-    }
+    let reader = live.volume(dataset.objset_id()).await?.reader().await?;
+    let is_writable = !open.is_read_only();
+    Ok((Access::Writing(reader, open), is_writable))
 }
 
 impl Daemon {
@@ -332,17 +312,20 @@ impl Daemon {
     pub async fn serve_volumes(
         self: Arc<Self>,
         socket: (UnixListener, SocketFile),
-        tcp: Option<TcpListener>,
+        tcp: Option<TcpEndpoint>,
         shards: Arc<Shards>,
     ) -> std::io::Result<()> {
         let (unix, file) = socket;
-        let address = tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+        let address = tcp.as_ref().map(|tcp| tcp.listener.local_addr()).transpose()?;
+        let has_tls = tcp.as_ref().is_some_and(|tcp| tcp.tls.is_some());
         // Only the first server's address is told; there is one a process.
-        let _ = self.nbd.set(NbdAddresses { socket: file.path().to_owned(), tcp: address });
+        let _ = self.nbd.set(NbdAddresses { socket: file.path().to_owned(), tcp: address, has_tls });
         let volumes = Arc::new(Volumes(self));
         let on_unix = nbd::serve_unix(unix, Arc::clone(&volumes), Arc::clone(&shards));
         match tcp {
-            Some(tcp) => tokio::try_join!(on_unix, nbd::serve_tcp(tcp, volumes, shards)).map(|_| ()),
+            Some(TcpEndpoint { listener, tls }) => {
+                tokio::try_join!(on_unix, nbd::serve_tcp(listener, volumes, tls, shards)).map(|_| ())
+            }
             None => on_unix.await,
         }
     }
@@ -358,7 +341,7 @@ impl Daemon {
     pub(super) fn served_volumes(&self, pool: &OpenPool) -> Vec<ServedVolume> {
         let served = |volume: Volume| ServedVolume {
             uri: self.nbd.get().map(|nbd| nbd.uri(&volume.name)),
-            tcp_uri: self.nbd.get().and_then(|nbd| Some(tcp_uri(nbd.tcp?, &volume.name))),
+            tcp_uri: self.nbd.get().and_then(|nbd| nbd.tcp_uri(&volume.name)),
             name: volume.name,
             size_bytes: volume.size_bytes,
             block_bytes: volume.block_bytes,
@@ -372,10 +355,11 @@ impl NbdAddresses {
         let socket = encode(&self.socket.to_string_lossy(), b"/");
         format!("nbd+unix:///{}?socket={socket}", encode(export, b"/@"))
     }
-}
 
-fn tcp_uri(address: SocketAddr, export: &str) -> String {
-    format!("nbd://{address}/{}", encode(export, b"/@"))
+    fn tcp_uri(&self, export: &str) -> Option<String> {
+        let scheme = if self.has_tls { "nbds" } else { "nbd" };
+        Some(format!("{scheme}://{}/{}", self.tcp?, encode(export, b"/@")))
+    }
 }
 
 /// Percent-encodes what may not stand in a URI as it is.
@@ -397,12 +381,15 @@ mod tests {
 
     #[test]
     fn a_uri_survives_any_name() {
-        let nbd = NbdAddresses { socket: "/run/my pools/nbd.sock".into(), tcp: None };
+        let address = "[::1]:10809".parse().unwrap();
+        let socket = "/run/my pools/nbd.sock".into();
+        let mut nbd = NbdAddresses { socket, tcp: Some(address), has_tls: false };
         assert_eq!(
             nbd.uri("tank/a b:c@100%"),
             "nbd+unix:///tank/a%20b%3Ac@100%25?socket=/run/my%20pools/nbd.sock"
         );
-        let address = "[::1]:10809".parse().unwrap();
-        assert_eq!(tcp_uri(address, "tank/v"), "nbd://[::1]:10809/tank/v");
+        assert_eq!(nbd.tcp_uri("tank/v").unwrap(), "nbd://[::1]:10809/tank/v");
+        nbd.has_tls = true;
+        assert_eq!(nbd.tcp_uri("tank/v").unwrap(), "nbds://[::1]:10809/tank/v");
     }
 }

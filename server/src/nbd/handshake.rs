@@ -1,8 +1,8 @@
 //! From the greeting to an opened export (fixed newstyle).
 //!
 //! The client asks for things one by one, each answered before the next is read. Whatever it asks for that is unknown or
-//! malformed is answered with an error, and it may go on; only what breaks the framing ends the connection. TLS is refused
-//! with a word about the Unix socket.
+//! malformed is answered with an error, and it may go on; only what breaks the framing ends the connection. Where TLS is to be used,
+//! nothing but its beginning is answered before; where it is not, it is refused with a word about the Unix socket.
 
 use std::{io, sync::Arc};
 
@@ -25,11 +25,39 @@ pub(super) struct Session<E> {
     pub base_allocation: bool,
 }
 
+/// What TLS has to do with a handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Security {
+    /// It is not offered.
+    None,
+    /// It must begin before anything is told.
+    Required,
+    /// It has begun.
+    Begun,
+}
+
+/// How a handshake ends.
+pub(super) enum Outcome<E> {
+    /// The client left in good order without choosing an export.
+    Left,
+    /// TLS is to begin on the socket, and then [`resume`] goes on.
+    Secure(ClientFlags),
+    /// The client chose.
+    Chosen(Session<E>),
+}
+
+/// What a client said in answer to the greeting.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClientFlags {
+    no_zeroes: bool,
+}
+
 /// The state of a handshake.
 struct Handshake<'a, S, X> {
     socket: &'a mut S,
     exports: &'a X,
-    no_zeroes: bool,
+    security: Security,
+    client: ClientFlags,
     structured: bool,
     /// The export for which the client chose `base:allocation`.
     allocation_of: Option<String>,
@@ -38,13 +66,15 @@ struct Handshake<'a, S, X> {
 /// How an option leaves the handshake.
 enum Next<E> {
     Continue,
-    /// The client goes away.
-    Leave,
-    Transmit(Session<E>),
+    End(Outcome<E>),
 }
 
-/// Leads the handshake; `None` when the client leaves in good order without choosing an export.
-pub(super) async fn negotiate<S, X>(socket: &mut S, exports: &X) -> io::Result<Option<Session<X::Export>>>
+/// Leads the handshake.
+pub(super) async fn negotiate<S, X>(
+    socket: &mut S,
+    exports: &X,
+    security: Security,
+) -> io::Result<Outcome<X::Export>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     X: Exports,
@@ -59,13 +89,40 @@ where
     if client_flags & !u32::from(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES) != 0 {
         return Err(violation("unknown client flags"));
     }
-    let no_zeroes = client_flags & u32::from(FLAG_NO_ZEROES) != 0;
-    let mut handshake = Handshake { socket, exports, no_zeroes, structured: false, allocation_of: None };
+    let client = ClientFlags { no_zeroes: client_flags & u32::from(FLAG_NO_ZEROES) != 0 };
+    serve_options(socket, exports, security, client).await
+}
+
+/// Goes on over TLS, from the beginning of the options.
+pub(super) async fn resume<S, X>(
+    socket: &mut S,
+    exports: &X,
+    client: ClientFlags,
+) -> io::Result<Outcome<X::Export>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    X: Exports,
+{
+    serve_options(socket, exports, Security::Begun, client).await
+}
+
+async fn serve_options<S, X>(
+    socket: &mut S,
+    exports: &X,
+    security: Security,
+    client: ClientFlags,
+) -> io::Result<Outcome<X::Export>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    X: Exports,
+{
+    let mut handshake =
+        Handshake { socket, exports, security, client, structured: false, allocation_of: None };
     for _ in 0..MAX_OPTIONS {
-        match handshake.serve_option().await? {
-            Next::Continue => {}
-            Next::Leave => return Ok(None),
-            Next::Transmit(session) => return Ok(Some(session)),
+        if let Next::End(outcome) = handshake.serve_option().await? {
+            // What was answered in pieces is sent before the socket changes its owner.
+            handshake.socket.flush().await?;
+            return Ok(outcome);
         }
     }
     Err(violation("too many options"))
@@ -88,13 +145,20 @@ where
         let mut data = vec![0; len as usize];
         self.socket.read_exact(&mut data).await?;
 
+        if self.security == Security::Required && !matches!(option, option::STARTTLS | option::ABORT) {
+            if option == option::EXPORT_NAME {
+                return Err(violation("an export was chosen without TLS"));
+            }
+            self.reply(option, reply::ERR_TLS_REQD, b"only with TLS").await?;
+            return Ok(Next::Continue);
+        }
         match option {
             option::EXPORT_NAME => return self.export_name(&data).await,
             option::INFO | option::GO => return self.info(option, &data).await,
             option::ABORT => {
                 // The client need not wait for the answer.
                 let _ = self.reply(option, reply::ACK, &[]).await;
-                return Ok(Next::Leave);
+                return Ok(Next::End(Outcome::Left));
             }
             option::LIST => self.list(&data).await?,
             option::STRUCTURED_REPLY if data.is_empty() => {
@@ -102,10 +166,15 @@ where
                 self.reply(option, reply::ACK, &[]).await?;
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.meta_context(option, &data).await?,
-            option::STARTTLS => {
+            option::STARTTLS if self.security == Security::None => {
                 let advice = b"TLS is not offered; use the Unix socket, or a tunnel";
                 self.reply(option, reply::ERR_POLICY, advice).await?;
             }
+            option::STARTTLS if self.security == Security::Required && data.is_empty() => {
+                self.reply(option, reply::ACK, &[]).await?;
+                return Ok(Next::End(Outcome::Secure(self.client)));
+            }
+            option::STARTTLS => self.reply(option, reply::ERR_INVALID, &[]).await?,
             option::STRUCTURED_REPLY => self.reply(option, reply::ERR_INVALID, &[]).await?,
             _ => self.reply(option, reply::ERR_UNSUP, &[]).await?,
         }
@@ -168,11 +237,11 @@ where
         let mut message = Vec::with_capacity(10 + EXPORT_NAME_ZEROES);
         message.extend(export.size_bytes().to_be_bytes());
         message.extend(self.transmission_flags(&export).to_be_bytes());
-        if !self.no_zeroes {
+        if !self.client.no_zeroes {
             message.extend([0; EXPORT_NAME_ZEROES]);
         }
         self.socket.write_all(&message).await?;
-        Ok(Next::Transmit(self.session(name, export)))
+        Ok(Next::End(Outcome::Chosen(self.session(name, export))))
     }
 
     /// `NBD_OPT_INFO` and `NBD_OPT_GO`: facts about an export, and for the latter its opening.
@@ -203,7 +272,7 @@ where
         self.reply(option, reply::INFO, &facts).await?;
         self.reply(option, reply::ACK, &[]).await?;
         Ok(match option {
-            option::GO => Next::Transmit(self.session(name, export)),
+            option::GO => Next::End(Outcome::Chosen(self.session(name, export))),
             _ => Next::Continue,
         })
     }

@@ -9,7 +9,8 @@ use tokio::{
     time,
 };
 
-use super::{Exports, HANDSHAKE_TIMEOUT, handshake, transmission};
+use super::handshake::{Outcome, Security};
+use super::{Exports, HANDSHAKE_TIMEOUT, Tls, handshake, transmission};
 use crate::runtime::Shards;
 
 /// Connections of one listener at a time. Each holds a bounded amount of memory, so that all together do.
@@ -30,17 +31,19 @@ pub async fn serve_unix<X: Exports>(
         let Some((stream, _)) = accepted(listener.accept().await).await? else { continue };
         let stream = stream.into_std()?;
         let exports = Arc::clone(&exports);
-        shards.spawn(async move { serve_and_log(UnixStream::from_std(stream), exports, permit).await });
+        let serve = async move { serve_connection(UnixStream::from_std(stream)?, &*exports).await };
+        shards.spawn(log_end(serve, permit));
     }
 }
 
-/// Accepts connections on a TCP socket until dropped, and serves each on one of the shards in turn.
+/// Accepts connections on a TCP socket until dropped, and serves each on one of the shards in turn; with `tls`, none without it.
 ///
 /// # Errors
 /// When the listener itself fails.
 pub async fn serve_tcp<X: Exports>(
     listener: TcpListener,
     exports: Arc<X>,
+    tls: Option<Tls>,
     shards: Arc<Shards>,
 ) -> io::Result<()> {
     let limit = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -50,8 +53,15 @@ pub async fn serve_tcp<X: Exports>(
         // A reply must not wait for the next one to fill a packet.
         stream.set_nodelay(true)?;
         let stream = stream.into_std()?;
-        let exports = Arc::clone(&exports);
-        shards.spawn(async move { serve_and_log(TcpStream::from_std(stream), exports, permit).await });
+        let (exports, tls) = (Arc::clone(&exports), tls.clone());
+        let serve = async move {
+            let stream = TcpStream::from_std(stream)?;
+            match tls {
+                None => serve_connection(stream, &*exports).await,
+                Some(tls) => serve_secured(stream, &tls, &*exports).await,
+            }
+        };
+        shards.spawn(log_end(serve, permit));
     }
 }
 
@@ -64,8 +74,30 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     X: Exports,
 {
-    match time::timeout(HANDSHAKE_TIMEOUT, handshake::negotiate(&mut socket, exports)).await?? {
-        Some(session) => transmission::serve(socket, session).await,
+    let chosen = handshake::negotiate(&mut socket, exports, Security::None);
+    match time::timeout(HANDSHAKE_TIMEOUT, chosen).await?? {
+        Outcome::Chosen(session) => transmission::serve(socket, session).await,
+        Outcome::Left | Outcome::Secure(_) => Ok(()),
+    }
+}
+
+/// As [`serve_connection`], over TLS.
+async fn serve_secured<S, X>(mut socket: S, tls: &Tls, exports: &X) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    X: Exports,
+{
+    let chosen = async {
+        let begun = handshake::negotiate(&mut socket, exports, Security::Required).await?;
+        let Outcome::Secure(client) = begun else { return Ok(None) };
+        let mut stream = tls.accept(socket).await?;
+        match handshake::resume(&mut stream, exports, client).await? {
+            Outcome::Chosen(session) => Ok(Some((stream, session))),
+            Outcome::Left | Outcome::Secure(_) => Ok::<_, io::Error>(None),
+        }
+    };
+    match time::timeout(HANDSHAKE_TIMEOUT, chosen).await?? {
+        Some((stream, session)) => transmission::serve(stream, session).await,
         None => Ok(()),
     }
 }
@@ -91,16 +123,9 @@ async fn accepted<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-async fn serve_and_log<S, X>(socket: io::Result<S>, exports: Arc<X>, _permit: Option<OwnedSemaphorePermit>)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    X: Exports,
-{
-    let served = match socket {
-        Ok(socket) => serve_connection(socket, &*exports).await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = served {
+/// Serves a connection, which counts until it ends.
+async fn log_end(serve: impl Future<Output = io::Result<()>>, _permit: Option<OwnedSemaphorePermit>) {
+    if let Err(error) = serve.await {
         tracing::debug!(%error, "an NBD connection ended");
     }
 }

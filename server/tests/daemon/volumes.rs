@@ -6,7 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use device::block_on;
-use server::api::{ErrorKind, ExportPool, ImportPool, ListVolumes, LoadKey};
+use server::api::{
+    CreateDataset, CreatePool, ErrorKind, ExportPool, ImportPool, ListVolumes, LoadKey, NewDevices,
+    NewLayout, NewVdev, SetProperties,
+};
 use testkit::manifest::hex_sha256;
 
 use crate::harness::{Running, golden, import_request};
@@ -83,8 +86,96 @@ fn a_client_keeps_the_pool_until_forced() {
     assert_ne!(client.read(0, 512), 0, "a read after the export must fail");
 }
 
+const CMD_READ: u16 = 0;
+const CMD_WRITE: u16 = 1;
+const CMD_FLUSH: u16 = 3;
+const FLAG_FUA: u16 = 1;
+const EPERM: u32 = 1;
+const EINVAL: u32 = 22;
+const ENOSPC: u32 = 28;
+
+const MEBIBYTE: u64 = 1 << 20;
+
+/// A pool of one file with the volume `tank/vol` of 8 MiB.
+fn new_volume(running: &Running) {
+    let disk = running.place.path().join("disk");
+    std::fs::File::create(&disk).unwrap().set_len(128 * MEBIBYTE).unwrap();
+    let vdev = NewVdev { layout: NewLayout::Single, class: Default::default(), devices: vec![disk] };
+    let create = CreatePool {
+        name: "tank".into(),
+        devices: NewDevices { vdevs: vec![vdev], ..NewDevices::default() },
+        no_mount: true,
+        altroot: Some(running.altroot()),
+        ..CreatePool::default()
+    };
+    block_on(running.daemon.create_pool(create)).unwrap();
+    let volume = CreateDataset {
+        name: "tank/vol".into(),
+        volume_bytes: Some(8 * MEBIBYTE),
+        sparse: true,
+        ..CreateDataset::default()
+    };
+    block_on(running.daemon.create_dataset(volume)).unwrap();
+}
+
+fn set(running: &Running, name: &str, value: &str) -> Vec<String> {
+    let set = SetProperties {
+        datasets: vec!["tank/vol".into()],
+        properties: vec![(name.into(), value.into())],
+        ..SetProperties::default()
+    };
+    let set = block_on(running.daemon.set_properties(set)).unwrap();
+    set.failed.into_iter().map(|error| error.message).collect()
+}
+
+#[test]
+fn properties_reach_clients_that_are_there() {
+    let running = Running::start();
+    new_volume(&running);
+    let socket = running.place.path().join("nbd.sock");
+    let mut one = Client::connect(&socket, "tank/vol");
+    let mut other = Client::connect(&socket, "tank/vol");
+    assert_eq!(one.write(0, &[1; 4096], 0), 0);
+
+    assert!(set(&running, "readonly", "on").is_empty());
+    assert_eq!((one.write(0, &[2; 4096], 0), other.write(0, &[2; 4096], 0)), (EPERM, EPERM));
+    assert_eq!((one.request(CMD_FLUSH, 0, 0), one.read(0, 512)), (0, 0));
+    assert!(!set(&running, "volsize", "16M").is_empty(), "a volume that is read-only keeps its size");
+    // Who comes now is told, and stays read-only.
+    let mut late = Client::connect(&socket, "tank/vol");
+    assert_eq!((one.flags & 2, late.flags & 2), (0, 2));
+    assert!(set(&running, "readonly", "off").is_empty());
+    assert_eq!((other.write(4096, &[3; 4096], FLAG_FUA), late.write(0, &[4; 512], 0)), (0, EPERM));
+
+    // All see one size, at once.
+    assert!(set(&running, "volsize", "16M").is_empty());
+    for client in [&mut one, &mut other] {
+        assert_eq!(client.write(12 * MEBIBYTE, &[5; 4096], 0), 0);
+    }
+    assert_eq!(Client::connect(&socket, "tank/vol").size, 16 * MEBIBYTE);
+    assert!(set(&running, "volsize", "4M").is_empty());
+    assert_eq!((one.write(12 * MEBIBYTE, &[6; 4096], 0), other.read(12 * MEBIBYTE, 512)), (ENOSPC, EINVAL));
+    assert_eq!(other.read(0, 4096), 0);
+    assert_eq!(other.bytes, [1; 4096]);
+    assert!(set(&running, "volsize", "16M").is_empty());
+    assert_eq!(one.read(12 * MEBIBYTE, 4096), 0);
+    assert_eq!(one.bytes, [0; 4096], "what was cut off is gone");
+
+    // Without a log nothing is waited for; what was written then counts for a flush that does.
+    assert!(set(&running, "sync", "disabled").is_empty());
+    assert_eq!((one.write(0, &[7; 4096], FLAG_FUA), one.request(CMD_FLUSH, 0, 0)), (0, 0));
+    assert!(set(&running, "sync", "always").is_empty());
+    assert_eq!((one.write(8192, &[8; 4096], 0), other.request(CMD_FLUSH, 0, 0)), (0, 0));
+}
+
 /// The least of an NBD client.
-struct Client(UnixStream);
+struct Client {
+    stream: UnixStream,
+    size: u64,
+    flags: u16,
+    /// Of the last read.
+    bytes: Vec<u8>,
+}
 
 impl Client {
     fn connect(socket: &Path, export: &str) -> Self {
@@ -99,22 +190,44 @@ impl Client {
                 &[b"IHAVEOPT", &1u32.to_be_bytes()[..], &length.to_be_bytes(), export.as_bytes()].concat(),
             )
             .unwrap();
-        let mut size_and_flags = [0; 10];
-        stream.read_exact(&mut size_and_flags).unwrap();
-        Self(stream)
+        let mut size = [0; 8];
+        stream.read_exact(&mut size).unwrap();
+        let mut flags = [0; 2];
+        stream.read_exact(&mut flags).unwrap();
+        let (size, flags) = (u64::from_be_bytes(size), u16::from_be_bytes(flags));
+        Self { stream, size, flags, bytes: Vec::new() }
     }
 
-    /// Reads, and gives the error number of the reply.
-    fn read(&mut self, offset: u64, length: u32) -> u32 {
-        let request =
-            [&0x2560_9513u32.to_be_bytes()[..], &[0; 12], &offset.to_be_bytes(), &length.to_be_bytes()];
-        self.0.write_all(&request.concat()).unwrap();
+    fn send(&mut self, flags: u16, command: u16, offset: u64, length: u32) {
+        let head = [&0x2560_9513u32.to_be_bytes()[..], &flags.to_be_bytes(), &command.to_be_bytes(), &[0; 8]];
+        let request = [&head.concat()[..], &offset.to_be_bytes(), &length.to_be_bytes()];
+        self.stream.write_all(&request.concat()).unwrap();
+    }
+
+    /// The error number of a reply.
+    fn reply(&mut self) -> u32 {
         let mut reply = [0; 16];
-        self.0.read_exact(&mut reply).unwrap();
-        let error = u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]]);
+        self.stream.read_exact(&mut reply).unwrap();
+        u32::from_be_bytes([reply[4], reply[5], reply[6], reply[7]])
+    }
+
+    fn request(&mut self, command: u16, offset: u64, length: u32) -> u32 {
+        self.send(0, command, offset, length);
+        self.reply()
+    }
+
+    fn read(&mut self, offset: u64, length: u32) -> u32 {
+        let error = self.request(CMD_READ, offset, length);
         if error == 0 {
-            self.0.read_exact(&mut vec![0; length as usize]).unwrap();
+            self.bytes.resize(length as usize, 0);
+            self.stream.read_exact(&mut self.bytes).unwrap();
         }
         error
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8], flags: u16) -> u32 {
+        self.send(flags, CMD_WRITE, offset, bytes.len() as u32);
+        self.stream.write_all(bytes).unwrap();
+        self.reply()
     }
 }

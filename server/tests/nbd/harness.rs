@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::{SocketAddr, TcpListener},
     ops::Range,
     path::{Path, PathBuf},
     sync::{
@@ -13,7 +14,7 @@ use std::{
 
 use device::{Device, FileDevice, IoBuf, MemoryDevice, OpenOptions};
 use server::{
-    nbd::{self, Errno, Export, ExportError, Exports, Extent},
+    nbd::{self, Errno, Export, ExportError, Exports, Extent, Tls},
     runtime::Shards,
 };
 use tempfile::TempDir;
@@ -187,8 +188,26 @@ pub struct Served {
 
 impl Served {
     pub fn start(exports: impl FnOnce(&Path) -> Named) -> Self {
+        Self::start_with(exports, |_| None)
+    }
+
+    /// Over TCP too, with TLS only.
+    pub fn start_secured(
+        exports: impl FnOnce(&Path) -> Named,
+        tls: impl FnOnce(&Path) -> Tls,
+    ) -> (Self, SocketAddr) {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = tcp.local_addr().unwrap();
+        (Self::start_with(exports, |directory| Some((tcp, tls(directory)))), address)
+    }
+
+    fn start_with(
+        exports: impl FnOnce(&Path) -> Named,
+        tcp: impl FnOnce(&Path) -> Option<(TcpListener, Tls)>,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let exports = Arc::new(exports(directory.path()));
+        let tcp = tcp(directory.path());
         let listener = std::os::unix::net::UnixListener::bind(directory.path().join("nbd")).unwrap();
         listener.set_nonblocking(true).unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -197,8 +216,15 @@ impl Served {
             runtime.block_on(async {
                 let listener = UnixListener::from_std(listener).unwrap();
                 let shards = Arc::new(Shards::start().unwrap());
+                let on_tcp = async {
+                    let Some((tcp, tls)) = tcp else { return std::future::pending().await };
+                    tcp.set_nonblocking(true)?;
+                    let tcp = tokio::net::TcpListener::from_std(tcp)?;
+                    nbd::serve_tcp(tcp, Arc::clone(&exports), Some(tls), Arc::clone(&shards)).await
+                };
                 tokio::select! {
-                    served = nbd::serve_unix(listener, exports, shards) => panic!("{served:?}"),
+                    served = nbd::serve_unix(listener, Arc::clone(&exports), Arc::clone(&shards)) => panic!("{served:?}"),
+                    served = on_tcp => panic!("{served:?}"),
                     _ = stopped => {}
                 }
             });

@@ -3,4 +3,5 @@
 mod clients;
 mod harness;
 mod protocol;
+mod tls;
 mod writes;

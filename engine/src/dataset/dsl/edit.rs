@@ -59,7 +59,7 @@ pub use destroy::{Destroyed, destroy};
 pub use destroy_snapshot::destroy_snapshots;
 pub use freeing::free_some;
 pub use livelist::has_livelist;
-pub use policy::policy;
+pub use policy::{policy, settings};
 pub use promote::promote;
 pub use properties::{Changed, inherit_property, set_properties, volume_reservation};
 pub use rename::{objsets_below, rename};

@@ -11,15 +11,14 @@
 //! Source: OpenZFS 2.3 `zvol.c`, `zvol_os.c`.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ondisk::Txg;
 use ondisk::zil::Record;
 use ondisk::zil::record::WriteData;
 
 use super::{CONTENT, Extent, PROPERTIES, Zvol};
-use crate::dataset::range_locks::RangeLocks;
+use crate::dataset::range_locks::{Locked, RangeLocks};
 use crate::dmu::zap::{Key, Value, edit};
 use crate::dmu::{LiveObject, LiveObjset, Reader};
 use crate::txg::{Tx, Txgs};
@@ -50,9 +49,6 @@ pub struct LiveZvol {
     content: Arc<LiveObject>,
     block_size: u64,
     size: AtomicU64,
-    sync_mode: AtomicU8,
-    /// The newest group with a write that the log was not told of, because of [`SyncMode::Disabled`].
-    unnoted: AtomicU64,
     locks: RangeLocks,
     room: RwLock<Option<Arc<dyn Room>>>,
 }
@@ -69,8 +65,6 @@ impl LiveZvol {
             block_size: content.block_size(),
             content,
             size: AtomicU64::new(size),
-            sync_mode: AtomicU8::new(SyncMode::Standard as u8),
-            unnoted: AtomicU64::new(0),
             locks: RangeLocks::default(),
             room: RwLock::new(None),
         }))
@@ -81,6 +75,11 @@ impl LiveZvol {
         &self.objset
     }
 
+    /// The intent log.
+    pub fn zil(&self) -> &Zil {
+        &self.zil
+    }
+
     /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
@@ -89,19 +88,6 @@ impl LiveZvol {
     /// Size of a block in bytes.
     pub fn block_size(&self) -> u64 {
         self.block_size
-    }
-
-    /// When writes become stable.
-    pub fn set_sync_mode(&self, mode: SyncMode) {
-        self.sync_mode.store(mode as u8, Ordering::Release);
-    }
-
-    fn sync_mode(&self) -> SyncMode {
-        match self.sync_mode.load(Ordering::Acquire) {
-            1 => SyncMode::Always,
-            2 => SyncMode::Disabled,
-            _ => SyncMode::Standard,
-        }
     }
 
     /// Who is asked for room before data are accepted.
@@ -134,7 +120,7 @@ impl LiveZvol {
         self.check(offset, length)?;
         self.require_room(length)?;
         {
-            let _locked = self.locks.lock(offset..offset + length).await;
+            let _locked = self.lock(offset, length).await?;
             let (mut at, mut rest) = (offset, bytes);
             while !rest.is_empty() {
                 let here = PIECE_BYTES - at % PIECE_BYTES;
@@ -147,12 +133,20 @@ impl LiveZvol {
         self.settle(stable).await
     }
 
+    /// Locks a range that is still there when it is free.
+    async fn lock(&self, offset: u64, length: u64) -> Result<Locked<&RangeLocks>> {
+        let locked = self.locks.lock(offset..offset.saturating_add(length)).await;
+        // Whoever made the volume smaller had the lock.
+        self.check(offset, length)?;
+        Ok(locked)
+    }
+
     /// Writes what fits a group.
     async fn write_piece(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let length = bytes.len() as u64;
         let tx = self.begin_write(offset, length).await?;
         self.content.write_at(&tx, offset, bytes).await?;
-        self.note(&tx, |zil| zil.note_write(&tx, CONTENT.get(), offset, length));
+        self.zil.note_write(&tx, CONTENT.get(), offset, length);
         Ok(())
     }
 
@@ -175,19 +169,9 @@ impl LiveZvol {
         Ok(())
     }
 
-    /// Tells the log of a change of the group of `tx`.
-    fn note(&self, tx: &Tx, note: impl FnOnce(&Zil)) {
-        match self.sync_mode() {
-            SyncMode::Disabled => {
-                self.unnoted.fetch_max(tx.txg().get(), Ordering::AcqRel);
-            }
-            SyncMode::Standard | SyncMode::Always => note(&self.zil),
-        }
-    }
-
     /// Ends a change.
     async fn settle(&self, stable: bool) -> Result<()> {
-        match self.sync_mode() {
+        match self.zil.sync_mode() {
             SyncMode::Standard if !stable => Ok(()),
             _ => self.flush().await,
         }
@@ -195,13 +179,6 @@ impl LiveZvol {
 
     /// Makes everything that was written stable.
     pub async fn flush(&self) -> Result<()> {
-        if self.sync_mode() == SyncMode::Disabled {
-            return Ok(());
-        }
-        let unnoted = Txg(self.unnoted.load(Ordering::Acquire));
-        if unnoted > self.txgs.synced_txg() {
-            self.txgs.wait_synced(unnoted).await?;
-        }
         self.zil.commit().await
     }
 
@@ -228,7 +205,7 @@ impl LiveZvol {
         let zeroes = Block::zero(PIECE_BYTES as usize);
         let end = offset + length;
         {
-            let _locked = self.locks.lock(offset..end).await;
+            let _locked = self.lock(offset, length).await?;
             let mut at = offset;
             while at < end {
                 let here = (PIECE_BYTES - at % PIECE_BYTES).min(end - at);
@@ -243,11 +220,11 @@ impl LiveZvol {
         if length == 0 {
             return Ok(());
         }
-        let _locked = self.locks.lock(offset..offset + length).await;
+        let _locked = self.lock(offset, length).await?;
         self.warm(offset, length).await?;
         let tx = self.txgs.begin(METADATA_BYTES).await?;
         self.content.punch(&tx, offset, length).await?;
-        self.note(&tx, |zil| zil.note_object(&tx, CONTENT.get(), &truncate(offset, length)));
+        self.zil.note_object(&tx, CONTENT.get(), &truncate(offset, length));
         Ok(())
     }
 
@@ -361,12 +338,6 @@ impl LiveReader {
     /// The volume.
     pub fn volume(&self) -> &Arc<LiveZvol> {
         &self.volume
-    }
-
-    /// The same, of a volume that was opened by another over the same object set, with the settings of this one.
-    pub fn sharing(self, volume: &Arc<LiveZvol>) -> Self {
-        volume.set_sync_mode(self.volume.sync_mode());
-        Self { volume: Arc::clone(volume), ..self }
     }
 
     /// As [`Zvol::read_at`].

@@ -15,7 +15,8 @@ use super::{features, objects, properties, space};
 use crate::dataset::properties::Prop;
 use crate::dmu::Policy;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Settings, Syncing};
+use crate::zil::SyncMode;
 
 /// `on` of `checksum` and `compression`.
 const ON: u64 = 1;
@@ -32,11 +33,26 @@ pub async fn policy(s: &Syncing, dataset: ObjsetId) -> Result<Policy> {
     of_dir(s, phys.dir).await
 }
 
-/// Lets what is open of these datasets write as their properties say now. What cannot be written is not open.
+/// How a head behaves while it is open.
+pub async fn settings(s: &Syncing, dataset: ObjsetId) -> Result<Settings> {
+    let phys = objects::dataset(s, ObjectId(dataset.get())).await?;
+    let chain = space::chain(s, phys.dir).await?;
+    Ok(Settings {
+        sync: match properties::effective(s, &chain, Prop::Sync).await? {
+            1 => SyncMode::Always,
+            2 => SyncMode::Disabled,
+            _ => SyncMode::Standard,
+        },
+        read_only: properties::effective(s, &chain, Prop::Readonly).await? != 0,
+    })
+}
+
+/// Lets what is open of these datasets write and behave as their properties say now. What cannot be written is not open.
 pub(super) async fn refresh(s: &Syncing, datasets: &[ObjsetId]) -> Result<()> {
     for id in datasets {
         if let Some(open) = s.open_dataset(*id) {
             open.objset.set_policy(policy(s, *id).await?);
+            open.set(settings(s, *id).await?);
         }
     }
     Ok(())

@@ -621,6 +621,10 @@ async fn resolve_auto(s: &Syncing, head: &FoundHead, types: Types, plan: &mut Ve
 }
 
 async fn check_resize(s: &Syncing, head: &FoundHead, size: u64) -> Result<()> {
+    let chain = space::chain(s, head.phys.dir).await?;
+    if effective(s, &chain, Prop::Readonly).await? != 0 {
+        return Err(Error::ReadOnly(format!("volume {}", head.name)));
+    }
     let (_, block) = contents::volume_size(s, head).await?;
     check_volume_size(size, block)
 }

@@ -51,7 +51,10 @@ pub async fn rename(s: &Syncing, from: &str, to: &str) -> Result<()> {
     let old_short = from.rsplit('/').next().unwrap_or_default();
     objects::take(s, old, &objects::name(old_short)).await?;
     objects::change_dir(s, dir_id, |dir| dir.parent = parent.phys.dir).await?;
-    objects::add(s, new, &objects::name(short), &objects::one(dir_id.get())).await
+    objects::add(s, new, &objects::name(short), &objects::one(dir_id.get())).await?;
+    // Others may be inherited from now on.
+    let moved = objsets_below(s, to).await?;
+    policy::refresh(s, &moved).await
 }
 
 /// Checks that the names of all below, and of their snapshots, are still short enough.

@@ -13,19 +13,23 @@
 //! | `allocator` | all of a pool, by class |
 //! | `load` | reading it when a pool is opened |
 //! | `sync` | writing what a group changed |
+//! | `log` | the log space maps: what is in them, and when metaslabs are flushed |
+//! | `flush` | writing the log, and metaslabs that are flushed |
 //! | `space_map` | space map objects: reading, and which words a change becomes |
 
 pub mod allocator;
 mod class;
+mod flush;
 mod free_set;
 mod group;
 mod load;
+mod log;
 mod metaslab;
 pub mod range_set;
 pub mod space_map;
 mod sync;
 
-pub use allocator::{Allocator, ClassSpace, NoSpace};
+pub use allocator::{Allocator, ClassSpace, Denied, MetaslabId};
 pub use range_set::RangeSet;
 
 #[cfg(test)]

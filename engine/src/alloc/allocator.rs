@@ -16,14 +16,18 @@
 //! Space that a group frees is handed out again when two more groups are committed, so that the states before can still be opened after a
 //! crash, and not while somebody reads a state that refers to it. When little is left the two groups are not waited for, as in OpenZFS.
 //!
+//! What is free in a metaslab is read when space in it is first asked for ([`Allocator::load_metaslab`]). Allocating itself never waits: it says which metaslab it lacks.
+//!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `state` | everything in memory; never held across an await | taken alone |
+//! | `maps` | the space map objects: they are not written while one is read; held across awaits | first |
+//! | `state` | everything in memory; never held across an await | after it |
 //!
 //! The sync thread alone calls `sync`, `sync_done` and `add_top`; it copies what it writes out of the state first.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::blkptr::{Dva, GANG_HEADER_SIZE};
 use ondisk::features::Feature;
 use ondisk::{Asize, ByteOffset, ObjectId, Txg, VdevId};
@@ -35,18 +39,44 @@ use crate::pool::space::slop_bytes;
 use crate::txg::Tx;
 use crate::vdev::{Class, Vdev};
 
+use super::RangeSet;
 use super::class::{Rotor, share};
-use super::group::{Group, Totals, Use, reusable_after};
-use super::sync::Logs;
+use super::group::{Answer, Group, Totals, Use, reusable_after};
+use super::log::Logs;
+use super::space_map;
 
-/// No free run is long enough, or the pool is full.
+/// Why there is no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoSpace;
+pub enum Denied {
+    /// No free run is long enough, or the pool is full.
+    NoSpace,
+    /// This metaslab must be loaded first ([`Allocator::load_metaslab`]). Then ask again.
+    NotLoaded(MetaslabId),
+}
+
+/// A metaslab, by its vdev and its place there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MetaslabId {
+    /// Number of the top-level vdev.
+    pub vdev: VdevId,
+    /// Which of its metaslabs, from 0.
+    pub place: usize,
+}
+
+/// Metaslabs from which nothing was taken for so many groups are let go.
+const UNLOAD_AFTER_TXGS: u64 = 64;
+/// So many free runs of metaslabs that nothing is taken from may be in memory; beyond that those not used for longest are let go earlier,
+const IDLE_RUNS: usize = 1 << 20;
+/// after so many groups.
+const UNLOAD_EARLY_AFTER_TXGS: u64 = 8;
 
 /// The space of an open pool: metaslabs of all top-level vdevs, by class.
 #[derive(Debug)]
 pub struct Allocator {
     pub(super) pool: Arc<Pool>,
+    /// Where the space maps are, once there are any.
+    pub(super) mos: OnceLock<Arc<LiveObjset>>,
+    pub(super) maps: AsyncMutex<()>,
     state: Mutex<State>,
 }
 
@@ -76,6 +106,10 @@ pub(super) struct State {
     rotors: [Rotor; 5],
     /// Log space maps.
     pub(super) logs: Logs,
+    /// Runs of changes of all metaslabs that their own maps lack.
+    pub(super) unflushed_runs: usize,
+    /// The next sync flushes all metaslabs.
+    pub(super) flush_all: bool,
     /// Uses of features that were begun or ended, not reported yet.
     pub(super) feature_changes: Vec<(Feature, i64)>,
     /// The group that is being synced, and its passes so far.
@@ -112,6 +146,8 @@ impl State {
             groups: Vec::new(),
             rotors: Default::default(),
             logs: Logs::default(),
+            unflushed_runs: 0,
+            flush_all: false,
             feature_changes: Vec::new(),
             pass: (Txg::NONE, 0),
         }
@@ -148,6 +184,23 @@ impl State {
         groups.map(|group| group.totals(usage)).fold(Totals::default(), Totals::plus)
     }
 
+    /// In the first place that has room of those where a request for `class` is tried.
+    fn allocate(
+        &mut self,
+        class: Class,
+        copies: usize,
+        txg: Txg,
+        asize_on: &dyn Fn(u32) -> Option<u64>,
+    ) -> Result<Vec<Dva>, Denied> {
+        for &place in chain(class) {
+            match self.allocate_in(place, copies, txg, asize_on) {
+                Err(Denied::NoSpace) => {}
+                result => return result,
+            }
+        }
+        Err(Denied::NoSpace)
+    }
+
     /// All copies in one class, or nothing.
     fn allocate_in(
         &mut self,
@@ -155,16 +208,14 @@ impl State {
         copies: usize,
         txg: Txg,
         asize_on: &dyn Fn(u32) -> Option<u64>,
-    ) -> Result<Vec<Dva>, NoSpace> {
+    ) -> Result<Vec<Dva>, Denied> {
         let mut dvas: Vec<Dva> = Vec::with_capacity(copies);
         for copy in 0..copies {
             match self.allocate_copy((class, usage), copy, &dvas, txg, asize_on) {
-                Some(dva) => dvas.push(dva),
-                None => {
-                    for dva in &dvas {
-                        self.undo(dva, txg);
-                    }
-                    return Err(NoSpace);
+                Ok(dva) => dvas.push(dva),
+                Err(denied) => {
+                    self.undo(&dvas, txg);
+                    return Err(denied);
                 }
             }
         }
@@ -178,7 +229,7 @@ impl State {
         others: &[Dva],
         txg: Txg,
         asize_on: &dyn Fn(u32) -> Option<u64>,
-    ) -> Option<Dva> {
+    ) -> Result<Dva, Denied> {
         let slot = slot(class, usage);
         let members = self.rotors[slot].members.len();
         // First those that have no copy yet, then all.
@@ -200,11 +251,17 @@ impl State {
                     continue;
                 }
                 let Some(asize) = asize_on(vdev).filter(|asize| *asize > 0) else { continue };
-                let Some(at) = group.allocate(usage, asize, txg, copy, &here) else { continue };
+                let at = match group.allocate(usage, asize, txg, copy, &here) {
+                    Answer::At(at) => at,
+                    Answer::None => continue,
+                    Answer::Load(place) => {
+                        return Err(Denied::NotLoaded(MetaslabId { vdev: VdevId(vdev), place }));
+                    }
+                };
                 let (aliquot, totals) = (group.aliquot_bytes, group.totals(usage));
                 let share = if members > 1 { share(aliquot, totals, self.totals(class, usage)) } else { 0 };
                 self.rotors[slot].took(place, asize, share);
-                return Some(Dva {
+                return Ok(Dva {
                     vdev: VdevId(vdev),
                     offset: ByteOffset(at),
                     asize: Asize(asize),
@@ -212,20 +269,44 @@ impl State {
                 });
             }
         }
-        None
+        Err(Denied::NoSpace)
     }
 
-    fn undo(&mut self, dva: &Dva, txg: Txg) {
-        if let Ok(group) = self.group(dva.vdev) {
-            let from = dva.offset.get();
-            group.undo(from, from + dva.asize.get(), txg);
+    fn undo(&mut self, dvas: &[Dva], txg: Txg) {
+        for dva in dvas {
+            if let Ok(group) = self.group(dva.vdev) {
+                let from = dva.offset.get();
+                group.undo(from, from + dva.asize.get(), txg);
+            }
+        }
+    }
+
+    /// Lets metaslabs go that were not used for long.
+    fn unload_idle(&mut self, txg: Txg) {
+        let groups = self.groups.iter().enumerate();
+        let idle = groups.filter_map(|(vdev, group)| Some((vdev, group.as_ref()?)));
+        let mut idle: Vec<(Txg, usize, usize, usize)> = idle
+            .flat_map(|(vdev, group)| group.idle().map(move |(used, place, runs)| (used, vdev, place, runs)))
+            .collect();
+        idle.sort_unstable();
+        let mut runs: usize = idle.iter().map(|(.., runs)| runs).sum();
+        for (used_in, vdev, place, its_runs) in idle {
+            let patience = if runs > IDLE_RUNS { UNLOAD_EARLY_AFTER_TXGS } else { UNLOAD_AFTER_TXGS };
+            if used_in.get() + patience > txg.get() {
+                break;
+            }
+            if let Some(Some(group)) = self.groups.get_mut(vdev) {
+                group.unload(place);
+            }
+            runs -= its_runs;
         }
     }
 }
 
 impl Allocator {
     pub(super) fn of(pool: &Arc<Pool>, state: State) -> Arc<Self> {
-        Arc::new(Self { pool: Arc::clone(pool), state: Mutex::new(state) })
+        let state = Mutex::new(state);
+        Arc::new(Self { pool: Arc::clone(pool), mos: OnceLock::new(), maps: AsyncMutex::new(()), state })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -239,29 +320,89 @@ impl Allocator {
 
     /// The space of a pool, as the MOS (and its log space maps) says.
     pub async fn load(pool: &Arc<Pool>, mos: &Arc<LiveObjset>) -> Result<Arc<Self>> {
-        Ok(Self::of(pool, super::load::load(pool, &mos.view()).await?))
+        let allocator = Self::of(pool, super::load::load(pool, &mos.view()).await?);
+        let _ = allocator.mos.set(Arc::clone(mos));
+        Ok(allocator)
+    }
+
+    /// Reads the space map of a metaslab, so that its space can be handed out. One that cannot be read is not asked for again.
+    pub async fn load_metaslab(&self, id: MetaslabId) -> Result<()> {
+        let _turn = self.maps.lock().await;
+        let (bounds, on_disk) = {
+            let mut state = self.state();
+            match state.group(id.vdev)?.metaslabs().get(id.place) {
+                Some(metaslab) if metaslab.is_unloaded() => (metaslab.bounds(), metaslab.on_disk),
+                _ => return Ok(()),
+            }
+        };
+        let map = on_disk.object.zip(self.mos.get());
+        let read = match map {
+            None => Ok(RangeSet::default()),
+            Some((map, mos)) => {
+                space_map::load(&mos.view(), map, bounds.start, bounds.size, bounds.shift).await
+            }
+        };
+        let (read, error) = match read {
+            Ok(allocated) => (Some(allocated), None),
+            Err(error) => (None, Some(error)),
+        };
+        let loaded = {
+            let mut state = self.state();
+            let txg = state.pass.0;
+            state.group(id.vdev)?.load(id.place, read, txg)
+        };
+        if let Some(error) = error.or(loaded.err()) {
+            let (vdev, place) = (id.vdev, id.place);
+            tracing::error!(%vdev, place, %error, "the free space of a metaslab is not used");
+        }
+        Ok(())
     }
 
     /// Takes up a new top-level vdev: creates its metaslab array in the MOS. Gives (metaslab array, ms_shift). Until the group of `tx` is
     /// committed, only blocks of that group are put on it.
     pub async fn add_top(&self, mos: &Arc<LiveObjset>, tx: &Tx, top: &Vdev) -> Result<(ObjectId, u8)> {
         let (group, array, ms_shift) = super::load::new_group(mos, tx, top).await?;
+        let _ = self.mos.set(Arc::clone(mos));
         self.state().add_group(group);
         Ok((array, ms_shift))
     }
 
     /// Space for `copies` copies of a block of `psize` bytes, in `class` or, where that has no room, as OpenZFS falls back. Copies lie on different
     /// vdevs where there are several, and far apart otherwise. Nothing stays allocated on an error.
-    pub fn allocate(&self, class: Class, psize: u64, copies: usize, txg: Txg) -> Result<Vec<Dva>, NoSpace> {
+    pub fn try_allocate(
+        &self,
+        class: Class,
+        psize: u64,
+        copies: usize,
+        txg: Txg,
+    ) -> Result<Vec<Dva>, Denied> {
         let asize_on = |vdev: u32| {
             let top = self.pool.vdevs().top(vdev)?;
             top.status.is_readable().then(|| top.psize_to_asize(psize, txg.get())).flatten()
         };
-        let mut state = self.state();
-        chain(class)
-            .iter()
-            .find_map(|&place| state.allocate_in(place, copies, txg, &asize_on).ok())
-            .ok_or(NoSpace)
+        self.state().allocate(class, copies, txg, &asize_on)
+    }
+
+    /// As [`Allocator::try_allocate`], and loads what must be loaded. `None`: there is no space.
+    pub async fn allocate(
+        &self,
+        class: Class,
+        psize: u64,
+        copies: usize,
+        txg: Txg,
+    ) -> Result<Option<Vec<Dva>>> {
+        loop {
+            match self.try_allocate(class, psize, copies, txg) {
+                Ok(dvas) => return Ok(Some(dvas)),
+                Err(Denied::NoSpace) => return Ok(None),
+                Err(Denied::NotLoaded(id)) => self.load_metaslab(id).await?,
+            }
+        }
+    }
+
+    /// Takes back what was just allocated in `txg`, as if it had not been: nothing was written there.
+    pub fn undo(&self, dvas: &[Dva], txg: Txg) {
+        self.state().undo(dvas, txg);
     }
 
     /// Bytes that an address takes itself: of a gang, the header.
@@ -285,6 +426,10 @@ impl Allocator {
     /// Marks an address of an intent log that was found at import as allocated.
     pub async fn claim(&self, dva: &Dva, txg: Txg) -> Result<()> {
         let (from, to) = self.range_of(dva, txg);
+        let unloaded = self.state().group(dva.vdev)?.unloaded_at(from)?;
+        if let Some(place) = unloaded {
+            self.load_metaslab(MetaslabId { vdev: dva.vdev, place }).await?;
+        }
         self.state().group(dva.vdev)?.claim(from, to, txg)
     }
 
@@ -304,6 +449,14 @@ impl Allocator {
             let scarce = is_scarce.iter().any(|&(class, scarce)| class == group.class && scarce);
             group.sync_done(txg, if scarce { at_once } else { by_rule });
         }
+        state.unload_idle(txg);
+    }
+
+    /// How many metaslabs have their free space in memory, and how many there are.
+    pub fn loaded_metaslabs(&self) -> (usize, usize) {
+        let state = self.state();
+        let metaslabs = || state.groups.iter().flatten().flat_map(Group::metaslabs);
+        (metaslabs().filter(|metaslab| metaslab.is_loaded()).count(), metaslabs().count())
     }
 
     /// Space of one class. What is set apart on normal vdevs for the intent log is not in it: see [`Allocator::embedded_log_space`].
@@ -351,6 +504,11 @@ impl Allocator {
         let (state, asize) = (self.state(), dva.asize.get());
         let group = state.groups.get(dva.vdev.get() as usize).and_then(Option::as_ref);
         group.map_or(asize, |group| state.deflated(group, asize))
+    }
+
+    /// Has the next sync write all that is in log space maps to the metaslabs' own maps: before a pool is exported, so that it opens quickly.
+    pub fn flush_all(&self) {
+        self.state().flush_all = true;
     }
 
     /// Uses of features that were begun (or ended) since the last call: whoever drives the sync counts them in the MOS before the group is committed.

@@ -12,13 +12,19 @@
 //!
 //! The order of candidates is kept lazily: a metaslab's rank is an upper bound while blocks are taken from it, and is set right when it is considered, and when something
 //! became free.
+//!
+//! # Loading
+//! The best candidate may be one that is not loaded. Then the caller is told which, loads it and asks again. Its rank is estimated, so when no candidate is
+//! good enough, those that are not loaded and have the room are tried one after the other before the answer is no. Those that were not
+//! used for long are let go ([`Group::idle`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use ondisk::{ObjectId, Txg};
 
-use super::metaslab::{DEFER_TXGS, Metaslab};
+use super::RangeSet;
+use super::metaslab::{DEFER_TXGS, Metaslab, rank_of};
 use crate::error::{Error, Result};
 use crate::vdev::Class;
 
@@ -40,9 +46,15 @@ pub enum Use {
     EmbeddedLog,
 }
 
-/// The power of two of a run's length; more is better.
-fn rank_of(longest_bytes: u64) -> u32 {
-    longest_bytes.checked_ilog2().map_or(0, |power| power + 1)
+/// What a group answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Space at this byte.
+    At(u64),
+    /// This metaslab must be loaded first.
+    Load(usize),
+    /// No space.
+    None,
 }
 
 /// Which metaslabs are taken from, in which order.
@@ -176,7 +188,7 @@ impl Group {
             metaslabs,
         };
         for place in 0..group.metaslabs.len() {
-            let rank = rank_of(group.metaslabs[place].longest_bytes());
+            let rank = group.metaslabs[place].rank();
             group.ranks[place] = rank;
             group.picker(group.use_of(place)).order.insert((Reverse(rank), place));
         }
@@ -212,7 +224,7 @@ impl Group {
 
     /// Sets right how good a metaslab is.
     fn rerank(&mut self, place: usize) -> u32 {
-        let (old, new) = (self.ranks[place], rank_of(self.metaslabs[place].longest_bytes()));
+        let (old, new) = (self.ranks[place], self.metaslabs[place].rank());
         if old != new {
             let usage = self.use_of(place);
             let order = &mut self.picker(usage).order;
@@ -235,13 +247,19 @@ impl Group {
         result
     }
 
-    /// Takes `size` bytes for copy `copy` of a block; gives their first byte. `others` are where copies of the same block lie on this vdev.
-    pub fn allocate(&mut self, usage: Use, size: u64, txg: Txg, copy: usize, others: &[u64]) -> Option<u64> {
+    /// Takes `size` bytes for copy `copy` of a block. `others` are where copies of the same block lie on this vdev.
+    pub fn allocate(&mut self, usage: Use, size: u64, txg: Txg, copy: usize, others: &[u64]) -> Answer {
         let others: Vec<usize> =
             others.iter().map(|&at| usize::try_from(at >> self.ms_shift).unwrap_or(usize::MAX)).collect();
         let far = (self.metaslabs.len() / COPY_DISTANCE).max(1);
         let distances: &[usize] = if others.is_empty() { &[0] } else { &[far, 1, 0] };
-        distances.iter().find_map(|&distance| self.allocate_apart(usage, size, txg, copy, &others, distance))
+        for &distance in distances {
+            match self.allocate_apart(usage, size, txg, copy, &others, distance) {
+                Answer::None => {}
+                answer => return answer,
+            }
+        }
+        Answer::None
     }
 
     fn allocate_apart(
@@ -252,15 +270,15 @@ impl Group {
         copy: usize,
         others: &[usize],
         distance: usize,
-    ) -> Option<u64> {
+    ) -> Answer {
         let copy = copy.min(MAX_COPIES - 1);
         let is_apart = |place: usize| others.iter().all(|other| other.abs_diff(place) >= distance);
         if let Some((place, rank)) = self.picker(usage).active[copy]
             && is_apart(place)
-            && rank_of(self.metaslabs[place].longest_bytes()) + PASSIVATE_STEPS > rank
+            && self.metaslabs[place].rank() + PASSIVATE_STEPS > rank
             && let Some(at) = self.change(place, |metaslab| metaslab.allocate(size, txg))
         {
-            return Some(at);
+            return Answer::At(at);
         }
         let needed = rank_of(size);
         let mut after = None;
@@ -270,10 +288,9 @@ impl Group {
                 None => order.range(..),
                 Some(last) => order.range((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded)),
             };
-            let &(Reverse(rank), place) = candidates.next()?;
-            if rank < needed {
-                return None;
-            }
+            let Some(&(Reverse(rank), place)) = candidates.next().filter(|(rank, _)| rank.0 >= needed) else {
+                return self.any_unloaded(usage, size, &is_apart).map_or(Answer::None, Answer::Load);
+            };
             if self.rerank(place) < rank {
                 // It comes again where it belongs.
                 continue;
@@ -282,10 +299,55 @@ impl Group {
             if !is_apart(place) {
                 continue;
             }
+            if self.metaslabs[place].is_unloaded() {
+                return Answer::Load(place);
+            }
             if let Some(at) = self.change(place, |metaslab| metaslab.allocate(size, txg)) {
                 self.picker(usage).active[copy] = Some((place, rank));
-                return Some(at);
+                return Answer::At(at);
             }
+        }
+    }
+
+    /// A metaslab that has the room, if perhaps not in one piece: that is known when it is loaded.
+    fn any_unloaded(&self, usage: Use, size: u64, is_apart: &dyn Fn(usize) -> bool) -> Option<usize> {
+        let mut places = (0..self.metaslabs.len()).filter(|&place| self.use_of(place) == usage);
+        places.find(|&place| {
+            let metaslab = &self.metaslabs[place];
+            metaslab.is_unloaded() && metaslab.free_bytes() >= size && is_apart(place)
+        })
+    }
+
+    /// Takes up, in group `txg`, the space map of a metaslab that is not loaded; `None` is one that cannot be read.
+    pub fn load(&mut self, place: usize, allocated: Option<RangeSet>, txg: Txg) -> Result<()> {
+        let Some(metaslab) = self.metaslabs.get_mut(place).filter(|metaslab| metaslab.is_unloaded()) else {
+            return Ok(());
+        };
+        let loaded = allocated.map_or(Ok(()), |allocated| metaslab.load(allocated));
+        if metaslab.is_unloaded() {
+            metaslab.give_up();
+        }
+        metaslab.is_used_in(txg);
+        self.rerank(place);
+        loaded
+    }
+
+    /// Loaded metaslabs that nothing is taken from now and that could be read again: the group in which each was used last, its place and its runs in memory.
+    pub fn idle(&self) -> impl Iterator<Item = (Txg, usize, usize)> + '_ {
+        let is_active = |place: usize| {
+            self.pickers.iter().flat_map(|picker| picker.active).flatten().any(|(active, _)| active == place)
+        };
+        let loaded = self.metaslabs.iter().enumerate().filter(|(_, metaslab)| {
+            metaslab.is_loaded() && !metaslab.is_busy() && metaslab.on_disk.object.is_some()
+        });
+        let loaded = loaded.filter(move |&(place, _)| !is_active(place));
+        loaded.map(|(place, metaslab)| (metaslab.used_in(), place, metaslab.runs()))
+    }
+
+    /// Lets a metaslab go: see [`Metaslab::unload`].
+    pub fn unload(&mut self, place: usize) {
+        if let Some(metaslab) = self.metaslabs.get_mut(place) {
+            metaslab.unload();
         }
     }
 
@@ -309,6 +371,12 @@ impl Group {
     pub fn free(&mut self, from: u64, to: u64, txg: Txg) -> Result<()> {
         let place = self.place_of(from)?;
         self.change(place, |metaslab| metaslab.free(from, to, txg))
+    }
+
+    /// The metaslab of a range, when it must be loaded to claim that.
+    pub fn unloaded_at(&self, from: u64) -> Result<Option<usize>> {
+        let place = self.place_of(from)?;
+        Ok(self.metaslabs[place].is_unloaded().then_some(place))
     }
 
     /// See [`Metaslab::claim`].
@@ -350,7 +418,7 @@ pub fn reusable_after(txg: Txg, oldest_view: Txg) -> Txg {
 
 #[cfg(test)]
 mod tests {
-    use super::super::metaslab::Bounds;
+    use super::super::metaslab::{Bounds, OnDisk};
     use super::*;
 
     fn group(metaslabs: u64) -> Group {
@@ -369,11 +437,19 @@ mod tests {
         Group::new(config, (0..metaslabs).map(|place| Metaslab::unused(bounds(place))).collect())
     }
 
+    fn got(group: &mut Group, usage: Use, size: u64, copy: usize, others: &[u64]) -> Option<u64> {
+        match group.allocate(usage, size, Txg(5), copy, others) {
+            Answer::At(at) => Some(at),
+            Answer::None => None,
+            Answer::Load(place) => panic!("metaslab {place} is not loaded"),
+        }
+    }
+
     #[test]
     fn a_vdev_fills_from_the_beginning_and_to_the_end() {
         let mut group = group(4);
         let mut total = 0;
-        while group.allocate(Use::Class, 128 << 10, Txg(5), 0, &[]).is_some() {
+        while got(&mut group, Use::Class, 128 << 10, 0, &[]).is_some() {
             total += 128 << 10;
         }
         assert_eq!(total, 4 << 20);
@@ -381,11 +457,39 @@ mod tests {
     }
 
     #[test]
+    fn a_full_vdev_asks_for_all_that_is_not_loaded_before_it_says_no() {
+        let mut group = group(4);
+        while got(&mut group, Use::Class, 1 << 20, 0, &[]).is_some() {}
+        // All allocated but the last sector, which the header's histogram does not count.
+        let bounds = group.metaslabs[2].bounds();
+        let mut allocated = RangeSet::default();
+        allocated.add(bounds.start, bounds.start + bounds.size - 4096);
+        let allocated_bytes = allocated.total() as i64;
+        let on_disk = OnDisk { object: Some(ObjectId(3)), length_bytes: 8, allocated_bytes };
+        group.metaslabs[2] = Metaslab::unloaded(bounds, on_disk, Some([0; 32]));
+        group.rerank(2);
+        assert_eq!(group.allocate(Use::Class, 8192, Txg(5), 0, &[]), Answer::None);
+        assert_eq!(group.allocate(Use::Class, 4096, Txg(5), 0, &[]), Answer::Load(2));
+        group.load(2, Some(allocated), Txg(5)).unwrap();
+        assert_eq!(got(&mut group, Use::Class, 4096, 0, &[]), Some(bounds.start + bounds.size - 4096));
+    }
+
+    #[test]
+    fn a_metaslab_that_cannot_be_read_is_not_asked_again() {
+        let mut group = group(1);
+        let on_disk = OnDisk { object: Some(ObjectId(3)), length_bytes: 8, allocated_bytes: 4096 };
+        group.metaslabs[0] = Metaslab::unloaded(group.metaslabs[0].bounds(), on_disk, None);
+        assert_eq!(group.allocate(Use::Class, 4096, Txg(5), 0, &[]), Answer::Load(0));
+        group.load(0, None, Txg(5)).unwrap();
+        assert_eq!(group.allocate(Use::Class, 4096, Txg(5), 0, &[]), Answer::None);
+    }
+
+    #[test]
     fn copies_on_one_vdev_are_far_apart() {
         let mut group = group(64);
-        let first = group.allocate(Use::Class, 4096, Txg(5), 0, &[]).unwrap();
-        let second = group.allocate(Use::Class, 4096, Txg(5), 1, &[first]).unwrap();
-        let third = group.allocate(Use::Class, 4096, Txg(5), 2, &[first, second]).unwrap();
+        let first = got(&mut group, Use::Class, 4096, 0, &[]).unwrap();
+        let second = got(&mut group, Use::Class, 4096, 1, &[first]).unwrap();
+        let third = got(&mut group, Use::Class, 4096, 2, &[first, second]).unwrap();
         let places = [first, second, third].map(|at| at >> 20);
         assert!(places[0].abs_diff(places[1]) >= 8 && places[1].abs_diff(places[2]) >= 8);
         assert!(places[0].abs_diff(places[2]) >= 8);
@@ -394,8 +498,8 @@ mod tests {
     #[test]
     fn copies_in_one_metaslab_are_better_than_none() {
         let mut group = group(1);
-        let first = group.allocate(Use::Class, 4096, Txg(5), 0, &[]).unwrap();
-        let second = group.allocate(Use::Class, 4096, Txg(5), 1, &[first]).unwrap();
+        let first = got(&mut group, Use::Class, 4096, 0, &[]).unwrap();
+        let second = got(&mut group, Use::Class, 4096, 1, &[first]).unwrap();
         assert_eq!(second, first + 4096);
     }
 
@@ -404,9 +508,9 @@ mod tests {
         let mut group = group(65);
         assert_eq!(group.totals(Use::EmbeddedLog).size, 1 << 20);
         assert_eq!(group.totals(Use::Class).size, 64 << 20);
-        let log = group.allocate(Use::EmbeddedLog, 4096, Txg(5), 0, &[]).unwrap();
+        let log = got(&mut group, Use::EmbeddedLog, 4096, 0, &[]).unwrap();
         assert_eq!(group.use_of((log >> 20) as usize), Use::EmbeddedLog);
-        while let Some(at) = group.allocate(Use::Class, 1 << 20, Txg(5), 0, &[]) {
+        while let Some(at) = got(&mut group, Use::Class, 1 << 20, 0, &[]) {
             assert_eq!(group.use_of((at >> 20) as usize), Use::Class);
         }
         assert_eq!(group.totals(Use::Class).free(), 0);

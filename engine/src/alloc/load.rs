@@ -1,7 +1,7 @@
 //! Reading what is allocated when a pool is opened, and laying out a new vdev.
 //!
-//! A metaslab's state is its space map, and on top of it the log space maps of groups since it was last flushed. What came from logs is remembered apart
-//! ([`super::metaslab::Changes`]), since its own map lacks it.
+//! A metaslab's state is its space map, and on top of it the log space maps of groups since it was last flushed. When a pool is opened, only the headers of the
+//! maps are read, and all logs: how much is allocated where is known then, and what is free is read when space is asked for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use ondisk::pool_directory::{self, DIRECTORY_OBJECT, top_zap};
 use ondisk::space_map::{MapType, SpaceMapPhys};
 use ondisk::{ByteOffset, ObjectId, Reader, Txg, VdevId, log_space_map};
 
-use super::allocator::State;
+use super::allocator::{MetaslabId, State};
 use super::class::ALIQUOT_BYTES;
 use super::group::{Group, GroupConfig};
+use super::log::Log;
 use super::metaslab::{Bounds, Changes, Metaslab, OnDisk};
 use super::space_map;
-use super::sync::Log;
 use crate::Pool;
 use crate::dmu::{LiveObjset, NewObject, Objset, zap};
 use crate::error::{Error, Result};
@@ -128,29 +128,42 @@ pub async fn load(pool: &Arc<Pool>, mos: &Arc<Objset>) -> Result<State> {
     let root = mos.object(DIRECTORY_OBJECT).await?;
     let deflate = zap::lookup_u64(&root, pool_directory::DEFLATE).await?;
     let mut state = State::new(deflate.is_some_and(|on| on != 0));
-    let mut logs = read_logs(mos).await?;
+    let (zap, mut logs) = read_logs(mos).await?;
+    state.logs.zap = zap;
     let mut unflushed = Unflushed::default();
     for top in &pool.vdevs().tops {
-        if let Some(since) = unflushed_txgs(mos, top).await? {
-            unflushed.arrays.push((VdevId(top.id as u32), since.0));
-            unflushed.since.insert(top.id, since.1);
+        if let Some((array, since)) = unflushed_txgs(mos, top).await? {
+            state.logs.set_array(VdevId(top.id as u32), array);
+            unflushed.since.insert(top.id, since);
         }
     }
     read_changes(pool, mos, &mut logs, &mut unflushed).await?;
-    for top in &pool.vdevs().tops {
-        if let Some(group) = load_group(mos, top, &mut unflushed).await? {
-            state.add_group(group);
-        }
+    for (txg, log) in logs {
+        state.logs.set_log(txg, log);
     }
-    state.logs.take_up(logs, unflushed.arrays);
+    for top in &pool.vdevs().tops {
+        let Some(group) = load_group(mos, top, &mut unflushed).await? else { continue };
+        if zap.is_some() && group.top_zap.is_none() {
+            let detail = "log space maps need one; the pool can be read only";
+            return Err(Error::Unsupported(format!("{}: it has no ZAP, and {detail}", top.name)));
+        }
+        let since = unflushed.since.get(&top.id);
+        for (place, metaslab) in group.metaslabs().iter().enumerate() {
+            let since = since.and_then(|since| since.get(place)).copied().unwrap_or(Txg::NONE);
+            let dirty = !metaslab.unflushed.is_empty();
+            if dirty || since != Txg::NONE {
+                state.logs.set(MetaslabId { vdev: VdevId(group.vdev), place }, since, dirty);
+            }
+            state.unflushed_runs += metaslab.unflushed.runs();
+        }
+        state.add_group(group);
+    }
     Ok(state)
 }
 
 /// What log space maps add to the metaslabs.
 #[derive(Default)]
 struct Unflushed {
-    /// For each vdev the object that says how far its metaslabs are flushed.
-    arrays: Vec<(VdevId, ObjectId)>,
     /// By vdev, for each metaslab the group since which changes are only in logs.
     since: BTreeMap<u64, Vec<Txg>>,
     /// By vdev and metaslab.
@@ -167,56 +180,32 @@ async fn load_group(mos: &Arc<Objset>, top: &Vdev, unflushed: &mut Unflushed) ->
     let words = array_of_words(mos, array, layout.count()).await?;
     let mut metaslabs = Vec::with_capacity(bounds.len());
     for ((index, bounds), map) in (0u64..).zip(bounds).zip(words.into_iter().chain(std::iter::repeat(None))) {
-        let mut changes = unflushed.changes.remove(&(top.id, index)).unwrap_or_default();
         let mut metaslab = match map {
-            None if changes.is_empty() => Metaslab::unused(bounds),
-            map => load_metaslab(mos, bounds, map, &mut changes).await?,
+            None => Metaslab::unused(bounds),
+            Some(map) => unloaded_metaslab(mos, bounds, map).await?,
         };
-        metaslab.unflushed = changes;
+        if let Some(changes) = unflushed.changes.remove(&(top.id, index)) {
+            metaslab.set_unflushed(changes)?;
+        }
         metaslabs.push(metaslab);
     }
     let ms_shift = layout.size_bytes().trailing_zeros() as u8;
     Ok(Some(Group::new(config_of(top, array, ms_shift, None)?, metaslabs)))
 }
 
-async fn load_metaslab(
-    mos: &Arc<Objset>,
-    bounds: Bounds,
-    map: Option<ObjectId>,
-    changes: &mut Changes,
-) -> Result<Metaslab> {
-    let Bounds { start, size, shift } = bounds;
-    let (on_disk, mut allocated) = match map {
-        None => (OnDisk::default(), super::RangeSet::default()),
-        Some(map) => {
-            let allocated = space_map::load(mos, map, start, size, shift).await?;
-            let object = mos.object(map).await?;
-            let (bonus, order) = object.bonus();
-            let what = || format!("space map {map}");
-            let phys = SpaceMapPhys::parse(bonus, order).map_err(Error::format(what()))?;
-            if i64::try_from(allocated.total()).ok() != Some(phys.allocated_bytes) {
-                return Err(Error::corrupt(what(), "its header and its entries disagree"));
-            }
-            let SpaceMapPhys { length_bytes, allocated_bytes, .. } = phys;
-            (OnDisk { object: Some(map), length_bytes, allocated_bytes }, allocated)
-        }
-    };
-    let wrong = |what: &str, from: u64| {
-        Error::corrupt("log space maps", format!("{what} twice at {from:#x} of a metaslab at {start:#x}"))
-    };
-    for (from, to) in changes.frees.iter() {
-        if allocated.remove(from, to) != to - from {
-            return Err(wrong("freed", from));
-        }
+/// A metaslab as the header of its map has it.
+async fn unloaded_metaslab(mos: &Arc<Objset>, bounds: Bounds, map: ObjectId) -> Result<Metaslab> {
+    let object = mos.object(map).await?;
+    let (bonus, order) = object.bonus();
+    let what = || format!("space map {map}");
+    let phys = SpaceMapPhys::parse(bonus, order).map_err(Error::format(what()))?;
+    if u64::try_from(phys.allocated_bytes).ok().is_none_or(|allocated| allocated > bounds.size) {
+        let detail = format!("{} bytes allocated of {}", phys.allocated_bytes, bounds.size);
+        return Err(Error::corrupt(what(), detail));
     }
-    for (from, to) in changes.allocs.iter() {
-        if allocated.add(from, to) != 0 {
-            return Err(wrong("allocated", from));
-        }
-    }
-    let mut metaslab = Metaslab::unloaded(bounds, on_disk);
-    metaslab.load(&allocated)?;
-    Ok(metaslab)
+    let SpaceMapPhys { length_bytes, allocated_bytes, histogram, .. } = phys;
+    let on_disk = OnDisk { object: Some(map), length_bytes, allocated_bytes };
+    Ok(Metaslab::unloaded(bounds, on_disk, histogram))
 }
 
 /// The metaslab array of a vdev, and how it is cut; `None` for one without metaslabs.
@@ -273,7 +262,8 @@ async fn read_logs(mos: &Arc<Objset>) -> Result<(Option<ObjectId>, BTreeMap<Txg,
         let key = entry.key.name().unwrap_or_default();
         let txg = log_space_map::parse_key(key).map_err(Error::format("log space maps"))?;
         let object = ObjectId(entry.value.as_u64().unwrap_or(0));
-        logs.insert(txg, Log { object, length_bytes: 0, has_histogram: false });
+        let empty = Log { object, length_bytes: 0, block_bytes: 1, allocated_bytes: 0, has_histogram: false };
+        logs.insert(txg, empty);
     }
     Ok((Some(ObjectId(id)), logs))
 }
@@ -282,7 +272,7 @@ async fn read_logs(mos: &Arc<Objset>) -> Result<(Option<ObjectId>, BTreeMap<Txg,
 async fn read_changes(
     pool: &Arc<Pool>,
     mos: &Arc<Objset>,
-    (_, logs): &mut (Option<ObjectId>, BTreeMap<Txg, Log>),
+    logs: &mut BTreeMap<Txg, Log>,
     unflushed: &mut Unflushed,
 ) -> Result<()> {
     let mut layouts = BTreeMap::new();
@@ -317,7 +307,9 @@ async fn read_changes(
             Ok(())
         })
         .await?;
+        log.block_bytes = mos.object(log.object).await?.block_size();
         log.length_bytes = phys.length_bytes;
+        log.allocated_bytes = phys.allocated_bytes;
         log.has_histogram = phys.histogram.is_some();
     }
     Ok(())

@@ -16,7 +16,14 @@
 //! What was allocated and freed in one group never reaches the space map, and still is not handed out before the group is long committed: its old
 //! contents may be on their way to the device, or be read by somebody who saw them before.
 //!
-//! A metaslab whose space map was not read (*not loaded*) takes frees, but gives nothing out.
+//! # Loading
+//! A metaslab whose space map was not read (*not loaded*) takes frees, but gives nothing out: the header of its map says how much is allocated, and about how
+//! long the longest free run is. It is loaded when space in it is asked for, and let go when it was not used for many groups. One whose map cannot be read is *broken*:
+//! it is not asked again.
+//!
+//! # Unflushed changes
+//! Where changes are logged for the whole pool ([`super::log`]), the metaslab's own map is that of an older group, and what
+//! came since is kept in memory besides ([`Changes`]), until the metaslab is flushed.
 //!
 //! Plain data without a lock; the allocator's guards it.
 
@@ -124,6 +131,17 @@ impl Changes {
         self.allocs.is_empty() && self.frees.is_empty()
     }
 
+    /// How many runs they have.
+    pub fn runs(&self) -> usize {
+        self.allocs.runs() + self.frees.runs()
+    }
+
+    /// Adds later changes.
+    pub fn then(&mut self, later: &Self) {
+        later.allocs.iter().for_each(|(from, to)| self.alloc(from, to));
+        later.frees.iter().for_each(|(from, to)| self.free(from, to));
+    }
+
     /// Notes that a range was allocated.
     pub fn alloc(&mut self, from: u64, to: u64) {
         move_or_add(&mut self.frees, &mut self.allocs, from, to);
@@ -147,15 +165,15 @@ fn move_or_add(undone: &mut RangeSet, done: &mut RangeSet, from: u64, to: u64) {
     done.add(at, to);
 }
 
-/// What a sync is to write for one metaslab.
+/// What may be handed out of a metaslab, as far as that is known.
 #[derive(Debug)]
-pub struct Taken {
-    /// Allocated and freed in the group since the last call, by range.
-    pub changes: Changes,
-    /// All that is allocated, when the map is to be written anew. `changes` is part of it.
-    pub rewrite: Option<Vec<(u64, u64)>>,
-    /// Free runs by size, for the header; absent while the metaslab is not loaded.
-    pub histogram: Option<[u64; HISTOGRAM_BUCKETS]>,
+enum Free {
+    /// The space map was read.
+    Loaded(FreeSet),
+    /// It was not. The length of the longest run is about this power of two, plus one; 0 when nothing is free.
+    Estimated(u32),
+    /// It cannot be read.
+    Broken,
 }
 
 /// One metaslab.
@@ -164,43 +182,78 @@ pub struct Metaslab {
     bounds: Bounds,
     /// Its space map.
     pub on_disk: OnDisk,
-    /// What may be handed out; absent while not loaded.
-    free: Option<FreeSet>,
+    /// What may be handed out.
+    free: Free,
     /// Groups with changes, in no order; three at most.
     pending: Vec<Pending>,
     /// By group, oldest first.
     deferred: VecDeque<(Txg, RangeSet)>,
     /// What its own space map lacks.
     pub unflushed: Changes,
+    /// The last group in which something was taken from it, or in which it was loaded.
+    used_in: Txg,
     /// Frees, and what became of them, not yet free again.
     waiting_bytes: u64,
     /// Neither free nor waiting.
     allocated_bytes: u64,
 }
 
+/// The power of two of a run's length, plus one; 0 for none. More is better.
+pub fn rank_of(longest_bytes: u64) -> u32 {
+    longest_bytes.checked_ilog2().map_or(0, |power| power + 1)
+}
+
 impl Metaslab {
     /// A metaslab of which nothing is allocated.
     pub fn unused(bounds: Bounds) -> Self {
-        let mut metaslab = Self::unloaded(bounds, OnDisk::default());
+        let mut metaslab = Self::unloaded(bounds, OnDisk::default(), None);
         let mut free = metaslab.nothing_free();
         let added = free.add(0, bounds.sectors());
-        debug_assert!(added || bounds.size == 0);
-        metaslab.free = Some(free);
+        debug_assert!(added || bounds.sectors() == 0);
+        metaslab.free = Free::Loaded(free);
         metaslab
     }
 
-    /// A metaslab whose space map was not read yet.
-    pub fn unloaded(bounds: Bounds, on_disk: OnDisk) -> Self {
+    /// A metaslab whose space map was not read yet; `histogram` is that of the map's header.
+    pub fn unloaded(bounds: Bounds, on_disk: OnDisk, histogram: Option<[u64; HISTOGRAM_BUCKETS]>) -> Self {
+        let allocated_bytes = u64::try_from(on_disk.allocated_bytes).unwrap_or(0);
+        let free_bytes = bounds.size.saturating_sub(allocated_bytes);
+        let longest = histogram.and_then(|histogram| histogram.iter().rposition(|runs| *runs > 0));
+        let rank = match longest {
+            Some(power) => power as u32 + u32::from(bounds.shift) + 1,
+            None => rank_of(free_bytes),
+        };
         Self {
             bounds,
             on_disk,
-            free: None,
+            free: Free::Estimated(rank.min(rank_of(free_bytes))),
             pending: Vec::new(),
             deferred: VecDeque::new(),
             unflushed: Changes::default(),
+            used_in: Txg::NONE,
             waiting_bytes: 0,
-            allocated_bytes: u64::try_from(on_disk.allocated_bytes).unwrap_or(0),
+            allocated_bytes,
         }
+    }
+
+    /// Takes up what logs add to its space map, as the pool is opened. An error when that cannot be.
+    pub fn set_unflushed(&mut self, changes: Changes) -> Result<()> {
+        let Bounds { start, size, .. } = self.bounds;
+        let (allocs, frees) = (changes.allocs.total(), changes.frees.total());
+        let allocated = self.allocated_bytes.checked_sub(frees).and_then(|rest| rest.checked_add(allocs));
+        let allocated = allocated.filter(|allocated| *allocated <= size);
+        self.allocated_bytes = allocated.ok_or_else(|| {
+            self.damaged(start, start + size, "has other allocations than log space maps change")
+        })?;
+        let longest = changes.frees.iter().map(|(from, to)| to - from).max().unwrap_or(0);
+        if let Free::Estimated(rank) = &mut self.free {
+            *rank = (*rank).max(rank_of(longest));
+        } else if allocs > 0 {
+            // Never used, as its own map has it.
+            self.free = Free::Estimated(rank_of(size));
+        }
+        self.unflushed = changes;
+        Ok(())
     }
 
     fn nothing_free(&self) -> FreeSet {
@@ -208,9 +261,27 @@ impl Metaslab {
         FreeSet::new(self.bounds.sectors(), short)
     }
 
-    /// Takes up what its space map says, before anything else happens to it. `allocated` is all that is allocated.
-    pub fn load(&mut self, allocated: &RangeSet) -> Result<()> {
+    /// Takes up what its space map says: `allocated`. What is not flushed, what waits and what is on its way is added here.
+    pub fn load(&mut self, mut allocated: RangeSet) -> Result<()> {
         let Bounds { start, size, .. } = self.bounds;
+        for (from, to) in self.unflushed.frees.iter() {
+            if allocated.remove(from, to) != to - from {
+                return Err(self.damaged(from, to, "is freed twice in log space maps"));
+            }
+        }
+        let waiting = self.deferred.iter().map(|(_, set)| set);
+        let waiting =
+            waiting.chain(self.pending.iter().map(|pending| &pending.freed)).flat_map(RangeSet::iter);
+        for (from, to) in waiting.chain(self.unflushed.allocs.iter()) {
+            if allocated.add(from, to) != 0 {
+                return Err(self.damaged(from, to, "is allocated twice, or was freed and is allocated"));
+            }
+        }
+        for (from, to) in self.pending.iter().flat_map(|pending| pending.freeing.iter()) {
+            if !allocated.contains(from, to) {
+                return Err(self.damaged(from, to, "is freed twice, or was never allocated"));
+            }
+        }
         let mut free = self.nothing_free();
         let mut at = start;
         for (from, to) in allocated.iter().chain([(start + size, start + size)]) {
@@ -225,9 +296,63 @@ impl Metaslab {
         if allocated.total() + (free.total() << self.bounds.shift) != size {
             return Err(self.damaged(start, start + size, "has allocations beyond its end"));
         }
-        self.allocated_bytes = allocated.total();
-        self.free = Some(free);
+        if allocated.total() != self.allocated_bytes + self.waiting_bytes {
+            return Err(self.damaged(start, start + size, "has other allocations than its header says"));
+        }
+        self.free = Free::Loaded(free);
         Ok(())
+    }
+
+    /// Nothing is ever taken from it again: its space map cannot be read.
+    pub fn give_up(&mut self) {
+        self.free = Free::Broken;
+    }
+
+    /// Lets go of what may be handed out, if it can be read again.
+    pub fn unload(&mut self) {
+        let rank = self.rank();
+        if self.is_loaded() && !self.is_busy() && self.on_disk.object.is_some() {
+            self.free = Free::Estimated(rank);
+        }
+    }
+
+    /// Whether what may be handed out is known.
+    pub fn is_loaded(&self) -> bool {
+        matches!(self.free, Free::Loaded(_))
+    }
+
+    /// Whether it may be loaded, and is not.
+    pub fn is_unloaded(&self) -> bool {
+        matches!(self.free, Free::Estimated(_))
+    }
+
+    fn loaded(&self) -> Option<&FreeSet> {
+        match &self.free {
+            Free::Loaded(free) => Some(free),
+            _ => None,
+        }
+    }
+
+    fn loaded_mut(&mut self) -> Option<&mut FreeSet> {
+        match &mut self.free {
+            Free::Loaded(free) => Some(free),
+            _ => None,
+        }
+    }
+
+    /// Free runs that are kept in memory.
+    pub fn runs(&self) -> usize {
+        self.loaded().map_or(0, FreeSet::runs)
+    }
+
+    /// The last group in which something was taken from it, or in which it was loaded.
+    pub fn used_in(&self) -> Txg {
+        self.used_in
+    }
+
+    /// It was loaded to be used in this group.
+    pub fn is_used_in(&mut self, txg: Txg) {
+        self.used_in = self.used_in.max(txg);
     }
 
     /// Where it lies.
@@ -245,9 +370,18 @@ impl Metaslab {
         self.waiting_bytes
     }
 
-    /// The longest free run in bytes; 0 while not loaded.
-    pub fn longest_bytes(&self) -> u64 {
-        self.free.as_ref().map_or(0, |free| u64::from(free.longest()) << self.bounds.shift)
+    /// How long its longest free run is ([`rank_of`]); estimated while it is not loaded.
+    pub fn rank(&self) -> u32 {
+        match &self.free {
+            Free::Loaded(free) => rank_of(u64::from(free.longest()) << self.bounds.shift),
+            Free::Estimated(rank) => *rank,
+            Free::Broken => 0,
+        }
+    }
+
+    /// Bytes that may be handed out.
+    pub fn free_bytes(&self) -> u64 {
+        self.bounds.size.saturating_sub(self.allocated_bytes).saturating_sub(self.waiting_bytes)
     }
 
     /// Whether anything is to be done for it when a group is synced or committed.
@@ -276,7 +410,8 @@ impl Metaslab {
         let shift = self.bounds.shift;
         debug_assert!(size.trailing_zeros() >= shift.into(), "sizes are whole sectors");
         let sectors = u32::try_from(size.div_ceil(1 << shift)).ok()?;
-        let start = self.free.as_mut()?.allocate(sectors)?;
+        let start = self.loaded_mut()?.allocate(sectors)?;
+        self.used_in = self.used_in.max(txg);
         let (from, to) = self.bounds.to_bytes(start, sectors);
         self.pending(txg).allocating.add(from, to);
         self.allocated_bytes += to - from;
@@ -287,7 +422,8 @@ impl Metaslab {
     pub fn undo(&mut self, from: u64, to: u64, txg: Txg) {
         let undone = self.pending(txg).allocating.remove(from, to);
         debug_assert_eq!(undone, to - from);
-        if let (Some(free), Some((start, length))) = (&mut self.free, self.bounds.to_sectors(from, to)) {
+        let sectors = self.bounds.to_sectors(from, to);
+        if let (Some(free), Some((start, length))) = (self.loaded_mut(), sectors) {
             let added = free.add(start, length);
             debug_assert!(added);
         }
@@ -298,8 +434,8 @@ impl Metaslab {
     pub fn claim(&mut self, from: u64, to: u64, txg: Txg) -> Result<()> {
         let sectors = self.bounds.to_sectors(from, to);
         let sectors = sectors.ok_or_else(|| self.damaged(from, to, "is claimed and not inside"))?;
-        let Some(free) = &mut self.free else {
-            return Err(self.damaged(from, to, "is claimed before the metaslab is loaded"));
+        let Some(free) = self.loaded_mut() else {
+            return Err(self.damaged(from, to, "is claimed, and the metaslab is not loaded"));
         };
         if !free.remove(sectors.0, sectors.1) {
             return Err(self.damaged(from, to, "is claimed and not free"));
@@ -313,7 +449,7 @@ impl Metaslab {
     pub fn free(&mut self, from: u64, to: u64, txg: Txg) -> Result<()> {
         let sectors = self.bounds.to_sectors(from, to);
         let (start, length) = sectors.ok_or_else(|| self.damaged(from, to, "is freed and not inside"))?;
-        let is_free = self.free.as_ref().is_some_and(|free| free.touches_any(start, length));
+        let is_free = self.loaded().is_some_and(|free| free.touches_any(start, length));
         let touches = |set: &RangeSet| set.within(from, to).next().is_some();
         let freed_before = self.deferred.iter().any(|(_, set)| touches(set))
             || self.pending.iter().any(|pending| touches(&pending.freeing) || touches(&pending.freed));
@@ -346,35 +482,30 @@ impl Metaslab {
         of_txg.into_iter().any(|pending| !pending.allocating.is_empty() || !pending.freeing.is_empty())
     }
 
-    /// What group `txg` changed since the last call. From now on it counts as written. With `may_rewrite` a map that is much longer than need be is written anew;
-    /// `block_bytes` is the size of its blocks.
-    pub fn take(&mut self, txg: Txg, may_rewrite: bool, block_bytes: u64) -> Taken {
+    /// What group `txg` changed since the last call. From now on it counts as written.
+    pub fn take(&mut self, txg: Txg) -> Changes {
         let pending = self.pending(txg);
         let allocs = std::mem::take(&mut pending.allocating);
         let frees = std::mem::take(&mut pending.freeing);
         for (from, to) in frees.iter() {
             pending.freed.add(from, to);
         }
-        let rewrite = may_rewrite && self.is_longer_than_need_be(block_bytes);
-        Taken {
-            changes: Changes { allocs, frees },
-            rewrite: rewrite.then(|| self.written()),
-            histogram: self.histogram(txg),
-        }
+        Changes { allocs, frees }
     }
 
-    /// Whether the map has more than twice the words that it needs, and some blocks.
-    fn is_longer_than_need_be(&self, block_bytes: u64) -> bool {
-        let Some(free) = &self.free else { return false };
-        let needed = (free.runs() as u64 + 1) * 8;
-        self.on_disk.length_bytes > needed * 2 && self.on_disk.length_bytes > 4 * block_bytes
+    /// All that its space map is to call allocated, when that has more than twice the words that it needs, and some blocks of `block_bytes`.
+    pub fn rewrite(&mut self, block_bytes: u64) -> Option<Vec<(u64, u64)>> {
+        let needed = (self.loaded()?.runs() as u64 + 1) * 8;
+        let is_too_long =
+            self.on_disk.length_bytes > needed * 2 && self.on_disk.length_bytes > 4 * block_bytes;
+        is_too_long.then(|| self.written())
     }
 
     /// What its space map is to call allocated after all that was taken.
     fn written(&mut self) -> Vec<(u64, u64)> {
         let bounds = self.bounds;
         let mut free = RangeSet::default();
-        if let Some(set) = &mut self.free {
+        if let Free::Loaded(set) = &mut self.free {
             for (start, length) in set.iter() {
                 let (from, to) = bounds.to_bytes(start, length);
                 free.add(from, to);
@@ -396,9 +527,9 @@ impl Metaslab {
         allocated
     }
 
-    /// All free runs by size, those not reusable yet included, as the header of its space map has them.
-    fn histogram(&self, txg: Txg) -> Option<[u64; HISTOGRAM_BUCKETS]> {
-        let mut histogram = self.free.as_ref()?.histogram();
+    /// All free runs by size, those not reusable yet included, as the header of its space map has them; `None` while it is not loaded.
+    pub fn histogram(&self, txg: Txg) -> Option<[u64; HISTOGRAM_BUCKETS]> {
+        let mut histogram = self.loaded()?.histogram();
         let freed = self.pending.iter().filter(|pending| pending.txg == txg).map(|pending| &pending.freed);
         for (from, to) in self.deferred.iter().map(|(_, set)| set).chain(freed).flat_map(RangeSet::iter) {
             free_set::count(&mut histogram, (to - from) >> self.bounds.shift);
@@ -418,13 +549,20 @@ impl Metaslab {
         while self.deferred.front().is_some_and(|(freed_in, _)| *freed_in <= reusable) {
             let Some((_, ranges)) = self.deferred.pop_front() else { break };
             self.waiting_bytes -= ranges.total();
-            // A metaslab that is not loaded finds them free in its space map.
-            if let Some(free) = &mut self.free {
-                for (start, length) in ranges.iter().filter_map(|(from, to)| self.bounds.to_sectors(from, to))
-                {
-                    let added = free.add(start, length);
-                    debug_assert!(added, "what was freed is not free");
+            match &mut self.free {
+                Free::Loaded(free) => {
+                    let runs = ranges.iter().filter_map(|(from, to)| self.bounds.to_sectors(from, to));
+                    for (start, length) in runs {
+                        let added = free.add(start, length);
+                        debug_assert!(added, "what was freed is not free");
+                    }
                 }
+                // It finds them free when it is loaded.
+                Free::Estimated(rank) => {
+                    let longest = ranges.iter().map(|(from, to)| to - from).max().unwrap_or(0);
+                    *rank = (*rank).max(rank_of(longest));
+                }
+                Free::Broken => {}
             }
             released = true;
         }
@@ -439,8 +577,8 @@ mod tests {
     const BOUNDS: Bounds = Bounds { start: 1 << 24, size: 1 << 24, shift: 12 };
 
     /// Syncs and commits a group that nobody views.
-    fn commit(metaslab: &mut Metaslab, txg: u64) -> Taken {
-        let taken = metaslab.take(Txg(txg), true, 4096);
+    fn commit(metaslab: &mut Metaslab, txg: u64) -> Changes {
+        let taken = metaslab.take(Txg(txg));
         metaslab.sync_done(Txg(txg), Txg(txg.saturating_sub(DEFER_TXGS)));
         taken
     }
@@ -469,8 +607,8 @@ mod tests {
         metaslab.free(at, at + 4096, Txg(10)).unwrap();
         assert_ne!(metaslab.allocate(4096, Txg(10)), Some(at));
         let taken = commit(&mut metaslab, 10);
-        assert_eq!(taken.changes.allocs.iter().collect::<Vec<_>>(), [(at + 4096, at + 12288)]);
-        assert!(taken.changes.frees.is_empty());
+        assert_eq!(taken.allocs.iter().collect::<Vec<_>>(), [(at + 4096, at + 12288)]);
+        assert!(taken.frees.is_empty());
     }
 
     #[test]
@@ -497,26 +635,79 @@ mod tests {
         let first = metaslab.allocate(4096, Txg(10)).unwrap();
         let log = metaslab.allocate(4096, Txg(11)).unwrap();
         metaslab.on_disk.length_bytes = 1 << 20;
-        let taken = metaslab.take(Txg(10), true, 4096);
-        assert_eq!(taken.rewrite, Some(vec![(first, first + 4096)]));
-        assert_eq!(taken.changes.allocs.iter().collect::<Vec<_>>(), [(first, first + 4096)]);
+        let taken = metaslab.take(Txg(10));
+        assert_eq!(metaslab.rewrite(4096), Some(vec![(first, first + 4096)]));
+        assert_eq!(taken.allocs.iter().collect::<Vec<_>>(), [(first, first + 4096)]);
         metaslab.sync_done(Txg(10), Txg(8));
-        let taken = metaslab.take(Txg(11), false, 4096);
-        assert_eq!(taken.changes.allocs.iter().collect::<Vec<_>>(), [(log, log + 4096)]);
+        let taken = metaslab.take(Txg(11));
+        assert_eq!(taken.allocs.iter().collect::<Vec<_>>(), [(log, log + 4096)]);
+    }
+
+    /// All but the third and fourth sector.
+    fn two_sectors_free() -> RangeSet {
+        let mut allocated = RangeSet::default();
+        allocated.add(BOUNDS.start, BOUNDS.start + 8192);
+        allocated.add(BOUNDS.start + 16384, BOUNDS.start + BOUNDS.size);
+        allocated
+    }
+
+    fn on_disk(allocated: &RangeSet) -> OnDisk {
+        OnDisk { object: Some(ObjectId(7)), length_bytes: 16, allocated_bytes: allocated.total() as i64 }
     }
 
     #[test]
     fn loading_finds_the_gaps() {
-        let mut metaslab = Metaslab::unloaded(BOUNDS, OnDisk::default());
-        let mut allocated = RangeSet::default();
-        allocated.add(BOUNDS.start, BOUNDS.start + 8192);
-        allocated.add(BOUNDS.start + 16384, BOUNDS.start + BOUNDS.size);
-        metaslab.load(&allocated).unwrap();
-        assert_eq!(metaslab.longest_bytes(), 8192);
+        let allocated = two_sectors_free();
+        let mut metaslab = Metaslab::unloaded(BOUNDS, on_disk(&allocated), None);
+        metaslab.load(allocated).unwrap();
+        assert_eq!(metaslab.rank(), rank_of(8192));
         assert_eq!(metaslab.allocated_bytes(), BOUNDS.size - 8192);
         assert_eq!(metaslab.allocate(8192, Txg(5)), Some(BOUNDS.start + 8192));
-        allocated.add(BOUNDS.start + BOUNDS.size, BOUNDS.start + BOUNDS.size + 4096);
-        assert!(Metaslab::unloaded(BOUNDS, OnDisk::default()).load(&allocated).is_err());
+    }
+
+    #[test]
+    fn a_map_that_its_header_does_not_fit_is_not_loaded() {
+        let mut more = two_sectors_free();
+        let on_disk = on_disk(&more);
+        more.add(BOUNDS.start + BOUNDS.size, BOUNDS.start + BOUNDS.size + 4096);
+        assert!(Metaslab::unloaded(BOUNDS, on_disk, None).load(more).is_err());
+        let mut less = two_sectors_free();
+        less.remove(BOUNDS.start, BOUNDS.start + 4096);
+        assert!(Metaslab::unloaded(BOUNDS, on_disk, None).load(less).is_err());
+    }
+
+    #[test]
+    fn what_happens_while_it_is_not_loaded_is_known_when_it_is() {
+        let allocated = two_sectors_free();
+        let [first, freed] = [0, 4096].map(|at| BOUNDS.start + at);
+        let mut metaslab = Metaslab::unloaded(BOUNDS, on_disk(&allocated), None);
+        let mut changes = Changes::default();
+        changes.alloc(BOUNDS.start + 8192, BOUNDS.start + 12288);
+        changes.free(BOUNDS.start + 16384, BOUNDS.start + 20480);
+        metaslab.set_unflushed(changes).unwrap();
+        metaslab.free(freed, freed + 4096, Txg(10)).unwrap();
+        let taken = commit(&mut metaslab, 10);
+        metaslab.unflushed.then(&taken);
+        metaslab.free(first, first + 4096, Txg(11)).unwrap();
+        metaslab.load(allocated).unwrap();
+        assert_eq!(metaslab.free_bytes(), 8192);
+        let got = [(); 3].map(|()| metaslab.allocate(4096, Txg(12)));
+        assert_eq!(got, [Some(BOUNDS.start + 12288), Some(BOUNDS.start + 16384), None]);
+    }
+
+    #[test]
+    fn what_is_let_go_is_the_same_when_it_is_read_again() {
+        let allocated = two_sectors_free();
+        let mut metaslab = Metaslab::unloaded(BOUNDS, on_disk(&allocated), None);
+        metaslab.load(allocated.clone()).unwrap();
+        metaslab.unload();
+        assert!(metaslab.is_unloaded());
+        assert_eq!((metaslab.rank(), metaslab.allocate(4096, Txg(5))), (rank_of(8192), None));
+        metaslab.load(allocated).unwrap();
+        assert_eq!(metaslab.allocate(8192, Txg(5)), Some(BOUNDS.start + 8192));
+        // What is on its way is nowhere else.
+        metaslab.unload();
+        assert!(metaslab.is_loaded());
     }
 
     #[test]

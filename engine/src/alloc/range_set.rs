@@ -71,6 +71,11 @@ impl RangeSet {
         self.total
     }
 
+    /// How many ranges there are.
+    pub fn runs(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// Whether nothing is in the set.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()

@@ -1,77 +1,41 @@
-//! Writing what a group changed: space maps, their headers, and the log space maps that others left.
+//! Writing what a group changed: space maps and their headers, or the group's log.
 //!
 //! # The idea
 //! A pass takes, under the lock, what a group changed since the last pass, and writes it without the lock: first allocations, then frees. Blocks that this
 //! makes dirty in the MOS are allocated when the MOS is written, which may change metaslabs again; the next pass appends that. It ends, because blocks that were
 //! born in the group are written in place.
 //!
-//! A space map that has become much longer than what it says is written anew from memory (*condensed*), in the first pass only.
-//!
-//! # Log space maps
-//! Pools may come with log space maps: changes that the metaslabs' own maps lack. The first sync folds them all into those and
-//! ends the logs, so that none exist while the pool is written here.
+//! Changes go to the log of the group ([`super::log`]) in pools with the feature `log_spacemap`, to each metaslab's own map in others. A map
+//! that has become much longer than what it says is written anew from memory (*condensed*): when it is flushed, or in the first pass.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
-use ondisk::pool_directory::{self, DIRECTORY_OBJECT, top_zap};
+use ondisk::pool_directory::{self, DIRECTORY_OBJECT};
 use ondisk::space_map::{HISTOGRAM_BUCKETS, MapType, SpaceMapPhys};
-use ondisk::{ByteOffset, ByteOrder, ObjectId, Txg, VdevId};
+use ondisk::{ByteOffset, ByteOrder, ObjectId, Txg};
 
-use super::allocator::{Allocator, State};
-use super::metaslab::{Bounds, OnDisk, Taken};
+use super::allocator::{Allocator, MetaslabId, State};
+use super::free_set;
+use super::metaslab::{Bounds, Changes, OnDisk};
 use super::space_map::{Form, Words};
-use crate::dmu::zap::{self, Key, edit};
+use crate::dmu::zap;
 use crate::dmu::{LiveObject, LiveObjset, NewObject, Objset};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
 
 /// Bytes in a block of a new space map. One sector of most vdevs, so that writing it again never changes its size.
-const BLOCK_BYTES: u32 = 4096;
-
-/// One log space map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Log {
-    /// Its object.
-    pub object: ObjectId,
-    /// Bytes of it that count.
-    pub length_bytes: u64,
-    /// Whether its header has a histogram, and so counts as a use of that feature.
-    pub has_histogram: bool,
-}
-
-/// The log space maps of a pool.
-#[derive(Debug, Default)]
-pub struct Logs {
-    zap: Option<ObjectId>,
-    by_txg: BTreeMap<Txg, Log>,
-    /// For each vdev the object that says how far its metaslabs are flushed.
-    arrays: Vec<(VdevId, ObjectId)>,
-}
-
-impl Logs {
-    /// Those that were found when the pool was opened.
-    pub fn take_up(
-        &mut self,
-        (zap, by_txg): (Option<ObjectId>, BTreeMap<Txg, Log>),
-        arrays: Vec<(VdevId, ObjectId)>,
-    ) {
-        *self = Self { zap, by_txg, arrays };
-    }
-
-    /// Whether there is anything of them in the MOS.
-    fn exist(&self) -> bool {
-        self.zap.is_some() || !self.arrays.is_empty()
-    }
-}
+pub const MAP_BLOCK_BYTES: u32 = 4096;
+/// The same where changes are logged, and a map takes many at once.
+const LOGGED_MAP_BLOCK_BYTES: u32 = 16 << 10;
 
 /// Which features of space maps the pool may use.
 #[derive(Debug, Clone, Copy, Default)]
-struct Enabled {
-    histogram: bool,
-    two_words: bool,
+pub struct Enabled {
+    pub histogram: bool,
+    pub two_words: bool,
+    pub logs: bool,
 }
 
 impl Enabled {
@@ -84,19 +48,24 @@ impl Enabled {
         Ok(Self {
             histogram: features.lookup(Feature::SpacemapHistogram.guid()).await?.is_some(),
             two_words: features.lookup(Feature::SpacemapV2.guid()).await?.is_some(),
+            logs: features.lookup(Feature::LogSpacemap.guid()).await?.is_some(),
         })
     }
 }
 
-/// What is to be written for one metaslab.
+/// What is to be written to the map of one metaslab.
 #[derive(Debug)]
-struct Job {
-    vdev: VdevId,
-    place: usize,
-    array: ObjectId,
-    bounds: Bounds,
-    on_disk: OnDisk,
-    taken: Taken,
+pub struct Job {
+    pub id: MetaslabId,
+    /// The object with the numbers of the vdev's maps.
+    pub array: ObjectId,
+    pub bounds: Bounds,
+    pub on_disk: OnDisk,
+    pub changes: Changes,
+    /// All that is allocated with the changes, when the map is to be written anew.
+    pub rewrite: Option<Vec<(u64, u64)>>,
+    /// Free runs by size; absent while the metaslab is not loaded.
+    pub histogram: Option<[u64; HISTOGRAM_BUCKETS]>,
 }
 
 impl State {
@@ -107,108 +76,87 @@ impl State {
         self.pass.1
     }
 
-    /// Takes what `txg` changed; with `fold` also what was only in logs.
-    fn take_jobs(&mut self, txg: Txg, pass: u16, fold: bool) -> Vec<Job> {
-        let mut jobs = Vec::new();
+    /// Whether a sync of `txg` has anything to write.
+    fn has_changes(&self, txg: Txg) -> bool {
+        let to_flush = self.flush_all && self.logs.has_dirty() && self.logs.log(txg).is_none();
+        to_flush || self.groups.iter().flatten().any(|group| !group.changed(txg).is_empty())
+    }
+
+    /// Takes what `txg` changed: what goes to the log, and what to the metaslabs' own maps.
+    fn take_changes(&mut self, txg: Txg, pass: u16, logs: bool) -> (Vec<(MetaslabId, Changes)>, Vec<Job>) {
+        let (mut logged, mut jobs) = (Vec::new(), Vec::new());
         for group in self.groups.iter_mut().flatten() {
-            let mut places = group.changed(txg);
-            if fold {
-                let metaslabs = group.metaslabs().iter().enumerate();
-                places.extend(metaslabs.filter(|(_, slab)| !slab.unflushed.is_empty()).map(|(at, _)| at));
-                places.sort_unstable();
-                places.dedup();
-            }
-            let (vdev, array) = (VdevId(group.vdev), group.array);
-            for place in places {
+            let (vdev, array) = (ondisk::VdevId(group.vdev), group.array);
+            let is_logged = logs && group.top_zap.is_some();
+            for place in group.changed(txg) {
+                let id = MetaslabId { vdev, place };
                 let Some(metaslab) = group.metaslab_mut(place) else { continue };
-                let mut taken = metaslab.take(txg, pass == 1, BLOCK_BYTES.into());
-                if !metaslab.unflushed.is_empty() {
-                    let mut all = std::mem::take(&mut metaslab.unflushed);
-                    taken.changes.allocs.iter().for_each(|(from, to)| all.alloc(from, to));
-                    taken.changes.frees.iter().for_each(|(from, to)| all.free(from, to));
-                    taken.changes = all;
+                let changes = metaslab.take(txg);
+                if is_logged {
+                    logged.push((id, changes));
+                    continue;
                 }
+                let rewrite = if pass == 1 { metaslab.rewrite(MAP_BLOCK_BYTES.into()) } else { None };
+                let histogram = metaslab.histogram(txg);
                 let (bounds, on_disk) = (metaslab.bounds(), metaslab.on_disk);
-                jobs.push(Job { vdev, place, array, bounds, on_disk, taken });
+                jobs.push(Job { id, array, bounds, on_disk, changes, rewrite, histogram });
             }
         }
-        jobs
+        (logged, jobs)
     }
 }
 
 impl Allocator {
-    /// Appends what was allocated and freed in the group of `tx` since the last call to the space maps. False when there was nothing.
+    /// Writes what was allocated and freed in the group of `tx` since the last call. False when there was nothing.
     ///
     /// After the last call, [`Allocator::take_feature_changes`] tells what to count.
     pub async fn sync(&self, mos: &Arc<LiveObjset>, tx: &Tx) -> Result<bool> {
         let txg = tx.txg();
-        let (pass, jobs, logs) = {
+        let _turn = self.maps.lock().await;
+        let pass = {
             let mut state = self.state();
             let pass = state.next_pass(txg);
-            let logs = state.logs.exist().then(|| std::mem::take(&mut state.logs));
-            (pass, state.take_jobs(txg, pass, logs.is_some()), logs)
+            if !state.has_changes(txg) {
+                return Ok(false);
+            }
+            pass
         };
-        if jobs.is_empty() && logs.is_none() {
-            return Ok(false);
-        }
         let enabled = Enabled::read(&mos.view()).await?;
-        let mut new_maps = 0;
+        if enabled.logs {
+            // What is flushed is from before this group, so none of its changes must be taken yet.
+            self.log_of(mos, tx, pass, enabled).await?;
+        }
+        let (logged, jobs) = self.state().take_changes(txg, pass, enabled.logs);
+        if !logged.is_empty() {
+            self.append_to_log(mos, tx, pass, enabled, logged).await?;
+        }
         for job in jobs {
-            let (vdev, place) = (job.vdev, job.place);
-            new_maps += i64::from(job.on_disk.object.is_none());
-            let on_disk = write(mos, tx, pass, enabled, job).await?;
-            if let Some(metaslab) = self.state().group(vdev)?.metaslab_mut(place) {
+            let (id, is_new) = (job.id, job.on_disk.object.is_none());
+            let on_disk = write_map(mos, tx, pass, enabled, job).await?;
+            let mut state = self.state();
+            if enabled.histogram && is_new {
+                state.feature_changes.push((Feature::SpacemapHistogram, 1));
+            }
+            if let Some(metaslab) = state.group(id.vdev)?.metaslab_mut(id.place) {
                 metaslab.on_disk = on_disk;
             }
         }
-        let mut changes = Vec::new();
-        if enabled.histogram && new_maps > 0 {
-            changes.push((Feature::SpacemapHistogram, new_maps));
-        }
-        if let Some(logs) = logs {
-            changes.extend(self.end_logs(mos, tx, logs).await?);
-        }
-        self.state().feature_changes.extend(changes);
         Ok(true)
     }
-
-    /// Removes all log space maps: the metaslabs' own maps have everything now. Gives the uses of features that end with them.
-    async fn end_logs(&self, mos: &Arc<LiveObjset>, tx: &Tx, logs: Logs) -> Result<Vec<(Feature, i64)>> {
-        let mut changes = Vec::new();
-        for log in logs.by_txg.values() {
-            mos.free(tx, log.object).await?;
-            if log.has_histogram {
-                changes.push((Feature::SpacemapHistogram, -1));
-            }
-        }
-        if let Some(zap) = logs.zap {
-            let root = mos.object(DIRECTORY_OBJECT).await?;
-            edit::remove(&root, tx, &name(pool_directory::LOG_SPACEMAP_ZAP)).await?;
-            mos.free(tx, zap).await?;
-            changes.push((Feature::LogSpacemap, -1));
-        }
-        for (vdev, array) in logs.arrays {
-            let top_zap_id = self.state().group(vdev)?.top_zap;
-            if let Some(id) = top_zap_id {
-                let top = mos.object(id).await?;
-                edit::remove(&top, tx, &name(top_zap::MS_UNFLUSHED_PHYS_TXGS)).await?;
-            }
-            mos.free(tx, array).await?;
-        }
-        Ok(changes)
-    }
 }
 
-fn name(name: &str) -> Key {
-    Key::Name(name.as_bytes().to_vec())
-}
-
-/// Writes one metaslab's changes to its space map.
-async fn write(mos: &Arc<LiveObjset>, tx: &Tx, pass: u16, enabled: Enabled, job: Job) -> Result<OnDisk> {
-    let Job { bounds, taken, .. } = &job;
+/// Writes changes to a metaslab's own map.
+pub async fn write_map(
+    mos: &Arc<LiveObjset>,
+    tx: &Tx,
+    pass: u16,
+    enabled: Enabled,
+    job: Job,
+) -> Result<OnDisk> {
+    let Job { bounds, changes, .. } = &job;
     let object = match job.on_disk.object {
         Some(id) => mos.object(id).await?,
-        None => create(mos, tx, enabled, &job).await?,
+        None => create_map(mos, tx, enabled, &job).await?,
     };
     let when = (tx.txg(), pass);
     let form = Form {
@@ -217,7 +165,7 @@ async fn write(mos: &Arc<LiveObjset>, tx: &Tx, pass: u16, enabled: Enabled, job:
         block_bytes: object.block_size(),
         two_words: enabled.two_words,
     };
-    let (at, words, allocated_bytes) = match &taken.rewrite {
+    let (at, words, allocated_bytes) = match &job.rewrite {
         Some(allocated) => {
             let mut words = Words::new(form, 0);
             words.batch(MapType::Alloc, when, None, allocated.iter().copied())?;
@@ -226,7 +174,6 @@ async fn write(mos: &Arc<LiveObjset>, tx: &Tx, pass: u16, enabled: Enabled, job:
         None => {
             let at = job.on_disk.length_bytes;
             let mut words = Words::new(form, at);
-            let changes = &taken.changes;
             words.batch(MapType::Alloc, when, None, changes.allocs.iter())?;
             words.batch(MapType::Free, when, None, changes.frees.iter())?;
             let change = changes.allocs.total() as i64 - changes.frees.total() as i64;
@@ -235,48 +182,63 @@ async fn write(mos: &Arc<LiveObjset>, tx: &Tx, pass: u16, enabled: Enabled, job:
     };
     let on_disk = OnDisk { object: Some(object.id()), length_bytes: words.length_bytes(), allocated_bytes };
     object.write_at(tx, at, &words.bytes()).await?;
-    if taken.rewrite.is_some() {
+    if job.rewrite.is_some() {
         let kept = on_disk.length_bytes.next_multiple_of(object.block_size());
         object.punch(tx, kept, u64::MAX).await?;
     }
-    set_header(&object, tx, on_disk, taken.histogram)?;
+    set_header(&object, tx, on_disk.length_bytes, allocated_bytes, |mut old| {
+        // What is not loaded loses some accuracy until it is.
+        job.histogram.unwrap_or_else(|| {
+            for (from, to) in changes.frees.iter() {
+                free_set::count(&mut old, (to - from) >> bounds.shift);
+            }
+            old
+        })
+    })?;
     Ok(on_disk)
 }
 
-/// Writes the header. A map whose header has no histogram gets none.
-fn set_header(
+/// Writes the header of a map. One without a histogram gets none.
+pub fn set_header(
     object: &LiveObject,
     tx: &Tx,
-    on_disk: OnDisk,
-    histogram: Option<[u64; HISTOGRAM_BUCKETS]>,
+    length_bytes: u64,
+    allocated_bytes: i64,
+    histogram: impl FnOnce([u64; HISTOGRAM_BUCKETS]) -> [u64; HISTOGRAM_BUCKETS],
 ) -> Result<()> {
     let what = || format!("space map {}", object.id());
     let old = SpaceMapPhys::parse(&object.bonus(), ByteOrder::Little).map_err(Error::format(what()))?;
-    let header = SpaceMapPhys {
-        object: object.id(),
-        length_bytes: on_disk.length_bytes,
-        allocated_bytes: on_disk.allocated_bytes,
-        histogram: old.histogram.map(|old| histogram.unwrap_or(old)),
-    };
+    let histogram = old.histogram.map(histogram);
+    let header = SpaceMapPhys { object: object.id(), length_bytes, allocated_bytes, histogram };
     object.set_bonus(tx, DmuType::SPACE_MAP_HEADER, &header.encode(ByteOrder::Little));
     Ok(())
 }
 
-/// Creates the space map of a metaslab that is used for the first time.
-async fn create(mos: &Arc<LiveObjset>, tx: &Tx, enabled: Enabled, job: &Job) -> Result<Arc<LiveObject>> {
+/// An empty space map.
+pub fn new_map(block_size: u32, enabled: Enabled) -> NewObject {
     let empty = SpaceMapPhys {
         histogram: enabled.histogram.then_some([0; HISTOGRAM_BUCKETS]),
         ..SpaceMapPhys::default()
     };
-    let new = NewObject {
+    NewObject {
         dmu_type: DmuType::SPACE_MAP,
-        block_size: BLOCK_BYTES,
+        block_size,
         bonus_type: DmuType::SPACE_MAP_HEADER,
         bonus: empty.encode(ByteOrder::Little),
         slots: 1,
-    };
-    let object = mos.allocate(tx, new).await?;
+    }
+}
+
+/// Creates the map of a metaslab that is used for the first time.
+pub async fn create_map(
+    mos: &Arc<LiveObjset>,
+    tx: &Tx,
+    enabled: Enabled,
+    job: &Job,
+) -> Result<Arc<LiveObject>> {
+    let block_bytes = if enabled.logs { LOGGED_MAP_BLOCK_BYTES } else { MAP_BLOCK_BYTES };
+    let object = mos.allocate(tx, new_map(block_bytes, enabled)).await?;
     let array = mos.object(job.array).await?;
-    array.write_at(tx, job.place as u64 * 8, &object.id().get().to_le_bytes()).await?;
+    array.write_at(tx, job.id.place as u64 * 8, &object.id().get().to_le_bytes()).await?;
     Ok(object)
 }

@@ -47,8 +47,9 @@ use self::encode::{Encoded, Stored, Units, encode, level_of, predecessor};
 use self::gang::{Gang, Refused};
 use self::place::Placement;
 use super::{GangTree, How};
-use crate::alloc::{Allocator, NoSpace};
+use crate::alloc::{Allocator, Denied, MetaslabId};
 use crate::error::{Attempt, Error, Result};
+use crate::vdev::write::Piece;
 use crate::vdev::{Class, Kind};
 use crate::{Block, Bookmark, Pool};
 
@@ -136,31 +137,13 @@ impl Writer {
         let salt = self.pool.salt.get().copied();
         let (batch, encoded) = encode_all(batch, units, salt, txg).await?;
         let gangs = self.gangs_to_rewrite(&batch, &encoded, txg).await?;
-        let mut placement = Placement::new(&*self.allocator, units, txg);
-        let mut pointers = Vec::with_capacity(batch.len());
-        let mut stored = Vec::with_capacity(batch.len());
-        for (owner, (request, encoded)) in batch.iter().zip(encoded).enumerate() {
-            let result = match encoded {
-                Encoded::Hole => self.hole(request, txg),
-                Encoded::Embedded(pointer) => Ok(pointer),
-                Encoded::Stored(block) => match self.unchanged(request, &block) {
-                    Some(pointer) => Ok(pointer),
-                    None => {
-                        stored.push(owner);
-                        let gang = gangs.get(&owner);
-                        store(&mut placement, owner, request, block, gang, salt.as_ref())
-                    }
-                },
-            };
-            match result {
-                Ok(pointer) => pointers.push(pointer),
-                Err(error) => {
-                    self.give_back(&placement.fresh, txg);
-                    return Err(error);
-                }
+        let placed = loop {
+            match self.place(&batch, &encoded, &gangs, units, txg)? {
+                Placed::All(placed) => break placed,
+                Placed::Load(id) => self.allocator.load_metaslab(id).await?,
             }
-        }
-        let Placement { pieces, owners, fresh, .. } = placement;
+        };
+        let Batch { pointers, stored, pieces, owners, fresh } = placed;
         if let Err((owner, tried)) = self.write_pieces(txg, pieces, &owners).await {
             self.give_back(&fresh, txg);
             let at = batch.get(owner).map_or(Bookmark::objset_root(0), |request| request.at);
@@ -174,11 +157,52 @@ impl Writer {
         Ok(pointers)
     }
 
+    /// Finds places for a batch, all or none.
+    fn place(
+        &self,
+        batch: &[WriteRequest],
+        encoded: &[Encoded],
+        gangs: &HashMap<usize, GangTree>,
+        units: Units,
+        txg: Txg,
+    ) -> Result<Placed> {
+        let salt = self.pool.salt.get();
+        let mut placement = Placement::new(&*self.allocator, units, txg);
+        let mut pointers = Vec::with_capacity(batch.len());
+        let mut stored = Vec::with_capacity(batch.len());
+        for (owner, (request, encoded)) in batch.iter().zip(encoded).enumerate() {
+            let result = match encoded {
+                Encoded::Hole => self.hole(request, txg).map_err(Unplaced::Failed),
+                Encoded::Embedded(pointer) => Ok(*pointer),
+                Encoded::Stored(block) => match self.unchanged(request, block) {
+                    Some(pointer) => Ok(pointer),
+                    None => {
+                        stored.push(owner);
+                        let gang = gangs.get(&owner);
+                        store(&mut placement, owner, request, block.clone(), gang, salt)
+                    }
+                },
+            };
+            match result {
+                Ok(pointer) => pointers.push(pointer),
+                Err(unplaced) => {
+                    self.allocator.undo(&placement.fresh, txg);
+                    return match unplaced {
+                        Unplaced::NotLoaded(id) => Ok(Placed::Load(id)),
+                        Unplaced::Failed(error) => Err(error),
+                    };
+                }
+            }
+        }
+        let Placement { pieces, owners, fresh, .. } = placement;
+        Ok(Placed::All(Batch { pointers, stored, pieces, owners, fresh }))
+    }
+
     /// The first block of which a piece failed, with all that failed of it.
     async fn write_pieces(
         &self,
         txg: Txg,
-        pieces: Vec<crate::vdev::write::Piece>,
+        pieces: Vec<Piece>,
         owners: &[usize],
     ) -> Result<(), (usize, Vec<Attempt>)> {
         if pieces.is_empty() {
@@ -310,6 +334,30 @@ impl Writer {
     }
 }
 
+/// A batch that has its places.
+struct Batch {
+    pointers: Vec<Blkptr>,
+    /// Those that are stored.
+    stored: Vec<usize>,
+    pieces: Vec<Piece>,
+    owners: Vec<usize>,
+    fresh: Vec<Dva>,
+}
+
+/// What became of a batch that was to be placed.
+enum Placed {
+    All(Batch),
+    /// Nothing is placed: this metaslab must be loaded first.
+    Load(MetaslabId),
+}
+
+/// Why a block has no place.
+#[derive(Debug)]
+enum Unplaced {
+    NotLoaded(MetaslabId),
+    Failed(Error),
+}
+
 /// Encodes a batch, here or on the compute threads.
 async fn encode_all(
     batch: Vec<WriteRequest>,
@@ -350,15 +398,16 @@ fn store<S: place::Space>(
     block: Stored,
     gang_tree: Option<&GangTree>,
     salt: Option<&[u8; 32]>,
-) -> Result<Blkptr> {
+) -> Result<Blkptr, Unplaced> {
     let copies = usize::from(request.copies.clamp(1, 3));
     let gang = Gang { owner, class: request.class, copies, checksum: request.checksum, salt };
     let psize = block.psize.get();
     let place = place_of(request, &block, placement.txg).map(|place| place.dvas().collect::<Vec<_>>());
     let (digest, compress) = (block.digest, block.compress);
     let refused = |refused| match refused {
-        Refused::NoSpace => Error::NoSpace(request.at.to_string()),
-        Refused::Impossible(why) => Error::Invalid(format!("{}: {why}", request.at)),
+        Refused::NotLoaded(id) => Unplaced::NotLoaded(id),
+        Refused::NoSpace => Unplaced::Failed(Error::NoSpace(request.at.to_string())),
+        Refused::Impossible(why) => Unplaced::Failed(Error::Invalid(format!("{}: {why}", request.at))),
     };
     let dvas = match (place, gang_tree) {
         (Some(dvas), Some(tree)) => {
@@ -374,8 +423,10 @@ fn store<S: place::Space>(
                 placement.write(owner, &dvas, block.bytes);
                 dvas
             }
-            Err(NoSpace) if psize <= placement.units.min_alloc => return Err(refused(Refused::NoSpace)),
-            Err(NoSpace) => gang::create(placement, gang, block.bytes).map_err(refused)?,
+            Err(Denied::NoSpace) if psize > placement.units.min_alloc => {
+                gang::create(placement, gang, block.bytes).map_err(refused)?
+            }
+            Err(denied) => return Err(refused(denied.into())),
         },
     };
     let parts = BlkptrParts {
@@ -394,5 +445,5 @@ fn store<S: place::Space>(
         fill: request.fill,
         crypt: None,
     };
-    parts.build().map_err(Error::format(request.at.to_string()))
+    parts.build().map_err(Error::format(request.at.to_string())).map_err(Unplaced::Failed)
 }

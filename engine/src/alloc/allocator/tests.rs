@@ -41,7 +41,11 @@ fn state(classes: &[(Class, u64)]) -> State {
 
 fn allocate(state: &mut State, class: Class, size: u64, copies: usize, txg: u64) -> Option<Vec<Dva>> {
     let asize_on = |_| Some(size);
-    chain(class).iter().find_map(|&place| state.allocate_in(place, copies, Txg(txg), &asize_on).ok())
+    match state.allocate(class, copies, Txg(txg), &asize_on) {
+        Ok(dvas) => Some(dvas),
+        Err(Denied::NoSpace) => None,
+        Err(denied) => panic!("{denied:?}"),
+    }
 }
 
 fn free(state: &mut State, dva: &Dva, txg: u64) -> Result<()> {
@@ -109,16 +113,16 @@ impl Model {
             for place in group.changed(Txg(txg)) {
                 let slab = group.metaslab_mut(place).unwrap();
                 slab.on_disk.length_bytes = 1 << 20;
-                let taken = slab.take(Txg(txg), true, 64);
-                for (from, to) in taken.changes.allocs.iter() {
+                let taken = slab.take(Txg(txg));
+                for (from, to) in taken.allocs.iter() {
                     prop_assert_eq!(map.add(from, to), 0);
                 }
-                for (from, to) in taken.changes.frees.iter() {
+                for (from, to) in taken.frees.iter() {
                     prop_assert_eq!(map.remove(from, to), to - from);
                 }
                 let Bounds { start, size, .. } = slab.bounds();
                 let expected: Vec<_> = map.within(start, start + size).collect();
-                prop_assert_eq!(taken.rewrite, Some(expected));
+                prop_assert_eq!(slab.rewrite(64), Some(expected));
             }
         }
         Ok(())
@@ -224,7 +228,7 @@ fn a_new_vdev_takes_only_blocks_of_its_own_group() {
     assert!(allocate(&mut state, Class::Normal, SECTOR, 1, 6).is_none());
     assert!(allocate(&mut state, Class::Normal, SECTOR, 1, 5).is_some());
     for group in state.groups.iter_mut().flatten() {
-        group.metaslab_mut(0).unwrap().take(Txg(5), false, 64);
+        group.metaslab_mut(0).unwrap().take(Txg(5));
         group.sync_done(Txg(5), Txg(3));
     }
     assert!(allocate(&mut state, Class::Normal, SECTOR, 1, 6).is_some());

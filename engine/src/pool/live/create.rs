@@ -566,8 +566,7 @@ pub fn default_features() -> Vec<Feature> {
         matches!(
             feature,
             // Their use must be kept up by whoever writes, and is not yet.
-            Feature::LogSpacemap
-                | Feature::Zilsaxattr
+            Feature::Zilsaxattr
                 | Feature::BlockCloning
                 | Feature::FastDedup
                 | Feature::Longname

@@ -140,6 +140,8 @@ impl LivePool {
         for dataset in open {
             dataset.zil.close().await?;
         }
+        // So that the pool opens quickly.
+        self.allocator().flush_all();
         self.change(move |s| async move {
             s.pool.config().state = state;
             s.pool.config_changed();

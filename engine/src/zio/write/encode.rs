@@ -84,7 +84,7 @@ pub(super) enum Encoded {
 }
 
 /// A block as it is to be stored.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Stored {
     /// Physical size.
     pub psize: Psize,

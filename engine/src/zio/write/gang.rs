@@ -23,7 +23,7 @@ use ondisk::dmu::DmuType;
 use ondisk::{Asize, ByteOrder, Level, Lsize, Psize, Txg};
 
 use super::place::{Placement, Space};
-use crate::alloc::NoSpace;
+use crate::alloc::{Denied, MetaslabId};
 use crate::vdev::Class;
 use crate::zio::GangTree;
 
@@ -46,13 +46,18 @@ pub(super) struct Gang<'a> {
 pub(super) enum Refused {
     /// Not even the parts find room.
     NoSpace,
+    /// A metaslab must be loaded first.
+    NotLoaded(MetaslabId),
     /// A value does not fit its field.
     Impossible(String),
 }
 
-impl From<NoSpace> for Refused {
-    fn from(_: NoSpace) -> Self {
-        Self::NoSpace
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::NoSpace => Self::NoSpace,
+            Denied::NotLoaded(id) => Self::NotLoaded(id),
+        }
     }
 }
 
@@ -80,9 +85,11 @@ pub(super) fn create<S: Space>(
                 placement.write(gang.owner, &dvas, part.clone());
                 dvas
             }
+            Err(Denied::NoSpace) if size > placement.units.min_alloc => {
+                create(placement, gang, part.clone())?
+            }
             // Smaller than this nothing can be placed.
-            Err(NoSpace) if size <= placement.units.min_alloc => return Err(Refused::NoSpace),
-            Err(NoSpace) => create(placement, gang, part.clone())?,
+            Err(denied) => return Err(denied.into()),
         };
         for (header, member) in headers.iter_mut().zip(&dvas) {
             header.asize = Asize(header.asize.get().saturating_add(member.asize.get()));

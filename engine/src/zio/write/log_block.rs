@@ -12,7 +12,6 @@ use ondisk::{ByteOrder, Level, Lsize, Psize, Txg};
 
 use super::Writer;
 use crate::Bookmark;
-use crate::alloc::NoSpace;
 use crate::error::{Error, Result};
 use crate::vdev::Class;
 use crate::vdev::write::Piece;
@@ -24,7 +23,8 @@ impl Writer {
         let dvas = self
             .allocator
             .allocate(Class::Log, size, 1, txg)
-            .map_err(|NoSpace| Error::NoSpace(format!("intent log of pool '{}'", self.pool.name())))?;
+            .await?
+            .ok_or_else(|| Error::NoSpace(format!("intent log of pool '{}'", self.pool.name())))?;
         let parts = BlkptrParts {
             dvas: dvas.clone(),
             lsize: Lsize(size),

@@ -8,19 +8,19 @@ use ondisk::Txg;
 use ondisk::blkptr::Dva;
 
 use super::encode::Units;
-use crate::alloc::{Allocator, NoSpace};
+use crate::alloc::{Allocator, Denied};
 use crate::vdev::Class;
 use crate::vdev::write::Piece;
 
 /// Where space comes from.
 pub(super) trait Space {
-    /// As [`Allocator::allocate`].
-    fn allocate(&self, class: Class, psize: u64, copies: usize, txg: Txg) -> Result<Vec<Dva>, NoSpace>;
+    /// As [`Allocator::try_allocate`].
+    fn allocate(&self, class: Class, psize: u64, copies: usize, txg: Txg) -> Result<Vec<Dva>, Denied>;
 }
 
 impl Space for Allocator {
-    fn allocate(&self, class: Class, psize: u64, copies: usize, txg: Txg) -> Result<Vec<Dva>, NoSpace> {
-        Allocator::allocate(self, class, psize, copies, txg)
+    fn allocate(&self, class: Class, psize: u64, copies: usize, txg: Txg) -> Result<Vec<Dva>, Denied> {
+        self.try_allocate(class, psize, copies, txg)
     }
 }
 
@@ -42,7 +42,7 @@ impl<'a, S: Space> Placement<'a, S> {
     }
 
     /// Space for one block or gang header.
-    pub fn allocate(&mut self, class: Class, psize: u64, copies: usize) -> Result<Vec<Dva>, NoSpace> {
+    pub fn allocate(&mut self, class: Class, psize: u64, copies: usize) -> Result<Vec<Dva>, Denied> {
         let dvas = self.space.allocate(class, psize, copies, self.txg)?;
         self.fresh.extend(&dvas);
         Ok(dvas)

@@ -175,9 +175,9 @@ impl Chopped {
 }
 
 impl Space for Chopped {
-    fn allocate(&self, _: Class, psize: u64, copies: usize, _: Txg) -> Result<Vec<Dva>, NoSpace> {
+    fn allocate(&self, _: Class, psize: u64, copies: usize, _: Txg) -> Result<Vec<Dva>, Denied> {
         if psize > self.longest || self.left.get() < copies {
-            return Err(NoSpace);
+            return Err(Denied::NoSpace);
         }
         self.left.set(self.left.get() - copies);
         let asize = psize.next_multiple_of(4096);
@@ -292,7 +292,7 @@ fn a_block_that_finds_no_room_in_parts_is_refused_and_all_its_parts_are_known() 
         let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
         let mut placement = Placement::new(&space, UNITS, TXG);
         let refused = store(&mut placement, 0, &request, block, None, None);
-        assert!(matches!(refused, Err(Error::NoSpace(_))), "{left}");
+        assert!(matches!(refused, Err(Unplaced::Failed(Error::NoSpace(_)))), "{left}");
         assert_eq!(placement.fresh.len() + space.left.get(), left, "what was allocated can be given back");
     }
 }
@@ -303,6 +303,9 @@ fn a_block_in_the_smallest_unit_is_never_a_gang() {
     let request = WriteRequest { compress: CompressType::Off, ..request(&[9; 4096]) };
     let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
     let mut placement = Placement::new(&space, UNITS, TXG);
-    assert!(matches!(store(&mut placement, 0, &request, block, None, None), Err(Error::NoSpace(_))));
+    assert!(matches!(
+        store(&mut placement, 0, &request, block, None, None),
+        Err(Unplaced::Failed(Error::NoSpace(_)))
+    ));
     assert!(placement.fresh.is_empty());
 }

@@ -1,4 +1,4 @@
-//! Filesystems mounted through FUSE, read-only.
+//! Filesystems mounted through FUSE.
 //!
 //! # The parts
 //! [`mount()`] makes a session with the kernel ([`fuser`]) whose threads answer requests out of a `trees::Trees`: the filesystem itself
@@ -6,32 +6,46 @@
 //! read it: what is cached finishes at once, the rest waits for the device in that thread's own ring.
 //!
 //! # Caching
-//! What is mounted read-only from a pool that is open read-only never changes, so that the kernel may keep names, attributes,
-//! directories and pages for as long as it likes. See `node` for the one exception (attributes inside snapshots).
+//! What is mounted is changed by this kernel alone, so that it may keep names, attributes, directories and pages. `names` says for how long, and what the
+//! exceptions are; `files` why writes go through instead of staying in the kernel. A snapshot never changes.
+//!
+//! # While it is mounted
+//! Properties that change reach a mount through [`FuseMount::update`]: what the server decides at once, what the kernel keeps for a mount (`exec` and the like) by
+//! a remount, which takes root. `acltype` is agreed on when the session begins, and changes with the next one.
 //!
 //! # Unmounting
 //! [`FuseMount::unmount`] refuses while files are open, unless forced: then the mount leaves the tree at once and the session ends when the
 //! last file is closed. A daemon that was killed leaves a mount that answers nothing; [`clear_stale`] takes it away.
 
 mod attributes;
+mod changes;
+mod files;
 mod filesystem;
+mod flags;
+mod names;
 mod node;
+mod options;
+mod served;
 mod trees;
+mod waiting;
+mod xattrs;
+
+pub use options::MountOptions;
+pub use trees::{LiveSource, Source};
 
 use std::ffi::CString;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use engine::dataset::dsl::{Dataset, Dsl};
-use engine::dataset::properties::{Prop, PropertySet, Style};
-use engine::dataset::zpl::ZplOptions;
-use engine::dmu::Objset;
+use engine::dataset::zpl::LiveZpl;
 
-use filesystem::ReadOnly;
+use filesystem::Mounted;
+use served::Served;
 use trees::Trees;
 
 /// Threads that read requests: misses wait on the thread that took them, so that more of them than cores keep a device busy.
@@ -39,65 +53,6 @@ const THREADS: usize = 8;
 
 /// Bytes that the kernel reads ahead in a file, where we may tell it. Enough that requests overlap.
 const KERNEL_READ_AHEAD_KIB: u32 = 1024;
-
-/// How a filesystem is mounted: what its dataset's properties and the caller say.
-#[derive(Debug, Clone)]
-pub struct MountOptions {
-    /// Users other than the one who mounts may look in. Needs root, or `user_allow_other` in `/etc/fuse.conf`.
-    pub allow_other: bool,
-    /// Programs may be run (`exec`).
-    pub exec: bool,
-    /// Set-user-id bits count (`setuid`). Ignored where the mount is not made by root.
-    pub setuid: bool,
-    /// Device nodes work (`devices`). Ignored where the mount is not made by root.
-    pub devices: bool,
-    /// `.zfs` is listed in the root directory (`snapdir=visible`). It can be entered even when it is not.
-    pub snapdir_visible: bool,
-    /// How files are shown (`xattr`, `acltype`, `longname`).
-    pub zpl: ZplOptions,
-}
-
-impl Default for MountOptions {
-    fn default() -> Self {
-        Self {
-            allow_other: false,
-            exec: true,
-            setuid: true,
-            devices: true,
-            snapdir_visible: false,
-            zpl: ZplOptions::default(),
-        }
-    }
-}
-
-impl MountOptions {
-    /// What the dataset's properties say. Whether others may look in is left to the caller.
-    pub fn from_properties(properties: &PropertySet) -> Self {
-        let is_on = |prop| properties.number(prop) != Some(0);
-        let snapdir = properties.get(Prop::Snapdir, Style::PARSABLE).map(|shown| shown.value);
-        Self {
-            allow_other: false,
-            exec: is_on(Prop::Exec),
-            setuid: is_on(Prop::Setuid),
-            devices: is_on(Prop::Devices),
-            snapdir_visible: snapdir.as_deref() == Some("visible"),
-            zpl: ZplOptions::from_properties(properties),
-        }
-    }
-
-    /// The words of the mount table, for the properties that a mount option overrides.
-    pub fn words(&self) -> Vec<String> {
-        let word = |on: bool, name: &str| if on { name.to_owned() } else { format!("no{name}") };
-        vec![
-            "ro".into(),
-            word(self.exec, "exec"),
-            word(self.setuid, "suid"),
-            word(self.devices, "dev"),
-            "noatime".into(),
-            word(self.zpl.xattr, "xattr"),
-        ]
-    }
-}
 
 /// Why a filesystem could not be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -153,49 +108,79 @@ fn hint(error: &std::io::Error) -> &'static str {
 pub struct FuseMount {
     dataset: String,
     at: PathBuf,
-    options: MountOptions,
+    options: Mutex<MountOptions>,
+    served: Arc<Served>,
     session: Option<fuser::BackgroundSession>,
 }
 
-/// Mounts the filesystem or snapshot `dataset` at the directory `at`; `objset` are its objects, where the pool is open for writing. Blocks until the kernel has answered.
+/// Mounts a filesystem or snapshot at the directory `at`. Blocks until the kernel has answered.
 ///
 /// # Errors
 /// [`MountError::Open`] when the dataset is no filesystem or cannot be read, [`MountError::Refused`] by the system.
-pub fn mount(
-    dsl: Arc<Dsl>,
-    dataset: Dataset,
-    objset: Option<Arc<Objset>>,
-    at: &Path,
-    options: &MountOptions,
-) -> Result<FuseMount, MountError> {
-    let name = dataset.name.clone();
-    let trees = device::block_on(Trees::open(dsl, dataset, objset, options))
+pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMount, MountError> {
+    let name = source.dataset().name.clone();
+    let mut options = options.clone();
+    match source.live() {
+        Some(zpl) => options.apply_to(zpl),
+        None => options = options.of_what_is_fixed(),
+    }
+    let options = &options;
+    let trees = device::block_on(Trees::open(source, options))
         .map_err(|error| MountError::Open { dataset: name.clone(), error })?;
-    let filesystem = ReadOnly::new(trees, options);
+    let served = Arc::new(Served::new(trees, options));
     let mut config = fuser::Config::default();
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
     config.acl = if options.allow_other { fuser::SessionACL::All } else { fuser::SessionACL::Owner };
     config.mount_options = mount_options(&name, options);
     let refused = |error| MountError::Refused { dataset: name.clone(), at: at.to_owned(), error };
-    let session =
-        fuser::Session::new(filesystem, at, &config).and_then(fuser::Session::spawn).map_err(refused)?;
+    let session = fuser::Session::new(Mounted(Arc::clone(&served)), at, &config)
+        .and_then(fuser::Session::spawn)
+        .map_err(refused)?;
     raise_read_ahead(at);
-    Ok(FuseMount { dataset: name, at: at.to_owned(), options: options.clone(), session: Some(session) })
+    Ok(FuseMount {
+        dataset: name,
+        at: at.to_owned(),
+        options: Mutex::new(options.clone()),
+        served,
+        session: Some(session),
+    })
 }
 
 fn mount_options(dataset: &str, options: &MountOptions) -> Vec<fuser::MountOption> {
     use fuser::MountOption as O;
     // A comma would end the option early in the mount table.
     let shown = dataset.replace(',', "_");
-    let mut list =
-        vec![O::FSName(shown), O::Subtype("cenote".into()), O::RO, O::NoAtime, O::DefaultPermissions];
+    let mut list = vec![O::FSName(shown), O::Subtype("cenote".into()), O::DefaultPermissions];
+    list.push(if options.writable { O::RW } else { O::RO });
+    // Access times are the filesystem's own; the kernel would only ask for what it is not to do.
+    list.push(O::NoAtime);
     list.push(if options.exec { O::Exec } else { O::NoExec });
     if is_root() {
         list.push(if options.setuid { O::Suid } else { O::NoSuid });
         list.push(if options.devices { O::Dev } else { O::NoDev });
     }
     list
+}
+
+/// Tells the kernel what holds for a mount from now on. Only root may.
+fn remount(at: &Path, options: &MountOptions) -> std::io::Result<()> {
+    let path = CString::new(at.as_os_str().as_bytes())?;
+    let mut flags = libc::MS_REMOUNT | libc::MS_NOATIME;
+    for (wanted, flag) in [
+        (!options.writable, libc::MS_RDONLY),
+        (!options.exec, libc::MS_NOEXEC),
+        (!options.setuid, libc::MS_NOSUID),
+        (!options.devices, libc::MS_NODEV),
+    ] {
+        if wanted {
+            flags |= flag;
+        }
+    }
+    // SAFETY: `path` is a terminated string that lives through the call; no other argument is used by a remount.
+    let code =
+        unsafe { libc::mount(std::ptr::null(), path.as_ptr(), std::ptr::null(), flags, std::ptr::null()) };
+    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 /// The kernel's default window of 128 KiB keeps one request in flight; more must be asked for in sysfs, as root. Best effort.
@@ -226,7 +211,51 @@ impl FuseMount {
 
     /// The words of the mount table.
     pub fn options_words(&self) -> Vec<String> {
-        self.options.words()
+        self.options.lock().unwrap_or_else(PoisonError::into_inner).words()
+    }
+
+    /// The filesystem, where it may change.
+    pub fn live(&self) -> Option<&Arc<LiveZpl>> {
+        self.served.live()
+    }
+
+    /// Whether these options take another session: what is fixed cannot become writable, and how files are shown is agreed on once.
+    pub fn needs_another_session(&self, options: &MountOptions) -> bool {
+        let current = self.options.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = |options: &MountOptions| (options.zpl.acl, options.zpl.xattr, options.zpl.long_names);
+        (options.writable && self.served.live().is_none()) || shown(&current) != shown(options)
+    }
+
+    /// Lets what its properties say now hold for the mount.
+    ///
+    /// # Errors
+    /// What the kernel keeps cannot be changed: files are open for writing that is to end, or this is not root. The rest is changed.
+    pub fn update(&self, options: &MountOptions) -> Result<(), MountError> {
+        let mut current = self.options.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wanted = MountOptions { allow_other: current.allow_other, ..options.clone() };
+        match self.served.live() {
+            Some(zpl) => wanted.apply_to(zpl),
+            None => wanted = wanted.of_what_is_fixed(),
+        }
+        self.served.set_zfs_dir_visible(wanted.snapdir_visible);
+        if !wanted.writable {
+            // What is mapped and changed is written back first, as long as that is allowed.
+            write_back(&self.at);
+        }
+        self.served.set_writable(wanted.writable);
+        let is_kept =
+            |options: &MountOptions| (options.writable, options.exec, options.setuid, options.devices);
+        if is_kept(&current) == is_kept(&wanted) {
+            *current = wanted;
+            return Ok(());
+        }
+        remount(&self.at, &wanted).map_err(|error| {
+            // The server goes back to what the kernel believes.
+            self.served.set_writable(current.writable);
+            MountError::Refused { dataset: self.dataset.clone(), at: self.at.clone(), error }
+        })?;
+        *current = wanted;
+        Ok(())
     }
 
     /// False once the kernel has ended the session, for example because somebody ran `umount`.
@@ -246,7 +275,8 @@ impl FuseMount {
         }
         if let Some(session) = self.session.take() {
             if force && !session.guard.is_finished() {
-                // Whoever still has a file open keeps the session; it ends with them.
+                // Whoever still has a file open keeps the session; it ends with them. Until then they may read.
+                self.served.set_writable(false);
                 drop(session);
             } else if let Err(error) = session.join() {
                 tracing::debug!(%error, dataset = self.dataset, "the FUSE session ended with an error");
@@ -261,6 +291,16 @@ impl Drop for FuseMount {
         if self.session.is_some() && self.is_alive() {
             let _ = unmount_path(&self.at, true);
         }
+    }
+}
+
+/// Has the kernel write back what it holds of the filesystem at `at`: pages that were mapped and changed. Blocks the thread.
+pub fn write_back(at: &Path) {
+    let Ok(directory) = std::fs::File::open(at) else { return };
+    // SAFETY: the descriptor is open.
+    if unsafe { libc::syncfs(directory.as_raw_fd()) } != 0 {
+        let error = std::io::Error::last_os_error();
+        tracing::warn!(%error, at = %at.display(), "not all mapped pages were written back");
     }
 }
 

@@ -16,7 +16,7 @@ use engine::pool::import::{ImportOptions, import};
 use engine::pool::{discovery, errlog};
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;
-use server::fuse::{self, FuseMount, MountError, MountOptions};
+use server::fuse::{self, FuseMount, MountError, MountOptions, Source};
 use testkit::GoldenPool;
 use testkit::manifest::HostTree;
 
@@ -50,7 +50,7 @@ fn mount(dsl: &Arc<Dsl>, name: &str, at: &Path) -> FuseMount {
         let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await.unwrap();
         (entry.dataset().unwrap().clone(), MountOptions::from_properties(&properties))
     });
-    fuse::mount(Arc::clone(dsl), dataset, None, at, &options).unwrap()
+    fuse::mount(Source::Committed(Arc::clone(dsl), dataset), at, &options).unwrap()
 }
 
 /// Every filesystem of the pool, and every snapshot below `.zfs/snapshot`, is what the manifests say.

@@ -50,8 +50,14 @@ impl Reader {
 
     /// Fills `into` with the bytes from `offset` on.
     pub async fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.load_ahead(offset, into.len() as u64);
+        self.object.read_at(offset, into).await
+    }
+
+    /// Notes a read that somebody else does, and loads ahead of it.
+    pub fn load_ahead(&self, offset: u64, length: u64) {
         let block_size = self.object.block_size();
-        let last = offset.saturating_add((into.len() as u64).saturating_sub(1)) / block_size;
+        let last = offset.saturating_add(length.saturating_sub(1)) / block_size;
         let limits = Limits::of(&self.object);
         let mut ahead = self.streams.lock().unwrap_or_else(PoisonError::into_inner).note(
             offset / block_size,
@@ -65,7 +71,6 @@ impl Reader {
                 while loads.next().await.is_some() {}
             });
         }
-        self.object.read_at(offset, into).await
     }
 }
 
@@ -89,7 +94,7 @@ impl Limits {
         Self {
             window: (WINDOW_BYTES / block_size).clamp(1, WINDOW_BLOCKS),
             run: (RUN_BYTES / block_size).max(1),
-            end: object.dnode().max_block_id.0.saturating_add(1),
+            end: object.end().div_ceil(block_size),
         }
     }
 }

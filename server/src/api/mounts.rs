@@ -44,6 +44,9 @@ pub struct Mounted {
     pub mountpoint: PathBuf,
     /// Words of its mount options.
     pub options: Vec<String>,
+    /// Those that were given when it was mounted, and do not come from its properties.
+    #[serde(default)]
+    pub given: Vec<String>,
 }
 
 impl Action for Mount {

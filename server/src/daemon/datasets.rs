@@ -22,9 +22,8 @@ use std::sync::Arc;
 
 use engine::dataset::dsl::{Dsl, Entry};
 
-use super::pools::Changing;
 use super::{Daemon, OpenPool, edits, names};
-use crate::api::{ApiError, DatasetKind, ErrorKind, Mounted};
+use crate::api::{ApiError, DatasetKind, ErrorKind};
 
 /// What a change says of an engine's error, after what was being done: OpenZFS's sentence where it has one.
 fn said(doing: &str, error: engine::Error) -> ApiError {
@@ -56,27 +55,6 @@ impl Daemon {
             edits::close_log(live, id).await
         };
         closed.await.map_err(|error| said(&doing, error))
-    }
-
-    /// Unmounts filesystems, deepest first; all are mounted again when one is in use. Those that were unmounted.
-    async fn unmount_where(
-        &self,
-        pool: &OpenPool,
-        changing: &Changing<'_>,
-        force: bool,
-        is_meant: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Mounted>, ApiError> {
-        let mut unmounted = Vec::new();
-        for mount in pool.mounts_deepest_first().into_iter().filter(|mount| is_meant(&mount.dataset)) {
-            match pool.unmount_one(&mount.dataset, force) {
-                Ok(done) => unmounted.extend(done),
-                Err(error) => {
-                    self.mount_again(pool, changing, unmounted).await;
-                    return Err(error);
-                }
-            }
-        }
-        Ok(unmounted)
     }
 }
 

@@ -8,16 +8,17 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use engine::dataset::dsl::{Dataset, Dsl, Entry, Kind, Walk};
 use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, PropertySet, Style};
-use engine::dmu::Objset;
+use engine::dataset::zpl::LiveZpl;
+use engine::pool::live::LivePool;
 
 use super::pools::Changing;
 use super::{Daemon, OpenPool, dataset_error, lock};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
-use crate::fuse::{self, FuseMount, MountError, MountOptions};
+use crate::fuse::{self, FuseMount, LiveSource, MountError, MountOptions, Source};
 
 /// A mounted filesystem and what was made for it.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(super) struct Mount {
     fuse: FuseMount,
     /// Directories that did not exist before, the deepest first.
     made: Vec<PathBuf>,
+    /// Options that were given for this mount.
+    words: Vec<String>,
 }
 
 impl Mount {
@@ -33,6 +36,7 @@ impl Mount {
             dataset: self.fuse.dataset_name().to_owned(),
             mountpoint: self.fuse.mountpoint().to_owned(),
             options: self.fuse.options_words(),
+            given: self.words.clone(),
         }
     }
 }
@@ -40,8 +44,6 @@ impl Mount {
 /// How a filesystem would be mounted.
 struct Plan {
     dsl: Arc<Dsl>,
-    /// Its objects, where the pool is open for writing.
-    objset: Option<Arc<Objset>>,
     dataset: Dataset,
     at: PathBuf,
     /// The directory that its mountpoint must be in, where the pool says where that is and not the user.
@@ -73,6 +75,13 @@ impl OpenPool {
         mounted.map(|mount| (mount.dataset, mount.mountpoint)).collect()
     }
 
+    /// Has the kernel write back what programs mapped and changed. Blocks the thread.
+    pub(super) fn write_back(&self, is_meant: impl Fn(&str) -> bool) {
+        for mount in self.mounts_described().into_iter().filter(|mount| is_meant(&mount.dataset)) {
+            fuse::write_back(&mount.mountpoint);
+        }
+    }
+
     fn find_mount(&self, is_wanted: impl Fn(&Path) -> bool) -> Option<Mounted> {
         let mounts = lock(&self.mounts);
         mounts.values().find(|mount| is_wanted(mount.fuse.mountpoint())).map(Mount::described)
@@ -99,20 +108,58 @@ impl OpenPool {
         self.mounted().into_keys().filter(|name| is_wanted(name)).collect()
     }
 
-    /// What a mount reads from. In a pool that is open for writing it must not keep a committed state, whose space could never be reused: it reads
-    /// the head's objects as they are, and finds snapshots, whose blocks stay, in a state that does not count.
-    async fn to_mount(
-        &self,
-        dsl: &Arc<Dsl>,
-        dataset: &Dataset,
-    ) -> engine::Result<(Arc<Dsl>, Option<Arc<Objset>>)> {
-        let Some(live) = self.live() else { return Ok((Arc::clone(dsl), None)) };
-        let dsl = Arc::new(Dsl::open(&live.view_of_snapshots()).await?);
-        let objset = match dataset.is_snapshot() {
-            true => None,
-            false => Some(live.dataset(dataset.objset_id()).await?.objset.view()),
+    /// What a mount serves. In a pool that is open for writing it must not keep a committed state, whose space could never be reused: it is the live
+    /// filesystem, or one that nobody changes as long as it is mounted so, because it is a snapshot or read-only. The blocks of such a one stay, and it finds
+    /// them in a state that does not count.
+    async fn source(&self, plan: &Plan, options: &MountOptions) -> engine::Result<Source> {
+        let dataset = &plan.dataset;
+        let Some(live) = self.live() else {
+            return Ok(Source::Committed(Arc::clone(&plan.dsl), dataset.clone()));
         };
-        Ok((dsl, objset))
+        if options.writable && !dataset.is_snapshot() {
+            match self.filesystem(live, dataset, options).await {
+                Ok(zpl) => {
+                    let (pool, dataset) = (Arc::clone(live), dataset.clone());
+                    return Ok(Source::Live(LiveSource { pool, dataset, zpl }));
+                }
+                Err(engine::Error::Unsupported(why)) => {
+                    tracing::warn!("'{}' is mounted read-only: {why}", dataset.name);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !dataset.is_snapshot() {
+            // It may have been written until now.
+            live.txgs().wait_synced(live.txgs().open_txg()).await?;
+        }
+        let dsl = Arc::new(Dsl::open(&live.view_of_snapshots()).await?);
+        let dataset = match dataset.is_snapshot() {
+            true => dataset.clone(),
+            false => dsl.dataset_of_object(dataset.object).await?,
+        };
+        Ok(Source::Committed(dsl, dataset))
+    }
+
+    /// The files of a dataset, which all who have them open share: those of a mount that was taken away by force, too.
+    async fn filesystem(
+        &self,
+        live: &Arc<LivePool>,
+        dataset: &Dataset,
+        options: &MountOptions,
+    ) -> engine::Result<Arc<LiveZpl>> {
+        let open = live.dataset(dataset.objset_id()).await?;
+        let known = {
+            let mut filesystems = lock(&self.filesystems);
+            filesystems.retain(|zpl| zpl.strong_count() > 0);
+            filesystems.iter().filter_map(Weak::upgrade).find(|zpl| Arc::ptr_eq(zpl.objset(), &open.objset))
+        };
+        if let Some(zpl) = known {
+            return Ok(zpl);
+        }
+        let zpl = LiveZpl::open(live.txgs(), &open.objset, options.zpl).await?;
+        zpl.set_room(open.room.clone());
+        lock(&self.filesystems).push(Arc::downgrade(&zpl));
+        Ok(zpl)
     }
 
     /// Where a filesystem is to be mounted without being asked for by name.
@@ -136,10 +183,8 @@ impl OpenPool {
                 dataset.name
             ))));
         }
-        let (dsl, objset) = self.to_mount(dsl, dataset).await?;
         Ok(Ok(Plan {
-            dsl,
-            objset,
+            dsl: Arc::clone(dsl),
             dataset: dataset.clone(),
             at: mountpoint.into(),
             confined_to: self.altroot().map(Path::to_owned),
@@ -149,7 +194,7 @@ impl OpenPool {
     }
 
     /// Mounts one filesystem, making its mountpoint.
-    fn mount_planned(&self, plan: &Plan, words: &[String], overlay: bool) -> Result<Mounted, ApiError> {
+    async fn mount_planned(&self, plan: &Plan, words: &[String], overlay: bool) -> Result<Mounted, ApiError> {
         let name = &plan.dataset.name;
         let refuse = |why: String| format!("cannot mount '{name}': {why}");
         if plan.at == Path::new("/") {
@@ -159,7 +204,7 @@ impl OpenPool {
         }
         let mut options = MountOptions { allow_other: is_root(), ..plan.options.clone() };
         for word in self.mount_options().iter().chain(words) {
-            apply(&mut options, word).map_err(|why| ApiError::invalid(refuse(why)))?;
+            options.apply_word(word).map_err(|why| ApiError::invalid(refuse(why)))?;
         }
         self.forget_dead();
         if let Some(other) = self.find_mount(|at| at == plan.at) {
@@ -191,22 +236,21 @@ impl OpenPool {
         if !plan.overlay && !overlay && not_empty() {
             return Err(ApiError::refused(refuse(format!("directory '{}' is not empty", plan.at.display()))));
         }
-        match fuse::mount(
-            Arc::clone(&plan.dsl),
-            plan.dataset.clone(),
-            plan.objset.clone(),
-            &plan.at,
-            &options,
-        ) {
+        let source = self.source(plan, &options).await;
+        let mounted = match source {
+            Ok(source) => fuse::mount(source, &plan.at, &options).map_err(mount_error),
+            Err(error) => Err(dataset_error("mount", name, error)),
+        };
+        match mounted {
             Ok(fuse) => {
-                let mount = Mount { fuse, made };
+                let mount = Mount { fuse, made, words: words.to_vec() };
                 let described = mount.described();
                 lock(&self.mounts).insert(name.clone(), mount);
                 Ok(described)
             }
             Err(error) => {
                 remove_directories(&made);
-                Err(mount_error(error))
+                Err(error)
             }
         }
     }
@@ -254,7 +298,8 @@ impl OpenPool {
             }
             Err(failed) => {
                 let (fuse, error) = *failed;
-                lock(&self.mounts).insert(name.to_owned(), Mount { fuse, made: mount.made });
+                lock(&self.mounts)
+                    .insert(name.to_owned(), Mount { fuse, made: mount.made, words: mount.words });
                 Err(mount_error(error))
             }
         }
@@ -317,7 +362,7 @@ impl Daemon {
         }
         plans.sort_by_key(|plan| (plan.at.components().count(), plan.at.clone()));
         for plan in &plans {
-            match pool.mount_planned(plan, &[], overlay) {
+            match pool.mount_planned(plan, &[], overlay).await {
                 Ok(mounted) => changed.done.push(mounted),
                 Err(error) => changed.failed.push(error),
             }
@@ -341,9 +386,87 @@ impl Daemon {
             return Ok(());
         }
         match pool.plan(&dsl, &entry, dataset, &mounted).await.map_err(failed)? {
-            Ok(plan) => pool.mount_planned(&plan, &[], false).map(|_| ()),
+            Ok(plan) => pool.mount_planned(&plan, &[], false).await.map(|_| ()),
             Err(_) => Ok(()),
         }
+    }
+
+    /// Lets what the properties of filesystems say now hold for those of them that are mounted. What could not be made to, as sentences.
+    pub(super) async fn update_mounts(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for mount in pool.mounts_described().into_iter().filter(|mount| is_meant(&mount.dataset)) {
+            if let Err(error) = self.update_mount(pool, changing, &mount).await {
+                warnings.push(format!("property may be set but unable to remount filesystem: {error}"));
+            }
+        }
+        warnings
+    }
+
+    async fn update_mount(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        mount: &Mounted,
+    ) -> Result<(), ApiError> {
+        let name = &mount.dataset;
+        let failed = |error| dataset_error("mount", name, error);
+        let dsl = pool.dsl().await.map_err(failed)?;
+        let entry = dsl.entry(name).await.map_err(failed)?;
+        let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await.map_err(failed)?;
+        drop(dsl);
+        {
+            let mounts = lock(&pool.mounts);
+            let Some(mounted) = mounts.get(name) else { return Ok(()) };
+            let mut options = MountOptions::from_properties(&properties);
+            for word in pool.mount_options().iter().chain(&mounted.words) {
+                options.apply_word(word).map_err(ApiError::invalid)?;
+            }
+            options.writable &= pool.live().is_some() && !name.contains('@');
+            if !mounted.fuse.needs_another_session(&options) {
+                match mounted.fuse.update(&options) {
+                    // Only root may tell the kernel so.
+                    Err(MountError::Refused { error, .. })
+                        if error.kind() == std::io::ErrorKind::PermissionDenied => {}
+                    updated => return updated.map_err(mount_error),
+                }
+            }
+        }
+        let unmounted = self.unmount_mounts(pool, changing, false, |other| other == name).await?;
+        self.mount_again(pool, changing, unmounted).await;
+        Ok(())
+    }
+
+    /// Unmounts filesystems and what is mounted inside them, deepest first; all are mounted again when one is in use. Those that were unmounted.
+    pub(super) async fn unmount_mounts(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        force: bool,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Mounted>, ApiError> {
+        let mounts = pool.mounts_deepest_first();
+        let tops: Vec<&Path> = mounts
+            .iter()
+            .filter(|mount| is_meant(&mount.dataset))
+            .map(|mount| mount.mountpoint.as_path())
+            .collect();
+        let is_inside = |mount: &&Mounted| tops.iter().any(|top| mount.mountpoint.starts_with(top));
+        let mut unmounted = Vec::new();
+        for mount in mounts.iter().filter(is_inside) {
+            match pool.unmount_one(&mount.dataset, force) {
+                Ok(done) => unmounted.extend(done),
+                Err(error) => {
+                    self.mount_again(pool, changing, unmounted).await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(unmounted)
     }
 
     /// Unmounts all filesystems of a pool, until one is in use.
@@ -356,7 +479,7 @@ impl Daemon {
         for mounted in unmounted.into_iter().rev() {
             let again = async {
                 let plan = self.plan_at(pool, &mounted.dataset, Some(&mounted.mountpoint)).await?;
-                pool.mount_planned(&plan, &mounted.options, true)
+                pool.mount_planned(&plan, &mounted.given, true).await
             };
             if let Err(error) = again.await {
                 tracing::warn!(%error, "a filesystem stays unmounted after an export that failed");
@@ -399,8 +522,7 @@ impl Daemon {
         };
         let options = MountOptions::from_properties(&properties);
         let overlay = word(Prop::Overlay) != "off";
-        let (dsl, objset) = pool.to_mount(&dsl, dataset).await.map_err(cannot_open)?;
-        Ok(Plan { dataset: dataset.clone(), dsl, objset, at, confined_to, options, overlay })
+        Ok(Plan { dataset: dataset.clone(), dsl, at, confined_to, options, overlay })
     }
 
     /// Mounts one filesystem, or all that are to be mounted.
@@ -425,7 +547,7 @@ impl Daemon {
             if pool.mounted().contains_key(name) {
                 return Err(ApiError::busy(format!("cannot mount '{name}': filesystem already mounted")));
             }
-            changed.done.push(pool.mount_planned(&plan, &request.options, request.overlay)?);
+            changed.done.push(pool.mount_planned(&plan, &request.options, request.overlay).await?);
             return Ok(changed);
         }
         let pools = match &request.pool {
@@ -489,25 +611,6 @@ impl Daemon {
     }
 }
 
-/// Lets a word of `-o` override what properties say.
-fn apply(options: &mut MountOptions, word: &str) -> Result<(), String> {
-    match word {
-        "ro" | "defaults" | "noatime" | "atime" | "relatime" | "norelatime" | "nomand" | "zfsutil" => {}
-        "rw" => return Err("pools are open read-only".into()),
-        "exec" => options.exec = true,
-        "noexec" => options.exec = false,
-        "suid" | "setuid" => options.setuid = true,
-        "nosuid" | "nosetuid" => options.setuid = false,
-        "dev" | "devices" => options.devices = true,
-        "nodev" | "nodevices" => options.devices = false,
-        "xattr" => options.zpl.xattr = true,
-        "noxattr" => options.zpl.xattr = false,
-        "allow_other" => options.allow_other = true,
-        _ => return Err(format!("unknown mount option '{word}'")),
-    }
-    Ok(())
-}
-
 /// Whether a mountpoint that a pool names stays where it seems to be: no step of it goes up, and what exists of it is no symbolic link
 /// out of `confined_to`. The links may be the pool's own, in a filesystem that was mounted before.
 fn leads_nowhere_else(at: &Path, confined_to: Option<&Path>) -> bool {
@@ -566,15 +669,6 @@ fn is_root() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn options_override_properties_and_unknown_ones_are_refused() {
-        let mut options = MountOptions::default();
-        apply(&mut options, "noexec").unwrap();
-        assert!(!options.exec);
-        assert!(apply(&mut options, "rw").is_err());
-        assert!(apply(&mut options, "user_xattr2").is_err());
-    }
 
     #[test]
     fn a_mountpoint_cannot_lead_out_of_its_altroot() {

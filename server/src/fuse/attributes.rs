@@ -96,6 +96,29 @@ fn system_time(time: Time) -> SystemTime {
         .unwrap_or(UNIX_EPOCH)
 }
 
+/// A time that a program gives.
+pub fn time(at: SystemTime) -> Time {
+    let (whole, nanoseconds) = match at.duration_since(UNIX_EPOCH) {
+        Ok(since) => (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
+        Err(before) => {
+            // The nanoseconds always count forwards.
+            let before = before.duration();
+            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            match before.subsec_nanos() {
+                0 => (-seconds, 0),
+                nanoseconds => (-seconds - 1, 1_000_000_000 - nanoseconds),
+            }
+        }
+    };
+    Time { seconds: whole, nanoseconds }
+}
+
+/// A device number as files keep it, from Linux's `new_encode_dev`.
+pub fn device_number(encoded: u32) -> u64 {
+    let (major, minor) = ((encoded >> 8) & 0xfff, (encoded & 0xff) | ((encoded >> 12) & 0xf_ff00));
+    u64::from(major) << 20 | u64::from(minor)
+}
+
 /// The error number for a program.
 pub fn errno(error: &engine::Error) -> Errno {
     use engine::Error as E;
@@ -105,6 +128,10 @@ pub fn errno(error: &engine::Error) -> Errno {
         E::Invalid(_) | E::WrongType { .. } => Errno::EINVAL,
         E::Unsupported(_) => Errno::ENOTSUP,
         E::ReadOnly(_) => Errno::EROFS,
+        E::Exists(_) => Errno::EEXIST,
+        E::Busy(_) => Errno::EBUSY,
+        E::NoSpace(_) => Errno::ENOSPC,
+        E::Os { errno, .. } => Errno::from_i32(*errno),
         _ => Errno::EIO,
     }
 }
@@ -120,5 +147,16 @@ mod tests {
         for seconds in [i64::MIN, i64::MAX] {
             system_time(Time { seconds, nanoseconds: 999_999_999 });
         }
+    }
+
+    #[test]
+    fn times_and_device_numbers_come_back_as_they_were_given() {
+        for (seconds, nanoseconds) in [(0, 0), (1_700_000_000, 5), (-1, 0), (-1, 999_999_999), (-2, 1)] {
+            let given = Time { seconds, nanoseconds };
+            assert_eq!(time(system_time(given)), given);
+        }
+        // Major 0xabc, minor 0xdef12.
+        let encoded = 0x12 | 0xabc << 8 | 0xdef00 << 12;
+        assert_eq!(device_number(encoded), 0xabc << 20 | 0xdef12);
     }
 }

@@ -1,139 +1,304 @@
 //! The filesystems behind one mount: the mounted one and its snapshots.
 //!
-//! Snapshots are listed when `.zfs/snapshot` is first looked into, each is opened when it is first entered, and stays open. In a pool that is open
-//! for writing the list is that of the moment of the mount.
+//! The mounted one is read from one committed state, or, where the pool is open for writing, is the live filesystem that all changes go to. Snapshots are
+//! listed when `.zfs/snapshot` is looked into, each is opened when it is first entered, and stays open.
+//!
+//! # Places
+//! A snapshot has a *place* in a list, which is part of the node numbers of its files. In a pool that is written snapshots come and go. So the list is made up to
+//! date whenever it is asked for after a commit; a snapshot keeps its place for as long as the mount lives, whatever it is called, and the place of one
+//! that was destroyed stays empty. What of a destroyed snapshot is still known to the kernel is answered with an error, never with another file.
+//!
+//! # What is held
+//! A mount lives long, and must not keep a committed state, whose space could never be reused. It reads snapshots, whose blocks stay, through states that do not count.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `snapshots` | the list of places; held while it is brought up to date, which reads blocks | taken alone |
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use engine::dataset::dsl::{Dataset, Dsl};
 use engine::dataset::properties::{self, Prop};
-use engine::dataset::zpl::{Space, StatFs, Zpl, ZplOptions};
+use engine::dataset::zpl::live::XattrPlace;
+use engine::dataset::zpl::{DirEntry, LiveZpl, Space, StatFs, Zpl, ZplOptions};
 use engine::dmu::Objset;
+use engine::pool::Pool;
+use engine::pool::live::LivePool;
 use engine::{Error, Result};
-use ondisk::ObjectId;
+use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::MountOptions;
 use super::node::{MAX_SNAPSHOTS, Tree};
 
+/// What is mounted.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A dataset as one committed state has it.
+    Committed(Arc<Dsl>, Dataset),
+    /// A filesystem that may change.
+    Live(LiveSource),
+}
+
+/// A filesystem that may change.
+#[derive(Debug, Clone)]
+pub struct LiveSource {
+    /// Its pool.
+    pub pool: Arc<LivePool>,
+    /// Its dataset when it was opened.
+    pub dataset: Dataset,
+    /// Its files.
+    pub zpl: Arc<LiveZpl>,
+}
+
+impl Source {
+    /// The dataset.
+    pub fn dataset(&self) -> &Dataset {
+        match self {
+            Self::Committed(_, dataset) => dataset,
+            Self::Live(live) => &live.dataset,
+        }
+    }
+
+    /// Its files, where they may change.
+    pub fn live(&self) -> Option<&Arc<LiveZpl>> {
+        match self {
+            Self::Committed(..) => None,
+            Self::Live(live) => Some(&live.zpl),
+        }
+    }
+
+    /// The pool as of the last commit, not to be kept.
+    fn committed(&self) -> Arc<Pool> {
+        match self {
+            Self::Committed(dsl, _) => Arc::clone(dsl.pool()),
+            Self::Live(live) => live.pool.view(),
+        }
+    }
+
+    /// The snapshots, as `pool` has them.
+    async fn snapshots(&self, pool: &Arc<Pool>) -> Result<Vec<Dataset>> {
+        match self {
+            Self::Committed(dsl, dataset) => dsl.snapshots(dataset).await,
+            Self::Live(live) => {
+                let dsl = Dsl::open(pool).await?;
+                dsl.snapshots(&dsl.dataset_of_object(live.dataset.object).await?).await
+            }
+        }
+    }
+
+    /// Opens the objects of a snapshot.
+    async fn open_snapshot(&self, snapshot: &Dataset) -> Result<Arc<Objset>> {
+        match self {
+            Self::Committed(dsl, _) => dsl.open_objset(snapshot).await,
+            Self::Live(live) => {
+                let pool = live.pool.view_of_snapshots();
+                Objset::open(&pool, snapshot.objset_id(), &snapshot.phys.bp).await
+            }
+        }
+    }
+}
+
 /// One snapshot of the mounted filesystem.
 #[derive(Debug)]
 struct Snapshot {
-    /// The part of its name after `@`.
-    name: String,
     dataset: Dataset,
     zpl: OnceLock<Arc<Zpl>>,
+}
+
+/// A snapshot's place in the list.
+#[derive(Debug)]
+struct Place {
+    /// The part of the snapshot's name after `@`; `None` once it was destroyed.
+    name: Option<String>,
+    snapshot: Arc<Snapshot>,
+}
+
+#[derive(Debug, Default)]
+struct Snapshots {
+    /// The group as of which the list was made.
+    as_of: Option<Txg>,
+    places: Vec<Place>,
+    by_objset: HashMap<ObjsetId, usize>,
 }
 
 /// The filesystems behind one mount.
 #[derive(Debug)]
 pub struct Trees {
-    dsl: Arc<Dsl>,
-    dataset: Dataset,
+    source: Source,
     head: Arc<Zpl>,
     options: ZplOptions,
+    xattr_place: XattrPlace,
+    /// What a committed filesystem may still allocate.
     available_bytes: u64,
-    snapshots: OnceLock<Vec<Snapshot>>,
-    /// Held while the snapshots are listed, so that two first visitors do it once.
-    listing: Mutex<()>,
+    snapshots: Mutex<Snapshots>,
 }
 
 impl Trees {
-    /// Opens `dataset` and finds out how much its directory may still allocate.
-    ///
-    /// `objset` are its objects, where they are not those on disk.
-    pub async fn open(
-        dsl: Arc<Dsl>,
-        dataset: Dataset,
-        objset: Option<Arc<Objset>>,
-        options: &MountOptions,
-    ) -> Result<Self> {
-        let options = ZplOptions { snapshot: dataset.is_snapshot(), ..options.zpl };
-        let objset = match objset {
-            Some(objset) => objset,
-            None => dsl.open_objset(&dataset).await?,
+    /// Opens what is mounted.
+    pub async fn open(source: Source, options: &MountOptions) -> Result<Self> {
+        let zpl = ZplOptions { snapshot: source.dataset().is_snapshot(), ..options.zpl };
+        let (head, available_bytes) = match &source {
+            Source::Committed(dsl, dataset) => {
+                let head = Zpl::open(&dsl.open_objset(dataset).await?, zpl).await?;
+                let filesystem = dataset.name.split('@').next().unwrap_or(&dataset.name);
+                let entry = dsl.entry(filesystem).await?;
+                let figures = dsl.properties(&entry, &properties::Environment::UNMOUNTED).await?;
+                (head, figures.number(Prop::Available).unwrap_or(0))
+            }
+            Source::Live(live) => (Arc::clone(live.zpl.zpl()), 0),
         };
-        let head = Zpl::open(&objset, options).await?;
-        let filesystem = dataset.name.split('@').next().unwrap_or(&dataset.name);
-        let entry = dsl.entry(filesystem).await?;
-        let figures = dsl.properties(&entry, &properties::Environment::UNMOUNTED).await?;
-        let available_bytes = figures.number(Prop::Available).unwrap_or(0);
         Ok(Self {
-            dsl,
-            dataset,
+            source,
             head,
-            options,
+            options: zpl,
+            xattr_place: options.xattr_place,
             available_bytes,
-            snapshots: OnceLock::new(),
-            listing: Mutex::new(()),
+            snapshots: Mutex::default(),
         })
     }
 
     /// Name of the mounted dataset.
     pub fn name(&self) -> &str {
-        &self.dataset.name
+        &self.source.dataset().name
     }
 
-    /// The mounted filesystem.
+    /// The mounted filesystem, for reading.
     pub fn head(&self) -> &Arc<Zpl> {
         &self.head
     }
 
-    /// A mounted snapshot has no `.zfs`.
-    pub fn has_snapshot_dir(&self) -> bool {
-        !self.dataset.is_snapshot()
+    /// The mounted filesystem, where it may change.
+    pub fn live(&self) -> Option<&Arc<LiveZpl>> {
+        self.source.live()
     }
 
-    /// The filesystem `tree`, opened if it was not.
+    /// Where new extended attributes go.
+    pub fn xattr_place(&self) -> XattrPlace {
+        self.xattr_place
+    }
+
+    /// Whether programs may have extended attributes of their own.
+    pub fn has_user_xattrs(&self) -> bool {
+        self.options.xattr
+    }
+
+    /// A mounted snapshot has no `.zfs`.
+    pub fn has_snapshot_dir(&self) -> bool {
+        !self.source.dataset().is_snapshot()
+    }
+
+    /// The filesystem `tree`, for reading, opened if it was not.
     pub async fn zpl(&self, tree: Tree) -> Result<Arc<Zpl>> {
         let Tree::Snapshot(place) = tree else {
             return Ok(Arc::clone(&self.head));
         };
-        let snapshot = self.snapshots()?.get(place);
-        let snapshot =
-            snapshot.ok_or_else(|| Error::NotFound(format!("{}: snapshot {place}", self.name())))?;
+        let gone = || Error::NotFound(format!("{}: snapshot {place}", self.name()));
+        let snapshot = match self.listed()?.places.get(place) {
+            Some(Place { name: Some(_), snapshot }) => Arc::clone(snapshot),
+            _ => return Err(gone()),
+        };
         if let Some(zpl) = snapshot.zpl.get() {
             return Ok(Arc::clone(zpl));
         }
         let options = ZplOptions { snapshot: true, ..self.options };
-        let zpl = Zpl::open(&self.dsl.open_objset(&snapshot.dataset).await?, options).await?;
+        let zpl = Zpl::open(&self.source.open_snapshot(&snapshot.dataset).await?, options).await?;
         Ok(Arc::clone(snapshot.zpl.get_or_init(|| zpl)))
     }
 
-    /// The snapshots' names, in the order of their places.
-    pub fn snapshot_names(&self) -> Result<impl ExactSizeIterator<Item = &str>> {
-        Ok(self.snapshots()?.iter().map(|snapshot| snapshot.name.as_str()))
+    /// The object that a name in a directory names.
+    pub async fn lookup(&self, tree: Tree, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        match (tree, self.live()) {
+            (Tree::Head, Some(live)) => live.lookup(dir, name).await,
+            _ => self.zpl(tree).await?.node(dir).await?.lookup(name).await,
+        }
+    }
+
+    /// Up to `limit` entries of a directory that follow `cookie`.
+    pub async fn entries(
+        &self,
+        tree: Tree,
+        dir: ObjectId,
+        cookie: u64,
+        limit: usize,
+    ) -> Result<Vec<DirEntry>> {
+        if let (Tree::Head, Some(live)) = (tree, self.live()) {
+            return live.read_dir(dir, cookie, limit).await;
+        }
+        let mut cursor = self.zpl(tree).await?.node(dir).await?.read_dir(cookie).await?;
+        let mut found = Vec::new();
+        while found.len() < limit
+            && let Some(entry) = cursor.next().await?
+        {
+            found.push(entry);
+        }
+        Ok(found)
+    }
+
+    /// Returns when a file is stable.
+    pub async fn fsync(&self, tree: Tree, _: ObjectId) -> Result<()> {
+        match (tree, &self.source) {
+            (Tree::Head, Source::Live(live)) => {
+                let txgs = live.pool.txgs();
+                txgs.wait_synced(txgs.open_txg()).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The snapshots' places and names.
+    pub fn snapshot_names(&self) -> Result<Vec<(usize, String)>> {
+        let listed = self.listed()?;
+        let named = listed.places.iter().enumerate();
+        Ok(named.filter_map(|(place, snapshot)| Some((place, snapshot.name.clone()?))).collect())
     }
 
     /// The place of the snapshot `name`.
     pub fn snapshot_place(&self, name: &str) -> Result<Option<usize>> {
-        Ok(self.snapshots()?.iter().position(|snapshot| snapshot.name == name))
+        Ok(self.listed()?.places.iter().position(|place| place.name.as_deref() == Some(name)))
     }
 
-    /// Blocks the thread while they are listed for the first time.
-    fn snapshots(&self) -> Result<&[Snapshot]> {
-        if let Some(snapshots) = self.snapshots.get() {
+    /// The list as of the last commit. Blocks the thread while they are listed.
+    fn listed(&self) -> Result<MutexGuard<'_, Snapshots>> {
+        let mut snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = self.source.committed();
+        let as_of = pool.uberblock().txg;
+        if snapshots.as_of.is_some_and(|listed| listed >= as_of) {
             return Ok(snapshots);
         }
-        let _listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(snapshots) = self.snapshots.get() {
-            return Ok(snapshots);
+        let datasets = device::block_on(self.source.snapshots(&pool))?;
+        for place in &mut snapshots.places {
+            place.name = None;
         }
-        let datasets = device::block_on(self.dsl.snapshots(&self.dataset))?;
-        let list = datasets.into_iter().take(MAX_SNAPSHOTS).map(|dataset| Snapshot {
-            name: dataset.name.rsplit('@').next().unwrap_or_default().to_owned(),
-            dataset,
-            zpl: OnceLock::new(),
-        });
-        let list = list.collect();
-        Ok(self.snapshots.get_or_init(|| list))
+        for dataset in datasets {
+            let name = dataset.name.rsplit('@').next().unwrap_or_default().to_owned();
+            let Snapshots { places, by_objset, .. } = &mut *snapshots;
+            let objset = dataset.objset_id();
+            if let Some(known) = by_objset.get(&objset).and_then(|place| places.get_mut(*place)) {
+                known.name = Some(name);
+            } else if places.len() < MAX_SNAPSHOTS {
+                by_objset.insert(objset, places.len());
+                let snapshot = Snapshot { dataset, zpl: OnceLock::new() };
+                places.push(Place { name: Some(name), snapshot: Arc::new(snapshot) });
+            }
+        }
+        let Snapshots { places, by_objset, .. } = &mut *snapshots;
+        // The number of a destroyed one may become another's.
+        by_objset.retain(|_, place| places.get(*place).is_some_and(|place| place.name.is_some()));
+        snapshots.as_of = Some(as_of);
+        Ok(snapshots)
     }
 
     /// What `statfs` answers: all of a mount tells the figures of the mounted dataset.
     pub fn statfs(&self) -> StatFs {
+        if let Some(live) = self.live() {
+            return live.statfs();
+        }
+        let phys = &self.source.dataset().phys;
         self.head.statfs(Space {
-            referenced_bytes: self.dataset.phys.referenced_bytes,
+            referenced_bytes: phys.referenced_bytes,
             available_bytes: self.available_bytes,
-            used_objects: self.dataset.phys.bp.fill(),
+            used_objects: phys.bp.fill(),
         })
     }
 
@@ -141,10 +306,14 @@ impl Trees {
     pub fn describe(&self, tree: Tree, object: ObjectId) -> String {
         let dataset = match tree {
             Tree::Head => self.name().to_owned(),
-            Tree::Snapshot(place) => match self.snapshots().ok().and_then(|list| list.get(place)) {
-                Some(snapshot) => format!("{}@{}", self.name(), snapshot.name),
-                None => self.name().to_owned(),
-            },
+            Tree::Snapshot(place) => {
+                let listed = self.listed().ok();
+                let name = listed.as_ref().and_then(|list| list.places.get(place)?.name.as_deref());
+                match name {
+                    Some(name) => format!("{}@{name}", self.name()),
+                    None => self.name().to_owned(),
+                }
+            }
         };
         match device::block_on(async { self.zpl(tree).await?.path_of(object).await }) {
             Ok(Some(path)) => format!("{dataset}:{}", path.escape_ascii()),

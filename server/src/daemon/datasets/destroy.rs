@@ -135,7 +135,7 @@ impl Daemon {
         let changing = pool.change().await?;
         let is_doomed = |name: &str| names.iter().any(|doomed| doomed == name);
         pool.check_unused(&doing, is_doomed)?;
-        self.unmount_where(pool, &changing, request.force, is_doomed).await?;
+        self.unmount_mounts(pool, &changing, request.force, is_doomed).await?;
         let mut rest = names.as_slice();
         while let Some(first) = rest.first() {
             let snapshots = rest.iter().take_while(|name| name.contains('@')).count();

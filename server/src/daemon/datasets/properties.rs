@@ -105,7 +105,7 @@ impl Daemon {
         let changing = pool.change().await?;
         let unmounted = match moves {
             true => {
-                self.unmount_where(&pool, &changing, false, |mounted| is_at_or_below(mounted, name)).await?
+                self.unmount_mounts(&pool, &changing, false, |mounted| is_at_or_below(mounted, name)).await?
             }
             false => Vec::new(),
         };
@@ -122,6 +122,9 @@ impl Daemon {
         }
         if moves {
             self.mount_moved(&pool, &changing, name, &unmounted, set).await;
+        } else {
+            let updated = self.update_mounts(&pool, &changing, |mounted| is_at_or_below(mounted, name)).await;
+            set.warnings.extend(updated);
         }
         if let Err(error) = pool.find_volumes().await {
             set.warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));

@@ -60,7 +60,7 @@ impl Daemon {
         // A mount knows its dataset by name, so that it cannot stay as it is.
         let force = request.force || request.no_remount;
         let unmounted =
-            self.unmount_where(&pool, &changing, force, |mounted| is_at_or_below(mounted, from)).await?;
+            self.unmount_mounts(&pool, &changing, force, |mounted| is_at_or_below(mounted, from)).await?;
         let (old, new) = (from.clone(), to.clone());
         let done = edits::change(live, request.command, move |s| async move {
             for name in missing {
@@ -74,7 +74,11 @@ impl Daemon {
         }
         let mut warnings = Vec::new();
         for mount in unmounted.iter().rev() {
-            let name = format!("{to}{}", mount.dataset.strip_prefix(from.as_str()).unwrap_or_default());
+            let name = match is_at_or_below(&mount.dataset, from) {
+                true => format!("{to}{}", mount.dataset.strip_prefix(from.as_str()).unwrap_or_default()),
+                // It was mounted inside one that has another name now.
+                false => mount.dataset.clone(),
+            };
             if let Err(error) = self.mount_if_wanted(&pool, &changing, &name).await {
                 warnings.push(error.message);
             }
@@ -126,7 +130,7 @@ impl Daemon {
         }
         let is_meant = |name: &str| renamed.iter().any(|(old, _)| old == name);
         pool.check_unused(&doing, is_meant)?;
-        self.unmount_where(&pool, &changing, request.force, is_meant).await?;
+        self.unmount_mounts(&pool, &changing, request.force, is_meant).await?;
         let done = edits::change(live, request.command.clone(), move |s| async move {
             for (old, new) in &renamed {
                 edit::rename(&s, old, new).await?;

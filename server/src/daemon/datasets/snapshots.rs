@@ -39,6 +39,7 @@ impl Daemon {
             }
             drop(dsl);
             let _changing = pool.change().await?;
+            pool.write_back(|mounted| all.iter().any(|name| name.split('@').next() == Some(mounted)));
             let (wanted, properties) = (all.clone(), request.properties.clone());
             let done = edits::change(live, request.command.clone(), move |s| async move {
                 edits::snapshot(&s, &wanted, &properties).await
@@ -208,7 +209,7 @@ impl Daemon {
         self.destroy_all(&pool, doomed, None, &gone).await?;
         let changing = pool.change().await?;
         pool.check_unused(&doing, |volume| volume == of)?;
-        let unmounted = self.unmount_where(&pool, &changing, true, |mounted| mounted == of).await?;
+        let unmounted = self.unmount_mounts(&pool, &changing, true, |mounted| mounted == of).await?;
         self.close_log(&pool, &of).await?;
         let snapshot = name.clone();
         let done = edits::change(live, request.command, move |s| async move {

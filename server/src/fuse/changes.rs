@@ -1,0 +1,201 @@
+//! Changes of names and attributes.
+//!
+//! The kernel checks permissions (`default_permissions`) before it asks, and forgets afterwards what its request has made old. Privileges that a change takes away
+//! (set-user-id, set-group-id, capabilities) are taken away here, which the kernel asks for (`FUSE_HANDLE_KILLPRIV_V2`): so it need not look for them before each write.
+//!
+//! # Umask
+//! Where files have POSIX ACLs, a default ACL of the directory takes the place of the umask. The kernel then leaves the umask to us.
+
+use std::time::SystemTime;
+
+use engine::dataset::zpl::live::{NewKind, NewNode, RenameMode, SetAttributes};
+use engine::dataset::zpl::{POSIX_ACL_DEFAULT, Time};
+use engine::{Error, Result};
+use fuser::{FileHandle, INodeNo, RenameFlags, Request, TimeOrNow};
+use ondisk::ObjectId;
+use ondisk::zpl::FileType;
+
+use super::attributes::{device_number, time};
+use super::names::Told;
+use super::node::{Node, Tree};
+use super::served::Served;
+
+/// Who creates, and with which mode.
+#[derive(Debug, Clone, Copy)]
+pub struct Creator {
+    uid: u32,
+    gid: u32,
+    mode: u32,
+    umask: u32,
+}
+
+impl Creator {
+    /// The process behind a request.
+    pub fn new(request: &Request, mode: u32, umask: u32) -> Self {
+        Self { uid: request.uid(), gid: request.gid(), mode, umask }
+    }
+}
+
+/// What `setattr` asks for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<TimeOrNow>,
+    /// Last modification.
+    pub mtime: Option<TimeOrNow>,
+    /// Last change.
+    pub ctime: Option<SystemTime>,
+}
+
+impl Served {
+    /// Creates what `kind` says, and tells of it as a lookup would.
+    pub(super) fn create(
+        &self,
+        parent: INodeNo,
+        name: &[u8],
+        kind: NewKind<'_>,
+        by: Creator,
+    ) -> Result<Told> {
+        let object = self.create_object(parent, name, kind, by)?;
+        self.told_new(parent, object)
+    }
+
+    fn told_new(&self, parent: INodeNo, object: ObjectId) -> Result<Told> {
+        let told = self.told(Tree::Head, object)?;
+        Ok(Told { name_lasts: self.names_last(parent), ..told })
+    }
+
+    fn create_object(
+        &self,
+        parent: INodeNo,
+        name: &[u8],
+        kind: NewKind<'_>,
+        by: Creator,
+    ) -> Result<ObjectId> {
+        let (zpl, dir) = self.changeable(parent)?;
+        self.refuse_zfs_dir(parent, name)?;
+        device::block_on(async {
+            let has_default_acl = self.posix_acls
+                && !matches!(kind, NewKind::Symlink(_))
+                && zpl.zpl().node(dir).await?.xattr(POSIX_ACL_DEFAULT).await?.is_some();
+            let mode = if has_default_acl { by.mode } else { by.mode & !by.umask };
+            zpl.create(dir, name, &NewNode { kind, mode: mode & 0o7777, uid: by.uid, gid: by.gid }).await
+        })
+    }
+
+    /// Creates a regular file, or finds the one that is there unless it is to be new, and opens it.
+    pub(super) fn create_and_open(
+        &self,
+        parent: INodeNo,
+        name: &[u8],
+        by: Creator,
+        exclusive: bool,
+    ) -> Result<(Told, FileHandle)> {
+        let told = match self.create(parent, name, NewKind::Regular, by) {
+            Err(Error::Exists(_)) if !exclusive => {
+                self.find(parent, name)?.ok_or_else(|| Error::NotFound(name.escape_ascii().to_string()))?
+            }
+            told => told?,
+        };
+        let (tree, object) = self.object(told.attr.ino)?;
+        Ok((told, self.open_object(tree, object)?))
+    }
+
+    /// Creates a node of the type that a mode says.
+    pub(super) fn make_node(&self, parent: INodeNo, name: &[u8], rdev: u32, by: Creator) -> Result<Told> {
+        let kind = match FileType::from_mode(by.mode) {
+            FileType::Regular => NewKind::Regular,
+            kind @ (FileType::CharDevice | FileType::BlockDevice) => {
+                NewKind::Special(kind, device_number(rdev))
+            }
+            kind @ (FileType::Fifo | FileType::Socket) => NewKind::Special(kind, 0),
+            other => return Err(Error::Invalid(format!("mknod of {other:?}"))),
+        };
+        self.create(parent, name, kind, by)
+    }
+
+    /// Gives a file one more name.
+    pub(super) fn link(&self, file: INodeNo, parent: INodeNo, name: &[u8]) -> Result<Told> {
+        let (zpl, dir) = self.changeable(parent)?;
+        let (_, object) = self.changeable(file)?;
+        self.refuse_zfs_dir(parent, name)?;
+        device::block_on(zpl.link(object, dir, name))?;
+        self.told_new(parent, object)
+    }
+
+    /// Removes a name of a file.
+    pub(super) fn unlink(&self, parent: INodeNo, name: &[u8]) -> Result<()> {
+        let (zpl, dir) = self.changeable(parent)?;
+        self.refuse_zfs_dir(parent, name)?;
+        device::block_on(zpl.unlink(dir, name))
+    }
+
+    /// Removes an empty directory.
+    pub(super) fn rmdir(&self, parent: INodeNo, name: &[u8]) -> Result<()> {
+        let (zpl, dir) = self.changeable(parent)?;
+        self.refuse_zfs_dir(parent, name)?;
+        device::block_on(zpl.rmdir(dir, name))
+    }
+
+    /// Moves an entry.
+    pub(super) fn rename(
+        &self,
+        from: (INodeNo, &[u8]),
+        to: (INodeNo, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let mode = match flags {
+            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+            none if none.is_empty() => RenameMode::Replace,
+            other => return Err(Error::Invalid(format!("rename with flags {other}"))),
+        };
+        let (zpl, old) = self.changeable(from.0)?;
+        let (_, new) = self.changeable(to.0)?;
+        self.refuse_zfs_dir(from.0, from.1)?;
+        self.refuse_zfs_dir(to.0, to.1)?;
+        device::block_on(zpl.rename(old, from.1, new, to.1, mode))
+    }
+
+    /// Changes attributes.
+    pub(super) fn set_attributes(&self, number: INodeNo, wanted: &Wanted, uid: u32) -> Result<()> {
+        let (zpl, object) = self.changeable(number)?;
+        let given = |at: TimeOrNow| match at {
+            TimeOrNow::SpecificTime(at) => time(at),
+            TimeOrNow::Now => Time::now(),
+        };
+        let is_owned = wanted.uid.is_some() || wanted.gid.is_some();
+        let set = SetAttributes {
+            mode: wanted.mode,
+            uid: wanted.uid,
+            gid: wanted.gid,
+            size: wanted.size,
+            atime: wanted.atime.map(given),
+            mtime: wanted.mtime.map(given),
+            ctime: wanted.ctime.map(time),
+            // The library does not pass on whether the process may keep them (`FATTR_KILL_SUIDGID`): root may.
+            kill_privileges: is_owned || (wanted.size.is_some() && uid != 0),
+            ..SetAttributes::default()
+        };
+        device::block_on(zpl.set_attributes(object, &set))?;
+        if is_owned || wanted.size.is_some() {
+            self.drop_capability(zpl, object)?;
+        }
+        Ok(())
+    }
+
+    /// `.zfs` in the root directory is nobody's to make or to take away.
+    fn refuse_zfs_dir(&self, parent: INodeNo, name: &[u8]) -> Result<()> {
+        let is_taken =
+            name == b".zfs" && Node::from_number(parent) == Node::Root && self.trees.has_snapshot_dir();
+        if is_taken { Err(Error::Os { what: ".zfs".into(), errno: libc::EPERM }) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,250 @@
+//! Open files: reading, writing, and what is done with ranges of them.
+//!
+//! A handle notices reads in order and loads ahead of them. In a filesystem that is written it also keeps its file: one that loses its last
+//! name is freed when its last handle is released.
+//!
+//! # Why writes go through
+//! Each `write` of a program becomes requests at once (of up to a mebibyte), while the kernel keeps the pages for readers. So times, sizes, quotas and "no space" are
+//! the filesystem's own and are told to the program that wrote, a snapshot holds all that was written before it, and what a program has written and the
+//! daemon knows is the same. What is mapped shared and changed there comes when the kernel writes it back (`msync`, `munmap`).
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use engine::dataset::zpl::live::{AllocateMode, WriteOptions};
+use engine::dataset::zpl::{File, LiveZpl, Time};
+use engine::dmu::Reader;
+use engine::{Error, Result};
+use fuser::{FileHandle, INodeNo, OpenFlags};
+use ondisk::ObjectId;
+use ondisk::zpl::FileType;
+
+use super::node::Tree;
+use super::served::Served;
+
+/// Largest read that is answered, in bytes; the kernel asks for at most 1 MiB.
+pub const MAX_READ_BYTES: usize = 16 << 20;
+/// The extended attribute that gives a program privileges, until somebody changes the file.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// An open file or directory.
+#[derive(Debug)]
+pub enum OpenFile {
+    /// One that never changes.
+    Fixed(File),
+    /// One that may change.
+    Live(LiveFile),
+}
+
+/// An open file of a filesystem that is written.
+#[derive(Debug)]
+pub struct LiveFile {
+    zpl: Arc<LiveZpl>,
+    object: ObjectId,
+    /// Absent for a directory.
+    reader: Option<Reader>,
+}
+
+impl LiveFile {
+    fn open(zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<Self> {
+        zpl.hold(object);
+        // From here on it is released, whatever happens.
+        let mut opened = Self { zpl: Arc::clone(zpl), object, reader: None };
+        let node = device::block_on(zpl.zpl().node(object))?;
+        if node.file_type() == FileType::Regular {
+            opened.reader = Some(Reader::new(node.object().clone()));
+        }
+        Ok(opened)
+    }
+}
+
+impl Drop for LiveFile {
+    fn drop(&mut self) {
+        if let Err(error) = device::block_on(self.zpl.close(self.object, 1)) {
+            tracing::warn!(%error, object = self.object.0, "a file that was unlinked could not be freed");
+        }
+    }
+}
+
+thread_local! {
+    /// Where a read gathers its bytes: grows to the largest read of the thread, and is not cleared in between.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Served {
+    /// Opens a file; the number of its handle.
+    pub(super) fn open(&self, number: INodeNo, flags: OpenFlags) -> Result<FileHandle> {
+        if flags.0 & libc::O_ACCMODE != libc::O_RDONLY {
+            self.changeable(number)?;
+        }
+        let (tree, object) = self.object(number)?;
+        self.open_object(tree, object)
+    }
+
+    /// Opens an object; the number of its handle.
+    pub(super) fn open_object(&self, tree: Tree, object: ObjectId) -> Result<FileHandle> {
+        let opened = match (tree, self.live()) {
+            (Tree::Head, Some(live)) => OpenFile::Live(LiveFile::open(live, object)?),
+            _ => {
+                let node = device::block_on(async { self.trees.zpl(tree).await?.node(object).await })?;
+                OpenFile::Fixed(node.open_file())
+            }
+        };
+        let handle = self.next_handle();
+        self.files().insert(handle, Arc::new(opened));
+        Ok(FileHandle(handle))
+    }
+
+    /// Forgets a handle.
+    pub(super) fn release(&self, handle: FileHandle) {
+        let released = self.files().remove(&handle.0);
+        // Freeing a file that was unlinked takes its time.
+        drop(released);
+    }
+
+    /// Forgets all handles.
+    pub(super) fn release_all(&self) {
+        let released = std::mem::take(&mut *self.files());
+        drop(released);
+    }
+
+    fn file(&self, number: INodeNo, handle: FileHandle) -> Result<Arc<OpenFile>> {
+        if let Some(file) = self.files().get(&handle.0) {
+            return Ok(Arc::clone(file));
+        }
+        let (tree, node) = self.znode(number)?;
+        Ok(Arc::new(match (tree, self.live()) {
+            (Tree::Head, Some(live)) => OpenFile::Live(LiveFile::open(live, node.id())?),
+            _ => OpenFile::Fixed(node.open_file()),
+        }))
+    }
+
+    /// Reads, and gives `then` what was read.
+    pub(super) fn read<R>(
+        &self,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        then: impl FnOnce(Result<&[u8]>) -> R,
+    ) -> R {
+        let file = match self.file(number, handle) {
+            Ok(file) => file,
+            Err(error) => return then(Err(error)),
+        };
+        let size = (size as usize).min(MAX_READ_BYTES);
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let into = &mut buffer[..size];
+            let read = match &*file {
+                OpenFile::Fixed(file) => device::block_on(file.read_at(offset, into)),
+                OpenFile::Live(file) => self.read_live(file, offset, into),
+            };
+            then(read.map(|read| &buffer[..read]))
+        })
+    }
+
+    fn read_live(&self, file: &LiveFile, offset: u64, into: &mut [u8]) -> Result<usize> {
+        if let Some(reader) = &file.reader {
+            reader.load_ahead(offset, into.len() as u64);
+        }
+        let read = device::block_on(file.zpl.read(file.object, offset, into))?;
+        if self.is_writable()
+            && let Err(error) = device::block_on(file.zpl.accessed(file.object, Time::now()))
+        {
+            tracing::debug!(%error, object = file.object.0, "an access time stays as it is");
+        }
+        Ok(read)
+    }
+
+    /// Writes all of `bytes`.
+    pub(super) fn write(&self, number: INodeNo, offset: u64, bytes: &[u8], kill: bool) -> Result<()> {
+        let (zpl, object) = self.changeable(number)?;
+        let options = WriteOptions { kill_privileges: kill, ..WriteOptions::default() };
+        device::block_on(zpl.write(object, offset, bytes, &options))?;
+        self.drop_capability(zpl, object)
+    }
+
+    /// A file that was changed gives nobody the privileges that its content had before.
+    pub(super) fn drop_capability(&self, zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<()> {
+        device::block_on(async {
+            if zpl.zpl().node(object).await?.xattr(CAPABILITY).await?.is_none() {
+                return Ok(());
+            }
+            zpl.remove_xattr(object, CAPABILITY).await
+        })
+    }
+
+    /// Makes a file stable. Blocks the thread until it is.
+    pub(super) fn fsync(&self, number: INodeNo) -> Result<()> {
+        let (tree, object) = self.object(number)?;
+        device::block_on(self.trees.fsync(tree, object))
+    }
+
+    /// Reserves, zeroes or punches a range, by the flags of `fallocate`.
+    pub(super) fn allocate(&self, number: INodeNo, offset: u64, length: u64, flags: i32) -> Result<()> {
+        let (zpl, object) = self.changeable(number)?;
+        let keep_size = flags & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let mode = match flags & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => AllocateMode::Reserve { keep_size },
+            libc::FALLOC_FL_PUNCH_HOLE => AllocateMode::Punch,
+            libc::FALLOC_FL_ZERO_RANGE => AllocateMode::ZeroRange { keep_size },
+            _ => return Err(Error::Unsupported(format!("fallocate with flags {flags:#x}"))),
+        };
+        device::block_on(zpl.allocate(object, mode, offset, length))?;
+        self.drop_capability(zpl, object)
+    }
+
+    /// Copies a range, up to the end of its file; how much it was.
+    pub(super) fn copy_range(
+        &self,
+        from: (INodeNo, u64),
+        to: (INodeNo, u64),
+        length: u64,
+        kill: bool,
+    ) -> Result<u64> {
+        let (zpl, target) = self.changeable(to.0)?;
+        let (Tree::Head, source) = self.object(from.0)? else {
+            return Err(Error::Os { what: "copy_file_range".into(), errno: libc::EXDEV });
+        };
+        if kill {
+            device::block_on(zpl.write(
+                target,
+                to.1,
+                &[],
+                &WriteOptions { kill_privileges: true, ..WriteOptions::default() },
+            ))?;
+        }
+        self.drop_capability(zpl, target)?;
+        device::block_on(zpl.copy_range(source, from.1, target, to.1, length))
+    }
+
+    /// The first data or hole from an offset on.
+    pub(super) fn seek(
+        &self,
+        number: INodeNo,
+        handle: FileHandle,
+        from: u64,
+        whence: i32,
+    ) -> Result<Option<u64>> {
+        let file = self.file(number, handle)?;
+        let is_data = match whence {
+            libc::SEEK_DATA => true,
+            libc::SEEK_HOLE => false,
+            _ => return Err(Error::Invalid(format!("seek of kind {whence}"))),
+        };
+        match &*file {
+            OpenFile::Live(LiveFile { zpl, object, .. }) => match is_data {
+                true => device::block_on(zpl.seek_data(*object, from)),
+                false => device::block_on(zpl.seek_hole(*object, from)),
+            },
+            OpenFile::Fixed(file) if from >= file.node().size() => Ok(None),
+            OpenFile::Fixed(file) => match is_data {
+                true => device::block_on(file.node().next_data(from)),
+                false => device::block_on(file.node().next_hole(from)),
+            },
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The ioctls behind `lsattr`, `chattr` and project ids.
+//!
+//! | ioctl | argument |
+//! |---|---|
+//! | `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS` | flags, 4 bytes |
+//! | `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` | `struct fsxattr`: flags, extent size, extents, project, copy-on-write extent size (4 bytes each), 8 unused |
+//!
+//! All in the order of the machine. The kernel checks who may change what.
+//!
+//! Source: Linux `uapi/linux/fs.h`; behaviour of OpenZFS 2.3 `zpl_file.c`.
+
+use engine::dataset::zpl::Stat;
+use engine::dataset::zpl::live::SetAttributes;
+use engine::{Error, Result};
+use fuser::INodeNo;
+use ondisk::zpl::ZnodeFlags;
+
+use super::served::Served;
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+const FSXATTR_BYTES: usize = 28;
+/// Where in it the project is.
+const PROJECT_AT: usize = 12;
+
+/// What `lsattr` shows, `fsxattr` says, and a file has.
+const FLAGS: [(u32, u32, ZnodeFlags); 4] = [
+    (0x10, 0x08, ZnodeFlags::IMMUTABLE),
+    (0x20, 0x10, ZnodeFlags::APPENDONLY),
+    (0x40, 0x80, ZnodeFlags::NODUMP),
+    (0x2000_0000, 0x200, ZnodeFlags::PROJINHERIT),
+];
+
+impl Served {
+    /// Answers an ioctl.
+    pub(super) fn ioctl(&self, number: INodeNo, command: u32, argument: &[u8]) -> Result<Vec<u8>> {
+        let word = |at: usize| {
+            let bytes = argument.get(at..).and_then(|rest| rest.first_chunk::<4>());
+            bytes
+                .map(|bytes| u32::from_ne_bytes(*bytes))
+                .ok_or_else(|| Error::Invalid("ioctl cut short".into()))
+        };
+        match command {
+            FS_IOC_GETFLAGS => {
+                let stat = self.znode(number)?.1.stat()?;
+                Ok(shown(&stat, |(lsattr, _, _)| lsattr).to_ne_bytes().to_vec())
+            }
+            FS_IOC_FSGETXATTR => {
+                let stat = self.znode(number)?.1.stat()?;
+                let mut reply = vec![0; FSXATTR_BYTES];
+                reply[..4].copy_from_slice(&shown(&stat, |(_, xflag, _)| xflag).to_ne_bytes());
+                reply[PROJECT_AT..PROJECT_AT + 4].copy_from_slice(&stat.project.to_ne_bytes());
+                Ok(reply)
+            }
+            FS_IOC_SETFLAGS => self.set_flags(number, word(0)?, |(lsattr, _, _)| lsattr, None),
+            FS_IOC_FSSETXATTR => {
+                self.set_flags(number, word(0)?, |(_, xflag, _)| xflag, Some(word(PROJECT_AT)?))
+            }
+            _ => Err(Error::Os { what: format!("ioctl {command:#x}"), errno: libc::ENOTTY }),
+        }
+    }
+
+    fn set_flags(
+        &self,
+        number: INodeNo,
+        given: u32,
+        which: fn((u32, u32, ZnodeFlags)) -> u32,
+        project: Option<u32>,
+    ) -> Result<Vec<u8>> {
+        let (zpl, object) = self.changeable(number)?;
+        if given & !FLAGS.into_iter().map(which).fold(0, |all, bit| all | bit) != 0 {
+            return Err(Error::Unsupported(format!("file flags {given:#x}")));
+        }
+        let stat = self.znode(number)?.1.stat()?;
+        let mut flags = stat.flags.0;
+        for flag in FLAGS {
+            let is_set = given & which(flag) != 0;
+            flags = if is_set { flags | flag.2.0 } else { flags & !flag.2.0 };
+        }
+        let set = SetAttributes {
+            flags: Some(ZnodeFlags(flags)),
+            project: project.filter(|project| *project != stat.project).map(u64::from),
+            ..SetAttributes::default()
+        };
+        device::block_on(zpl.set_attributes(object, &set))?;
+        Ok(Vec::new())
+    }
+}
+
+fn shown(stat: &Stat, which: fn((u32, u32, ZnodeFlags)) -> u32) -> u32 {
+    let has = FLAGS.into_iter().filter(|(_, _, flag)| stat.flags.contains(*flag));
+    has.map(which).fold(0, |all, bit| all | bit)
+}

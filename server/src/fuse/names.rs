@@ -1,0 +1,275 @@
+//! Names and attributes: looking up, listing, telling.
+//!
+//! # How long the kernel may believe what it was told
+//! Nobody but the kernel changes a mounted filesystem, and it knows what its own changes make of names, link counts and times: it forgets the attributes that
+//! a change of its own has made old, of directories too. So names, also those that do not exist, last as long as the kernel likes. What changes a filesystem from elsewhere
+//! (`zfs rollback`, `zfs receive`) takes its mount down first. The exceptions:
+//!
+//! - Names of which several spellings name one file (`casesensitivity`, `normalization`): creating one makes others exist. They are asked for each time.
+//! - Space allocated (`st_blocks`) is known when the group is committed. Attributes of a file that changed lately last a second.
+//! - Attributes in snapshots, see `node`. Snapshots of a pool that is written come and go, and so do their names.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use engine::Result;
+use engine::dataset::zpl::{Stat, Zpl};
+use fuser::{FileAttr, FileType, INodeNo};
+use ondisk::ObjectId;
+
+use super::attributes::{attributes, file_type, nothing, synthetic_directory};
+use super::node::{Node, SNAPSHOT_DIR, Tree, ZFS_DIR, same_number};
+use super::served::Served;
+
+/// As long as the kernel likes.
+pub const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long attributes last whose space is not known yet.
+const BRIEFLY: Duration = Duration::from_secs(1);
+/// A change is committed by then.
+const LATELY: Duration = Duration::from_secs(60);
+
+const ZFS_NAME: &[u8] = b".zfs";
+const SNAPSHOT_NAME: &[u8] = b"snapshot";
+
+/// Cookie after `.zfs` in the root directory; the walk of the directory itself goes on behind it.
+const AFTER_ZFS_DIR: u64 = 3;
+/// Entries that are read at once.
+const ENTRIES: usize = 256;
+
+/// What a lookup tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Told {
+    /// The attributes, and the number of the node.
+    pub attr: FileAttr,
+    /// How long the attributes last.
+    pub lasts: Duration,
+    /// How long the name lasts.
+    pub name_lasts: Duration,
+    /// The generation.
+    pub generation: u64,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// The inode number that programs see.
+    pub ino: u64,
+    /// Its type.
+    pub kind: FileType,
+    /// Where the walk goes on behind it.
+    pub cookie: u64,
+    /// The object, unless it is a directory of `.zfs`.
+    object: Option<(Tree, ObjectId)>,
+}
+
+impl Served {
+    /// How long names of a directory last.
+    pub(super) fn names_last(&self, parent: INodeNo) -> Duration {
+        match Node::from_number(parent) {
+            Node::SnapshotDir if self.live().is_some() => Duration::ZERO,
+            Node::Root | Node::Object(Tree::Head, _)
+                if self.live().is_some() && !self.trees.head().name_rules().is_exact() =>
+            {
+                Duration::ZERO
+            }
+            _ => FOREVER,
+        }
+    }
+
+    /// How long attributes of a file last.
+    fn attributes_last(&self, tree: Tree, attr: &FileAttr) -> Duration {
+        if tree != Tree::Head || self.live().is_none() {
+            return FOREVER;
+        }
+        match SystemTime::now().duration_since(attr.ctime) {
+            Ok(since) if since > LATELY => FOREVER,
+            _ => BRIEFLY,
+        }
+    }
+
+    fn control_attributes(&self, node: Node) -> Result<FileAttr> {
+        let root = self.trees.head();
+        let like = device::block_on(root.stat(root.root()))?;
+        Ok(match node {
+            Node::ZfsDir => synthetic_directory(INodeNo(ZFS_DIR), 3, &like),
+            _ => {
+                let snapshots = self.trees.snapshot_names()?.len();
+                let links = u32::try_from(snapshots).unwrap_or(u32::MAX).saturating_add(2);
+                synthetic_directory(INodeNo(SNAPSHOT_DIR), links, &like)
+            }
+        })
+    }
+
+    fn control(&self, parent: INodeNo, node: Node) -> Result<Told> {
+        let attr = self.control_attributes(node)?;
+        let lasts = if self.live().is_some() { Duration::ZERO } else { FOREVER };
+        Ok(Told { attr, lasts, name_lasts: self.names_last(parent), generation: 0 })
+    }
+
+    /// What a lookup tells about an object.
+    pub(super) fn told(&self, tree: Tree, object: ObjectId) -> Result<Told> {
+        let zpl = device::block_on(self.trees.zpl(tree))?;
+        self.told_in(&zpl, tree, object)
+    }
+
+    fn told_in(&self, zpl: &Arc<Zpl>, tree: Tree, object: ObjectId) -> Result<Told> {
+        let stat = device::block_on(zpl.stat(object))?;
+        let number = self.number(tree, object)?;
+        let attr = attributes(number, &stat);
+        let lasts =
+            if same_number(number, &stat) { self.attributes_last(tree, &attr) } else { Duration::ZERO };
+        Ok(Told { attr, lasts, name_lasts: FOREVER, generation: stat.generation })
+    }
+
+    /// What a name in a directory names.
+    pub(super) fn find(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Told>> {
+        let told = match Node::from_number(parent) {
+            Node::ZfsDir => match name {
+                SNAPSHOT_NAME => Some(self.control(parent, Node::SnapshotDir)?),
+                _ => None,
+            },
+            Node::SnapshotDir => {
+                let place = std::str::from_utf8(name).ok().map(|name| self.trees.snapshot_place(name));
+                let place = place.transpose()?.flatten().map(Tree::Snapshot);
+                let root = |tree| {
+                    let zpl = device::block_on(self.trees.zpl(tree))?;
+                    self.told_in(&zpl, tree, zpl.root())
+                };
+                place.map(root).transpose()?
+            }
+            Node::Root if name == ZFS_NAME && self.trees.has_snapshot_dir() => {
+                Some(self.control(parent, Node::ZfsDir)?)
+            }
+            Node::Root | Node::Object(..) => {
+                let (tree, dir) = self.object(parent)?;
+                let found = device::block_on(self.trees.lookup(tree, dir, name))?;
+                found.map(|object| self.told(tree, object)).transpose()?
+            }
+        };
+        Ok(told.map(|told| Told { name_lasts: self.names_last(parent), ..told }))
+    }
+
+    /// The attributes of a node, and how long they last.
+    pub(super) fn stat(&self, number: INodeNo) -> Result<(FileAttr, Duration)> {
+        match Node::from_number(number) {
+            control @ (Node::ZfsDir | Node::SnapshotDir) => {
+                let lasts = if self.live().is_some() { Duration::ZERO } else { FOREVER };
+                Ok((self.control_attributes(control)?, lasts))
+            }
+            Node::Root | Node::Object(..) => {
+                let (tree, node) = self.znode(number)?;
+                let stat: Stat = node.stat()?;
+                // Here the inode number that programs see may differ from the node's.
+                let attr = attributes(INodeNo(stat.ino), &stat);
+                Ok((attr, self.attributes_last(tree, &attr)))
+            }
+        }
+    }
+
+    /// Gives `each` the entries of a directory that follow `cookie`, until it says that it is full.
+    pub(super) fn walk(
+        &self,
+        number: INodeNo,
+        cookie: u64,
+        each: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let control = |names: &mut dyn Iterator<Item = (&[u8], u64)>,
+                       each: &mut dyn FnMut(Entry<'_>) -> bool| {
+            let skipped = usize::try_from(cookie).unwrap_or(usize::MAX);
+            for (place, (name, ino)) in (1..).zip(names).skip(skipped) {
+                if each(Entry { name, ino, kind: FileType::Directory, cookie: place, object: None }) {
+                    return;
+                }
+            }
+        };
+        match Node::from_number(number) {
+            Node::ZfsDir => {
+                let names: [(&[u8], u64); 3] = [(b".", ZFS_DIR), (b"..", 1), (SNAPSHOT_NAME, SNAPSHOT_DIR)];
+                control(&mut names.into_iter(), each);
+                Ok(())
+            }
+            Node::SnapshotDir => {
+                let fixed: [(&[u8], u64); 2] = [(b".", SNAPSHOT_DIR), (b"..", ZFS_DIR)];
+                let snapshots = self.trees.snapshot_names()?;
+                // Downwards from the directory's own, as OpenZFS numbers them.
+                let snapshots =
+                    snapshots.iter().map(|(place, name)| (name.as_bytes(), SNAPSHOT_DIR - 1 - *place as u64));
+                control(&mut fixed.into_iter().chain(snapshots), each);
+                Ok(())
+            }
+            Node::Root | Node::Object(..) => self.walk_directory(number, cookie, each),
+        }
+    }
+
+    fn walk_directory(
+        &self,
+        number: INodeNo,
+        mut cookie: u64,
+        each: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let (tree, dir) = self.object(number)?;
+        let zfs_dir = Entry {
+            name: ZFS_NAME,
+            ino: ZFS_DIR,
+            kind: FileType::Directory,
+            cookie: AFTER_ZFS_DIR,
+            object: None,
+        };
+        let mut zfs_dir_due = self.zfs_dir_is_visible() && number.0 == 1 && cookie < AFTER_ZFS_DIR;
+        loop {
+            let entries = device::block_on(self.trees.entries(tree, dir, cookie, ENTRIES))?;
+            let is_last = entries.len() < ENTRIES;
+            for entry in entries {
+                // Behind `.` and `..`, whose cookies are the first two.
+                if zfs_dir_due && entry.cookie >= AFTER_ZFS_DIR {
+                    zfs_dir_due = false;
+                    if each(zfs_dir) {
+                        return Ok(());
+                    }
+                }
+                let kind = match entry.file_type {
+                    Some(kind) => file_type(kind),
+                    // Filesystems of the first version keep no types in directories.
+                    None => device::block_on(async { self.trees.zpl(tree).await?.node(entry.object).await })
+                        .map_or(FileType::RegularFile, |node| file_type(node.file_type())),
+                };
+                cookie = entry.cookie;
+                let object = Some((tree, entry.object));
+                if each(Entry { name: &entry.name, ino: entry.ino, kind, cookie, object }) {
+                    return Ok(());
+                }
+            }
+            if is_last {
+                break;
+            }
+        }
+        if zfs_dir_due {
+            each(zfs_dir);
+        }
+        Ok(())
+    }
+
+    /// What `readdirplus` tells about an entry beside its name. Its name lasts as long as its attributes.
+    pub(super) fn told_of(&self, parent: INodeNo, entry: &Entry<'_>) -> Told {
+        // Attributes that are not to be believed: the kernel asks again when somebody wants them.
+        let unknown = || Told {
+            attr: FileAttr { ino: INodeNo(entry.ino), kind: entry.kind, ..nothing() },
+            lasts: Duration::ZERO,
+            name_lasts: Duration::ZERO,
+            generation: 0,
+        };
+        if entry.name == b"." || entry.name == b".." {
+            // The kernel takes no more than the name of these.
+            return unknown();
+        }
+        let found = match entry.object {
+            Some((tree, object)) => self.told(tree, object).map(Some),
+            None => self.find(parent, entry.name),
+        };
+        let mut told = found.ok().flatten().unwrap_or_else(unknown);
+        told.lasts = told.lasts.min(self.names_last(parent));
+        told
+    }
+}

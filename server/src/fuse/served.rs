@@ -1,0 +1,140 @@
+//! What answers the kernel's requests, and what all answers share.
+//!
+//! | module | requests |
+//! |---|---|
+//! | `names` | looking up, listing, attributes |
+//! | `files` | open files: reading, writing, ranges |
+//! | `changes` | creating, linking, renaming, removing, changing attributes |
+//! | `xattrs` | extended attributes, POSIX ACLs among them |
+//! | `flags` | the ioctls of `lsattr`, `chattr` and projects |
+//!
+//! Every request is answered on the thread that read it, in [`device::block_on`], but for those that wait for a commit (`waiting`).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use engine::dataset::zpl::{AclType, LiveZpl, Znode};
+use engine::{Error, Result};
+use fuser::{Errno, INodeNo};
+use ondisk::ObjectId;
+
+use super::MountOptions;
+use super::attributes::errno;
+use super::files::OpenFile;
+use super::node::{Node, Tree};
+use super::trees::Trees;
+
+/// A filesystem that is mounted.
+///
+/// | lock | guards | order |
+/// |---|---|---|
+/// | `files` | the open files; held to look one up | taken alone |
+#[derive(Debug)]
+pub struct Served {
+    pub(super) trees: Trees,
+    pub(super) posix_acls: bool,
+    zfs_dir_visible: AtomicBool,
+    writable: AtomicBool,
+    files: Mutex<HashMap<u64, Arc<OpenFile>>>,
+    next_handle: AtomicU64,
+}
+
+impl Served {
+    /// Answers out of `trees`.
+    pub fn new(trees: Trees, options: &MountOptions) -> Self {
+        Self {
+            zfs_dir_visible: AtomicBool::new(options.snapdir_visible && trees.has_snapshot_dir()),
+            writable: AtomicBool::new(options.writable && trees.live().is_some()),
+            posix_acls: options.zpl.acl == AclType::Posix,
+            trees,
+            files: Mutex::default(),
+            next_handle: AtomicU64::new(1),
+        }
+    }
+
+    /// The mounted filesystem, where it may change.
+    pub fn live(&self) -> Option<&Arc<LiveZpl>> {
+        self.trees.live()
+    }
+
+    /// Whether changes are accepted.
+    pub fn is_writable(&self) -> bool {
+        self.writable.load(Ordering::Acquire)
+    }
+
+    /// Accepts changes from now on, or refuses them.
+    pub fn set_writable(&self, writable: bool) {
+        self.writable.store(writable && self.live().is_some(), Ordering::Release);
+    }
+
+    /// Whether `.zfs` is listed.
+    pub(super) fn zfs_dir_is_visible(&self) -> bool {
+        self.zfs_dir_visible.load(Ordering::Acquire)
+    }
+
+    /// Lists `.zfs` from now on, or hides it.
+    pub fn set_zfs_dir_visible(&self, visible: bool) {
+        self.zfs_dir_visible.store(visible && self.trees.has_snapshot_dir(), Ordering::Release);
+    }
+
+    pub(super) fn files(&self) -> MutexGuard<'_, HashMap<u64, Arc<OpenFile>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn next_handle(&self) -> u64 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The object behind a node, if it is one.
+    pub(super) fn place(&self, number: INodeNo) -> Option<(Tree, ObjectId)> {
+        match Node::from_number(number) {
+            Node::Root => Some((Tree::Head, self.trees.head().root())),
+            Node::Object(tree, object) => Some((tree, object)),
+            Node::ZfsDir | Node::SnapshotDir => None,
+        }
+    }
+
+    /// The object behind a node, which must be one.
+    pub(super) fn object(&self, number: INodeNo) -> Result<(Tree, ObjectId)> {
+        self.place(number).ok_or_else(|| Error::Invalid("a directory of .zfs is no file".into()))
+    }
+
+    /// The filesystem and the object of a node that is to be changed.
+    pub(super) fn changeable(&self, number: INodeNo) -> Result<(&Arc<LiveZpl>, ObjectId)> {
+        let refuse = || Error::ReadOnly(self.trees.name().to_owned());
+        match (self.place(number), self.live()) {
+            (Some((Tree::Head, object)), Some(live)) if self.is_writable() => Ok((live, object)),
+            _ => Err(refuse()),
+        }
+    }
+
+    /// The number by which the kernel is to call an object.
+    pub(super) fn number(&self, tree: Tree, object: ObjectId) -> Result<INodeNo> {
+        if tree == Tree::Head && object == self.trees.head().root() {
+            return Ok(INodeNo(1));
+        }
+        Node::number_of(tree, object).ok_or_else(|| {
+            Error::corrupt(self.trees.describe(tree, object), "not a number that a file can have")
+        })
+    }
+
+    pub(super) fn znode(&self, number: INodeNo) -> Result<(Tree, Znode)> {
+        let (tree, object) = self.object(number)?;
+        let node = device::block_on(async { self.trees.zpl(tree).await?.node(object).await })?;
+        Ok((tree, node))
+    }
+
+    /// Logs what went wrong, with its place, and says what the program is told.
+    pub(super) fn failed(&self, what: &str, number: INodeNo, error: &Error) -> Errno {
+        let number_of_error = errno(error);
+        if number_of_error.code() == libc::EIO {
+            let place = match self.place(number) {
+                Some((tree, object)) => self.trees.describe(tree, object),
+                None => self.trees.name().to_owned(),
+            };
+            tracing::error!("cannot {what} {place}: {error}");
+        }
+        number_of_error
+    }
+}

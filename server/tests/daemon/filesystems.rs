@@ -1,0 +1,316 @@
+//! Filesystems that are written through their mounts. Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, FileTimes};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use device::block_on;
+use server::api::{
+    CreateDataset, CreatePool, DestroyDataset, ExportPool, ImportPool, NewDevices, NewLayout, NewVdev,
+    Rollback, SetProperties, TakeSnapshots,
+};
+
+use crate::harness::{Running, skips_fuse};
+
+const DISK_BYTES: u64 = 256 << 20;
+
+/// A daemon with a new pool `tank` on one file, mounted at the returned directory.
+fn start() -> Option<(Running, PathBuf)> {
+    if skips_fuse() {
+        return None;
+    }
+    let running = Running::start();
+    let disk = running.place.path().join("disk");
+    File::create(&disk).unwrap().set_len(DISK_BYTES).unwrap();
+    let vdev = NewVdev { layout: NewLayout::Single, class: Default::default(), devices: vec![disk] };
+    let create = CreatePool {
+        name: "tank".into(),
+        devices: NewDevices { vdevs: vec![vdev], ..NewDevices::default() },
+        altroot: Some(running.altroot()),
+        ..CreatePool::default()
+    };
+    let opened = block_on(running.daemon.create_pool(create)).unwrap();
+    assert_eq!(opened.warnings, Vec::<String>::new());
+    let at = opened.mounts[0].mountpoint.clone();
+    Some((running, at))
+}
+
+fn create(running: &Running, name: &str, properties: &[(&str, &str)]) {
+    let properties = properties.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let request = CreateDataset { name: name.into(), properties, ..CreateDataset::default() };
+    assert_eq!(block_on(running.daemon.create_dataset(request)).unwrap().warnings, Vec::<String>::new());
+}
+
+fn set(running: &Running, name: &str, property: &str, value: &str) {
+    let request = SetProperties {
+        datasets: vec![name.into()],
+        properties: vec![(property.into(), value.into())],
+        ..SetProperties::default()
+    };
+    let set = block_on(running.daemon.set_properties(request)).unwrap();
+    assert!(set.failed.is_empty() && set.warnings.is_empty(), "{set:?}");
+}
+
+fn snapshot(running: &Running, name: &str) {
+    let request = TakeSnapshots { names: vec![name.into()], ..TakeSnapshots::default() };
+    assert!(block_on(running.daemon.take_snapshots(request)).is_ok());
+}
+
+/// Exports the pool and imports it again.
+fn again(running: &Running) {
+    let export = ExportPool { all: true, ..ExportPool::default() };
+    block_on(running.daemon.export(export)).unwrap();
+    let import = ImportPool {
+        pool: Some("tank".into()),
+        search: vec![running.place.path().to_owned()],
+        altroot: Some(running.altroot()),
+        ..ImportPool::default()
+    };
+    let imported = block_on(running.daemon.import(import)).unwrap();
+    assert_eq!(imported.pools[0].warnings, Vec::<String>::new());
+}
+
+/// What `zdb` must say of the pool, which is exported for it.
+fn judge(running: &Running) {
+    block_on(running.daemon.export(ExportPool { all: true, ..ExportPool::default() })).unwrap();
+    let Some(verdict) = testkit::oracle::zdb_of(running.place.path(), "-bcc", "tank", &[]) else { return };
+    assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
+    result.unwrap_err().raw_os_error().unwrap()
+}
+
+/// What can be seen of a tree: type and mode, links, owner, size, time, content or target.
+type Seen = BTreeMap<PathBuf, (u32, u64, u32, u64, i64, Vec<u8>)>;
+
+fn see(top: &Path) -> Seen {
+    let mut seen = Seen::new();
+    let mut waiting = vec![top.to_owned()];
+    while let Some(path) = waiting.pop() {
+        let metadata = path.symlink_metadata().unwrap();
+        let content = if metadata.is_dir() {
+            waiting.extend(names(&path).iter().map(|name| path.join(name)));
+            Vec::new()
+        } else if metadata.is_symlink() {
+            fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+        } else if metadata.is_file() {
+            fs::read(&path).unwrap()
+        } else {
+            metadata.rdev().to_le_bytes().to_vec()
+        };
+        let size = if metadata.is_dir() { 0 } else { metadata.size() };
+        let entry = (metadata.mode(), metadata.nlink(), metadata.uid(), size, metadata.mtime_nsec(), content);
+        seen.insert(path.strip_prefix(top).unwrap().to_owned(), entry);
+    }
+    seen
+}
+
+#[test]
+fn what_is_written_is_there_after_an_export_and_zdb_finds_nothing_wrong() {
+    let Some((running, at)) = start() else { return };
+    let deep = at.join("a/b/c");
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("small"), b"hello").unwrap();
+    fs::write(deep.join("large"), (0..3_000_000u32).map(|at| (at / 7) as u8).collect::<Vec<_>>()).unwrap();
+    symlink("../somewhere", deep.join("link")).unwrap();
+    fs::hard_link(deep.join("small"), at.join("small too")).unwrap();
+    fs::rename(at.join("a/b"), at.join("moved")).unwrap();
+    let sparse = File::create(at.join("sparse")).unwrap();
+    sparse.write_all_at(b"end", 10_000_000).unwrap();
+    sparse.set_len(20_000_000).unwrap();
+    fs::set_permissions(at.join("sparse"), fs::Permissions::from_mode(0o604)).unwrap();
+    let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
+    sparse.set_times(FileTimes::new().set_modified(then)).unwrap();
+    sparse.sync_all().unwrap();
+    let mut appended = File::options().append(true).create(true).open(at.join("appended")).unwrap();
+    for line in 0..100 {
+        writeln!(appended, "line {line}").unwrap();
+    }
+    for number in 0..500 {
+        fs::write(at.join(format!("moved/file{number}")), number.to_string()).unwrap();
+    }
+    for number in (0..500).step_by(3) {
+        fs::remove_file(at.join(format!("moved/file{number}"))).unwrap();
+    }
+    drop((sparse, appended));
+    let before = see(&at);
+    assert_eq!(before[Path::new("sparse")].3, 20_000_000);
+    again(&running);
+    assert!(see(&at) == before, "another tree than was written");
+    judge(&running);
+}
+
+#[test]
+fn a_file_without_a_name_lives_as_long_as_it_is_open() {
+    let Some((running, at)) = start() else { return };
+    let path = at.join("file");
+    let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.write_all(&[7; 100_000]).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    file.write_all(&[8; 100_000]).unwrap();
+    file.seek(SeekFrom::Start(99_999)).unwrap();
+    let mut read = [0; 2];
+    file.read_exact(&mut read).unwrap();
+    assert_eq!(read, [7, 8]);
+    fs::write(&path, b"another").unwrap();
+    assert_eq!(file.metadata().unwrap().size(), 200_000);
+    drop(file);
+    assert_eq!(fs::read(&path).unwrap(), b"another");
+    judge(&running);
+}
+
+#[test]
+fn what_is_refused_is_refused_with_the_right_number() {
+    let Some((running, at)) = start() else { return };
+    fs::create_dir(at.join("dir")).unwrap();
+    fs::write(at.join("dir/file"), b"").unwrap();
+    let new = |path: &Path| File::options().write(true).create_new(true).open(path);
+    assert_eq!(errno(new(&at.join("dir/file"))), libc::EEXIST);
+    assert_eq!(errno(fs::create_dir(at.join("dir"))), libc::EEXIST);
+    assert_eq!(errno(fs::remove_dir(at.join("dir"))), libc::ENOTEMPTY);
+    assert_eq!(errno(fs::remove_dir(at.join("dir/file"))), libc::ENOTDIR);
+    assert_eq!(errno(fs::rename(at.join("dir"), at.join("dir/below"))), libc::EINVAL);
+    assert_eq!(errno(fs::write(at.join("n".repeat(256)), b"")), libc::ENAMETOOLONG);
+    assert_eq!(errno(fs::create_dir(at.join(".zfs"))), libc::EEXIST);
+    set(&running, "tank", "quota", "40M");
+    let written = fs::write(at.join("too large"), vec![1; 60 << 20]);
+    assert!([libc::EDQUOT, libc::ENOSPC].contains(&errno(written)));
+    fs::remove_file(at.join("too large")).unwrap();
+    judge(&running);
+}
+
+#[test]
+fn extended_attributes_are_kept() {
+    let Some((running, at)) = start() else { return };
+    let path = at.join("file");
+    fs::write(&path, b"").unwrap();
+    let attribute = |name: &str, value: &[u8]| set_xattr(&path, name, value);
+    attribute("user.color", b"red").unwrap();
+    attribute("user.large", &[3; 60_000]).unwrap();
+    attribute("user.color", b"blue").unwrap();
+    assert_eq!(errno(attribute("nobody.knows", b"")), libc::EOPNOTSUPP);
+    again(&running);
+    assert_eq!(xattr(&path, "user.color").unwrap(), b"blue");
+    assert_eq!(xattr(&path, "user.large").unwrap(), [3; 60_000]);
+    assert_eq!(errno(xattr(&path, "user.none")), libc::ENODATA);
+    judge(&running);
+}
+
+#[test]
+fn filesystems_are_mounted_in_one_another_and_follow_their_properties() {
+    let Some((running, at)) = start() else { return };
+    create(&running, "tank/a", &[]);
+    create(&running, "tank/a/b", &[]);
+    let inner = at.join("a/b");
+    fs::write(inner.join("file"), b"inner").unwrap();
+    let device = |path: &Path| path.metadata().unwrap().dev();
+    assert!(device(&at) != device(&at.join("a")) && device(&at.join("a")) != device(&inner));
+    assert_eq!(errno(fs::hard_link(inner.join("file"), at.join("a/file"))), libc::EXDEV);
+
+    set(&running, "tank/a", "readonly", "on");
+    assert_eq!(errno(fs::write(inner.join("file"), b"x")), libc::EROFS, "what is inherited counts");
+    set(&running, "tank/a", "readonly", "off");
+    fs::write(inner.join("file"), b"again").unwrap();
+    set(&running, "tank/a/b", "mountpoint", "/elsewhere");
+    let moved = running.altroot().join("elsewhere");
+    assert_eq!(fs::read(moved.join("file")).unwrap(), b"again");
+    assert!(!inner.join("file").exists());
+    again(&running);
+    assert_eq!(fs::read(moved.join("file")).unwrap(), b"again");
+    judge(&running);
+}
+
+#[test]
+fn snapshots_appear_and_disappear_below_a_mount_and_it_can_go_back_to_one() {
+    let Some((running, at)) = start() else { return };
+    fs::write(at.join("file"), b"one").unwrap();
+    let snapshots = at.join(".zfs/snapshot");
+    assert_eq!(names(&snapshots), [] as [&str; 0]);
+    snapshot(&running, "tank@one");
+    let read = |name: &str| fs::read(snapshots.join(name).join("file"));
+    assert_eq!(read("one").unwrap(), b"one", "what was written before is in it");
+    fs::write(at.join("file"), b"two").unwrap();
+    snapshot(&running, "tank@two");
+    assert_eq!(names(&snapshots), ["one", "two"]);
+    assert_eq!((read("one").unwrap(), read("two").unwrap()), (b"one".to_vec(), b"two".to_vec()));
+    assert_eq!(errno(fs::write(snapshots.join("one/file"), b"x")), libc::EROFS);
+    let destroy = DestroyDataset { name: "tank@two".into(), ..DestroyDataset::default() };
+    block_on(running.daemon.destroy_dataset(destroy)).unwrap();
+    assert_eq!(names(&snapshots), ["one"]);
+    assert_eq!(errno(read("two")), libc::ENOENT);
+    let rollback = Rollback { snapshot: "tank@one".into(), ..Rollback::default() };
+    block_on(running.daemon.rollback(rollback)).unwrap();
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"one");
+    fs::write(at.join("file"), b"three").unwrap();
+    again(&running);
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"three");
+    judge(&running);
+}
+
+#[test]
+fn ranges_are_allocated_punched_and_copied() {
+    let Some((running, at)) = start() else { return };
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(at.join("f")).unwrap();
+    file.write_all_at(&[5; 1 << 20], 0).unwrap();
+    let allocate = |mode, offset, length| {
+        // SAFETY: the descriptor is open.
+        match unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, length) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    allocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 128 << 10, 256 << 10).unwrap();
+    allocate(0, 1 << 20, 1 << 20).unwrap();
+    assert_eq!(file.metadata().unwrap().size(), 2 << 20);
+    assert_eq!(errno(allocate(libc::FALLOC_FL_COLLAPSE_RANGE, 0, 128 << 10)), libc::EOPNOTSUPP);
+    let mut expected = vec![5; 1 << 20];
+    expected[128 << 10..384 << 10].fill(0);
+    expected.resize(2 << 20, 0);
+    assert!(fs::read(at.join("f")).unwrap() == expected);
+    fs::copy(at.join("f"), at.join("copy")).unwrap();
+    assert!(fs::read(at.join("copy")).unwrap() == expected);
+    // SAFETY: the descriptor is open.
+    assert_eq!(unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) }, 128 << 10);
+    let direct = File::options().read(true).custom_flags(libc::O_DIRECT).open(at.join("f")).unwrap();
+    let mut whole = Vec::new();
+    (&direct).read_to_end(&mut whole).unwrap();
+    assert!(whole == expected);
+    drop((file, direct));
+    judge(&running);
+}
+
+fn set_xattr(path: &Path, name: &str, value: &[u8]) -> std::io::Result<()> {
+    let (path, name) = (terminated(path.to_str().unwrap()), terminated(name));
+    // SAFETY: terminated strings and a buffer of the length given, that live through the call.
+    let code = unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
+    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+fn xattr(path: &Path, name: &str) -> std::io::Result<Vec<u8>> {
+    let (path, name) = (terminated(path.to_str().unwrap()), terminated(name));
+    let mut value = vec![0u8; 70_000];
+    // SAFETY: terminated strings and a buffer of the length given, that live through the call.
+    let length =
+        unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    let length = usize::try_from(length).map_err(|_| std::io::Error::last_os_error())?;
+    value.truncate(length);
+    Ok(value)
+}
+
+fn terminated(text: &str) -> std::ffi::CString {
+    std::ffi::CString::new(text).unwrap()
+}

@@ -27,7 +27,8 @@
 //! - A log that cannot be written (no space, a device that fails) is no error: whoever waits, waits for its group instead. The chain is then
 //!   given up as a whole, once all that it holds is committed.
 //! - Data of a write are not kept with its note: they are read from the object when they are logged, and may then be newer than the write. That is
-//!   right, since whatever is newer was written after it, and has its own note.
+//!   right, since whatever is newer was written after it, and has its own note. What was cut off or freed meanwhile is left out of the record
+//!   ([`Source`]); where what did that is not in the same batch, the commit waits for its group.
 //!
 //! # Locks
 //! | lock | guards | order |
@@ -52,7 +53,7 @@ mod replay;
 mod tests;
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ondisk::zil::Record;
 use ondisk::zil::ZilHeader;
@@ -69,6 +70,7 @@ use crate::error::Result;
 use crate::txg::{Tx, Txgs};
 use crate::zio::Writer;
 
+pub use backing::{Fetched, Source, Written};
 pub use claim::check;
 pub use replay::{Applied, Replay, Replayed};
 
@@ -162,6 +164,26 @@ impl Zil {
     /// Notes a write to an object, whose data can be read from it from now on. As [`Zil::note_object`].
     pub fn note_write(&self, tx: &Tx, object: u64, offset: u64, length: u64) {
         self.inner.note_what(tx.txg(), Some(object), What::Write { object, offset, length });
+    }
+
+    /// Notes a change that no record can tell: whoever wants it stable (with the object, or with any if there is none) waits for its group.
+    pub fn note_unloggable(&self, tx: &Tx, object: Option<u64>) {
+        self.inner.note_what(tx.txg(), object, What::Unloggable);
+    }
+
+    /// What was noted of an object is made stable with any object from now on, before anything that is noted later: it is about to be renamed.
+    pub fn order_object(&self, object: u64) {
+        lock(&self.inner.pending).order(object);
+    }
+
+    /// The object was freed, and what freed it is noted: nothing else need be known of it. Its number may be another object's in a later group.
+    pub fn forget_object(&self, object: u64) {
+        lock(&self.inner.pending).forget_object(object);
+    }
+
+    /// Who knows what is left of noted writes. Without it the objects themselves are asked.
+    pub fn set_source(&self, source: Weak<dyn Source>) {
+        self.inner.backing.set_source(source);
     }
 
     /// Makes all that was noted so far stable, unless the dataset is not to be ([`SyncMode::Disabled`]). Errors only when the pool can commit nothing

@@ -1,7 +1,7 @@
 //! What the log asks of the pool: space, transfers, the data of writes, and a place for its header.
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 use device::IoBuf;
 use futures_util::FutureExt;
@@ -10,11 +10,39 @@ use ondisk::blkptr::Blkptr;
 use ondisk::zil::{ChainSeed, ZilHeader};
 use ondisk::{ObjectId, ObjsetId, Txg};
 
+use super::lock;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::zio::Writer;
 use crate::{Block, Bookmark};
+
+/// A write that goes into the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// To what.
+    pub object: ObjectId,
+    /// In which group.
+    pub txg: Txg,
+    /// Where.
+    pub offset: u64,
+}
+
+/// What is left of a write when it is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fetched {
+    /// Its first bytes. What is missing was cut off later, which is noted on its own.
+    Bytes(usize),
+    /// Nothing: the object is gone, or its number is another object's now.
+    Gone,
+}
+
+/// Whoever knows what is left of writes whose objects may shrink or go away while they are logged. It must take no lock that is held while a
+/// group is waited for.
+pub trait Source: Send + Sync + Debug {
+    /// Reads what is left of a write.
+    fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>>;
+}
 
 /// What the log stands on. The tests have another one than the pool.
 pub(super) trait Backing: Send + Sync + Debug {
@@ -43,7 +71,10 @@ pub(super) trait Backing: Send + Sync + Debug {
     fn read_data<'a>(&'a self, object: ObjectId, bp: &'a Blkptr) -> BoxFuture<'a, Result<Block>>;
 
     /// Reads what was written to an object.
-    fn fetch<'a>(&'a self, object: ObjectId, offset: u64, into: &'a mut [u8]) -> BoxFuture<'a, Result<()>>;
+    fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>>;
+
+    /// Who knows what is left of writes, if not the object itself.
+    fn set_source(&self, source: Weak<dyn Source>);
 
     /// The header in the object set, from the group of `tx` on.
     fn set_header(&self, tx: &Tx, header: &ZilHeader);
@@ -54,11 +85,12 @@ pub(super) trait Backing: Send + Sync + Debug {
 pub(super) struct Live {
     objset: Arc<LiveObjset>,
     writer: Writer,
+    source: Mutex<Option<Weak<dyn Source>>>,
 }
 
 impl Live {
     pub(super) fn new(objset: &Arc<LiveObjset>, writer: &Writer) -> Self {
-        Self { objset: Arc::clone(objset), writer: writer.clone() }
+        Self { objset: Arc::clone(objset), writer: writer.clone(), source: Mutex::default() }
     }
 
     fn bookmark(&self, bp: &Blkptr) -> Bookmark {
@@ -120,8 +152,20 @@ impl Backing for Live {
         async move { self.writer.pool().read_block(bp, &at).await }.boxed()
     }
 
-    fn fetch<'a>(&'a self, object: ObjectId, offset: u64, into: &'a mut [u8]) -> BoxFuture<'a, Result<()>> {
-        async move { self.objset.object(object).await?.read_at(offset, into).await }.boxed()
+    fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>> {
+        let source = lock(&self.source).as_ref().and_then(Weak::upgrade);
+        async move {
+            if let Some(source) = source {
+                return source.fetch(write, into).await;
+            }
+            self.objset.object(write.object).await?.read_at(write.offset, into).await?;
+            Ok(Fetched::Bytes(into.len()))
+        }
+        .boxed()
+    }
+
+    fn set_source(&self, source: Weak<dyn Source>) {
+        *lock(&self.source) = Some(source);
     }
 
     fn set_header(&self, tx: &Tx, header: &ZilHeader) {

@@ -10,14 +10,18 @@
 //!
 //! Where the log does not serve (no chain yet, no space, a failed device, more data than is worth writing twice) the outcome is a group to wait for.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use device::IoBuf;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, try_join_all};
-use ondisk::Txg;
 use ondisk::blkptr::Blkptr;
 use ondisk::zil::ChainSeed;
+use ondisk::{ObjectId, Txg};
 
+use super::backing::{Fetched, Written};
 use super::chain::{LogBlock, State};
 use super::itx::{Noted, Scope, What};
 use super::plan::{self, Part, Planned};
@@ -146,7 +150,9 @@ impl Inner {
         if is_bulk || unloggable || weight >= MAX_BATCH_BYTES {
             return Ok(Outcome::Wait(newest));
         }
-        self.write(notes, end, weight).await.map(|()| Outcome::Stable)
+        let is_whole = self.write(notes, end, weight).await?;
+        // What cut something off, or removed its object, belongs to a group that is open at the latest.
+        Ok(if is_whole { Outcome::Stable } else { Outcome::Wait(self.txgs.open_txg()) })
     }
 
     /// Begins a chain: its header is on disk with the group that this gives.
@@ -168,7 +174,9 @@ impl Inner {
         self.backing.set_header(tx, &header);
     }
 
-    async fn write(&self, notes: Vec<Noted>, end: LogBlock, weight: u64) -> Result<()> {
+    /// Writes a batch. False when the log lacks data of it, because of a change that is not in the batch.
+    async fn write(&self, notes: Vec<Noted>, end: LogBlock, weight: u64) -> Result<bool> {
+        let is_whole = AtomicBool::new(true);
         let planned = plan::plan(notes, end.bp.psize().get() as usize);
         let pointers = self.extend(&planned, end.bp, weight).await?;
         let mut seq = lock(&self.chain).seq;
@@ -178,7 +186,7 @@ impl Inner {
             let mut wave = Vec::new();
             for (planned, (bp, next)) in blocks.by_ref().take(WAVE_BLOCKS) {
                 let (buf, places) = plan::lay_out(planned, bp.psize().get() as usize, &mut seq);
-                wave.push(self.write_block(planned, buf, places, bp, next));
+                wave.push(self.write_block(planned, buf, places, (bp, next), &is_whole));
             }
             if wave.is_empty() {
                 break;
@@ -191,7 +199,7 @@ impl Inner {
         let mut chain = lock(&self.chain);
         chain.seq = seq;
         chain.stabilize();
-        Ok(())
+        Ok(is_whole.into_inner())
     }
 
     /// Allocates the blocks that a plan needs after the one that waits, and the one that is to wait next. Gives the pointers to all.
@@ -220,18 +228,28 @@ impl Inner {
     async fn write_block(
         &self,
         planned: &Planned,
-        mut buf: device::IoBuf,
-        places: Vec<std::ops::Range<usize>>,
-        bp: &Blkptr,
-        next: &Blkptr,
+        mut buf: IoBuf,
+        places: Vec<Range<usize>>,
+        (bp, next): (&Blkptr, &Blkptr),
+        is_whole: &AtomicBool,
     ) -> Result<()> {
         let writes = planned.parts.iter().filter_map(|part| match part {
-            Part::Write { object, offset, .. } => Some((*object, *offset)),
+            Part::Write { txg, object, offset, .. } => {
+                Some(Written { object: ObjectId(*object), txg: *txg, offset: *offset })
+            }
             Part::Record(_) => None,
         });
-        for ((object, offset), place) in writes.zip(places) {
-            let into = buf.get_mut(place).unwrap_or_default();
-            self.backing.fetch(object.into(), offset, into).await?;
+        for (write, place) in writes.zip(places) {
+            let into = buf.get_mut(place.clone()).unwrap_or_default();
+            let length = into.len();
+            let (left, is_noted) = match self.backing.fetch(write, into).await? {
+                Fetched::Bytes(left) => (left, lock(&self.pending).has(write.object.get())),
+                Fetched::Gone => (0, true),
+            };
+            if left < length {
+                plan::shorten(&mut buf, &place, left);
+                is_whole.fetch_and(!is_noted, Ordering::Relaxed);
+            }
         }
         plan::seal(&mut buf, planned, bp, next).map_err(|error| Error::corrupt("log block", error))?;
         self.backing.write(bp, buf).await

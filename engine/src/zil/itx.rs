@@ -110,6 +110,25 @@ impl Pending {
         }
     }
 
+    /// Drops what was noted of an object that is no more.
+    pub(super) fn forget_object(&mut self, object: u64) {
+        for bucket in &mut self.buckets {
+            bucket.by_object.remove(&object);
+        }
+    }
+
+    /// Puts what was noted of an object among what is made stable with any object: whatever is noted next comes after it.
+    pub(super) fn order(&mut self, object: u64) {
+        for bucket in &mut self.buckets {
+            bucket.ordered.append(&mut bucket.by_object.remove(&object).unwrap_or_default());
+        }
+    }
+
+    /// Whether anything is noted of an object in particular.
+    pub(super) fn has(&self, object: u64) -> bool {
+        self.buckets.iter().any(|bucket| bucket.by_object.contains_key(&object))
+    }
+
     /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.ordered.is_empty() && bucket.by_object.is_empty())
@@ -185,6 +204,21 @@ mod tests {
         }
         pending.forget(Txg(8));
         assert_eq!(whats(pending.take(&Scope::All)), [record(9)]);
+    }
+
+    #[test]
+    fn what_was_noted_of_a_renamed_file_comes_before_the_renaming_and_of_a_removed_one_not_at_all() {
+        let mut pending = Pending::default();
+        pending.note(Txg(7), Some(1), write(0, 1));
+        pending.note(Txg(7), Some(2), write(0, 1));
+        pending.note(Txg(8), Some(1), record(1));
+        assert!(pending.has(1) && pending.has(2));
+        pending.order(1);
+        pending.note(Txg(8), None, record(2));
+        pending.forget_object(2);
+        assert!(!pending.has(1) && !pending.has(2));
+        assert_eq!(whats(pending.take(&Scope::default())), [write(0, 1), record(1), record(2)]);
+        assert!(pending.is_empty());
     }
 
     #[test]

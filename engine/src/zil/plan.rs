@@ -6,6 +6,8 @@
 //!
 //! Block (`zilog2`): chain structure, records, zeroes. A record of a write is 192 bytes and the data, padded to 8.
 
+use std::ops::Range;
+
 use device::IoBuf;
 use ondisk::blkptr::{Blkptr, ChecksumType};
 use ondisk::zil::record::WriteData;
@@ -23,7 +25,9 @@ pub(super) const WRITE_HEAD_BYTES: usize = 192;
 /// Where writes may be cut.
 const CUT_BYTES: u64 = 4096;
 /// Where the sequence number of a record is.
-const SEQ: std::ops::Range<usize> = 24..32;
+const SEQ: Range<usize> = 24..32;
+/// Where the length of a write is.
+const LENGTH: Range<usize> = 48..56;
 
 /// A record that goes into a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,11 +148,7 @@ impl Plan {
 
 /// The bytes of a block of which only the data of writes and the link to the next block are missing: zeroes elsewhere. Also where the data of each
 /// [`Part::Write`] go, in order. Sequence numbers are taken from `seq`.
-pub(super) fn lay_out(
-    planned: &Planned,
-    block_bytes: usize,
-    seq: &mut u64,
-) -> (IoBuf, Vec<std::ops::Range<usize>>) {
+pub(super) fn lay_out(planned: &Planned, block_bytes: usize, seq: &mut u64) -> (IoBuf, Vec<Range<usize>>) {
     let mut buf = IoBuf::zeroed(block_bytes);
     let mut places = Vec::new();
     let mut at = ZilChain::SIZE;
@@ -172,6 +172,13 @@ pub(super) fn lay_out(
         at += part.bytes();
     }
     (buf, places)
+}
+
+/// Says in the record of the write whose data are at `place` that only `left` bytes are left of them.
+pub(super) fn shorten(buf: &mut IoBuf, place: &Range<usize>, left: usize) {
+    let at = place.start - WRITE_HEAD_BYTES + LENGTH.start;
+    buf[at..at + LENGTH.len()].copy_from_slice(&(left as u64).to_le_bytes());
+    buf[place.start + left..place.end].fill(0);
 }
 
 /// What precedes the data of a write in its record.

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use ondisk::ObjectId;
 use ondisk::blkptr::Blkptr;
 use ondisk::zil::record::WriteData;
 use ondisk::zil::{ChainSeed, FLAG_CLAIM_LR_SEQ_VALID, Record, ZilHeader};
@@ -19,20 +20,29 @@ use crate::Block;
 use crate::error::{Error, Result};
 use crate::txg::Tx;
 
+/// Largest block.
+const MAX_BLOCK_BYTES: u64 = 16 << 20;
+
 /// What records are applied to.
 pub trait Replay: Send + Sync {
-    /// Applies a record, whose data are always inline. Each group in which it changes something is told to `applied` while it is held.
-    fn apply(&self, record: &Record<'_>, applied: &Applied<'_>) -> impl Future<Output = Result<()>> + Send;
+    /// Applies a record. Data are always inline; there may be more of them than were written, up to the end of the block that contains the write, when it was logged
+    /// as a whole. Clones come as writes. Each group in which it changes something is told to `applied` while it is held.
+    fn apply(&self, record: &Record<'_>, applied: &Applied) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// Notes in which group a record was applied.
-#[derive(Debug)]
-pub struct Applied<'a> {
-    inner: &'a Inner,
+#[derive(Debug, Clone)]
+pub struct Applied {
+    inner: Arc<Inner>,
     seq: u64,
 }
 
-impl Applied<'_> {
+impl Applied {
+    /// For a part of a record that is not its last: only what comes before the record is applied as a whole.
+    pub fn before(&self) -> Self {
+        Self { seq: self.seq.saturating_sub(1), ..self.clone() }
+    }
+
     /// The last of the record's changes belongs to the group of `tx`.
     pub fn with(&self, tx: &Tx) {
         lock(&self.inner.chain).applied(tx.txg(), self.seq);
@@ -82,7 +92,7 @@ impl Inner {
                 if raw.header.seq <= header.replay_seq || raw.header.txg < header.claim_txg {
                     continue;
                 }
-                let applied = Applied { inner: self, seq: raw.header.seq };
+                let applied = Applied { inner: Arc::clone(self), seq: raw.header.seq };
                 self.apply(onto, &record, &applied).await?;
                 replayed.records += 1;
             }
@@ -93,20 +103,28 @@ impl Inner {
         Ok(replayed)
     }
 
-    async fn apply(&self, onto: &impl Replay, record: &Record<'_>, applied: &Applied<'_>) -> Result<()> {
-        let result = match *record {
+    async fn apply(&self, onto: &impl Replay, record: &Record<'_>, applied: &Applied) -> Result<()> {
+        let result = match record {
             Record::Write { object, offset, length, data: WriteData::Block(bp) } => {
-                let (offset, data) = match bp.is_hole() {
-                    true => (offset, Block::zero(usize::try_from(length).unwrap_or(usize::MAX))),
-                    false => {
-                        // The block that contains what was written, as a whole.
-                        let block = self.backing.read_data(object, &bp).await?;
-                        (offset - offset % bp.lsize().get().max(1), block)
+                // The block that contains what was written, as a whole.
+                let start = if bp.is_hole() { *offset } else { offset - offset % bp.lsize().get().max(1) };
+                let length = offset.saturating_add(*length) - start;
+                self.apply_block(onto, *object, (start, length), bp, applied).await
+            }
+            Record::CloneRange { object, offset, length, block_bytes, blocks } => {
+                let mut result = Ok(());
+                let end = offset.saturating_add(*length);
+                let mut at = *offset;
+                for (index, bp) in blocks.iter().enumerate() {
+                    let length = end.saturating_sub(at).min(*block_bytes);
+                    let applied = if index + 1 < blocks.len() { applied.before() } else { applied.clone() };
+                    result = self.apply_block(onto, *object, (at, length), bp, &applied).await;
+                    at = at.saturating_add(length);
+                    if result.is_err() || at >= end {
+                        break;
                     }
-                };
-                let length = data.len() as u64;
-                onto.apply(&Record::Write { object, offset, length, data: WriteData::Inline(&data) }, applied)
-                    .await
+                }
+                result
             }
             _ => onto.apply(record, applied).await,
         };
@@ -118,6 +136,23 @@ impl Inner {
             }
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Applies the write of a block that is elsewhere. `length` bytes of it were written at `offset`.
+    async fn apply_block(
+        &self,
+        onto: &impl Replay,
+        object: ObjectId,
+        (offset, length): (u64, u64),
+        bp: &Blkptr,
+        applied: &Applied,
+    ) -> Result<()> {
+        let data = match bp.is_hole() {
+            true => Block::zero(usize::try_from(length.min(MAX_BLOCK_BYTES)).unwrap_or_default()),
+            false => self.backing.read_data(object, bp).await?,
+        };
+        let write = Record::Write { object, offset, length, data: WriteData::Inline(&data) };
+        onto.apply(&write, applied).await
     }
 
     /// What was claimed must still be there.

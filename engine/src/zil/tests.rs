@@ -12,6 +12,7 @@ use ondisk::zil::ChainSeed;
 use ondisk::zil::record::WriteData;
 use ondisk::{Level, Lsize, ObjectId, ObjsetId, Psize, Txg};
 
+use super::backing::{Fetched, Written};
 use super::*;
 use crate::Block;
 use crate::env::Seeded;
@@ -36,6 +37,8 @@ struct Disk {
     /// Headers set, by group.
     headers: BTreeMap<Txg, ZilHeader>,
     content: Vec<u8>,
+    /// The object with the content.
+    is_gone: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -139,10 +142,18 @@ impl Backing for Fake {
         std::future::ready(Err(failed())).boxed()
     }
 
-    fn fetch<'a>(&'a self, _: ObjectId, offset: u64, into: &'a mut [u8]) -> BoxFuture<'a, Result<()>> {
-        into.copy_from_slice(&self.disk().content[offset as usize..][..into.len()]);
-        std::future::ready(Ok(())).boxed()
+    fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>> {
+        let disk = self.disk();
+        if disk.is_gone {
+            return std::future::ready(Ok(Fetched::Gone)).boxed();
+        }
+        let content = disk.content.get(write.offset as usize..).unwrap_or_default();
+        let left = into.len().min(content.len());
+        into[..left].copy_from_slice(&content[..left]);
+        std::future::ready(Ok(Fetched::Bytes(left))).boxed()
     }
+
+    fn set_source(&self, _: Weak<dyn Source>) {}
 
     fn set_header(&self, tx: &Tx, header: &ZilHeader) {
         self.disk().headers.insert(tx.txg(), *header);
@@ -259,11 +270,12 @@ struct Recorder {
 }
 
 impl Replay for Recorder {
-    async fn apply(&self, record: &Record<'_>, applied: &Applied<'_>) -> Result<()> {
+    async fn apply(&self, record: &Record<'_>, applied: &Applied) -> Result<()> {
         let tx = self.txgs.begin(0).await?;
         if let Record::Write { offset, length, data: WriteData::Inline(data), .. } = record {
-            assert!(data.iter().all(|byte| *byte == data[0]));
-            lock(&self.seen).push((*offset, data[0], *length));
+            let byte = data.first().copied().unwrap_or_default();
+            assert!(data.iter().all(|other| *other == byte));
+            lock(&self.seen).push((*offset, byte, *length));
         }
         applied.with(&tx);
         Ok(())
@@ -456,7 +468,7 @@ fn a_crash_during_replay_replays_again_from_where_it_was() {
     // One group has the first record only.
     struct First<'a>(&'a World, Mutex<usize>);
     impl Replay for First<'_> {
-        async fn apply(&self, _: &Record<'_>, applied: &Applied<'_>) -> Result<()> {
+        async fn apply(&self, _: &Record<'_>, applied: &Applied) -> Result<()> {
             let tx = self.0.txgs.begin(0).await?;
             let mut count = lock(&self.1);
             *count += 1;
@@ -548,7 +560,7 @@ struct Applier {
 }
 
 impl Replay for Applier {
-    async fn apply(&self, record: &Record<'_>, applied: &Applied<'_>) -> Result<()> {
+    async fn apply(&self, record: &Record<'_>, applied: &Applied) -> Result<()> {
         let tx = self.txgs.begin(0).await?;
         if let Record::Write { offset, data: WriteData::Inline(data), .. } = record {
             lock(&self.content)[*offset as usize..][..data.len()].copy_from_slice(data);
@@ -572,4 +584,21 @@ fn seeds_count_up_along_the_chain() {
         walk.follow(&bp, &bytes).unwrap();
     }
     assert_eq!(seqs, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn what_was_cut_off_is_not_logged_and_waits_only_for_what_is_noted_elsewhere() {
+    let world = World::started(1);
+    world.write(8192, 7, 4096);
+    world.fake.disk().content.truncate(8192 + 1000);
+    now(world.zil.commit_object(1)).unwrap();
+    world.write(4096, 8, 4096);
+    now(world.zil.commit_object(1)).unwrap();
+    world.write(0, 9, 4096);
+    world.fake.disk().is_gone = true;
+    let zil = world.zil.clone();
+    let mut commit = Box::pin(zil.commit());
+    assert!(is_waiting(&mut commit), "what freed the object is not in the log");
+    let seen = world.crash().replayed();
+    assert_eq!(seen, [(8192, 7, 1000), (4096, 8, 4096), (0, 0, 0)]);
 }

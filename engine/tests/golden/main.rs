@@ -7,6 +7,7 @@ mod import;
 mod mos;
 mod names;
 mod redundancy;
+mod replay;
 mod support;
 mod verify;
 mod volumes;

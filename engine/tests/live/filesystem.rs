@@ -68,7 +68,7 @@ async fn open(pool: &Arc<LivePool>) -> Arc<LiveZpl> {
     let dsl = Dsl::open(&pool.view()).await.unwrap();
     let head = dsl.find("tank").await.unwrap();
     let dataset = pool.dataset(head.objset_id()).await.unwrap();
-    LiveZpl::open(pool.txgs(), &dataset.objset, ZplOptions::default()).await.unwrap()
+    LiveZpl::open(pool.txgs(), &dataset.objset, &dataset.zil, ZplOptions::default()).await.unwrap()
 }
 
 /// Changes of every kind, with commits in between. `salt` makes names and content differ.

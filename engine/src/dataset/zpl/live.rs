@@ -14,6 +14,8 @@
 //! | `content` | read, write, truncate |
 //! | `allocate` | reserve, zero and punch ranges; copy ranges; look for holes |
 //! | `attributes` | mode, owner, times, flags, size; access times |
+//! | `log` | what the intent log is told; fsync |
+//! | `replay` | applying the log after a crash |
 //! | `xattrs` | extended attributes, in the attributes of the file or in a directory |
 //!
 //! # Order
@@ -26,6 +28,8 @@
 //! half-way leaves a part of the operation in the group.
 //!
 //! Access control is the caller's.
+//!
+//! Each operation notes what it did for the intent log while it holds the group, and ends with [`LiveZpl::settled`] after it let everything go.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -40,10 +44,12 @@ mod allocate;
 mod attributes;
 mod content;
 mod locks;
+mod log;
 mod names;
 mod nodes;
 mod remove;
 mod rename;
+mod replay;
 #[cfg(test)]
 mod tests;
 mod xattrs;
@@ -57,7 +63,7 @@ pub use xattrs::{XattrPlace, XattrSet};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::lock::Mutex as AsyncMutex;
@@ -71,6 +77,8 @@ use crate::dmu::sa::edit::LiveRegistry;
 use crate::dmu::zap::edit as zap;
 use crate::error::{Error, Result};
 use crate::txg::{Tx, Txgs};
+use crate::zil::Zil;
+use log::Journal;
 
 /// Error numbers of Linux that [`Error`] has no variant for.
 pub mod errno {
@@ -108,6 +116,7 @@ pub struct LiveZpl {
     txgs: Arc<Txgs>,
     objset: Arc<LiveObjset>,
     registry: LiveRegistry,
+    journal: Journal,
     unlinked_set: ObjectId,
     locks: locks::FileLocks,
     moving: AsyncMutex<()>,
@@ -128,7 +137,13 @@ struct Opened {
 
 impl LiveZpl {
     /// Opens the filesystem of an object set that is open for writing, and frees the files that nobody can reach any more.
-    pub async fn open(txgs: &Arc<Txgs>, objset: &Arc<LiveObjset>, options: ZplOptions) -> Result<Arc<Self>> {
+    /// `zil` is its intent log.
+    pub async fn open(
+        txgs: &Arc<Txgs>,
+        objset: &Arc<LiveObjset>,
+        zil: &Zil,
+        options: ZplOptions,
+    ) -> Result<Arc<Self>> {
         let zpl = Zpl::open(&objset.view(), options).await?;
         if zpl.version() != ZPL_VERSION {
             let what = format!("objset {}: filesystem version {}", objset.id(), zpl.version());
@@ -149,6 +164,7 @@ impl LiveZpl {
             txgs: Arc::clone(txgs),
             objset: Arc::clone(objset),
             registry,
+            journal: Journal::new(zil),
             locks: locks::FileLocks::default(),
             moving: AsyncMutex::new(()),
             opened: Mutex::new(HashMap::new()),
@@ -158,6 +174,8 @@ impl LiveZpl {
             room: RwLock::new(None),
         });
         opened.free_unlinked().await?;
+        let source: Weak<Self> = Arc::downgrade(&opened);
+        zil.set_source(source);
         Ok(opened)
     }
 

@@ -291,7 +291,7 @@ impl fmt::Debug for LiveZvol {
 }
 
 impl Replay for LiveZvol {
-    async fn apply(&self, record: &Record<'_>, applied: &Applied<'_>) -> Result<()> {
+    async fn apply(&self, record: &Record<'_>, applied: &Applied) -> Result<()> {
         let clip = |offset: u64, length: u64| length.min(self.size().saturating_sub(offset));
         match *record {
             Record::Write { object: CONTENT, offset, data: WriteData::Inline(data), .. } => {

@@ -24,6 +24,7 @@ use super::views::Views;
 use super::{LivePool, Surroundings, Syncing};
 use crate::alloc::Allocator;
 use crate::dataset::dsl::Dsl;
+use crate::dataset::zpl::{LiveZpl, ZplOptions};
 use crate::dataset::zvol::LiveZvol;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
@@ -32,6 +33,7 @@ use crate::pool::discovery::FoundPool;
 use crate::pool::features::Features;
 use crate::pool::import::{ImportError, ImportOptions};
 use crate::txg::Txgs;
+use crate::zil::Replayed;
 use crate::zio::Writer;
 
 /// The only version that is written.
@@ -91,15 +93,10 @@ impl LivePool {
         if !dataset.zil.needs_replay() {
             return Ok(());
         }
-        if dataset.objset.kind() != ObjsetType::Zvol {
-            tracing::warn!(%objset, "its intent log stays unreplayed");
-            return Ok(());
-        }
-        let volume = LiveZvol::open(&self.txgs, &dataset.objset, &dataset.zil).await?;
         // Nobody commits groups yet, and a replay waits for some: to make room, and for the end of the log.
         let done = AtomicBool::new(false);
         let replay = async {
-            let replayed = dataset.zil.replay(&*volume).await;
+            let replayed = self.replay_onto(dataset).await;
             done.store(true, Ordering::Relaxed);
             replayed
         };
@@ -114,6 +111,21 @@ impl LivePool {
         let replayed = replayed?;
         tracing::info!(%objset, records = replayed.records, "intent log replayed");
         Ok(())
+    }
+
+    async fn replay_onto(self: &Arc<Self>, dataset: &super::LiveDataset) -> Result<Replayed> {
+        let (objset, zil) = (&dataset.objset, &dataset.zil);
+        match objset.kind() {
+            ObjsetType::Zvol => zil.replay(&*LiveZvol::open(&self.txgs, objset, zil).await?).await,
+            ObjsetType::Zfs => {
+                let opened = LiveZpl::open(&self.txgs, objset, zil, ZplOptions::default()).await?;
+                zil.replay(&*opened).await
+            }
+            kind => {
+                let what = format!("intent log of objset {}", objset.id());
+                Err(Error::corrupt(what, format!("an object set of kind {kind} has none")))
+            }
+        }
     }
 
     /// The head datasets with object sets, hidden ones not included.

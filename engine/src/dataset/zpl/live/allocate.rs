@@ -34,6 +34,17 @@ pub enum AllocateMode {
 impl LiveZpl {
     /// Reserves, zeroes or punches a range of a regular file (`fallocate`).
     pub async fn allocate(&self, file: ObjectId, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
+        let allocated = self.allocate_range(file, mode, offset, length).await;
+        self.settled(allocated).await
+    }
+
+    async fn allocate_range(
+        &self,
+        file: ObjectId,
+        mode: AllocateMode,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
         let range = self.range(file, offset, length)?;
         if length == 0 {
             return Err(self.refuse(format!("object {file}"), super::errno::EINVAL));
@@ -48,10 +59,10 @@ impl LiveZpl {
                 keep_size
             }
             AllocateMode::ZeroRange { keep_size } => {
-                self.punch(file, offset, length).await?;
+                self.punch_range(file, offset, length).await?;
                 keep_size
             }
-            AllocateMode::Punch => return self.punch(file, offset, length).await,
+            AllocateMode::Punch => return self.punch_range(file, offset, length).await,
         };
         let _content = self.locks.whole(file).await;
         if !keep_size && range.end > self.content(file).await?.number(Attr::Size)? {
@@ -62,17 +73,23 @@ impl LiveZpl {
 
     /// Makes a range of a regular file a hole. Its size stays.
     pub async fn punch(&self, file: ObjectId, offset: u64, length: u64) -> Result<()> {
+        let punched = self.punch_range(file, offset, length).await;
+        self.settled(punched).await
+    }
+
+    pub(super) async fn punch_range(&self, file: ObjectId, offset: u64, length: u64) -> Result<()> {
         let end = offset.saturating_add(length);
         let _content = self.locks.content(file, offset..end, Access::Alone).await;
         let _locked = self.locks.lock(&[file]).await;
         let node = self.content(file).await?;
         let size = node.number(Attr::Size)?;
-        if offset >= size {
+        if offset >= size || length == 0 {
             return Ok(());
         }
         self.warm(&node, offset).await?;
         self.warm(&node, end).await?;
         let tx = self.begin_freeing().await?;
+        self.log_punched(&tx, &node, offset, length.min(size - offset))?;
         node.object.punch(&tx, offset, if end >= size { u64::MAX } else { length }).await?;
         self.content_changed(&node, &tx, size).await
     }

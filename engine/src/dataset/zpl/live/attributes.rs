@@ -22,7 +22,7 @@ const ACL_FLAGS: u64 = ZnodeFlags::ACL_TRIVIAL.0
     | ZnodeFlags::ACL_AUTO_INHERIT.0
     | ZnodeFlags::NO_EXECS_DENIED.0;
 /// Flags that somebody may set: DOS attributes, immutable and the like.
-const SETTABLE: u64 = ZnodeFlags::READONLY.0
+pub(super) const SETTABLE: u64 = ZnodeFlags::READONLY.0
     | ZnodeFlags::HIDDEN.0
     | ZnodeFlags::SYSTEM.0
     | ZnodeFlags::ARCHIVE.0
@@ -89,6 +89,11 @@ pub(super) fn without_privileges(mode: u32) -> u32 {
 impl LiveZpl {
     /// Changes attributes of a file, all of them or none.
     pub async fn set_attributes(&self, file: ObjectId, set: &SetAttributes) -> Result<()> {
+        let changed = self.change_attributes(file, set).await;
+        self.settled(changed).await
+    }
+
+    pub(super) async fn change_attributes(&self, file: ObjectId, set: &SetAttributes) -> Result<()> {
         let _content = match set.size {
             Some(_) => Some(self.locks.whole(file).await),
             None => None,
@@ -141,10 +146,15 @@ impl LiveZpl {
         }
         values = values.time(Attr::Ctime, set.ctime.unwrap_or_else(Time::now));
         if let Some(size) = set.size {
+            self.range(file, size, 0)?;
             self.warm(&node, size).await?;
             values = values.number(Attr::Size, size);
         }
+        if mode != node.znode.mode() {
+            set.mode = Some(mode);
+        }
         let tx = self.begin_freeing().await?;
+        self.log_attributes(&tx, &node, &set)?;
         if let Some(size) = set.size {
             self.resize(&node, &tx, size).await?;
         }

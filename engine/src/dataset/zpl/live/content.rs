@@ -13,7 +13,7 @@ use ondisk::ObjectId;
 use ondisk::sa::Attr;
 use ondisk::zpl::{FileType, ZnodeFlags};
 
-use super::attributes::without_privileges;
+use super::attributes::{SetAttributes, without_privileges};
 use super::locks::CONTENT_END;
 use super::nodes::{Node, Values};
 use super::{LiveZpl, errno};
@@ -47,6 +47,17 @@ impl LiveZpl {
 
     /// Writes into a regular file, and tells at which offset.
     pub async fn write(
+        &self,
+        file: ObjectId,
+        offset: u64,
+        bytes: &[u8],
+        options: &WriteOptions,
+    ) -> Result<u64> {
+        let written = self.write_range(file, offset, bytes, options).await;
+        self.settled(written).await
+    }
+
+    async fn write_range(
         &self,
         file: ObjectId,
         offset: u64,
@@ -108,15 +119,22 @@ impl LiveZpl {
             self.grow(&node, &tx, end).await?;
             node.object.write_at(&tx, offset, bytes).await?;
             let mut values = stamped(end, node.flags()?.0, Time::now());
+            let mode = without_privileges(node.znode.mode());
             if options.kill_privileges {
-                values = values.number(Attr::Mode, without_privileges(node.znode.mode()).into());
+                values = values.number(Attr::Mode, mode.into());
             }
             if access == Access::Shared {
                 self.registry.merge(&node.object, &tx, &values.given().unwrap_or_default(), merge)?;
-                return Ok(());
+            } else {
+                values = values.number(Attr::Size, end.max(node.number(Attr::Size)?));
+                self.update(&node.object, &tx, values).await?;
             }
-            values = values.number(Attr::Size, end.max(node.number(Attr::Size)?));
-            return self.update(&node.object, &tx, values).await;
+            self.log_written(&tx, &node, offset, bytes.len() as u64)?;
+            if options.kill_privileges && mode != node.znode.mode() {
+                let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+                self.log_attributes(&tx, &node, &set)?;
+            }
+            return Ok(());
         }
     }
 
@@ -131,8 +149,11 @@ impl LiveZpl {
 
     /// Makes a regular file shorter, or longer by a hole.
     pub async fn truncate(&self, file: ObjectId, size: u64) -> Result<()> {
-        let _content = self.locks.whole(file).await;
-        self.truncate_locked(file, size).await
+        let truncated = {
+            let _content = self.locks.whole(file).await;
+            self.truncate_locked(file, size).await
+        };
+        self.settled(truncated).await
     }
 
     /// The same, of a file all of whose content is locked.
@@ -140,14 +161,16 @@ impl LiveZpl {
         let _locked = self.locks.lock(&[file]).await;
         let node = self.content(file).await?;
         self.warm(&node, size).await?;
+        self.range(file, size, 0)?;
         let tx = self.begin_freeing().await?;
+        let set = SetAttributes { size: Some(size), mtime: Some(Time::now()), ..SetAttributes::default() };
+        self.log_attributes(&tx, &node, &set)?;
         self.resize(&node, &tx, size).await?;
         self.content_changed(&node, &tx, size).await
     }
 
     /// Gives the content another size; the attribute is the caller's to change.
     pub(super) async fn resize(&self, node: &Node, tx: &Tx, size: u64) -> Result<()> {
-        self.range(node.id(), size, 0)?;
         if size < node.number(Attr::Size)? {
             node.object.punch(tx, size, u64::MAX).await
         } else {

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use ondisk::ObjectId;
 use ondisk::dmu::DmuType;
 use ondisk::sa::Attr;
+use ondisk::zil::record::{self, NewObject as LoggedObject};
 use ondisk::zpl::{Dirent, FileType, ZnodeFlags};
 
+use super::log::Named;
 use super::nodes::{Node, Values};
+use super::replay::time;
 use super::{LiveZpl, errno};
 use crate::dataset::zpl::{CaseSensitivity, DirEntry, Time, trivial};
 use crate::dmu::zap::{Key, Match, Value, Zap, edit};
@@ -133,6 +136,11 @@ impl LiveZpl {
 
     /// Creates a file, directory, link or device.
     pub async fn create(&self, dir: ObjectId, name: &[u8], new: &NewNode<'_>) -> Result<ObjectId> {
+        let created = self.create_entry(dir, name, new).await;
+        self.settled(created).await
+    }
+
+    async fn create_entry(&self, dir: ObjectId, name: &[u8], new: &NewNode<'_>) -> Result<ObjectId> {
         self.check_name(name)?;
         if let NewKind::Symlink(target) = new.kind
             && (target.is_empty() || target.len() >= MAX_TARGET)
@@ -141,6 +149,17 @@ impl LiveZpl {
                 self.refuse(name, if target.is_empty() { errno::EINVAL } else { errno::ENAMETOOLONG })
             );
         }
+        self.create_as(Named { dir, name }, new, None).await
+    }
+
+    /// Creates a file; when a log is applied, as it was logged.
+    pub(super) async fn create_as(
+        &self,
+        at: Named<'_>,
+        new: &NewNode<'_>,
+        logged: Option<(&LoggedObject, Option<&record::Attributes>)>,
+    ) -> Result<ObjectId> {
+        let Named { dir, name } = at;
         let _locked = self.locks.lock(&[dir]).await;
         let parent = self.node(dir).await?;
         if parent.number(Attr::Links)? == 0 {
@@ -151,14 +170,24 @@ impl LiveZpl {
         }
         let tx = self.begin(0).await?;
         let now = Time::now();
-        let object = self.make(&parent, &tx, new, ZnodeFlags(0), now).await?;
+        let object =
+            self.make_as(&parent, &tx, new, ZnodeFlags(0), now, logged.map(|(object, _)| object)).await?;
         let dirent = Dirent { object: object.id(), file_type: Some(new.file_type()) };
         if let Err(error) = self.add_entry(&parent.object, &tx, name, dirent).await {
             self.objset.free(&tx, object.id()).await?;
             return Err(error);
         }
+        if let Some((_, Some(attributes))) = logged {
+            let values = self.logged_attributes(&self.node(object.id()).await?, attributes)?;
+            self.update(&object, &tx, values).await?;
+        }
         let links = i64::from(new.kind == NewKind::Directory);
         self.directory_changed(dir, &tx, 1, links, now).await?;
+        let target = match new.kind {
+            NewKind::Symlink(target) => Some(target),
+            _ => None,
+        };
+        self.log_created(&tx, at, object.id(), target).await?;
         Ok(object.id())
     }
 
@@ -171,15 +200,35 @@ impl LiveZpl {
         extra: ZnodeFlags,
         now: Time,
     ) -> Result<Arc<LiveObject>> {
+        self.make_as(parent, tx, new, extra, now, None).await
+    }
+
+    /// The same, when a log is applied, as it was logged. [`Error::Busy`] when the number is not free; then nothing was changed.
+    pub(super) async fn make_as(
+        &self,
+        parent: &Node,
+        tx: &Tx,
+        new: &NewNode<'_>,
+        extra: ZnodeFlags,
+        now: Time,
+        logged: Option<&LoggedObject>,
+    ) -> Result<Arc<LiveObject>> {
         let is_directory = new.kind == NewKind::Directory;
-        let slots = self.dnode_slots();
+        let slots = match logged {
+            Some(object) => u8::try_from(object.dnode_slots()).unwrap_or(u8::MAX),
+            None => self.dnode_slots(),
+        };
+        let allocate = async |new: NewObject| match logged {
+            Some(object) => self.objset.claim(tx, object.object(), new).await,
+            None => self.objset.allocate(tx, new).await,
+        };
         let object = if is_directory {
             let zap = edit::NewZap {
                 normalization: self.zpl.name_rules().flags(),
                 ..edit::NewZap::of(DmuType::DIRECTORY_CONTENTS)
             };
             let new = NewObject { bonus_type: DmuType::SA, slots, ..zap.object() };
-            let object = self.objset.allocate(tx, new).await?;
+            let object = allocate(new).await?;
             edit::initialize(&object, tx, zap).await?;
             object
         } else {
@@ -190,12 +239,17 @@ impl LiveZpl {
                 bonus: Vec::new(),
                 slots,
             };
-            self.objset.allocate(tx, new).await?
+            allocate(new).await?
         };
         let (mut mode, mut gid) = (new.mode & 0o7777, u64::from(new.gid));
         if parent.znode.mode() & SETGID != 0 {
             gid = parent.number(Attr::Gid)?;
             mode |= if is_directory { SETGID } else { 0 };
+        }
+        let (mut now, mut generation) = (now, tx.txg().get());
+        if let Some(object) = logged {
+            (mode, gid) = (new.mode & 0o7777, new.gid.into());
+            (now, generation) = (time(object.crtime), object.generation);
         }
         let mode = u32::from(new.file_type().raw()) << 12 | mode;
         let inherited = parent.flags()?;
@@ -217,7 +271,7 @@ impl LiveZpl {
         let mut values = Values::default()
             .number(Attr::Mode, mode.into())
             .number(Attr::Size, size)
-            .number(Attr::Gen, tx.txg().get())
+            .number(Attr::Gen, generation)
             .number(Attr::Uid, new.uid.into())
             .number(Attr::Gid, gid)
             .number(Attr::Parent, parent.id().0)
@@ -243,6 +297,11 @@ impl LiveZpl {
 
     /// Gives a file one more name.
     pub async fn link(&self, file: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
+        let linked = self.link_entry(file, dir, name).await;
+        self.settled(linked).await
+    }
+
+    pub(super) async fn link_entry(&self, file: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
         self.check_name(name)?;
         let _locked = self.locks.lock(&[dir, file]).await;
         let (parent, node) = (self.node(dir).await?, self.node(file).await?);
@@ -267,6 +326,7 @@ impl LiveZpl {
             .number(Attr::Parent, dir.0)
             .time(Attr::Ctime, now);
         self.update(&node.object, &tx, values).await?;
-        self.directory_changed(dir, &tx, 1, 0, now).await
+        self.directory_changed(dir, &tx, 1, 0, now).await?;
+        self.log_linked(&tx, Named { dir, name }, &node)
     }
 }

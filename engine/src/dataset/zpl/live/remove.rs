@@ -7,6 +7,7 @@ use ondisk::ObjectId;
 use ondisk::sa::Attr;
 use ondisk::zpl::Dirent;
 
+use super::log::Named;
 use super::nodes::{Node, Values};
 use super::{LiveZpl, Opened, errno};
 use crate::dataset::zpl::Time;
@@ -67,15 +68,17 @@ impl LiveZpl {
 
     /// Removes a name of a file that is no directory.
     pub async fn unlink(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
-        self.remove(dir, name, false).await
+        let removed = self.remove(dir, name, false).await;
+        self.settled(removed).await
     }
 
     /// Removes an empty directory.
     pub async fn rmdir(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
-        self.remove(dir, name, true).await
+        let removed = self.remove(dir, name, true).await;
+        self.settled(removed).await
     }
 
-    async fn remove(&self, dir: ObjectId, name: &[u8], directory: bool) -> Result<()> {
+    pub(super) async fn remove(&self, dir: ObjectId, name: &[u8], directory: bool) -> Result<()> {
         loop {
             let file = {
                 let _locked = self.locks.lock(&[dir]).await;
@@ -98,14 +101,16 @@ impl LiveZpl {
             }
             let tx = self.begin_freeing().await?;
             let now = Time::now();
-            edit::remove(&parent.object, &tx, &Key::Name(stored)).await?;
+            edit::remove(&parent.object, &tx, &Key::Name(stored.clone())).await?;
             self.directory_changed(dir, &tx, -1, -i64::from(directory), now).await?;
-            return self.lost_name(&node, &tx, now).await;
+            let gone = self.lost_name(&node, &tx, now).await?;
+            self.log_removed(&tx, Named { dir, name: &stored }, &node, gone);
+            return Ok(());
         }
     }
 
-    /// A file lost one of its names.
-    pub(super) async fn lost_name(&self, node: &Node, tx: &Tx, now: Time) -> Result<()> {
+    /// A file lost one of its names; true if that was its last.
+    pub(super) async fn lost_name(&self, node: &Node, tx: &Tx, now: Time) -> Result<bool> {
         let links = node.number(Attr::Links)?;
         let left = if node.is_directory() { 0 } else { links.saturating_sub(1) };
         if left == 0 {
@@ -115,14 +120,16 @@ impl LiveZpl {
                 state.map(|Opened { unlinked, .. }| *unlinked = true).is_some()
             };
             if !is_open {
-                return self.free_file(node, tx).await;
+                self.free_file(node, tx).await?;
+                return Ok(true);
             }
             let set = self.objset.object(self.unlinked_set).await?;
             let number = Value::U64(vec![node.id().0]);
             edit::insert(&set, tx, &unlinked_key(node.id()), &number).await?;
         }
         let values = Values::default().number(Attr::Links, left).time(Attr::Ctime, now);
-        self.update(&node.object, tx, values).await
+        self.update(&node.object, tx, values).await?;
+        Ok(left == 0)
     }
 
     /// Frees a file and its extended attributes.

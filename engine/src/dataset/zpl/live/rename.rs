@@ -2,8 +2,11 @@
 
 use ondisk::ObjectId;
 use ondisk::sa::Attr;
-use ondisk::zpl::Dirent;
+use ondisk::zil::record::{NewObject as LoggedObject, RenameKind};
+use ondisk::zpl::{Dirent, FileType, ZnodeFlags};
 
+use super::log::Named;
+use super::names::{NewKind, NewNode};
 use super::nodes::{Node, Values};
 use super::{LiveZpl, errno};
 use crate::dataset::zpl::Time;
@@ -25,13 +28,13 @@ pub enum RenameMode {
     NoReplace,
     /// It gets the old name.
     Exchange,
-}
-
-/// A name in a directory.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    dir: ObjectId,
-    name: &'a [u8],
+    /// It loses the name, and the old name is a *whiteout*'s, a character device 0/0 with this owner.
+    Whiteout {
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
 }
 
 impl LiveZpl {
@@ -46,7 +49,20 @@ impl LiveZpl {
     ) -> Result<()> {
         self.check_name(from)?;
         self.check_name(to)?;
-        let (old, new) = (Place { dir: from_dir, name: from }, Place { dir: to_dir, name: to });
+        let (old, new) = (Named { dir: from_dir, name: from }, Named { dir: to_dir, name: to });
+        let renamed = self.rename_entry(old, new, mode, None).await;
+        self.settled(renamed).await
+    }
+
+    /// A whiteout is made as it was `logged`, if it was.
+    pub(super) async fn rename_entry(
+        &self,
+        old: Named<'_>,
+        new: Named<'_>,
+        mode: RenameMode,
+        logged: Option<&LoggedObject>,
+    ) -> Result<()> {
+        let (from_dir, to_dir) = (old.dir, new.dir);
         // Only moves between directories can make a circle.
         let _moving = if from_dir == to_dir { None } else { Some(self.moving.lock().await) };
         loop {
@@ -58,12 +74,12 @@ impl LiveZpl {
             files.extend(other.as_ref().map(|(_, dirent)| dirent.object));
             let _locked = self.locks.lock(&files).await;
             if self.both(old, new).await? == (file.clone(), other.clone()) {
-                return self.renamed(old, new, mode, file, other).await;
+                return self.renamed(old, new, (mode, logged), file, other).await;
             }
         }
     }
 
-    async fn both(&self, old: Place<'_>, new: Place<'_>) -> Result<(Entry, Option<Entry>)> {
+    async fn both(&self, old: Named<'_>, new: Named<'_>) -> Result<(Entry, Option<Entry>)> {
         let file = self.require_entry(&self.node(old.dir).await?, old.name).await?;
         let other = self.entry(&self.node(new.dir).await?, new.name).await?;
         Ok((file, other))
@@ -72,9 +88,9 @@ impl LiveZpl {
     /// All locks are held.
     async fn renamed(
         &self,
-        old: Place<'_>,
-        new: Place<'_>,
-        mode: RenameMode,
+        old: Named<'_>,
+        new: Named<'_>,
+        (mode, logged): (RenameMode, Option<&LoggedObject>),
         (stored, dirent): Entry,
         other: Option<Entry>,
     ) -> Result<()> {
@@ -96,7 +112,7 @@ impl LiveZpl {
             }
             (None, _) => None,
             // Another spelling of its own name.
-            (Some(entry), RenameMode::Replace) if same_place(entry) => None,
+            (Some(entry), RenameMode::Replace | RenameMode::Whiteout { .. }) if same_place(entry) => None,
             (Some(_), RenameMode::NoReplace) => {
                 return Err(Error::Exists(String::from_utf8_lossy(new.name).into_owned()));
             }
@@ -117,7 +133,9 @@ impl LiveZpl {
                 self.moved(&target, &tx, old.dir, now).await?;
                 let links = i64::from(node.is_directory()) - i64::from(target.is_directory());
                 self.directory_changed(old.dir, &tx, 0, -links, now).await?;
-                self.directory_changed(new.dir, &tx, 0, links, now).await
+                self.directory_changed(new.dir, &tx, 0, links, now).await?;
+                let names = (Named { name: &stored, ..old }, Named { name: &name, ..new });
+                self.log_renamed(&tx, RenameKind::Exchange, names, &[&node, &target], None);
             }
             Some((name, target, _)) => {
                 match (node.is_directory(), target.is_directory()) {
@@ -131,35 +149,67 @@ impl LiveZpl {
                 let tx = self.begin(0).await?;
                 let now = Time::now();
                 let links = i64::from(node.is_directory());
+                let kind = self.kind(&from, &tx, (mode, logged), now).await?;
+                self.leave(&from, &tx, &stored, kind).await?;
                 self.point(&to, &tx, &name, dirent).await?;
-                edit::remove(&from.object, &tx, &Key::Name(stored)).await?;
                 self.moved(&node, &tx, new.dir, now).await?;
-                self.directory_changed(old.dir, &tx, -1, -links, now).await?;
+                self.directory_changed(old.dir, &tx, entries_left(kind), -links, now).await?;
                 self.directory_changed(new.dir, &tx, 0, links - i64::from(target.is_directory()), now)
                     .await?;
-                self.lost_name(&target, &tx, now).await
+                let gone = self.lost_name(&target, &tx, now).await?;
+                let names = (Named { name: &stored, ..old }, Named { name: &name, ..new });
+                self.log_renamed(&tx, kind, names, &[&node], gone.then(|| target.id()));
             }
             None => {
                 let tx = self.begin(0).await?;
                 let now = Time::now();
                 let links = i64::from(node.is_directory());
+                let mut kind = RenameKind::Replace;
                 if other.is_some() {
-                    edit::remove(&from.object, &tx, &Key::Name(stored)).await?;
+                    self.leave(&from, &tx, &stored, kind).await?;
                     self.add_entry(&to.object, &tx, new.name, dirent).await?;
                 } else {
+                    kind = self.kind(&from, &tx, (mode, logged), now).await?;
                     self.add_entry(&to.object, &tx, new.name, dirent).await?;
-                    edit::remove(&from.object, &tx, &Key::Name(stored)).await?;
+                    self.leave(&from, &tx, &stored, kind).await?;
                 }
                 self.moved(&node, &tx, new.dir, now).await?;
-                self.directory_changed(old.dir, &tx, -1, -links, now).await?;
-                self.directory_changed(new.dir, &tx, 1, links, now).await
+                self.directory_changed(old.dir, &tx, entries_left(kind), -links, now).await?;
+                self.directory_changed(new.dir, &tx, 1, links, now).await?;
+                let names = (Named { name: &stored, ..old }, new);
+                self.log_renamed(&tx, kind, names, &[&node], None);
             }
         }
+        Ok(())
     }
 
     /// Lets an entry that is there name another file.
     async fn point(&self, dir: &Node, tx: &Tx, name: &[u8], to: Dirent) -> Result<()> {
         edit::set(&dir.object, tx, &Key::Name(name.to_vec()), &Value::U64(vec![to.to_raw()])).await
+    }
+
+    /// What the log calls a rename that is no exchange. The whiteout is made, if there is to be one.
+    async fn kind(
+        &self,
+        dir: &Node,
+        tx: &Tx,
+        (mode, logged): (RenameMode, Option<&LoggedObject>),
+        now: Time,
+    ) -> Result<RenameKind> {
+        let RenameMode::Whiteout { uid, gid } = mode else { return Ok(RenameKind::Replace) };
+        let kind = NewKind::Special(FileType::CharDevice, logged.map_or(0, |object| object.rdev));
+        let new = NewNode { kind, mode: 0, uid, gid };
+        let made = self.make_as(dir, tx, &new, ZnodeFlags(0), now, logged).await?;
+        Ok(RenameKind::Whiteout(self.node(made.id()).await?.as_logged()?))
+    }
+
+    /// Takes away the entry of a file that moves to another name, or lets it name the whiteout.
+    async fn leave(&self, dir: &Node, tx: &Tx, stored: &[u8], kind: RenameKind) -> Result<()> {
+        let RenameKind::Whiteout(whiteout) = kind else {
+            return edit::remove(&dir.object, tx, &Key::Name(stored.to_vec())).await.map(drop);
+        };
+        let dirent = Dirent { object: whiteout.object(), file_type: Some(FileType::CharDevice) };
+        self.point(dir, tx, stored, dirent).await
     }
 
     /// A file is in this directory now.
@@ -169,7 +219,7 @@ impl LiveZpl {
     }
 
     /// Refuses to move a directory to a place below itself.
-    async fn refuse_circle(&self, moved: ObjectId, to: Place<'_>) -> Result<()> {
+    async fn refuse_circle(&self, moved: ObjectId, to: Named<'_>) -> Result<()> {
         let mut at = to.dir;
         for _ in 0..MAX_DEPTH {
             if at == moved {
@@ -185,3 +235,8 @@ impl LiveZpl {
 }
 
 type Entry = (Vec<u8>, Dirent);
+
+/// Entries that a directory has more after one of them moved.
+fn entries_left(kind: RenameKind) -> i64 {
+    if matches!(kind, RenameKind::Whiteout(_)) { 0 } else { -1 }
+}

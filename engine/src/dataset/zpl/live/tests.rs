@@ -13,10 +13,13 @@ use proptest::prelude::*;
 
 use super::nodes::Values;
 use super::*;
+use crate::alloc::Allocator;
 use crate::dataset::zpl::CaseSensitivity;
 use crate::dataset::zpl::create::{NewFilesystem, create_filesystem};
 use crate::dmu::forge::Forge;
+use crate::env::{Env, Seeded};
 use crate::txg::Limits;
+use crate::zio::Writer;
 
 /// A file of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,8 +161,14 @@ fn objset(case: CaseSensitivity) -> Option<(Arc<Txgs>, Arc<LiveObjset>)> {
     Some((Txgs::new(Txg(4), Limits::default()), objset))
 }
 
+fn zil(txgs: &Arc<Txgs>, objset: &Arc<LiveObjset>) -> Zil {
+    let writer = Writer::new(Arc::clone(objset.pool()), Allocator::empty(objset.pool()));
+    let env: Arc<dyn Env> = Arc::new(Seeded::new(1));
+    Zil::open(objset, &writer, txgs, &env)
+}
+
 fn open(txgs: &Arc<Txgs>, objset: &Arc<LiveObjset>) -> Arc<LiveZpl> {
-    block_on(LiveZpl::open(txgs, objset, ZplOptions::default())).unwrap()
+    block_on(LiveZpl::open(txgs, objset, &zil(txgs, objset), ZplOptions::default())).unwrap()
 }
 
 /// Does the operation to both; they must agree whether it can be done.
@@ -399,7 +408,7 @@ fn an_open_file_lives_until_it_is_closed_or_the_filesystem_is_opened_again() {
         zpl.close(ids[0], 1).await.unwrap();
         assert!(matches!(zpl.zpl().stat(ids[0]).await, Err(Error::NotFound(_))));
         assert_eq!(zpl.zpl().unlinked().await.unwrap(), [ids[1]]);
-        let again = LiveZpl::open(&txgs, &objset, ZplOptions::default()).await.unwrap();
+        let again = LiveZpl::open(&txgs, &objset, &zil(&txgs, &objset), ZplOptions::default()).await.unwrap();
         assert!(matches!(again.zpl().stat(ids[1]).await, Err(Error::NotFound(_))));
         assert!(again.zpl().unlinked().await.unwrap().is_empty());
     });

@@ -9,8 +9,10 @@
 use ondisk::ObjectId;
 use ondisk::nvlist::{ByteString, Encoding, NvValue, Nvlist, UNIQUE_NAME};
 use ondisk::sa::Attr;
+use ondisk::zil::Record;
 use ondisk::zpl::{Dirent, FileType, ZnodeFlags};
 
+use super::log::Named;
 use super::names::{NewKind, NewNode};
 use super::nodes::{Node, Values};
 use super::{LiveZpl, errno};
@@ -59,6 +61,18 @@ impl LiveZpl {
         how: XattrSet,
         place: XattrPlace,
     ) -> Result<()> {
+        let set = self.set_one_xattr(file, name, value, how, place).await;
+        self.settled(set).await
+    }
+
+    async fn set_one_xattr(
+        &self,
+        file: ObjectId,
+        name: &[u8],
+        value: &[u8],
+        how: XattrSet,
+        place: XattrPlace,
+    ) -> Result<()> {
         if value.len() > MAX_VALUE {
             return Err(self.refuse(name, errno::E2BIG));
         }
@@ -95,10 +109,11 @@ impl LiveZpl {
         let now = Time::now();
         if let Some(packed) = packed {
             if let (Some(dir), Some((stored, dirent))) = (&dir, outer) {
-                self.drop_outer(dir, &tx, stored, dirent, now).await?;
+                self.drop_outer(&node, dir, &tx, stored, dirent, now).await?;
             }
             let values = Values::default().bytes(Attr::Dxattr, packed).time(Attr::Ctime, now);
-            return self.update(&node.object, &tx, values).await;
+            self.update(&node.object, &tx, values).await?;
+            return self.log_inner_xattr(&tx, &node);
         }
         let mut values = Values::default().time(Attr::Ctime, now);
         if had_inner {
@@ -110,10 +125,14 @@ impl LiveZpl {
                 let new = self.xattr_node(&node, NewKind::Directory, DIRECTORY_MODE)?;
                 let made = self.make(&node, &tx, &new, ZnodeFlags::XATTR, now).await?;
                 values = values.number(Attr::Xattr, made.id().0);
+                self.log_xattr_dir(&tx, &node, made.id()).await?;
                 self.node(made.id()).await?
             }
         };
         self.update(&node.object, &tx, values).await?;
+        if had_inner {
+            self.log_inner_xattr(&tx, &node)?;
+        }
         let target = match outer {
             Some((_, dirent)) => dirent.object,
             None => {
@@ -122,14 +141,21 @@ impl LiveZpl {
                 let dirent = Dirent { object: made.id(), file_type: Some(FileType::Regular) };
                 self.add_entry(&dir.object, &tx, name, dirent).await?;
                 self.directory_changed(dir.id(), &tx, 1, 0, now).await?;
+                self.log_xattr_file(&tx, &node, Named { dir: dir.id(), name }, made.id()).await?;
                 made.id()
             }
         };
-        self.replace_content(target, &tx, value).await
+        self.replace_content(target, &tx, value).await?;
+        self.log_content(&node, &tx, target, value)
     }
 
     /// Removes the extended attribute of this stored name.
     pub async fn remove_xattr(&self, file: ObjectId, name: &[u8]) -> Result<()> {
+        let removed = self.remove_one_xattr(file, name).await;
+        self.settled(removed).await
+    }
+
+    async fn remove_one_xattr(&self, file: ObjectId, name: &[u8]) -> Result<()> {
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;
         let mut list = inner(&node)?;
@@ -139,7 +165,8 @@ impl LiveZpl {
         if remove(&mut list, name) {
             values = store_inner(values, &list)?;
             let tx = self.begin_freeing().await?;
-            return self.update(&node.object, &tx, values).await;
+            self.update(&node.object, &tx, values).await?;
+            return self.log_inner_xattr(&tx, &node);
         }
         let outer = match &dir {
             Some(dir) => self.entry(dir, name).await?,
@@ -149,7 +176,7 @@ impl LiveZpl {
             return Err(self.refuse(name, errno::ENODATA));
         };
         let tx = self.begin_freeing().await?;
-        self.drop_outer(&dir, &tx, stored, dirent, now).await?;
+        self.drop_outer(&node, &dir, &tx, stored, dirent, now).await?;
         self.update(&node.object, &tx, values).await
     }
 
@@ -168,15 +195,17 @@ impl LiveZpl {
 
     async fn drop_outer(
         &self,
+        owner: &Node,
         dir: &Node,
         tx: &Tx,
         stored: Vec<u8>,
         dirent: Dirent,
         now: Time,
     ) -> Result<()> {
-        edit::remove(&dir.object, tx, &Key::Name(stored)).await?;
+        edit::remove(&dir.object, tx, &Key::Name(stored.clone())).await?;
         self.directory_changed(dir.id(), tx, -1, 0, now).await?;
-        self.objset.free(tx, dirent.object).await
+        self.objset.free(tx, dirent.object).await?;
+        self.log_named(owner, tx, &Record::Remove { directory: dir.id(), name: &stored })
     }
 
     /// Gives a small file another content.
@@ -190,7 +219,7 @@ impl LiveZpl {
 }
 
 /// The attributes that are in the attributes of the file.
-fn inner(node: &Node) -> Result<Nvlist> {
+pub(super) fn inner(node: &Node) -> Result<Nvlist> {
     match node.znode.attributes.bytes(Attr::Dxattr).filter(|packed| !packed.is_empty()) {
         Some(packed) => Nvlist::parse(packed).map_err(|error| node.object.corrupt(error)),
         None => {
@@ -202,7 +231,7 @@ fn inner(node: &Node) -> Result<Nvlist> {
 }
 
 /// Takes a name out; false when it is not there.
-fn remove(list: &mut Nvlist, name: &[u8]) -> bool {
+pub(super) fn remove(list: &mut Nvlist, name: &[u8]) -> bool {
     let found = list.get_bytes(name).is_some();
     if found {
         let mut rest = Nvlist::new();
@@ -215,7 +244,7 @@ fn remove(list: &mut Nvlist, name: &[u8]) -> bool {
     found
 }
 
-fn store_inner(values: Values, list: &Nvlist) -> Result<Values> {
+pub(super) fn store_inner(values: Values, list: &Nvlist) -> Result<Values> {
     if list.is_empty() {
         return Ok(values.without(Attr::Dxattr));
     }

@@ -156,7 +156,7 @@ impl OpenPool {
         if let Some(zpl) = known {
             return Ok(zpl);
         }
-        let zpl = LiveZpl::open(live.txgs(), &open.objset, options.zpl).await?;
+        let zpl = LiveZpl::open(live.txgs(), &open.objset, &open.zil, options.zpl).await?;
         zpl.set_room(open.room.clone());
         lock(&self.filesystems).push(Arc::downgrade(&zpl));
         Ok(zpl)

@@ -236,12 +236,9 @@ impl Trees {
     }
 
     /// Returns when a file is stable.
-    pub async fn fsync(&self, tree: Tree, _: ObjectId) -> Result<()> {
+    pub async fn fsync(&self, tree: Tree, file: ObjectId) -> Result<()> {
         match (tree, &self.source) {
-            (Tree::Head, Source::Live(live)) => {
-                let txgs = live.pool.txgs();
-                txgs.wait_synced(txgs.open_txg()).await
-            }
+            (Tree::Head, Source::Live(live)) => live.zpl.fsync(file).await,
             _ => Ok(()),
         }
     }

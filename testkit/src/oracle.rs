@@ -34,3 +34,26 @@ pub fn zdb_of(dir: &Path, letters: &str, target: &str, more: &[&str]) -> Option<
     let dir = dir.to_str().unwrap_or_default();
     zdb(&[&["-e", "-p", dir, letters, target], more].concat())
 }
+
+/// What `zdb` finds wrong with the exported pool whose devices are in `dir`: every block, copy and checksum, leaks, reference counts, and all datasets.
+/// `None` too when `$CENOTE_SKIP` lists `openzfs`.
+pub fn complaint(dir: &Path, pool: &str) -> Option<String> {
+    let text = zdb_of(dir, "-bccd", pool, &[])?;
+    let bad = [
+        "leaked space",
+        "ASSERT",
+        "error:",
+        "errors in",
+        "Deadlist",
+        "can't",
+        "block traversal size",
+        "leaked objects",
+        "refcount mismatch",
+    ];
+    let bad = bad.iter().find(|bad| text.contains(**bad));
+    if let Some(bad) = bad {
+        return Some(format!("zdb says '{bad}':\n{text}"));
+    }
+    let sums = text.contains("No leaks (block sum matches space maps exactly)");
+    (!sums).then(|| format!("zdb did not get to the sums of blocks:\n{text}"))
+}

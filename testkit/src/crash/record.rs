@@ -1,6 +1,7 @@
 //! Devices of memory that log what is done to them, in one order for all.
 
 use std::future::poll_fn;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -14,7 +15,7 @@ use crate::Rng;
 pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// One thing that happened. Its place in the log is its time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) enum Event {
     /// A write was given to a device.
     Write { device: usize, offset: u64, bytes: Arc<[u8]> },
@@ -31,6 +32,7 @@ struct State {
     disks: Vec<Disk>,
     rng: Rng,
     first: Vec<Disk>,
+    dead: Vec<bool>,
 }
 
 /// The log of a set of devices.
@@ -48,7 +50,13 @@ impl std::fmt::Debug for Recorder {
 impl Recorder {
     /// An empty log. `seed` decides how late devices answer.
     pub fn new(seed: u64) -> Self {
-        let state = State { log: Vec::new(), disks: Vec::new(), rng: Rng::new(seed), first: Vec::new() };
+        let state = State {
+            log: Vec::new(),
+            disks: Vec::new(),
+            rng: Rng::new(seed),
+            first: Vec::new(),
+            dead: Vec::new(),
+        };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -59,13 +67,30 @@ impl Recorder {
         let size_bytes = contents.size_bytes();
         state.first.push(contents.clone());
         state.disks.push(contents);
+        state.dead.push(false);
         let recorder = self.clone();
         Arc::new(RecordingDevice { name: name.into(), number, size_bytes, recorder })
+    }
+
+    /// A number that tells this log from others: two runs that did the same in the same order have the same.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for event in &self.state().log {
+            event.hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// How much has happened: points lie between 0 and this.
     pub fn position(&self) -> usize {
         self.state().log.len()
+    }
+
+    /// A device dies: whatever is asked of it from now on fails, and what it has not answered yet too. What it holds stays as a power cut now could leave it.
+    pub fn kill(&self, device: usize) {
+        if let Some(dead) = self.state().dead.get_mut(device) {
+            *dead = true;
+        }
     }
 
     /// The contents as the devices show them now.
@@ -81,10 +106,6 @@ impl Recorder {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, event: Event) {
-        self.state().log.push(event);
     }
 
     /// Answers a little later: lets others go first, a number of times that the seed decides.
@@ -117,8 +138,15 @@ impl std::fmt::Debug for RecordingDevice {
 }
 
 impl RecordingDevice {
+    fn error(&self, operation: Operation, offset: u64, length: u64, cause: Cause) -> IoError {
+        IoError::new(&self.name, operation, offset, length, cause)
+    }
+
     fn check(&self, operation: Operation, offset: u64, length: u64) -> Result<(), IoError> {
-        let error = |cause| Err(IoError::new(&self.name, operation, offset, length, cause));
+        let error = |cause| Err(self.error(operation, offset, length, cause));
+        if self.recorder.state().dead[self.number] {
+            return error(Cause::Missing);
+        }
         let whole = offset.is_multiple_of(SECTOR_BYTES) && length.is_multiple_of(SECTOR_BYTES);
         if offset.checked_add(length).is_none_or(|end| end > self.size_bytes) {
             return error(Cause::OutOfRange { size_bytes: self.size_bytes });
@@ -135,6 +163,23 @@ impl RecordingDevice {
         change(&mut state.disks[self.number]);
         state.log.push(event);
         state.log.len() - 1
+    }
+
+    /// Logs the answer to what was begun, a little later. One that died meanwhile does not answer.
+    async fn answer(
+        &self,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+        event: Event,
+    ) -> Result<(), IoError> {
+        self.recorder.dawdle().await;
+        let mut state = self.recorder.state();
+        if state.dead[self.number] {
+            return Err(self.error(operation, offset, length, Cause::Missing));
+        }
+        state.log.push(event);
+        Ok(())
     }
 }
 
@@ -169,18 +214,16 @@ impl Device for RecordingDevice {
             self.check(Operation::Write, offset, data.len() as u64)?;
             let event = Event::Write { device: self.number, offset, bytes: Arc::from(&data[..]) };
             let begun = self.begin(event, |disk| disk.write(offset, &data));
-            self.recorder.dawdle().await;
-            self.recorder.note(Event::Done { begun });
+            self.answer(Operation::Write, offset, data.len() as u64, Event::Done { begun }).await?;
             Ok(data)
         })
     }
 
     fn flush(&self) -> IoFuture<'_, ()> {
         Box::pin(async move {
+            self.check(Operation::Flush, 0, 0)?;
             let begun = self.recorder.position();
-            self.recorder.dawdle().await;
-            self.recorder.note(Event::Flushed { device: self.number, begun });
-            Ok(())
+            self.answer(Operation::Flush, 0, 0, Event::Flushed { device: self.number, begun }).await
         })
     }
 
@@ -189,9 +232,7 @@ impl Device for RecordingDevice {
             self.check(Operation::Discard, offset, len)?;
             let event = Event::Discard { device: self.number, offset, length: len };
             let begun = self.begin(event, |disk| disk.clear(offset, len));
-            self.recorder.dawdle().await;
-            self.recorder.note(Event::Done { begun });
-            Ok(())
+            self.answer(Operation::Discard, offset, len, Event::Done { begun }).await
         })
     }
 }

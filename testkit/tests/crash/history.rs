@@ -1,23 +1,28 @@
-//! A run: clients that write to volumes, somebody who takes snapshots, groups that are committed; all recorded.
+//! A run: clients that write to volumes, somebody who changes the tree of datasets, groups that are committed, a device that dies; all recorded.
 //!
 //! Everything happens on one thread, in turns that follow from the seed.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
 use engine::dataset::dsl::edit;
 use engine::dataset::zvol::LiveZvol;
 use engine::pool::live::LivePool;
+use engine::zil::SyncMode;
 use testkit::Rng;
 use testkit::crash::{Recorder, SECTOR_BYTES, Step, Volume};
 
-use super::pools::{self, POOL, Topology};
+use super::administrator::{Asked, administrator};
+use super::pools::{self, Kind, POOL};
+use super::tree::{OWN, OWN_SECTORS, Tree};
 
 /// Volumes of a run, and for each the sectors that its clients have to themselves.
-const VOLUMES: &[(&str, u64, &[u64])] = &[("a", 8192, &[160, 96]), ("b", 16384, &[128])];
+const VOLUMES: &[(&str, u64, &[u64])] = &[("a", 8192, &[96, 64]), ("b", 16384, &[96])];
+/// Sectors at the end of these that belong to nobody: they are written when a pool goes on after a power cut.
+pub const SPARE_SECTORS: u64 = 16;
 
 /// Part of a volume that one client writes.
 pub struct Lane {
@@ -28,39 +33,63 @@ pub struct Lane {
     answered: usize,
 }
 
-/// A snapshot that was asked for.
-pub struct Taken {
-    pub name: String,
-    pub volume: &'static str,
-    pub begun_at: usize,
-    /// When it was answered.
-    pub taken_at: Option<usize>,
-    /// For each lane: steps that it must hold, and steps that it may.
-    pub bounds: Vec<(usize, usize)>,
-}
-
 /// All that was done.
 pub struct History {
     pub recorder: Recorder,
     pub lanes: Vec<Lane>,
-    pub snapshots: Vec<Taken>,
+    /// The tree at the beginning, and the changes of it in their order.
+    pub tree: Tree,
+    pub changes: Vec<Asked>,
+    /// The device that died, and when.
+    pub died: Option<(usize, usize)>,
     /// From this point on there are a pool and its volumes.
     pub begin: usize,
     pub seed: u64,
+    pub kind: &'static Kind,
+}
+
+impl History {
+    /// The tree that the last answered change left, and the one that the next change would leave, if it was begun before `point`.
+    pub fn trees(&self, point: usize) -> (&Tree, Option<&Asked>) {
+        let done =
+            self.changes.iter().take_while(|asked| asked.done_at.is_some_and(|at| at <= point)).count();
+        let tree = done
+            .checked_sub(1)
+            .and_then(|last| self.changes.get(last))
+            .map_or(&self.tree, |asked| &asked.tree);
+        (tree, self.changes.get(done).filter(|asked| asked.begun_at <= point))
+    }
 }
 
 /// What the parties of a run share.
-struct Shared {
-    recorder: Recorder,
+pub struct Shared {
+    pub recorder: Recorder,
+    pub changes: RefCell<Vec<Asked>>,
+    pub administrator_is_done: Cell<bool>,
     lanes: RefCell<Vec<Lane>>,
-    snapshots: RefCell<Vec<Taken>>,
     clients: Cell<usize>,
+    died: Cell<Option<(usize, usize)>>,
     trouble: RefCell<Option<String>>,
 }
 
 impl Shared {
-    fn answered(&self) -> Vec<usize> {
+    /// Steps of each lane that were answered.
+    pub fn answered(&self) -> Vec<usize> {
         self.lanes.borrow().iter().map(|lane| lane.answered).collect()
+    }
+
+    /// Steps of each lane that were begun.
+    pub fn begun(&self) -> Vec<usize> {
+        self.lanes.borrow().iter().map(|lane| lane.model.steps()).collect()
+    }
+
+    /// Something failed that must not: the run is over.
+    pub fn trouble(&self, what: String) {
+        self.trouble.borrow_mut().get_or_insert(what);
+    }
+
+    fn is_over(&self) -> bool {
+        self.clients.get() == 0 || self.trouble.borrow().is_some()
     }
 
     /// Steps of all lanes of `volume` (or all) up to `counts` are promised from now on.
@@ -74,13 +103,15 @@ impl Shared {
     }
 }
 
+type Party<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
 /// Makes a pool and runs `steps` steps on each lane.
-pub fn run(seed: u64, topology: Topology, steps: usize) -> History {
-    device::block_on(async move {
+pub fn run(seed: u64, kind: &'static Kind, steps: usize) -> History {
+    pools::run(async move {
         let recorder = Recorder::new(seed);
         let mut rng = Rng::new(seed);
-        let ashift = if rng.once_in(2) { 9 } else { 12 };
-        let pool = pools::create(&recorder, topology, ashift, seed).await;
+        let ashift = *rng.pick(&[9, 12, 12, 13]).unwrap_or(&12);
+        let (pool, more) = pools::create(&recorder, kind, ashift, seed).await;
         create_volumes(&pool).await;
         let mut lanes = Vec::new();
         for (volume, _, parts) in VOLUMES {
@@ -91,44 +122,59 @@ pub fn run(seed: u64, topology: Topology, steps: usize) -> History {
                 first_sector += sectors;
             }
         }
+        let tree = Tree::new(VOLUMES.iter().map(|(name, ..)| *name));
         let begin = recorder.position();
         let shared = Shared {
             recorder: recorder.clone(),
+            changes: RefCell::default(),
+            administrator_is_done: Cell::new(false),
             clients: Cell::new(lanes.len()),
             lanes: RefCell::new(lanes),
-            snapshots: RefCell::new(Vec::new()),
+            died: Cell::new(None),
             trouble: RefCell::new(None),
         };
         let mut volumes = Vec::new();
         for (name, ..) in VOLUMES {
-            volumes.push((*name, pools::volume(&pool, name).await.unwrap()));
+            let volume = pools::open_volume(&pool, name).await.unwrap();
+            let mode = match rng.below(6) {
+                0 | 1 => SyncMode::Always,
+                2 => SyncMode::Disabled,
+                _ => SyncMode::Standard,
+            };
+            volume.set_sync_mode(mode);
+            volumes.push((*name, volume, mode));
         }
-        let mut parties: Vec<std::pin::Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+        let mut parties: Vec<Party<'_>> = Vec::new();
         for index in 0..shared.lanes.borrow().len() {
             let name = shared.lanes.borrow()[index].volume;
-            let volume = volumes.iter().find(|(of, _)| *of == name).map(|(_, volume)| Arc::clone(volume));
-            let volume = volume.expect("opened above");
+            let (_, volume, mode) = volumes.iter().find(|(of, ..)| *of == name).expect("opened above");
             let rng = Rng::new(rng.next_u64());
-            parties.push(Box::pin(client(&shared, index, volume, rng, steps)));
+            parties.push(Box::pin(client(&shared, index, Arc::clone(volume), *mode, rng, steps)));
         }
         parties.push(Box::pin(committer(&shared, &pool, Rng::new(rng.next_u64()))));
-        parties.push(Box::pin(photographer(&shared, &pool, Rng::new(rng.next_u64()))));
-        all(parties).await;
-        let Shared { lanes, snapshots, trouble, .. } = shared;
-        if let Some(trouble) = trouble.into_inner() {
-            panic!("seed {seed}: {trouble}");
+        let more = Some((more, ashift));
+        parties.push(Box::pin(administrator(&shared, &pool, tree.clone(), more, Rng::new(rng.next_u64()))));
+        if kind.spare_devices() > 0 && rng.once_in(3) {
+            parties.push(Box::pin(death(&shared, kind, Rng::new(rng.next_u64()))));
         }
-        let (lanes, snapshots) = (lanes.into_inner(), snapshots.into_inner());
-        History { recorder, lanes, snapshots, begin, seed }
+        all(parties).await;
+        let Shared { lanes, changes, died, trouble, .. } = shared;
+        if let Some(trouble) = trouble.into_inner() {
+            panic!("{}, CENOTE_CRASH_SEED={seed}: {trouble}", kind.name);
+        }
+        let (lanes, changes, died) = (lanes.into_inner(), changes.into_inner(), died.get());
+        History { recorder, lanes, tree, changes, died, begin, seed, kind }
     })
 }
 
 async fn create_volumes(pool: &Arc<LivePool>) {
-    for (name, block_size, parts) in VOLUMES {
-        let size = parts.iter().sum::<u64>() * SECTOR_BYTES as u64;
+    let of_clients = VOLUMES
+        .iter()
+        .map(|(name, block_size, parts)| (*name, *block_size, parts.iter().sum::<u64>() + SPARE_SECTORS));
+    for (name, block_size, sectors) in of_clients.chain([(OWN, 16384, OWN_SECTORS)]) {
         let new = edit::NewDataset {
             name: format!("{POOL}/{name}"),
-            contents: edit::NewContents::Volume { size, sparse: true },
+            contents: edit::NewContents::Volume { size: sectors * SECTOR_BYTES as u64, sparse: true },
             properties: vec![("volblocksize".into(), block_size.to_string())],
         };
         pool.change(|s| async move { edit::create(&s, &new).await }).await.unwrap();
@@ -136,7 +182,7 @@ async fn create_volumes(pool: &Arc<LivePool>) {
 }
 
 /// Polls all of them each time, in their order, until all are done.
-async fn all(mut parties: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + '_>>>) {
+async fn all(mut parties: Vec<Party<'_>>) {
     poll_fn(|context| {
         parties.retain_mut(|party| party.as_mut().poll(context).is_pending());
         if parties.is_empty() { Poll::Ready(()) } else { Poll::Pending }
@@ -157,13 +203,30 @@ pub async fn turns(mut count: u64) {
     .await;
 }
 
-async fn client(shared: &Shared, index: usize, volume: Arc<LiveZvol>, mut rng: Rng, steps: usize) {
+/// Lets others go first for some turns, or until the clients are done: then true.
+pub async fn wait_or_end(shared: &Shared, count: u64) -> bool {
+    let mut wait = pin!(turns(count));
+    poll_fn(|context| match shared.is_over() {
+        true => Poll::Ready(true),
+        false => wait.as_mut().poll(context).map(|()| false),
+    })
+    .await
+}
+
+async fn client(
+    shared: &Shared,
+    index: usize,
+    volume: Arc<LiveZvol>,
+    mode: SyncMode,
+    mut rng: Rng,
+    steps: usize,
+) {
     for _ in 0..steps {
-        if shared.trouble.borrow().is_some() {
+        if shared.is_over() {
             break;
         }
-        if let Err(error) = step(shared, index, &volume, &mut rng).await {
-            shared.trouble.borrow_mut().get_or_insert(format!("client {index}: {error}"));
+        if let Err(error) = step(shared, index, &volume, mode, &mut rng).await {
+            shared.trouble(format!("client {index}: {error}"));
         }
         if rng.once_in(4) {
             turns(rng.below(20)).await;
@@ -172,7 +235,13 @@ async fn client(shared: &Shared, index: usize, volume: Arc<LiveZvol>, mut rng: R
     shared.clients.set(shared.clients.get() - 1);
 }
 
-async fn step(shared: &Shared, index: usize, volume: &LiveZvol, rng: &mut Rng) -> Result<(), engine::Error> {
+async fn step(
+    shared: &Shared,
+    index: usize,
+    volume: &LiveZvol,
+    mode: SyncMode,
+    rng: &mut Rng,
+) -> Result<(), engine::Error> {
     let (name, base, size) = {
         let lane = &shared.lanes.borrow()[index];
         (lane.volume, lane.first_sector, lane.model.sectors())
@@ -180,7 +249,9 @@ async fn step(shared: &Shared, index: usize, volume: &LiveZvol, rng: &mut Rng) -
     if rng.once_in(6) {
         let answered = shared.answered();
         volume.flush().await?;
-        shared.promise(&answered, Some(name));
+        if mode != SyncMode::Disabled {
+            shared.promise(&answered, Some(name));
+        }
         return Ok(());
     }
     let sectors = match rng.below(8) {
@@ -191,22 +262,34 @@ async fn step(shared: &Shared, index: usize, volume: &LiveZvol, rng: &mut Rng) -
     let sectors = sectors.min(size);
     let first = rng.below(size - sectors + 1);
     let stable = rng.once_in(3);
-    let zero = rng.once_in(8);
-    let step = if zero { Step::Zero { first, sectors } } else { Step::Write { first, sectors } };
+    let zero = rng.once_in(6);
+    // A trim gives back whole blocks only; the rest stays as it is.
+    let unit = volume.block_size() / SECTOR_BYTES as u64;
+    let (from, until) = ((base + first).next_multiple_of(unit), (base + first + sectors) / unit * unit);
+    let trim = zero && from < until && rng.once_in(2);
+    let step = match (zero, trim) {
+        (false, _) => Step::Write { first, sectors },
+        (true, false) => Step::Zero { first, sectors },
+        (true, true) => Step::Zero { first: from - base, sectors: until - from },
+    };
     let (number, bytes) = {
         let lane = &mut shared.lanes.borrow_mut()[index];
         let bytes = lane.model.begin(step, shared.recorder.position());
         (lane.model.steps(), bytes)
     };
-    let offset = (base + first) * SECTOR_BYTES as u64;
+    let (offset, length) = ((base + first) * SECTOR_BYTES as u64, sectors * SECTOR_BYTES as u64);
     match step {
         Step::Write { .. } => volume.write_at(offset, &bytes, stable).await?,
-        Step::Zero { .. } => {
-            volume.write_zeroes(offset, sectors * SECTOR_BYTES as u64, false, stable).await?;
-        }
+        Step::Zero { .. } if trim => volume.trim(offset, length, stable).await?,
+        Step::Zero { .. } => volume.write_zeroes(offset, length, rng.once_in(3), stable).await?,
     }
     shared.lanes.borrow_mut()[index].answered = number;
-    if stable {
+    let promised = match mode {
+        SyncMode::Standard => stable,
+        SyncMode::Always => true,
+        SyncMode::Disabled => false,
+    };
+    if promised {
         let now = shared.recorder.position();
         shared.lanes.borrow_mut()[index].model.promise(number, now);
     }
@@ -215,53 +298,23 @@ async fn step(shared: &Shared, index: usize, volume: &LiveZvol, rng: &mut Rng) -
 
 /// Commits groups now and then, and whenever nobody else can go on.
 async fn committer(shared: &Shared, pool: &Arc<LivePool>, mut rng: Rng) {
-    while shared.clients.get() > 0 {
+    while shared.clients.get() > 0 || !shared.administrator_is_done.get() {
         turns(20 + rng.below(300)).await;
         let answered = shared.answered();
         match pool.sync().await {
             Ok(_) => shared.promise(&answered, None),
-            Err(error) => {
-                shared.trouble.borrow_mut().get_or_insert(format!("sync: {error}"));
-                return;
-            }
+            Err(error) => return shared.trouble(format!("sync: {error}")),
         }
     }
 }
 
-/// Takes a snapshot now and then.
-async fn photographer(shared: &Shared, pool: &Arc<LivePool>, mut rng: Rng) {
-    for number in 0.. {
-        let mut wait = pin!(turns(200 + rng.below(1500)));
-        let mut over = false;
-        poll_fn(|context| {
-            over = shared.clients.get() == 0;
-            if over { Poll::Ready(()) } else { wait.as_mut().poll(context) }
-        })
-        .await;
-        if over || shared.trouble.borrow().is_some() {
-            return;
-        }
-        let Some((volume, ..)) = rng.pick(VOLUMES).copied() else { return };
-        let name = format!("s{number}");
-        let least = shared.answered();
-        let begun_at = shared.recorder.position();
-        shared.snapshots.borrow_mut().push(Taken {
-            name: name.clone(),
-            volume,
-            begun_at,
-            taken_at: None,
-            bounds: Vec::new(),
-        });
-        let new = vec![edit::NewSnapshot { name: format!("{POOL}/{volume}@{name}"), properties: Vec::new() }];
-        let taken = pool.change(|s| async move { edit::snapshot(&s, &new).await }).await;
-        let most: Vec<usize> = shared.lanes.borrow().iter().map(|lane| lane.model.steps()).collect();
-        if let Some(snapshot) = shared.snapshots.borrow_mut().last_mut() {
-            snapshot.bounds = least.into_iter().zip(most).collect();
-            snapshot.taken_at = Some(shared.recorder.position());
-        }
-        if let Err(error) = taken {
-            shared.trouble.borrow_mut().get_or_insert(format!("snapshot: {error}"));
-            return;
-        }
+/// A device dies that the pool can do without.
+async fn death(shared: &Shared, kind: &Kind, mut rng: Rng) {
+    if wait_or_end(shared, rng.below(6000)).await {
+        return;
+    }
+    if let Some(device) = kind.expendable(&mut rng, 1).pop() {
+        shared.died.set(Some((device, shared.recorder.position())));
+        shared.recorder.kill(device);
     }
 }

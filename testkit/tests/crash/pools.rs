@@ -1,9 +1,14 @@
 //! Pools on recorded devices, and their rebirth from what is left of them.
 
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use engine::cache::ArcCache;
+use engine::dataset::dsl::Dsl;
 use engine::dataset::zvol::LiveZvol;
 use engine::env::Seeded;
 use engine::pool::discovery::{Candidate, FoundPool, group};
@@ -11,24 +16,120 @@ use engine::pool::import::ImportOptions;
 use engine::pool::live::{Layout, LivePool, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 use engine::txg::Limits;
 use engine::vdev::Class;
+use futures_util::future::join;
+use ondisk::ObjsetId;
+use testkit::Rng;
 use testkit::crash::{Disk, Recorder};
 
-/// Bytes of each device: the smallest that a pool may have.
-const DEVICE_BYTES: u64 = 64 << 20;
+use super::history::turns;
+
 /// The pool's name.
 pub const POOL: &str = "tank";
 
-/// What a pool is made of: layout, class and number of devices of each top-level vdev.
-pub type Topology = &'static [(Layout, Class, usize)];
+/// What a pool is made of.
+pub struct Kind {
+    pub name: &'static str,
+    /// Layout, class and number of devices of each top-level vdev.
+    tops: &'static [(Layout, Class, usize)],
+    /// Bytes of each device: the smallest that such a pool may have.
+    device_bytes: u64,
+}
+
+const SMALLEST: u64 = 64 << 20;
+const SINGLE: (Layout, Class, usize) = (Layout::Single, Class::Normal, 1);
+const MIRROR: (Layout, Class, usize) = (Layout::Mirror, Class::Normal, 2);
+const DRAID: Layout = Layout::Draid { nparity: 1, ndata: 2, nspares: 1 };
+
+const fn raidz(nparity: u8, count: usize) -> (Layout, Class, usize) {
+    (Layout::Raidz { nparity }, Class::Normal, count)
+}
+
+const fn kind(name: &'static str, tops: &'static [(Layout, Class, usize)]) -> Kind {
+    Kind { name, tops, device_bytes: SMALLEST }
+}
 
 /// The kinds of pools that power cuts are tried on.
-pub const TOPOLOGIES: &[(&str, Topology)] = &[
-    ("single", &[(Layout::Single, Class::Normal, 1)]),
-    ("mirror", &[(Layout::Mirror, Class::Normal, 2)]),
-    ("raidz1", &[(Layout::Raidz { nparity: 1 }, Class::Normal, 3)]),
-    ("log", &[(Layout::Single, Class::Normal, 1), (Layout::Single, Class::Log, 1)]),
-    ("stripe", &[(Layout::Single, Class::Normal, 1), (Layout::Single, Class::Normal, 1)]),
+pub const KINDS: &[Kind] = &[
+    kind("single", &[SINGLE]),
+    kind("mirror", &[MIRROR]),
+    kind("raidz1", &[raidz(1, 3)]),
+    kind("log", &[SINGLE, (Layout::Single, Class::Log, 1)]),
+    kind("stripe", &[SINGLE, SINGLE]),
+    kind("raidz2", &[raidz(2, 4)]),
+    kind("special", &[MIRROR, (Layout::Mirror, Class::Special, 2), (Layout::Mirror, Class::Log, 2)]),
+    Kind { name: "draid", tops: &[(DRAID, Class::Normal, 5)], device_bytes: 128 << 20 },
+    kind("raidz3", &[raidz(3, 5)]),
+    kind("mirrors", &[MIRROR, (Layout::Mirror, Class::Normal, 3)]),
 ];
+
+impl Kind {
+    /// How many devices a top-level vdev can do without.
+    fn spare(layout: Layout, count: usize) -> usize {
+        match layout {
+            Layout::Single => 0,
+            Layout::Mirror => count - 1,
+            Layout::Raidz { nparity } | Layout::Draid { nparity, .. } => nparity.into(),
+        }
+    }
+
+    /// How many devices the pool can do without at best.
+    pub fn spare_devices(&self) -> usize {
+        self.tops.iter().map(|(layout, _, count)| Self::spare(*layout, *count)).sum()
+    }
+
+    /// Up to `most` devices of each top-level vdev that the pool can do without, all together.
+    pub fn expendable(&self, rng: &mut Rng, most: usize) -> Vec<usize> {
+        let mut first = 0;
+        let mut chosen = Vec::new();
+        for (layout, _, count) in self.tops {
+            let spare = Self::spare(*layout, *count).min(most);
+            let mut numbers: Vec<usize> = (first..first + count).collect();
+            for _ in 0..rng.index(spare + 1) {
+                chosen.push(numbers.swap_remove(rng.index(numbers.len())));
+            }
+            first += count;
+        }
+        chosen
+    }
+
+    /// Whether the pool can do without these devices.
+    pub fn can_do_without(&self, devices: &[usize]) -> bool {
+        let mut first = 0;
+        self.tops.iter().all(|(layout, _, count)| {
+            let missing = devices.iter().filter(|device| (first..first + count).contains(*device)).count();
+            first += count;
+            missing <= Self::spare(*layout, *count)
+        })
+    }
+}
+
+/// Drives a future on this thread. What it gives to compute threads is computed here, between its turns, so that nothing depends on who
+/// is faster.
+pub fn run<T: Send>(future: impl Future<Output = T>) -> T {
+    device::block_on(async {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            loop {
+                if let Poll::Ready(result) = future.as_mut().poll(context) {
+                    return Poll::Ready(result);
+                }
+                let mut computed = false;
+                while rayon::yield_now() == Some(rayon::Yield::Executed) {
+                    computed = true;
+                }
+                if !computed {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    })
+}
+
+/// A pool of compute threads of which the thread that runs `work` is the only one, as [`run`] needs it.
+pub fn alone<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread").install(work)
+}
 
 pub fn surroundings(seed: u64) -> Surroundings {
     Surroundings {
@@ -44,23 +145,22 @@ fn device_path(number: usize) -> PathBuf {
     format!("/dev/disk{number}").into()
 }
 
-/// A new pool on new devices.
-pub async fn create(recorder: &Recorder, topology: Topology, ashift: u8, seed: u64) -> Arc<LivePool> {
+/// A new pool on new devices, and one more top-level vdev that can be added to it.
+pub async fn create(recorder: &Recorder, kind: &Kind, ashift: u8, seed: u64) -> (Arc<LivePool>, Vec<NewTop>) {
     let mut number = 0;
-    let mut tops = Vec::new();
-    for (layout, class, count) in topology {
+    let mut top = |(layout, class, count): (Layout, Class, usize)| {
         let mut leaves = Vec::new();
-        for _ in 0..*count {
+        for _ in 0..count {
             let path = device_path(number);
-            let device = recorder.device(&path, Disk::new(DEVICE_BYTES));
+            let device = recorder.device(&path, Disk::new(kind.device_bytes));
             leaves.push(NewLeaf { device, path, is_file: false, whole_disk: false });
             number += 1;
         }
-        tops.push(NewTop { layout: *layout, class: *class, leaves });
-    }
+        NewTop { layout, class, leaves }
+    };
     let new = NewPool {
         name: POOL.into(),
-        tops,
+        tops: kind.tops.iter().map(|one| top(*one)).collect(),
         spares: Vec::new(),
         l2cache: Vec::new(),
         ashift: Some(ashift),
@@ -70,15 +170,18 @@ pub async fn create(recorder: &Recorder, topology: Topology, ashift: u8, seed: u
         altroot: None,
         command: None,
     };
-    LivePool::create(new, surroundings(seed)).await.unwrap()
+    let more = kind.tops.first().map(|first| top(*first)).into_iter().collect();
+    (LivePool::create(new, surroundings(seed)).await.unwrap(), more)
 }
 
-/// The pool that these disks hold. What is done to it is recorded anew.
-pub async fn find(recorder: &Recorder, disks: Vec<Disk>) -> Result<FoundPool, String> {
+/// The pool that these disks hold, those that are `missing` left out. What is done to it is recorded anew.
+pub async fn find(recorder: &Recorder, disks: Vec<Disk>, missing: &[usize]) -> Result<FoundPool, String> {
     let mut candidates = Vec::new();
     for (number, disk) in disks.into_iter().enumerate() {
         let device = recorder.device(device_path(number), disk);
-        candidates.extend(Candidate::examine(device).await);
+        if !missing.contains(&number) {
+            candidates.extend(Candidate::examine(device).await);
+        }
     }
     let mut found = group(candidates);
     found.retain(|pool| pool.name == POOL);
@@ -89,19 +192,41 @@ pub async fn find(recorder: &Recorder, disks: Vec<Disk>) -> Result<FoundPool, St
 }
 
 /// Opens the pool that these disks hold, for writing.
-pub async fn import(recorder: &Recorder, disks: Vec<Disk>, seed: u64) -> Result<Arc<LivePool>, String> {
-    let found = find(recorder, disks).await?;
+pub async fn import(
+    recorder: &Recorder,
+    disks: Vec<Disk>,
+    missing: &[usize],
+    seed: u64,
+) -> Result<Arc<LivePool>, String> {
+    let found = find(recorder, disks, missing).await?;
     let options = ImportOptions { force: true, ..ImportOptions::default() };
     LivePool::import(&found, &options, surroundings(seed)).await.map_err(|error| format!("import: {error}"))
 }
 
-/// Opens a volume of the pool, for writing.
-pub async fn volume(pool: &Arc<LivePool>, name: &str) -> Result<Arc<LiveZvol>, String> {
-    let open = async {
-        let dsl = engine::dataset::dsl::Dsl::open(&pool.view()).await?;
-        let id = dsl.find(&format!("{POOL}/{name}")).await?.objset_id();
-        let dataset = pool.dataset(id).await?;
-        LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await
+/// Drives a future and commits groups until it is done.
+pub async fn committing<T>(pool: &Arc<LivePool>, future: impl Future<Output = T>) -> T {
+    let done = Cell::new(false);
+    let work = async {
+        let result = future.await;
+        done.set(true);
+        result
     };
-    open.await.map_err(|error| format!("volume {name}: {error}"))
+    let commit = async {
+        while !done.get() && pool.sync().await.is_ok() {
+            // Whoever waits for its turn to commit gets it.
+            turns(4).await;
+        }
+    };
+    join(work, commit).await.0
+}
+
+/// The object set of a volume.
+pub async fn objset_of(pool: &Arc<LivePool>, name: &str) -> engine::Result<ObjsetId> {
+    Ok(Dsl::open(&pool.view()).await?.find(&format!("{POOL}/{name}")).await?.objset_id())
+}
+
+/// Opens a volume of the pool, for writing.
+pub async fn open_volume(pool: &Arc<LivePool>, name: &str) -> engine::Result<Arc<LiveZvol>> {
+    let dataset = pool.dataset(objset_of(pool, name).await?).await?;
+    LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await
 }

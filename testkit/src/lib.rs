@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod mutate;
 pub mod oracle;
 mod skip;
+pub mod tree;
 pub mod ztest;
 
 pub use golden::GoldenPool;

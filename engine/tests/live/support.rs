@@ -1,16 +1,28 @@
-//! Pools in memory, their rebirth, and what `zdb` says of them.
+//! Pools on files, their rebirth, what `zdb` says of them, and changes of their trees of datasets. Tests of other crates take this file along.
 
+use std::future::{Future, poll_fn};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use device::{Device, OpenOptions};
+use engine::Result;
+use engine::dataset::dsl::{Dsl, edit};
 use engine::env::Seeded;
 use engine::pool::discovery;
 use engine::pool::import::ImportOptions;
-use engine::pool::live::{Layout, LivePool, NewLeaf, NewPool, NewTop, Surroundings, default_features};
+use engine::pool::live::{
+    Layout, LivePool, NewLeaf, NewPool, NewTop, Surroundings, Syncing, default_features,
+};
 use engine::txg::Limits;
 use engine::vdev::Class;
+use futures_util::future::join;
+use ondisk::ObjsetId;
+use testkit::tree::Change;
+
+/// The name of all pools here.
+pub const POOL: &str = "tank";
 
 /// A folder of sparse files that a pool is made of.
 pub struct Disks {
@@ -72,42 +84,14 @@ impl Disks {
 
     /// Asks OpenZFS's `zdb` what it thinks of the pool, whose files must not be in use.
     pub fn judge(&self, name: &str) {
-        for options in [&["-bcc"][..], &["-d"]] {
-            let output = Command::new("zdb")
-                .args(["-e", "-p"])
-                .arg(self.path())
-                .args(options)
-                .arg(name)
-                .env("PATH", path())
-                .output();
-            let output = output.expect("zdb is installed by scripts/install-test-tools");
-            let text = String::from_utf8_lossy(&output.stdout).into_owned()
-                + &String::from_utf8_lossy(&output.stderr);
-            let bad = [
-                "leaked space",
-                "errors in",
-                "ASSERT",
-                "error:",
-                "Deadlist",
-                "can't open",
-                "block traversal size",
-            ];
-            let bad = bad.iter().find(|bad| text.contains(**bad));
-            assert!(output.status.success() && bad.is_none(), "zdb {options:?} {bad:?}: {text}");
-            assert!(
-                options[0] != "-bcc" || text.contains("No leaks (block sum matches space maps exactly)"),
-                "{text}"
-            );
+        if let Some(complaint) = testkit::oracle::complaint(self.path(), name) {
+            panic!("{complaint}");
         }
     }
 }
 
 fn discovery_select(found: Vec<discovery::FoundPool>, name: &str) -> discovery::FoundPool {
     engine::pool::import::select(found, name).unwrap()
-}
-
-fn path() -> String {
-    format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
 
 fn open(path: &Path) -> Arc<dyn Device> {
@@ -126,7 +110,7 @@ pub fn surroundings(seed: u64) -> Surroundings {
 /// A pool called `tank` of these vdevs.
 pub fn new_pool(tops: Vec<NewTop>, ashift: u8) -> NewPool {
     NewPool {
-        name: "tank".into(),
+        name: POOL.into(),
         tops,
         spares: Vec::new(),
         l2cache: Vec::new(),
@@ -137,4 +121,91 @@ pub fn new_pool(tops: Vec<NewTop>, ashift: u8) -> NewPool {
         altroot: None,
         command: Some("zpool create tank".into()),
     }
+}
+
+/// Drives a future and commits groups until it is done.
+pub async fn committing<T>(pool: &Arc<LivePool>, future: impl Future<Output = T>) -> T {
+    let done = AtomicBool::new(false);
+    let work = async {
+        let result = future.await;
+        done.store(true, Ordering::Relaxed);
+        result
+    };
+    let commit = async {
+        while !done.load(Ordering::Relaxed) && pool.sync().await.is_ok() {
+            // Whoever waits for its turn to commit gets it.
+            yield_now().await;
+        }
+    };
+    join(work, commit).await.0
+}
+
+/// Lets others go first.
+async fn yield_now() {
+    let mut again = true;
+    poll_fn(|context| {
+        if std::mem::take(&mut again) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// The object set of a dataset, whose name is without the pool's.
+pub async fn objset_of(pool: &Arc<LivePool>, name: &str) -> Result<ObjsetId> {
+    Ok(Dsl::open(&pool.view()).await?.find(&full(name)).await?.objset_id())
+}
+
+/// A name with the pool's.
+pub fn full(name: &str) -> String {
+    format!("{POOL}/{name}")
+}
+
+/// Makes a change of the tree of datasets. Somebody must commit groups meanwhile.
+pub async fn make_change(pool: &Arc<LivePool>, change: &Change) -> Result<()> {
+    match change.clone() {
+        Change::Snapshot { to, .. } => {
+            let new = vec![edit::NewSnapshot { name: full(&to), properties: Vec::new() }];
+            pool.change(|s| async move { edit::snapshot(&s, &new).await }).await
+        }
+        Change::Clone { from, to } => {
+            let clone = |s: Syncing| async move { edit::clone(&s, &full(&from), &full(&to), &[]).await };
+            pool.change(clone).await.map(drop)
+        }
+        Change::DestroySnapshot(name) => {
+            pool.change(|s| async move { edit::destroy_snapshots(&s, &[full(&name)], false).await }).await
+        }
+        Change::DestroyHead(name) => {
+            close_log(pool, &name).await?;
+            let destroy = |s: Syncing| async move {
+                let destroyed = edit::destroy(&s, &full(&name)).await?;
+                s.forget_dataset(destroyed.objset);
+                Ok(())
+            };
+            pool.change(destroy).await
+        }
+        Change::RenameSnapshot { from, to } | Change::RenameHead { from, to } => {
+            pool.change(|s| async move { edit::rename(&s, &full(&from), &full(&to)).await }).await
+        }
+        Change::Rollback { of, to } => {
+            close_log(pool, &of).await?;
+            let rollback = |s: Syncing| async move {
+                let id = edit::rollback(&s, &full(&of), Some(&full(&to))).await?;
+                s.forget_dataset(id);
+                Ok(())
+            };
+            pool.change(rollback).await
+        }
+        Change::Promote(clone) => {
+            pool.change(|s| async move { edit::promote(&s, &full(&clone)).await }).await
+        }
+    }
+}
+
+/// What is destroyed or rolled back has given its intent log back before.
+async fn close_log(pool: &Arc<LivePool>, name: &str) -> Result<()> {
+    let id = objset_of(pool, name).await?;
+    pool.dataset(id).await?.zil.close().await
 }

@@ -4,7 +4,6 @@
 //! operations; what a power cut does to writes that are under way is for the crash simulator to find out.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::block_on;
 use engine::dataset::dsl::edit::{NewContents, NewDataset};
@@ -12,29 +11,12 @@ use engine::dataset::zvol::{LiveZvol, Room};
 use engine::env::{Env, Seeded};
 use engine::pool::live::{Layout, LivePool, NewTop};
 use engine::vdev::Class;
-use futures_util::future::join;
 use ondisk::ObjsetId;
 use ondisk::vdev_config::PoolState;
 
-use crate::support::{Disks, new_pool, surroundings};
+use crate::support::{Disks, committing, new_pool, surroundings};
 
 const SIZE: u64 = 8 << 20;
-
-/// Drives a future, committing groups until it is done.
-async fn committing<T>(pool: &Arc<LivePool>, future: impl Future<Output = T>) -> T {
-    let done = AtomicBool::new(false);
-    let work = async {
-        let result = future.await;
-        done.store(true, Ordering::Relaxed);
-        result
-    };
-    let commit = async {
-        while !done.load(Ordering::Relaxed) {
-            pool.sync().await.unwrap();
-        }
-    };
-    join(work, commit).await.0
-}
 
 async fn create(tops: Vec<NewTop>, block_size: u32) -> (Arc<LivePool>, ObjsetId) {
     let pool = LivePool::create(new_pool(tops, 12), surroundings(1)).await.unwrap();

@@ -2,20 +2,38 @@
 
 use std::sync::Arc;
 
-use engine::Error;
-use engine::dataset::dsl::edit;
 use engine::pool::live::{LivePool, NewTop};
 use testkit::Rng;
+use testkit::tree::{Change, Tree};
 
+use super::contents::{Contents, fill};
 use super::history::{Shared, wait_or_end};
-use super::pools::{self, POOL};
-use super::tree::{Change, OWN_SECTORS, Tree, fill};
+use super::pools;
+use super::support::make_change;
 
-/// A change that was asked for.
+/// The volume that the administrator has to itself, and its size.
+pub const OWN: &str = "r";
+/// Sectors of it.
+pub const OWN_SECTORS: u64 = 24;
+/// Most volumes and snapshots, so that looking at all of them takes no time.
+const MOST: usize = 14;
+
+/// Something that the administrator does.
+#[derive(Clone, Debug)]
+pub enum Deed {
+    /// Changes the tree of datasets.
+    Change(Change),
+    /// Fills a volume.
+    Fill { volume: String, step: u64 },
+    /// Adds devices.
+    Grow,
+}
+
+/// Something that was asked for.
 pub struct Asked {
-    pub change: Change,
+    pub deed: Deed,
     /// How all is after it.
-    pub tree: Tree,
+    pub tree: Tree<Contents>,
     pub begun_at: usize,
     /// When it was answered.
     pub done_at: Option<usize>,
@@ -25,7 +43,7 @@ pub struct Asked {
 pub async fn administrator(
     shared: &Shared,
     pool: &Arc<LivePool>,
-    mut tree: Tree,
+    mut tree: Tree<Contents>,
     mut more: Option<(Vec<NewTop>, u8)>,
     mut rng: Rng,
 ) {
@@ -33,95 +51,75 @@ pub async fn administrator(
         if wait_or_end(shared, 40 + rng.below(500)).await {
             break;
         }
-        let grow = more.is_some() && rng.once_in(12);
-        let Some(change) = (if grow { Some(Change::Grow) } else { tree.choose(&mut rng, next) }) else {
-            continue;
-        };
+        let Some(deed) = choose(&tree, &mut rng, next, more.is_some()) else { continue };
         let least = shared.answered();
-        let after = tree.after(&change);
-        shared.changes.borrow_mut().push(Asked {
-            change: change.clone(),
-            tree: after.clone(),
+        apply(&mut tree, &deed);
+        shared.deeds.borrow_mut().push(Asked {
+            deed: deed.clone(),
+            tree: tree.clone(),
             begun_at: shared.recorder.position(),
             done_at: None,
         });
-        tree = after;
-        let done = match &change {
-            Change::Grow => match more.take() {
-                Some((tops, ashift)) => pool.add(tops, Some(ashift)).await,
-                None => Ok(()),
-            },
-            change => make(pool, change).await,
+        let done = match (&deed, more.take_if(|_| matches!(deed, Deed::Grow))) {
+            (Deed::Change(change), _) => make_change(pool, change).await,
+            (Deed::Fill { volume, step }, _) => fill_volume(pool, volume, *step).await,
+            (Deed::Grow, Some((tops, ashift))) => pool.add(tops, Some(ashift)).await,
+            (Deed::Grow, None) => Ok(()),
         };
-        if let Change::Snapshot { of, number } = &change {
-            let most = shared.begun();
-            tree.set_bounds(&format!("{of}@s{number}"), least.into_iter().zip(most).collect());
+        if let Deed::Change(Change::Snapshot { to, .. }) = &deed
+            && let Some(Contents::Moment { bounds, .. }) = tree.contents_mut(to)
+            && bounds.is_empty()
+        {
+            *bounds = least.into_iter().zip(shared.begun()).collect();
         }
-        if let Some(asked) = shared.changes.borrow_mut().last_mut() {
+        if let Some(asked) = shared.deeds.borrow_mut().last_mut() {
             asked.tree = tree.clone();
             asked.done_at = Some(shared.recorder.position());
         }
         if let Err(error) = done {
-            shared.trouble(format!("{change:?}: {error}"));
+            shared.trouble(format!("{deed:?}: {error}"));
             break;
         }
     }
     shared.administrator_is_done.set(true);
 }
 
-fn full(name: &str) -> String {
-    format!("{POOL}/{name}")
+fn choose(tree: &Tree<Contents>, rng: &mut Rng, next: u64, can_grow: bool) -> Option<Deed> {
+    if can_grow && rng.once_in(12) {
+        return Some(Deed::Grow);
+    }
+    if rng.once_in(4) {
+        let heads = tree.heads();
+        let filled = |name: &&&str| tree.contents(name).is_some_and(Contents::is_filled);
+        let all: Vec<_> = heads.iter().filter(filled).collect();
+        return Some(Deed::Fill { volume: rng.pick(&all)?.to_string(), step: next });
+    }
+    tree.choose(rng, next, MOST, Contents::is_filled).map(Deed::Change)
 }
 
-async fn make(pool: &Arc<LivePool>, change: &Change) -> Result<(), Error> {
-    match change.clone() {
-        Change::Snapshot { of, number } => {
-            let name = format!("{}@s{number}", full(&of));
-            let new = vec![edit::NewSnapshot { name, properties: Vec::new() }];
-            pool.change(|s| async move { edit::snapshot(&s, &new).await }).await
+fn apply(tree: &mut Tree<Contents>, deed: &Deed) {
+    match deed {
+        Deed::Change(change) => {
+            tree.apply(change);
+            // What a volume held that clients write is still to be said.
+            if let Change::Snapshot { to, .. } = change
+                && let Some(contents) = tree.contents_mut(to)
+                && let Contents::Live(volume) = contents
+            {
+                *contents = Contents::Moment { volume, bounds: Vec::new() };
+            }
         }
-        Change::Clone { from, to } => {
-            pool.change(|s| async move { edit::clone(&s, &full(&from), &full(&to), &[]).await.map(drop) })
-                .await
+        Deed::Fill { volume, step } => {
+            if let Some(contents) = tree.contents_mut(volume) {
+                *contents = Contents::Filled(*step);
+            }
         }
-        Change::Fill { volume, step } => {
-            let volume = pools::open_volume(pool, &volume).await?;
-            let bytes: Vec<u8> = (0..OWN_SECTORS).flat_map(|sector| fill(step, sector)).collect();
-            volume.write_at(0, &bytes, true).await
-        }
-        Change::DestroySnapshot(name) => {
-            pool.change(|s| async move { edit::destroy_snapshots(&s, &[full(&name)], false).await }).await
-        }
-        Change::DestroyVolume(name) => {
-            close_log(pool, &name).await?;
-            let destroy = |s: engine::pool::live::Syncing| async move {
-                let destroyed = edit::destroy(&s, &full(&name)).await?;
-                s.forget_dataset(destroyed.objset);
-                Ok(())
-            };
-            pool.change(destroy).await
-        }
-        Change::RenameSnapshot { from, to } | Change::RenameVolume { from, to } => {
-            pool.change(|s| async move { edit::rename(&s, &full(&from), &full(&to)).await }).await
-        }
-        Change::Rollback { volume, to } => {
-            close_log(pool, &volume).await?;
-            let rollback = |s: engine::pool::live::Syncing| async move {
-                let id = edit::rollback(&s, &full(&volume), Some(&full(&to))).await?;
-                s.forget_dataset(id);
-                Ok(())
-            };
-            pool.change(rollback).await
-        }
-        Change::Promote(clone) => {
-            pool.change(|s| async move { edit::promote(&s, &full(&clone)).await }).await
-        }
-        Change::Grow => Ok(()),
+        Deed::Grow => {}
     }
 }
 
-/// What is destroyed or rolled back has given its intent log back before.
-async fn close_log(pool: &Arc<LivePool>, name: &str) -> Result<(), Error> {
-    let id = pools::objset_of(pool, name).await?;
-    pool.dataset(id).await?.zil.close().await
+async fn fill_volume(pool: &Arc<LivePool>, volume: &str, step: u64) -> engine::Result<()> {
+    let volume = pools::open_volume(pool, volume).await?;
+    let bytes: Vec<u8> = (0..OWN_SECTORS).flat_map(|sector| fill(step, sector)).collect();
+    volume.write_at(0, &bytes, true).await
 }

@@ -14,10 +14,12 @@ use engine::pool::live::LivePool;
 use engine::zil::SyncMode;
 use testkit::Rng;
 use testkit::crash::{Recorder, SECTOR_BYTES, Step, Volume};
+use testkit::tree::Tree;
 
-use super::administrator::{Asked, administrator};
-use super::pools::{self, Kind, POOL};
-use super::tree::{OWN, OWN_SECTORS, Tree};
+use super::administrator::{Asked, OWN, OWN_SECTORS, administrator};
+use super::contents::Contents;
+use super::pools::{self, Kind};
+use super::support::POOL;
 
 /// Volumes of a run, and for each the sectors that its clients have to themselves.
 const VOLUMES: &[(&str, u64, &[u64])] = &[("a", 8192, &[96, 64]), ("b", 16384, &[96])];
@@ -37,9 +39,9 @@ pub struct Lane {
 pub struct History {
     pub recorder: Recorder,
     pub lanes: Vec<Lane>,
-    /// The tree at the beginning, and the changes of it in their order.
-    pub tree: Tree,
-    pub changes: Vec<Asked>,
+    /// The tree at the beginning, and what was done to it, in order.
+    pub tree: Tree<Contents>,
+    pub deeds: Vec<Asked>,
     /// The device that died, and when.
     pub died: Option<(usize, usize)>,
     /// From this point on there are a pool and its volumes.
@@ -49,22 +51,19 @@ pub struct History {
 }
 
 impl History {
-    /// The tree that the last answered change left, and the one that the next change would leave, if it was begun before `point`.
-    pub fn trees(&self, point: usize) -> (&Tree, Option<&Asked>) {
-        let done =
-            self.changes.iter().take_while(|asked| asked.done_at.is_some_and(|at| at <= point)).count();
-        let tree = done
-            .checked_sub(1)
-            .and_then(|last| self.changes.get(last))
-            .map_or(&self.tree, |asked| &asked.tree);
-        (tree, self.changes.get(done).filter(|asked| asked.begun_at <= point))
+    /// The tree that the last answered deed left, and the one that the next would leave, if it was begun before `point`.
+    pub fn trees(&self, point: usize) -> (&Tree<Contents>, Option<&Asked>) {
+        let done = self.deeds.iter().take_while(|asked| asked.done_at.is_some_and(|at| at <= point)).count();
+        let tree =
+            done.checked_sub(1).and_then(|last| self.deeds.get(last)).map_or(&self.tree, |asked| &asked.tree);
+        (tree, self.deeds.get(done).filter(|asked| asked.begun_at <= point))
     }
 }
 
 /// What the parties of a run share.
 pub struct Shared {
     pub recorder: Recorder,
-    pub changes: RefCell<Vec<Asked>>,
+    pub deeds: RefCell<Vec<Asked>>,
     pub administrator_is_done: Cell<bool>,
     lanes: RefCell<Vec<Lane>>,
     clients: Cell<usize>,
@@ -122,11 +121,12 @@ pub fn run(seed: u64, kind: &'static Kind, steps: usize) -> History {
                 first_sector += sectors;
             }
         }
-        let tree = Tree::new(VOLUMES.iter().map(|(name, ..)| *name));
+        let live = VOLUMES.iter().map(|(name, ..)| ((*name).to_owned(), Contents::Live(name)));
+        let tree = Tree::new(live.chain([(OWN.to_owned(), Contents::Filled(0))]));
         let begin = recorder.position();
         let shared = Shared {
             recorder: recorder.clone(),
-            changes: RefCell::default(),
+            deeds: RefCell::default(),
             administrator_is_done: Cell::new(false),
             clients: Cell::new(lanes.len()),
             lanes: RefCell::new(lanes),
@@ -158,12 +158,12 @@ pub fn run(seed: u64, kind: &'static Kind, steps: usize) -> History {
             parties.push(Box::pin(death(&shared, kind, Rng::new(rng.next_u64()))));
         }
         all(parties).await;
-        let Shared { lanes, changes, died, trouble, .. } = shared;
+        let Shared { lanes, deeds, died, trouble, .. } = shared;
         if let Some(trouble) = trouble.into_inner() {
             panic!("{}, CENOTE_CRASH_SEED={seed}: {trouble}", kind.name);
         }
-        let (lanes, changes, died) = (lanes.into_inner(), changes.into_inner(), died.get());
-        History { recorder, lanes, tree, changes, died, begin, seed, kind }
+        let (lanes, deeds, died) = (lanes.into_inner(), deeds.into_inner(), died.get());
+        History { recorder, lanes, tree, deeds, died, begin, seed, kind }
     })
 }
 

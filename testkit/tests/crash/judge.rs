@@ -12,10 +12,13 @@ use engine::pool::live::LivePool;
 use engine::pool::verify::{Depth, Progress, VerifyOptions, verify};
 use ondisk::vdev_config::PoolState;
 use testkit::crash::{Disk, Recorder, SECTOR_BYTES};
+use testkit::tree::Tree;
 
+use super::administrator::Deed;
+use super::contents::{Contents, fill};
 use super::history::{History, Lane, SPARE_SECTORS};
-use super::pools::{self, POOL};
-use super::tree::{Change, Contents, Tree, fill};
+use super::pools;
+use super::support::{POOL, committing};
 
 /// How a state is looked at.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +48,7 @@ pub fn judge(
         if care.verify || care.zdb {
             go_on(&pool).await.map_err(|error| format!("writing on: {error}"))?;
             contents(history, point, &pool).await.map_err(|error| format!("after writing on: {error}"))?;
-            let closed = pools::committing(&pool, pool.close(PoolState::Exported)).await;
+            let closed = committing(&pool, pool.close(PoolState::Exported)).await;
             closed.map_err(|error| format!("export: {error}"))?;
         }
         Ok::<_, String>(())
@@ -67,13 +70,13 @@ async fn contents(history: &History, point: usize, pool: &Arc<LivePool>) -> Resu
     let names: BTreeSet<&str> = found.keys().map(String::as_str).collect();
     let (must, next) = history.trees(point);
     let next_tree = next.map(|asked| &asked.tree);
-    let trees: Vec<&Tree> =
+    let trees: Vec<&Tree<Contents>> =
         [Some(must), next_tree].into_iter().flatten().filter(|tree| tree.names() == names).collect();
     if trees.is_empty() {
-        let next = next.map(|asked| &asked.change);
+        let next = next.map(|asked| &asked.deed);
         return Err(format!("there are {names:?}; expected {:?}, or that after {next:?}", must.names()));
     }
-    let torn = matches!(next.map(|asked| &asked.change), Some(Change::Fill { .. }));
+    let torn = matches!(next.map(|asked| &asked.deed), Some(Deed::Fill { .. }));
     // A snapshot that is there proves that all it holds is.
     let mut least: Vec<(usize, usize)> = history.lanes.iter().map(|lane| lane.model.bounds(point)).collect();
     for (name, dataset) in
@@ -147,7 +150,7 @@ async fn go_on(pool: &Arc<LivePool>) -> engine::Result<()> {
     let volume = pools::open_volume(pool, "b").await?;
     let bytes = vec![0xa5; SPARE_SECTORS as usize * SECTOR_BYTES];
     let start = volume.size() - bytes.len() as u64;
-    pools::committing(pool, volume.write_at(start, &bytes, true)).await?;
+    committing(pool, volume.write_at(start, &bytes, true)).await?;
     let name = format!("{POOL}/b@after");
     let new = vec![edit::NewSnapshot { name: name.clone(), properties: Vec::new() }];
     pool.change(|s| async move { edit::snapshot(&s, &new).await }).await?;

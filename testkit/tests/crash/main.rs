@@ -10,7 +10,7 @@
 //! | `pools` | kinds of pools, on recorded devices |
 //! | `history` | the run: clients, commits, a device that dies |
 //! | `administrator` | changes of the tree of datasets while clients write |
-//! | `tree` | the model of that tree |
+//! | `contents` | what volumes and snapshots hold |
 //! | `judge` | whether what is left is right |
 //!
 //! | variable | meaning |
@@ -19,10 +19,13 @@
 //! | `CENOTE_CRASH_SEED` | the first seed; printed with each failure. With `CENOTE_CRASH_SECONDS=0` it is the only one, and tried to its end |
 
 mod administrator;
+mod contents;
 mod history;
 mod judge;
 mod pools;
-mod tree;
+#[allow(dead_code, reason = "parts of it are for others")]
+#[path = "../../../engine/tests/live/support.rs"]
+mod support;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,6 +1,5 @@
 //! Pools on recorded devices, and their rebirth from what is left of them.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -8,23 +7,15 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use engine::cache::ArcCache;
-use engine::dataset::dsl::Dsl;
 use engine::dataset::zvol::LiveZvol;
-use engine::env::Seeded;
 use engine::pool::discovery::{Candidate, FoundPool, group};
 use engine::pool::import::ImportOptions;
-use engine::pool::live::{Layout, LivePool, NewLeaf, NewPool, NewTop, Surroundings, default_features};
-use engine::txg::Limits;
+use engine::pool::live::{Layout, LivePool, NewLeaf, NewTop, Surroundings};
 use engine::vdev::Class;
-use futures_util::future::join;
-use ondisk::ObjsetId;
 use testkit::Rng;
 use testkit::crash::{Disk, Recorder};
 
-use super::history::turns;
-
-/// The pool's name.
-pub const POOL: &str = "tank";
+use super::support::{self, POOL, new_pool};
 
 /// What a pool is made of.
 pub struct Kind {
@@ -131,13 +122,8 @@ pub fn alone<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread").install(work)
 }
 
-pub fn surroundings(seed: u64) -> Surroundings {
-    Surroundings {
-        env: Arc::new(Seeded::new(seed)),
-        cache: Some(Arc::new(ArcCache::new(64 << 20))),
-        limits: Limits::default(),
-        host: (0x1234_5678, "test".into()),
-    }
+fn surroundings(seed: u64) -> Surroundings {
+    Surroundings { cache: Some(Arc::new(ArcCache::new(64 << 20))), ..support::surroundings(seed) }
 }
 
 /// Where device `number` says that it is.
@@ -158,18 +144,7 @@ pub async fn create(recorder: &Recorder, kind: &Kind, ashift: u8, seed: u64) -> 
         }
         NewTop { layout, class, leaves }
     };
-    let new = NewPool {
-        name: POOL.into(),
-        tops: kind.tops.iter().map(|one| top(*one)).collect(),
-        spares: Vec::new(),
-        l2cache: Vec::new(),
-        ashift: Some(ashift),
-        features: default_features(),
-        properties: Vec::new(),
-        root_properties: Vec::new(),
-        altroot: None,
-        command: None,
-    };
+    let new = new_pool(kind.tops.iter().map(|one| top(*one)).collect(), ashift);
     let more = kind.tops.first().map(|first| top(*first)).into_iter().collect();
     (LivePool::create(new, surroundings(seed)).await.unwrap(), more)
 }
@@ -203,30 +178,8 @@ pub async fn import(
     LivePool::import(&found, &options, surroundings(seed)).await.map_err(|error| format!("import: {error}"))
 }
 
-/// Drives a future and commits groups until it is done.
-pub async fn committing<T>(pool: &Arc<LivePool>, future: impl Future<Output = T>) -> T {
-    let done = Cell::new(false);
-    let work = async {
-        let result = future.await;
-        done.set(true);
-        result
-    };
-    let commit = async {
-        while !done.get() && pool.sync().await.is_ok() {
-            // Whoever waits for its turn to commit gets it.
-            turns(4).await;
-        }
-    };
-    join(work, commit).await.0
-}
-
-/// The object set of a volume.
-pub async fn objset_of(pool: &Arc<LivePool>, name: &str) -> engine::Result<ObjsetId> {
-    Ok(Dsl::open(&pool.view()).await?.find(&format!("{POOL}/{name}")).await?.objset_id())
-}
-
 /// Opens a volume of the pool, for writing.
 pub async fn open_volume(pool: &Arc<LivePool>, name: &str) -> engine::Result<Arc<LiveZvol>> {
-    let dataset = pool.dataset(objset_of(pool, name).await?).await?;
+    let dataset = pool.dataset(support::objset_of(pool, name).await?).await?;
     LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await
 }

@@ -9,7 +9,7 @@
 //! # Back-pressure
 //! Whoever begins a change says how many bytes it will make dirty. All dirty bytes, of both groups, come from one budget; when it is used up,
 //! changes wait in their order of arrival, and go on as the sync thread writes dirty bytes out. So the speed of writers follows the speed of
-//! the devices smoothly, and memory is bounded.
+//! the devices smoothly, and memory is bounded. Dirty bytes are lent from the budget of the pool's cache ([`ArcCache::lend`]), which they shrink.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use ondisk::Txg;
 
+use crate::cache::ArcCache;
 use crate::error::{Error, Result};
 
 /// How much may be dirty, and how long a group stays open.
@@ -77,6 +78,8 @@ pub struct Txgs {
     state: Mutex<State>,
     /// For the sync thread, which waits without a runtime.
     due: Condvar,
+    /// Whose memory dirty bytes take.
+    cache: Option<Arc<ArcCache>>,
 }
 
 #[derive(Debug)]
@@ -101,6 +104,15 @@ struct State {
 impl Txgs {
     /// Groups of a pool whose last committed group is `synced`.
     pub fn new(synced: Txg, limits: Limits) -> Arc<Self> {
+        Self::of(synced, limits, None)
+    }
+
+    /// The same, whose dirty bytes take memory of a cache.
+    pub fn beside(synced: Txg, limits: Limits, cache: &Arc<ArcCache>) -> Arc<Self> {
+        Self::of(synced, limits, Some(Arc::clone(cache)))
+    }
+
+    fn of(synced: Txg, limits: Limits, cache: Option<Arc<ArcCache>>) -> Arc<Self> {
         let state = State {
             open: Txg(synced.get() + 1),
             synced,
@@ -114,7 +126,7 @@ impl Txgs {
             stopped: None,
             ending: false,
         };
-        Arc::new(Self { limits, state: Mutex::new(state), due: Condvar::new() })
+        Arc::new(Self { limits, state: Mutex::new(state), due: Condvar::new(), cache })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -178,7 +190,11 @@ impl Txgs {
             self.due.notify_all();
             Poll::Pending
         });
-        Ok(Tx { txg: txg.await?, held: Some(Arc::clone(self)) })
+        let tx = Tx { txg: txg.await?, held: Some(Arc::clone(self)) };
+        if let Some(cache) = self.cache.as_ref().filter(|_| bytes > 0) {
+            cache.lend(bytes);
+        }
+        Ok(tx)
     }
 
     /// Holds the open group for what makes nothing dirty and must not wait behind those that do: the intent log's allocations.
@@ -204,8 +220,17 @@ impl Txgs {
     /// `bytes` of the group being written are written.
     pub(crate) fn written(&self, bytes: u64) {
         let mut state = self.state();
-        state.dirty[1] = state.dirty[1].saturating_sub(bytes);
+        let written = bytes.min(state.dirty[1]);
+        state.dirty[1] -= written;
+        self.give_back(written);
         state.wake_queue();
+    }
+
+    /// So many bytes are dirty no more.
+    fn give_back(&self, bytes: u64) {
+        if let Some(cache) = &self.cache {
+            cache.take_back(bytes);
+        }
     }
 
     /// Waits until `txg` is committed, and sees to it that it will be.
@@ -280,7 +305,7 @@ impl Txgs {
     pub(crate) fn committed(&self, txg: Txg) {
         let mut state = self.state();
         state.synced = txg;
-        state.dirty[1] = 0;
+        self.give_back(std::mem::take(&mut state.dirty[1]));
         state.wake_queue();
         state.wake_all();
     }
@@ -303,6 +328,12 @@ impl Txgs {
     pub(crate) fn end(&self) {
         self.state().ending = true;
         self.due.notify_all();
+    }
+}
+
+impl Drop for Txgs {
+    fn drop(&mut self) {
+        self.give_back(self.dirty_bytes());
     }
 }
 
@@ -347,6 +378,21 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+
+    #[test]
+    fn dirty_bytes_are_lent_from_the_cache_until_they_are_written() {
+        let cache = Arc::new(ArcCache::new(1 << 20));
+        let txgs = Txgs::beside(Txg(3), Limits::default(), &cache);
+        drop(txgs.begin(1000).now_or_never().expect("there is room").expect("not stopped"));
+        let txg = txgs.quiesce().now_or_never().expect("nobody holds it");
+        drop(txgs.begin(10).now_or_never().expect("there is room").expect("not stopped"));
+        txgs.written(400);
+        assert_eq!(cache.stats().lent_bytes, 610);
+        txgs.committed(txg);
+        assert_eq!(cache.stats().lent_bytes, 10);
+        drop(txgs);
+        assert_eq!(cache.stats().lent_bytes, 0);
+    }
 
     #[test]
     fn those_behind_a_writer_that_gives_up_go_on_in_their_order() {

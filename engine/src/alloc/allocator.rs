@@ -63,6 +63,8 @@ pub struct MetaslabId {
     pub place: usize,
 }
 
+/// This share of the special class is for metadata alone (`zfs_special_class_metadata_reserve_pct`).
+const METADATA_RESERVE_PERCENT: u128 = 25;
 /// Metaslabs from which nothing was taken for so many groups are let go.
 const UNLOAD_AFTER_TXGS: u64 = 64;
 /// So many free runs of metaslabs that nothing is taken from may be in memory; beyond that those not used for longest are let go earlier,
@@ -398,6 +400,13 @@ impl Allocator {
                 Err(Denied::NotLoaded(id)) => self.load_metaslab(id).await?,
             }
         }
+    }
+
+    /// Whether small blocks of data may go to the special class: there is one, and what is kept free in it for metadata is not reached.
+    pub fn takes_small_blocks(&self) -> bool {
+        let special = self.state().totals(Class::Special, Use::Class);
+        let limit = u128::from(special.size) * (100 - METADATA_RESERVE_PERCENT) / 100;
+        u128::from(special.allocated + special.waiting) < limit
     }
 
     /// Takes back what was just allocated in `txg`, as if it had not been: nothing was written there.

@@ -9,6 +9,11 @@
 //! Reading one record in small pieces touches its block many times in a row; that is one use, not many. So a block becomes
 //! frequent only when other blocks came in since it was last touched (OpenZFS asks for 62 ms instead; we need no clock).
 //!
+//! # One budget
+//! Data that are not written yet are in memory too. They are *lent* their bytes out of the cache's budget ([`ArcCache::lend`]), so that the cache shrinks while there
+//! are many and grows again when they are written; a quarter of the budget stays the cache's own. Lending makes room in one shard at a time,
+//! which the others follow as they take in blocks.
+//!
 //! # Loading
 //! The first reader that misses becomes the loader; later ones wait for it and share its result. A loader that is dropped
 //! (its client went away) wakes the waiters and one of them takes over: nobody waits for a party that is gone.
@@ -22,7 +27,7 @@
 use std::future::Future;
 use std::hash::BuildHasher;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -33,6 +38,9 @@ use crate::error::Result;
 
 /// Number of shards, each with its own lock.
 pub const SHARDS: usize = 64;
+
+/// This part of the budget is never lent: one in so many.
+const OWN_SHARE: u64 = 4;
 
 /// Touches that come while fewer than this many blocks came into the shard count as one use.
 const SAME_USE_INSERTS: u64 = 4;
@@ -70,6 +78,8 @@ pub struct ArcStats {
     pub size_bytes: u64,
     /// The budget.
     pub budget_bytes: u64,
+    /// Bytes of it that are lent to data not written yet.
+    pub lent_bytes: u64,
 }
 
 /// The cache; shared by all pools of a process.
@@ -77,6 +87,9 @@ pub struct ArcCache {
     hasher: DefaultHashBuilder,
     shards: Box<[Mutex<Shard>]>,
     budget_bytes: u64,
+    lent_bytes: AtomicU64,
+    /// Where room is made next for what is lent.
+    next_shard: AtomicUsize,
     pools: AtomicU64,
 }
 
@@ -91,7 +104,41 @@ impl ArcCache {
     pub fn new(budget_bytes: u64) -> Self {
         let share = usize::try_from(budget_bytes / SHARDS as u64).unwrap_or(usize::MAX);
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(share))).collect();
-        Self { hasher: DefaultHashBuilder::default(), shards, budget_bytes, pools: AtomicU64::new(0) }
+        Self {
+            hasher: DefaultHashBuilder::default(),
+            shards,
+            budget_bytes,
+            lent_bytes: AtomicU64::new(0),
+            next_shard: AtomicUsize::new(0),
+            pools: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes `bytes` of the budget for data that are not written yet.
+    pub fn lend(&self, bytes: u64) {
+        self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let next = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let mut evicted = Vec::new();
+        {
+            let mut shard = lock(&self.shards[next]);
+            shard.budget = self.share();
+            shard.make_room(NIL, &mut evicted);
+        }
+        // Freed outside of the lock.
+        drop(evicted);
+    }
+
+    /// Gives bytes back that were lent.
+    pub fn take_back(&self, bytes: u64) {
+        let before = self.lent_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "more is given back than was lent");
+    }
+
+    /// What each shard may keep now.
+    fn share(&self) -> usize {
+        let own = self.budget_bytes.saturating_sub(self.lent_bytes.load(Ordering::Relaxed));
+        let own = own.max(self.budget_bytes / OWN_SHARE);
+        usize::try_from(own / SHARDS as u64).unwrap_or(usize::MAX)
     }
 
     /// A number that tells this opening of a pool from all others of the process.
@@ -138,7 +185,11 @@ impl ArcCache {
     /// Puts a block in, for callers who loaded it by other means.
     pub fn insert(&self, key: Key, block: Block) {
         let hash = self.hasher.hash_one(key);
-        let evicted = self.shard(hash).insert(hash, key, block);
+        let evicted = {
+            let mut shard = self.shard(hash);
+            shard.budget = self.share();
+            shard.insert(hash, key, block)
+        };
         drop(evicted);
     }
 
@@ -152,7 +203,8 @@ impl ArcCache {
 
     /// The counters now, summed over the shards.
     pub fn stats(&self) -> ArcStats {
-        let mut stats = ArcStats { budget_bytes: self.budget_bytes, ..ArcStats::default() };
+        let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
+        let mut stats = ArcStats { budget_bytes: self.budget_bytes, lent_bytes, ..ArcStats::default() };
         for shard in &self.shards {
             let shard = lock(shard);
             stats.hits += shard.hits;
@@ -241,6 +293,7 @@ impl Ticket<'_> {
         let evicted = {
             let mut shard = self.cache.shard(self.hash);
             shard.flights.remove(&self.key);
+            shard.budget = self.cache.share();
             match &result {
                 Ok(block) => shard.insert(self.hash, self.key, block.clone()),
                 Err(_) => Vec::new(),
@@ -579,6 +632,25 @@ mod tests {
             assert!(has(&mut shard, &hasher, n));
         }
         assert!(shard.nodes.len() <= 18, "ghosts are bounded: {}", shard.nodes.len());
+    }
+
+    #[test]
+    fn what_is_lent_is_taken_from_the_cache_and_comes_back() {
+        let cache = ArcCache::new(64 << 20);
+        let fill = |from: u64| (from..from + 40_000).for_each(|n| cache.insert(key(n), block(1)));
+        fill(0);
+        assert!(cache.stats().size_bytes > 50 << 20);
+        // As many small writes as make up 40 MiB: no block is read meanwhile.
+        (0..40).for_each(|_| cache.lend(1 << 20));
+        (0..64).for_each(|_| cache.lend(0));
+        assert!(cache.stats().size_bytes <= 24 << 20, "{:?}", cache.stats());
+        cache.lend(64 << 20);
+        (0..64).for_each(|_| cache.lend(0));
+        let left = cache.stats().size_bytes;
+        assert!(left > 12 << 20 && left <= 16 << 20, "a quarter is its own: {left}");
+        cache.take_back(104 << 20);
+        fill(100_000);
+        assert!(cache.stats().size_bytes > 50 << 20);
     }
 
     #[test]

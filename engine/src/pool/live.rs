@@ -28,6 +28,7 @@
 //! | `room` | refusing data for which there is no room |
 //! | `features` | reference counts of features |
 //! | `views` | committed states that are being read |
+//! | `turns` | who may sync or open a dataset now |
 
 mod add;
 mod config;
@@ -37,6 +38,7 @@ mod open;
 pub mod properties;
 mod room;
 mod sync;
+mod turns;
 mod views;
 
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
@@ -47,7 +49,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::blkptr::{ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
@@ -69,6 +70,7 @@ use config::Config;
 use features::LiveFeatures;
 use room::Gauge;
 use sync::Task;
+use turns::Turns;
 use views::Views;
 
 /// A pool that is written, shared as `Arc<LivePool>`.
@@ -86,7 +88,7 @@ pub struct LivePool {
     config_changed: AtomicBool,
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
     tasks: Mutex<Vec<Task>>,
-    syncing: AsyncMutex<()>,
+    syncing: Turns,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -243,6 +245,34 @@ pub fn zap_metadata() -> DmuType {
 }
 
 impl LivePool {
+    /// A pool whose configuration and metadata are known, and of which nothing is open yet. `counts` are the features that it has.
+    fn of(
+        pool: Arc<Pool>,
+        surroundings: &Surroundings,
+        config: Config,
+        mos: Arc<LiveObjset>,
+        allocator: Arc<Allocator>,
+        counts: LiveFeatures,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            writer: Writer::new(Arc::clone(&pool), allocator),
+            txgs: Txgs::beside(pool.uberblock().txg, surroundings.limits, pool.cache()),
+            mos,
+            env: Arc::clone(&surroundings.env),
+            features: counts,
+            // A view of its own: one that is held keeps space from being used again.
+            views: Views::new(pool.at(pool.uberblock().clone(), pool.config().clone())),
+            room: Arc::default(),
+            config: Mutex::new(config),
+            config_changed: true.into(),
+            datasets: Mutex::default(),
+            tasks: Mutex::default(),
+            syncing: Turns::default(),
+            thread: Mutex::default(),
+            pool,
+        })
+    }
+
     /// The pool as devices, cache and keys see it. Its uberblock is not the newest: for that see [`LivePool::view`].
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
@@ -290,7 +320,7 @@ impl LivePool {
             return Ok(Arc::clone(open));
         }
         // While a group is synced, the MOS is between two states.
-        let _turn = self.syncing.lock().await;
+        let _turn = self.syncing.take().await;
         self.open_dataset(id).await
     }
 

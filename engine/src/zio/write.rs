@@ -75,6 +75,8 @@ pub struct WriteRequest {
     pub copies: u8,
     /// Where to put it, if there is such a class.
     pub class: Class,
+    /// Of the normal class, what takes at most so many bytes as it is stored goes to the special class, if that has room for data.
+    pub small_bytes: u64,
     /// Whether it may stand in the pointer when it compresses that well.
     pub may_embed: bool,
     /// Whether to keep `previous` when the bytes are the same (a strong checksum, compression on).
@@ -400,8 +402,13 @@ fn store<S: place::Space>(
     salt: Option<&[u8; 32]>,
 ) -> Result<Blkptr, Unplaced> {
     let copies = usize::from(request.copies.clamp(1, 3));
-    let gang = Gang { owner, class: request.class, copies, checksum: request.checksum, salt };
     let psize = block.psize.get();
+    let is_small = request.class == Class::Normal && psize <= request.small_bytes;
+    let class = match is_small && placement.space.takes_small_blocks() {
+        true => Class::Special,
+        false => request.class,
+    };
+    let gang = Gang { owner, class, copies, checksum: request.checksum, salt };
     let place = place_of(request, &block, placement.txg).map(|place| place.dvas().collect::<Vec<_>>());
     let (digest, compress) = (block.digest, block.compress);
     let refused = |refused| match refused {
@@ -418,7 +425,7 @@ fn store<S: place::Space>(
             placement.write(owner, &dvas, block.bytes);
             dvas
         }
-        (None, _) => match placement.allocate(request.class, psize, copies) {
+        (None, _) => match placement.allocate(class, psize, copies) {
             Ok(dvas) => {
                 placement.write(owner, &dvas, block.bytes);
                 dvas

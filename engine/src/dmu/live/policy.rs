@@ -23,6 +23,7 @@ pub(super) struct Way {
     pub(super) zstd_level: u8,
     pub(super) copies: u8,
     pub(super) class: Class,
+    pub(super) small_bytes: u64,
     pub(super) may_embed: bool,
     pub(super) nopwrite: bool,
 }
@@ -36,8 +37,6 @@ pub(super) struct Which {
     pub(super) dmu_type: DmuType,
     /// A spill block: metadata whatever its type says.
     pub(super) is_spill: bool,
-    /// Logical size.
-    pub(super) size: usize,
 }
 
 impl Policy {
@@ -58,7 +57,8 @@ impl Policy {
             compress,
             zstd_level: self.zstd_level,
             copies,
-            class: self.class(which, is_metadata),
+            class: class(which, is_metadata),
+            small_bytes: if is_metadata { 0 } else { self.special_small_blocks },
             may_embed: which.level == 0 && !which.is_spill && !which.dmu_type.has_fill(),
             nopwrite: !is_metadata && checksum.is_nopwrite() && compress != CompressType::Off,
         }
@@ -74,15 +74,15 @@ impl Policy {
             _ => false,
         }
     }
+}
 
-    fn class(&self, which: Which, is_metadata: bool) -> Class {
-        if matches!(which.dmu_type, DmuType::DDT_ZAP | DmuType::DDT_STATS) {
-            Class::Dedup
-        } else if is_metadata || which.size as u64 <= self.special_small_blocks {
-            Class::Special
-        } else {
-            Class::Normal
-        }
+fn class(which: Which, is_metadata: bool) -> Class {
+    if matches!(which.dmu_type, DmuType::DDT_ZAP | DmuType::DDT_STATS) {
+        Class::Dedup
+    } else if is_metadata {
+        Class::Special
+    } else {
+        Class::Normal
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn which(level: u8, dmu_type: DmuType) -> Which {
-        Which { level, dmu_type, is_spill: false, size: 8192 }
+        Which { level, dmu_type, is_spill: false }
     }
 
     #[test]
@@ -168,10 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn small_data_and_all_metadata_go_to_the_special_class() {
-        let of = |size, dmu_type| policy().way(DATASET, None, Which { size, ..which(0, dmu_type) }).class;
-        assert_eq!(of(4096, DmuType::PLAIN_FILE_CONTENTS), Class::Special);
-        assert_eq!(of(8192, DmuType::PLAIN_FILE_CONTENTS), Class::Normal);
-        assert_eq!(of(8192, DmuType::DDT_ZAP), Class::Dedup);
+    fn small_data_and_all_metadata_may_go_to_the_special_class() {
+        let of = |level, dmu_type| {
+            let way = policy().way(DATASET, None, which(level, dmu_type));
+            (way.class, way.small_bytes)
+        };
+        assert_eq!(of(0, DmuType::PLAIN_FILE_CONTENTS), (Class::Normal, 4096));
+        assert_eq!(of(1, DmuType::PLAIN_FILE_CONTENTS), (Class::Special, 0));
+        assert_eq!(of(0, DmuType::DDT_ZAP), (Class::Dedup, 0));
     }
 }

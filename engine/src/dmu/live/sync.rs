@@ -232,7 +232,7 @@ impl LiveObjset {
         phys: &ObjsetPhys,
     ) -> Result<Blkptr> {
         let bytes = phys.encode().map_err(Error::format(format!("objset {}", self.id())))?;
-        let which = Which { level: 0, dmu_type: DmuType::OBJSET, is_spill: false, size: bytes.len() };
+        let which = Which { level: 0, dmu_type: DmuType::OBJSET, is_spill: false };
         let way = policy.way(self.id(), None, which);
         let request = WriteRequest {
             at: Bookmark::objset_root(self.id().0),
@@ -243,6 +243,7 @@ impl LiveObjset {
             zstd_level: way.zstd_level,
             copies: way.copies,
             class: way.class,
+            small_bytes: way.small_bytes,
             may_embed: false,
             nopwrite: false,
             previous: (!previous.is_hole()).then_some(*previous),

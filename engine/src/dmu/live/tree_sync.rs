@@ -503,8 +503,7 @@ impl<'a> TreeSync<'a> {
         let new = match spill {
             None => None,
             Some(block) => {
-                let which =
-                    Which { level: 0, dmu_type: self.dnode.bonus_type, is_spill: true, size: block.len() };
+                let which = Which { level: 0, dmu_type: self.dnode.bonus_type, is_spill: true };
                 let at = Bookmark::spill(self.objset.0, self.object.0);
                 Some(self.write_one(self.request_as(which, at, block, old, 1)).await?)
             }
@@ -524,7 +523,7 @@ impl<'a> TreeSync<'a> {
     }
 
     fn request(&self, level: u8, id: u64, data: Block, previous: Option<Blkptr>, fill: u64) -> WriteRequest {
-        let which = Which { level, dmu_type: self.dnode.dmu_type, is_spill: false, size: data.len() };
+        let which = Which { level, dmu_type: self.dnode.dmu_type, is_spill: false };
         self.request_as(which, self.old.bookmark(level, id), data, previous, fill)
     }
 
@@ -546,6 +545,7 @@ impl<'a> TreeSync<'a> {
             zstd_level: way.zstd_level,
             copies: way.copies,
             class: way.class,
+            small_bytes: way.small_bytes,
             may_embed: way.may_embed && self.batcher.writer().has_embedded_data(),
             nopwrite: way.nopwrite,
             previous,

@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use device::Device;
 use ondisk::blkptr::Blkptr;
@@ -30,7 +30,6 @@ use ondisk::{Asize, ByteOrder, Guid, ObjectId, ObjsetId, Txg, VdevId};
 use super::config::{Config, blank};
 use super::features::{self, LiveFeatures};
 use super::sync::{new_packed_nvlist, write_packed_nvlist};
-use super::views::Views;
 use super::{LivePool, Syncing};
 use crate::alloc::Allocator;
 use crate::cache::ArcCache;
@@ -39,10 +38,9 @@ use crate::dmu::{LiveObjset, NewObject, zap};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::pool::Pool;
-use crate::txg::{Limits, Tx, Txgs};
+use crate::txg::{Limits, Tx};
 use crate::vdev::config::{Devices, build_auxiliary, build_tree};
 use crate::vdev::{Class, LABEL_END_BYTES, LABEL_START_BYTES};
-use crate::zio::Writer;
 
 /// The version of pools with feature flags.
 const VERSION: u64 = 5000;
@@ -205,27 +203,10 @@ impl LivePool {
         for top in &config.root.children {
             label_new(&pool, &config, top).await?;
         }
-        let txgs = Txgs::new(pool.uberblock().txg, surroundings.limits);
         let allocator = Allocator::empty(&pool);
         let first = Tx::syncing(Txg::INITIAL);
         let mos = LiveObjset::create(&pool, ObjsetId::MOS, ObjsetType::Meta, super::policy_of_mos(), &first);
-        let live = Arc::new(LivePool {
-            writer: Writer::new(Arc::clone(&pool), allocator),
-            txgs,
-            mos,
-            env: Arc::clone(env),
-            features: LiveFeatures::default(),
-            // A view of its own: one that is held keeps space from being used again.
-            views: Views::new(pool.at(pool.uberblock().clone(), pool.config().clone())),
-            room: Arc::default(),
-            config: Mutex::new(config),
-            config_changed: true.into(),
-            datasets: Mutex::default(),
-            tasks: Mutex::default(),
-            syncing: Default::default(),
-            thread: Mutex::default(),
-            pool,
-        });
+        let live = Self::of(pool, &surroundings, config, mos, allocator, LiveFeatures::default());
         live.change(move |s| async move { make_contents(&s, new, &spares, &l2cache).await }).await?;
         live.label_auxiliary().await?;
         Ok(live)

@@ -8,8 +8,8 @@
 //! 4. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool over: labels with this host's name.
 //! 5. Logs are replayed, dataset by dataset.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use futures_util::future::join;
 use ondisk::features::{Feature, FeatureState};
@@ -20,7 +20,6 @@ use ondisk::{ByteOrder, ObjsetId};
 
 use super::config::Config;
 use super::features::{self, LiveFeatures};
-use super::views::Views;
 use super::{LivePool, Surroundings, Syncing};
 use crate::alloc::Allocator;
 use crate::dataset::dsl::Dsl;
@@ -32,9 +31,7 @@ use crate::pool::Pool;
 use crate::pool::discovery::FoundPool;
 use crate::pool::features::Features;
 use crate::pool::import::{ImportError, ImportOptions};
-use crate::txg::Txgs;
 use crate::zil::Replayed;
-use crate::zio::Writer;
 
 /// The only version that is written.
 const VERSION: u64 = 5000;
@@ -130,7 +127,7 @@ impl LivePool {
 
     /// The head datasets with object sets, hidden ones not included.
     async fn heads(self: &Arc<Self>) -> Result<Vec<ObjsetId>> {
-        let _turn = self.syncing.lock().await;
+        let _turn = self.syncing.take().await;
         heads(&self.mos).await
     }
 }
@@ -192,22 +189,7 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings) -> Result<Arc<LivePoo
     let mos = LiveObjset::open(&pool, ObjsetId::MOS, pool.root_blkptr(), super::policy_of_mos()).await?;
     let allocator = Allocator::load(&pool, &mos).await?;
     let counts = Feature::ALL.iter().filter_map(|feature| Some((*feature, features.count(feature.guid())?)));
-    Ok(Arc::new(LivePool {
-        writer: Writer::new(Arc::clone(&pool), allocator),
-        txgs: Txgs::new(pool.uberblock().txg, surroundings.limits),
-        mos,
-        env: Arc::clone(&surroundings.env),
-        features: LiveFeatures::new(counts),
-        views: Views::new(pool.at(pool.uberblock().clone(), pool.config().clone())),
-        room: Arc::default(),
-        config: Mutex::new(config),
-        config_changed: true.into(),
-        datasets: Mutex::default(),
-        tasks: Mutex::default(),
-        syncing: Default::default(),
-        thread: Mutex::default(),
-        pool,
-    }))
+    Ok(LivePool::of(pool, &surroundings, config, mos, allocator, LiveFeatures::new(counts)))
 }
 
 /// The stored tree, with the paths at which the devices were found now.

@@ -112,7 +112,7 @@ impl LivePool {
 
     /// Commits the open group here and now. For tests, and for whoever runs without the thread.
     pub async fn sync(self: &Arc<Self>) -> Result<Txg> {
-        let _turn = self.syncing.lock().await;
+        let _turn = self.syncing.take().await;
         if let Some(error) = self.txgs.stopped() {
             return Err(error);
         }

@@ -16,11 +16,18 @@ use crate::vdev::write::Piece;
 pub(super) trait Space {
     /// As [`Allocator::try_allocate`].
     fn allocate(&self, class: Class, psize: u64, copies: usize, txg: Txg) -> Result<Vec<Dva>, Denied>;
+
+    /// As [`Allocator::takes_small_blocks`].
+    fn takes_small_blocks(&self) -> bool;
 }
 
 impl Space for Allocator {
     fn allocate(&self, class: Class, psize: u64, copies: usize, txg: Txg) -> Result<Vec<Dva>, Denied> {
         self.try_allocate(class, psize, copies, txg)
+    }
+
+    fn takes_small_blocks(&self) -> bool {
+        Allocator::takes_small_blocks(self)
     }
 }
 

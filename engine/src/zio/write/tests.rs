@@ -37,6 +37,7 @@ fn request(data: &[u8]) -> WriteRequest {
         zstd_level: 3,
         copies: 1,
         class: Class::Normal,
+        small_bytes: 0,
         may_embed: true,
         nopwrite: false,
         previous: None,
@@ -166,16 +167,25 @@ struct Chopped {
     longest: u64,
     left: Cell<usize>,
     next: RefCell<[u64; 2]>,
+    /// Whether the special class takes data, and which classes were asked.
+    takes_small: bool,
+    asked: RefCell<Vec<Class>>,
 }
 
 impl Chopped {
     fn new(longest: u64, left: usize) -> Self {
-        Self { longest, left: Cell::new(left), next: RefCell::new([0; 2]) }
+        let next = RefCell::new([0; 2]);
+        Self { longest, left: Cell::new(left), next, takes_small: true, asked: RefCell::default() }
     }
 }
 
 impl Space for Chopped {
-    fn allocate(&self, _: Class, psize: u64, copies: usize, _: Txg) -> Result<Vec<Dva>, Denied> {
+    fn takes_small_blocks(&self) -> bool {
+        self.takes_small
+    }
+
+    fn allocate(&self, class: Class, psize: u64, copies: usize, _: Txg) -> Result<Vec<Dva>, Denied> {
+        self.asked.borrow_mut().push(class);
         if psize > self.longest || self.left.get() < copies {
             return Err(Denied::NoSpace);
         }
@@ -308,4 +318,19 @@ fn a_block_in_the_smallest_unit_is_never_a_gang() {
         Err(Unplaced::Failed(Error::NoSpace(_)))
     ));
     assert!(placement.fresh.is_empty());
+}
+
+#[test]
+fn what_is_small_as_it_is_stored_goes_to_the_special_class_while_that_takes_data() {
+    let noise = bytes(16384, 7, 255);
+    let flat = bytes(16384, 7, 60);
+    for (data, takes_small, class) in
+        [(&flat, true, Class::Special), (&flat, false, Class::Normal), (&noise, true, Class::Normal)]
+    {
+        let space = Chopped { takes_small, ..Chopped::new(u64::MAX, 9) };
+        let request = WriteRequest { small_bytes: 8192, may_embed: false, ..request(data) };
+        let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
+        store(&mut Placement::new(&space, UNITS, TXG), 0, &request, block, None, None).unwrap();
+        assert_eq!(*space.asked.borrow(), [class]);
+    }
 }

@@ -5,6 +5,7 @@ mod datasets;
 mod filesystem;
 mod full;
 mod golden;
+mod log;
 mod space;
 mod support;
 mod volumes;

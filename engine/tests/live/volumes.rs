@@ -48,7 +48,7 @@ async fn content(volume: &LiveZvol) -> Vec<u8> {
 }
 
 /// The devices as they are now.
-fn crashed(disks: &Disks) -> Disks {
+pub fn crashed(disks: &Disks) -> Disks {
     let copy = Disks::new(0);
     for entry in std::fs::read_dir(disks.path()).unwrap() {
         let entry = entry.unwrap();

@@ -52,7 +52,7 @@ pub struct ImportOptions {
     pub readonly: bool,
     /// How far to go back when the newest state does not load.
     pub rewind: Rewind,
-    /// Do without log devices that are missing.
+    /// Do without log devices that are missing, and with logs that cannot be read to their end.
     pub missing_log: bool,
     /// Open the pool as it was at its checkpoint.
     pub rewind_to_checkpoint: bool,
@@ -147,12 +147,22 @@ pub enum ImportError {
         missing: Vec<String>,
     },
     /// Log devices are missing; what was not yet replayed from them would be lost.
-    #[error("cannot import '{name}': log devices are missing: {}; import without them to lose what only they hold", .missing.join(", "))]
+    #[error("cannot import '{name}': log devices are missing: {}; use '-m' to import the pool anyway, without what only they hold", .missing.join(", "))]
     MissingLog {
         /// The pool.
         name: String,
         /// Names of the log vdevs.
         missing: Vec<String>,
+    },
+    /// An intent log cannot be read; what was promised with it would be lost.
+    #[error(
+        "cannot import '{name}': an intent log cannot be read ({error}); use '-m' to import the pool anyway, without what only that log holds"
+    )]
+    UnreadableLog {
+        /// The pool.
+        name: String,
+        /// What failed.
+        error: Box<Error>,
     },
     /// Its newest state cannot be read.
     #[error("cannot import '{name}': the pool metadata is damaged: {error}")]

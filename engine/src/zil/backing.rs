@@ -134,13 +134,7 @@ impl Backing for Live {
     }
 
     fn claim<'a>(&'a self, txg: Txg, bp: &'a Blkptr) -> BoxFuture<'a, Result<()>> {
-        async move {
-            for dva in bp.dvas() {
-                self.writer.allocator().claim(&dva, txg).await?;
-            }
-            Ok(())
-        }
-        .boxed()
+        self.writer.claim(txg, bp).boxed()
     }
 
     fn read<'a>(&'a self, bp: &'a Blkptr) -> BoxFuture<'a, Result<IoBuf>> {

@@ -288,27 +288,29 @@ impl Writer {
             let what = format!("pool '{}': freeing deduplicated blocks", self.pool.name());
             return Err(Error::Unsupported(what));
         }
+        self.addresses(bp).await?.iter().try_for_each(|dva| self.allocator.free(dva, txg))
+    }
+
+    /// The addresses of a block; of a gang, those of its headers and members.
+    async fn addresses(&self, bp: &Blkptr) -> Result<Vec<Dva>> {
+        let mut places: Vec<Dva> = bp.dvas().collect();
         if bp.is_gang() {
             let at = Bookmark { objset: 0, object: 0, level: bp.level().0.into(), blkid: 0 };
-            let tree = self.gang_tree(bp, &at).await?;
-            self.free_members(txg, &tree)?;
+            members(&self.gang_tree(bp, &at).await?, &mut places);
         }
-        self.free_addresses(txg, bp)
+        Ok(places)
     }
 
-    fn free_members(&self, txg: Txg, tree: &GangTree) -> Result<()> {
-        for (member, below) in &tree.members {
-            if let Some(below) = below {
-                self.free_members(txg, below)?;
+    /// Takes over the space of a block that no space map knows of: all of it or, on an error, nothing. Of a gang, headers and members.
+    pub async fn claim(&self, txg: Txg, bp: &Blkptr) -> Result<()> {
+        let places = self.addresses(bp).await?;
+        for (index, dva) in places.iter().enumerate() {
+            if let Err(error) = self.allocator.claim(dva, txg).await {
+                self.give_back(places.get(..index).unwrap_or_default(), txg);
+                return Err(error);
             }
-            self.free_addresses(txg, member)?;
         }
         Ok(())
-    }
-
-    /// The addresses of a block; of a gang, of its header alone.
-    fn free_addresses(&self, txg: Txg, bp: &Blkptr) -> Result<()> {
-        bp.dvas().try_for_each(|dva| self.allocator.free(&dva, txg))
     }
 
     /// Gives back what a failed batch allocated.
@@ -333,6 +335,16 @@ impl Writer {
     /// Bytes that a block counts for in quotas and listings: allocated, less parity (`bp_get_dsize`).
     pub fn dsize(&self, bp: &Blkptr) -> u64 {
         bp.dvas().map(|dva| self.allocator.deflated(&dva)).sum()
+    }
+}
+
+/// The addresses of everything below a gang header.
+fn members(tree: &GangTree, into: &mut Vec<Dva>) {
+    for (member, below) in &tree.members {
+        into.extend(member.dvas());
+        if let Some(below) = below {
+            members(below, into);
+        }
     }
 }
 

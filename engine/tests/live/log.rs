@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::block_on;
+use device::simulated::{Fault, SimulatedDevice};
 use engine::dataset::dsl::Dsl;
 use engine::dataset::zpl::live::{
     AllocateMode, NewKind, NewNode, RenameMode, SetAttributes, WriteOptions, XattrPlace, XattrSet,
 };
 use engine::dataset::zpl::{LiveZpl, Time, Zpl, ZplOptions};
 use engine::env::{Env, Seeded};
+use engine::pool::import::{ImportError, ImportOptions};
 use engine::pool::live::{Layout, LiveDataset, LivePool};
 use engine::vdev::Class;
 use engine::zil::SyncMode;
@@ -249,4 +251,48 @@ fn what_was_made_stable_of_files_survives_crashes_on_a_single_device() {
 #[test]
 fn what_was_made_stable_of_files_survives_crashes_on_a_mirror_with_a_log_device() {
     random_history(Layout::Mirror, 2, XattrPlace::Attributes, 2);
+}
+
+#[test]
+fn a_log_that_its_device_cannot_read_is_given_up_only_by_name() {
+    let disks = Disks::new(96 << 20);
+    let bad = block_on(async {
+        let pool = create(Layout::Mirror, 2, &disks).await;
+        let (dataset, zpl) = open(&pool).await;
+        let file = zpl.create(zpl.zpl().root(), b"file", &FILE).await.unwrap();
+        committing(&pool, zpl.sync_all()).await.unwrap();
+        let options = WriteOptions::default();
+        zpl.write(file, 0, b"in the log alone", &options).await.unwrap();
+        zpl.fsync(file).await.unwrap();
+        // Past the labels and the boot area.
+        let log = dataset.objset.zil_header().log.dva(0).unwrap();
+        log.offset.get() + (4 << 20)
+    });
+    let options = |missing_log| ImportOptions { force: true, missing_log, ..ImportOptions::default() };
+    let import = |disks: &Disks, missing_log| {
+        block_on(async {
+            let mut found = disks.found("tank").await;
+            for candidate in found.candidates.values_mut() {
+                if candidate.device.path().to_string_lossy().contains("log") {
+                    let device = SimulatedDevice::new(Arc::clone(&candidate.device), 1);
+                    device.inject(Fault::ReadError(bad..bad + 4096));
+                    candidate.device = Arc::new(device);
+                }
+            }
+            LivePool::import(&found, &options(missing_log), surroundings(3)).await
+        })
+    };
+    let size = |pool: &Arc<LivePool>| {
+        block_on(async {
+            let (_, zpl) = open(pool).await;
+            let file = zpl.lookup(zpl.zpl().root(), b"file").await.unwrap().unwrap();
+            zpl.zpl().node(file).await.unwrap().size()
+        })
+    };
+    let copy = crashed(&disks);
+    let refused = import(&copy, false).unwrap_err();
+    assert!(matches!(refused, ImportError::UnreadableLog { .. }), "{refused}");
+    assert!(refused.to_string().contains("'-m'"), "{refused}");
+    assert_eq!(size(&block_on(copy.import("tank", 4))), 16, "refusing did no harm");
+    assert_eq!(size(&import(&crashed(&disks), true).unwrap()), 0);
 }

@@ -5,8 +5,9 @@
 //! 2. What cannot be *written* rightly is refused by name: features in use whose structures are not kept up here, pools of old versions or of the
 //!    other byte order, pools that are in the middle of something (removal, expansion, resilver, checkpoint).
 //! 3. Its devices are opened anew for writing, each under a lock, so that no other process can do the same.
-//! 4. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool over: labels with this host's name.
-//! 5. Logs are replayed, dataset by dataset.
+//! 4. Intent logs that a device keeps from being followed to their end are refused, unless what they hold is given up by name (`-m`).
+//! 5. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool over: labels with this host's name.
+//! 6. Logs are replayed, dataset by dataset.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ use crate::pool::Pool;
 use crate::pool::discovery::FoundPool;
 use crate::pool::features::Features;
 use crate::pool::import::{ImportError, ImportOptions};
-use crate::zil::Replayed;
+use crate::zil::{self, Replayed};
 
 /// The only version that is written.
 const VERSION: u64 = 5000;
@@ -67,9 +68,29 @@ impl LivePool {
             error => ImportError::Damaged { name: name.clone(), error: Box::new(error), rewind: None },
         };
         let live = open(pool, surroundings).await.map_err(refused)?;
+        if !options.missing_log {
+            live.check_logs().await.map_err(|error| match error {
+                error @ Error::Io { .. } => {
+                    ImportError::UnreadableLog { name: name.clone(), error: Box::new(error) }
+                }
+                error => refused(error),
+            })?;
+        }
         live.change(|s| async move { claim(&s).await }).await.map_err(refused)?;
         live.replay().await.map_err(refused)?;
         Ok(live)
+    }
+
+    /// Fails with [`Error::Io`] when a log goes on where no device can be read.
+    async fn check_logs(self: &Arc<Self>) -> Result<()> {
+        for id in self.heads().await? {
+            let dataset = self.dataset(id).await?;
+            zil::check(&self.pool, id, &dataset.objset.zil_header()).await?;
+            if dataset.objset.zil_header().is_empty() {
+                self.datasets().remove(&id);
+            }
+        }
+        Ok(())
     }
 
     /// Replays all intent logs.

@@ -6,11 +6,13 @@
 mod change;
 mod create;
 mod destroy;
+mod device;
 mod export;
 mod get;
 mod history;
 mod import;
 mod importable;
+mod iostat;
 mod list;
 mod progress;
 mod reason;
@@ -48,6 +50,8 @@ pub enum Zpool {
     Export(export::Arguments),
     /// Show the health of pools
     Status(status::Arguments),
+    /// Show what is read and written
+    Iostat(iostat::Arguments),
     /// List pools with their space
     List(list::Arguments),
     /// Show properties of pools
@@ -60,6 +64,16 @@ pub enum Zpool {
     Upgrade(upgrade::Arguments),
     /// Give a pool another guid
     Reguid(change::ReguidArguments),
+    /// Forget errors, and let a suspended pool go on
+    Clear(device::ClearArguments),
+    /// Take devices offline
+    Offline(device::OfflineArguments),
+    /// Take devices back
+    Online(device::OnlineArguments),
+    /// Remove spares and cache devices
+    Remove(device::RemoveArguments),
+    /// Look again for devices that are missing
+    Reopen(device::ReopenArguments),
     /// Wipe the labels of a device that no pool uses
     Labelclear(change::LabelClearArguments),
     /// Show the command history of pools
@@ -78,12 +92,18 @@ impl Zpool {
             Self::Import(arguments) => arguments.run(),
             Self::Export(arguments) => arguments.run(),
             Self::Status(arguments) => arguments.run(),
+            Self::Iostat(arguments) => arguments.run(),
             Self::List(arguments) => arguments.run(),
             Self::Get(arguments) => arguments.run(),
             Self::Set(arguments) => arguments.run(),
             Self::Sync(arguments) => arguments.run(),
             Self::Upgrade(arguments) => arguments.run(),
             Self::Reguid(arguments) => arguments.run(),
+            Self::Clear(arguments) => arguments.run(),
+            Self::Offline(arguments) => arguments.run(),
+            Self::Online(arguments) => arguments.run(),
+            Self::Remove(arguments) => arguments.run(),
+            Self::Reopen(arguments) => arguments.run(),
             Self::Labelclear(arguments) => arguments.run(),
             Self::History(arguments) => arguments.run(),
             Self::Version(arguments) => arguments.run("zpool version"),

@@ -14,6 +14,28 @@ pub trait Env: Send + Sync + Debug {
 
     /// A random number: guids, salts.
     fn random(&self) -> u64;
+
+    /// How pools with multihost protection are watched.
+    fn multihost(&self) -> Multihost {
+        Multihost::default()
+    }
+}
+
+/// How often a pool with multihost protection is marked as in use, and for how long another host watches for that.
+#[derive(Debug, Clone, Copy)]
+pub struct Multihost {
+    /// Between two marks on one device (`zfs_multihost_interval`).
+    pub interval: Duration,
+    /// After so many intervals without a mark the pool is not written any more (`zfs_multihost_fail_intervals`).
+    pub fail_intervals: u16,
+    /// For so many intervals it is watched at least whose writer does not say when it gives up (`zfs_multihost_import_intervals`).
+    pub import_intervals: u32,
+}
+
+impl Default for Multihost {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(1), fail_intervals: 10, import_intervals: 20 }
+    }
 }
 
 /// The real world.

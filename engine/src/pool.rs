@@ -14,6 +14,7 @@ mod load;
 pub mod properties;
 pub mod space;
 pub mod status;
+pub mod suspend;
 pub mod verify;
 
 use std::ops::Deref;
@@ -54,6 +55,7 @@ pub struct Shared {
     pub(crate) vdevs: VdevTree,
     pub(crate) root_errors: ErrorCounters,
     pub(crate) damage: Damage,
+    pub(crate) suspension: suspend::Suspension,
     pub(crate) salt: OnceLock<[u8; 32]>,
     pub(crate) keystore: Keystore,
     pub(crate) cache: Arc<ArcCache>,
@@ -84,6 +86,7 @@ impl Pool {
             vdevs,
             root_errors: ErrorCounters::default(),
             damage: Damage::default(),
+            suspension: Default::default(),
             salt: OnceLock::new(),
             keystore: Keystore::default(),
             cache,
@@ -98,11 +101,11 @@ impl Pool {
         &self.salt
     }
 
-    /// The same pool as of another uberblock: devices, cache, keys and counters are shared.
+    /// The same pool as of another uberblock, with the guid that the config has: devices, cache, keys and counters are shared.
     pub(crate) fn at(&self, uberblock: Uberblock, config: PoolConfig) -> Arc<Pool> {
         Arc::new(Pool {
             name: self.name.clone(),
-            guid: self.guid,
+            guid: config.pool_guid.unwrap_or(self.guid),
             config,
             uberblock,
             checkpoint: self.checkpoint.clone(),

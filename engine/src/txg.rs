@@ -98,6 +98,8 @@ struct State {
     next_ticket: u64,
     waiters: Vec<Waker>,
     stopped: Option<Error>,
+    /// Nothing new may begin for now.
+    refused: Option<Error>,
     ending: bool,
 }
 
@@ -124,6 +126,7 @@ impl Txgs {
             next_ticket: 0,
             waiters: Vec::new(),
             stopped: None,
+            refused: None,
             ending: false,
         };
         Arc::new(Self { limits, state: Mutex::new(state), due: Condvar::new(), cache })
@@ -154,7 +157,7 @@ impl Txgs {
         let mut place = Place { txgs: self, ticket: None };
         let txg = poll_fn(|context| {
             let mut state = self.state();
-            if let Some(error) = &state.stopped {
+            if let Some(error) = state.stopped.as_ref().or(state.refused.as_ref()) {
                 return Poll::Ready(Err(error.clone()));
             }
             let dirty: u64 = state.dirty.iter().sum();
@@ -317,6 +320,13 @@ impl Txgs {
         state.wake_queue();
         state.wake_all();
         self.due.notify_all();
+    }
+
+    /// Until this is called with `None`, whoever begins a change gets the error. What began before is not touched.
+    pub(crate) fn refuse(&self, error: Option<Error>) {
+        let mut state = self.state();
+        state.refused = error;
+        state.wake_queue();
     }
 
     /// Why nothing can be committed any more.

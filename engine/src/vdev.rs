@@ -20,6 +20,8 @@
 //! | `label` | reading the four labels of a device and their uberblocks |
 //! | `tops` | the list of top-level vdevs, which grows |
 //! | `open` | opening devices for writing |
+//! | `slot` | what of a leaf may change: device and status |
+//! | `health` | giving up devices that fail, and taking them back |
 //! | `gpt` | partition tables of whole disks |
 //! | `read` | requests, leaf reads, dispatch by kind |
 //! | `mirror` | mirror, replacing, spare: order of children, retry |
@@ -33,6 +35,7 @@
 pub mod config;
 pub mod dtl;
 pub mod gpt;
+pub mod health;
 pub mod indirect;
 pub mod label;
 mod mirror;
@@ -40,27 +43,31 @@ pub mod open;
 mod raidz;
 pub mod read;
 pub mod scrub;
+pub mod slot;
 pub mod stats;
 mod tops;
 pub mod write;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use codec::draid::Draid;
 use codec::raidz::Raidz;
-use device::Device;
 use ondisk::Guid;
 use ondisk::vdev_config::VdevConfig;
 use serde::{Deserialize, Serialize};
 
 use dtl::Missed;
+use health::Changes;
 use indirect::Moved;
+use slot::{Slot, StatusCell};
 use stats::Stats;
 use write::{LabelRounds, Unflushed};
 
-pub use tops::Tops;
+pub use tops::{Auxiliary, Tops};
 
 /// Bytes at the front of every leaf that hold labels and boot area; allocatable space begins after them.
 pub const LABEL_START_BYTES: u64 = 4 << 20;
@@ -75,11 +82,13 @@ pub struct VdevTree {
     /// Top-level vdevs; the index is the number that DVAs use.
     pub tops: Tops,
     /// Hot spares.
-    pub spares: Vec<Vdev>,
+    pub spares: Auxiliary,
     /// Cache devices.
-    pub l2cache: Vec<Vdev>,
+    pub l2cache: Auxiliary,
     /// In which order labels were written.
     pub(crate) label_rounds: LabelRounds,
+    /// Keeps changes of statuses apart.
+    pub(crate) changes: Changes,
 }
 
 impl VdevTree {
@@ -95,7 +104,7 @@ impl VdevTree {
 
     /// The vdev of this guid, at any depth, spares and cache devices included.
     pub fn find(&self, guid: Guid) -> Option<&Vdev> {
-        let all = self.tops.iter().chain(&self.spares).chain(&self.l2cache);
+        let all = self.tops.iter().chain(self.spares.iter()).chain(self.l2cache.iter());
         all.flat_map(Vdev::walk).find(|vdev| vdev.guid == guid)
     }
 }
@@ -120,11 +129,15 @@ pub struct Vdev {
     /// Allocatable bytes of a top-level vdev; 0 where unknown.
     pub asize: u64,
     /// Whether and why it is (not) usable.
-    pub status: Status,
+    pub(in crate::vdev) status: StatusCell,
+    /// Bytes that a leaf must have for its part of the top-level vdev, labels aside; 0 where unknown.
+    pub(crate) bytes_needed: u64,
     /// Errors since the pool was opened.
     pub errors: ErrorCounters,
     /// What was transferred since the pool was opened.
     pub stats: Stats,
+    /// It was a spare or cache device, and was removed.
+    pub(crate) is_removed: AtomicBool,
     /// Its device was asked to discard and cannot.
     pub(crate) cannot_discard: AtomicBool,
     /// The transaction groups that it missed.
@@ -132,7 +145,7 @@ pub struct Vdev {
     /// What its device was given and not yet asked to make durable.
     pub(crate) unflushed: Unflushed,
     /// Transfers under way, to spread load over the children of a mirror.
-    pub(crate) in_flight: AtomicU32,
+    pub in_flight: AtomicU32,
     /// The config it was made from, without the children.
     pub config: VdevConfig,
 }
@@ -141,7 +154,7 @@ pub struct Vdev {
 #[derive(Debug)]
 pub enum Kind {
     /// A file or block device, or nothing when it could not be opened.
-    Leaf(Option<Arc<dyn Device>>),
+    Leaf(Slot),
     /// Every child holds everything.
     Mirror,
     /// A mirror of an old device and the one that is to replace it.
@@ -243,7 +256,7 @@ pub enum Aux {
     ChildrenOffline,
 }
 
-/// State and reason, decided when the pool is opened.
+/// State and reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
     /// The state.
@@ -267,12 +280,36 @@ impl Status {
     }
 }
 
+/// So many errors within [`ERROR_WINDOW`] make a device suspect.
+const TOO_MANY_ERRORS: usize = 10;
+/// Errors further apart than this have nothing to do with each other.
+const ERROR_WINDOW: Duration = Duration::from_secs(600);
+
 /// Errors of one vdev since the pool was opened.
 #[derive(Debug, Default)]
 pub struct ErrorCounters {
     read: AtomicU64,
     write: AtomicU64,
     checksum: AtomicU64,
+    /// When the last few happened.
+    recent: Mutex<RecentErrors>,
+}
+
+/// Of transfers that failed, and of wrong bytes.
+#[derive(Debug, Default)]
+struct RecentErrors {
+    transfers: VecDeque<Instant>,
+    checksums: VecDeque<Instant>,
+    /// Transfers failed, and wrong bytes were read, since this was last looked at.
+    unseen: [bool; 2],
+}
+
+/// What went wrong lately.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recent {
+    pub transfers_failed: bool,
+    pub too_many_transfers: bool,
+    pub too_many_checksums: bool,
 }
 
 impl ErrorCounters {
@@ -293,14 +330,45 @@ impl ErrorCounters {
 
     pub(crate) fn count_read(&self) {
         self.read.fetch_add(1, Ordering::Relaxed);
+        self.note_transfer();
     }
 
     pub(crate) fn count_write(&self) {
         self.write.fetch_add(1, Ordering::Relaxed);
+        self.note_transfer();
+    }
+
+    fn note_transfer(&self) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        note(&mut recent.transfers);
+        recent.unseen[0] = true;
+    }
+
+    /// What went wrong lately, if anything did since this was last asked.
+    pub(crate) fn take_recent(&self) -> Option<Recent> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let [transfers_failed, checksums] = std::mem::take(&mut recent.unseen);
+        let too_many = |times: &VecDeque<Instant>| {
+            times.len() >= TOO_MANY_ERRORS
+                && times.front().is_some_and(|first| first.elapsed() < ERROR_WINDOW)
+        };
+        (transfers_failed || checksums).then(|| Recent {
+            transfers_failed,
+            too_many_transfers: too_many(&recent.transfers),
+            too_many_checksums: too_many(&recent.checksums),
+        })
+    }
+
+    /// Whether something went wrong that nobody looked at yet.
+    pub(crate) fn has_unseen(&self) -> bool {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).unseen != [false; 2]
     }
 
     pub(crate) fn count_checksum(&self) {
         self.checksum.fetch_add(1, Ordering::Relaxed);
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        note(&mut recent.checksums);
+        recent.unseen[1] = true;
     }
 
     /// Sets all to zero, as `zpool clear` does.
@@ -308,7 +376,16 @@ impl ErrorCounters {
         for counter in [&self.read, &self.write, &self.checksum] {
             counter.store(0, Ordering::Relaxed);
         }
+        *self.recent.lock().unwrap_or_else(PoisonError::into_inner) = RecentErrors::default();
     }
+}
+
+/// Keeps the times of the last few errors.
+fn note(times: &mut VecDeque<Instant>) {
+    if times.len() >= TOO_MANY_ERRORS {
+        times.pop_front();
+    }
+    times.push_back(Instant::now());
 }
 
 impl Vdev {
@@ -329,7 +406,7 @@ impl Vdev {
             Kind::Mirror | Kind::Replacing | Kind::Spare => self
                 .children
                 .iter()
-                .filter(|child| child.status.is_readable())
+                .filter(|child| child.status().is_readable())
                 .all(|child| child.is_stale(txg)),
             _ => self.missing_txgs.contains(txg),
         }

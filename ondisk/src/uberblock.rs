@@ -65,6 +65,13 @@ pub struct Mmp {
 }
 
 impl Mmp {
+    /// The fields of a heartbeat.
+    pub fn new(delay_ns: u64, interval_ms: u64, sequence: u16, fail_intervals: u16) -> Self {
+        let config =
+            7 | interval_ms.min(0xff_ffff) << 8 | u64::from(sequence) << 32 | u64::from(fail_intervals) << 48;
+        Self { delay_ns, config }
+    }
+
     /// Interval between writes to one device in milliseconds.
     pub fn interval_ms(&self) -> Option<u64> {
         (self.config & 1 != 0).then_some(self.config >> 8 & 0xff_ffff)

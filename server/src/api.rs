@@ -10,6 +10,8 @@
 mod changes;
 mod creating;
 mod datasets;
+mod devices;
+mod io;
 mod keys;
 mod mounts;
 mod pools;
@@ -20,6 +22,8 @@ mod vdevs;
 pub use changes::*;
 pub use creating::*;
 pub use datasets::*;
+pub use devices::*;
+pub use io::*;
 pub use keys::*;
 pub use mounts::*;
 pub use pools::*;
@@ -114,7 +118,8 @@ impl From<engine::pool::import::ImportError> for ApiError {
         let kind = match &error {
             E::NotFound(_) => ErrorKind::NotFound,
             E::Ambiguous { .. } => ErrorKind::Invalid,
-            E::InUse { .. } => ErrorKind::Busy,
+            E::InUse { .. } | E::Active { .. } => ErrorKind::Busy,
+            E::NoHostId(_) => ErrorKind::Refused,
             E::Destroyed(_) | E::Version { .. } | E::UnsupportedFeatures { .. } | E::OnlyReadable { .. } => {
                 ErrorKind::Refused
             }

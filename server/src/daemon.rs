@@ -18,20 +18,24 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `pools` | import, export |
+//! | `devices` | devices of open pools: offline, online, errors cleared |
 //! | `creating`, `disks`, `pool_properties` | new pools, their devices, what their properties may be |
 //! | `datasets` | changes of datasets; `edits` are the engine's side of them, `names` what may be called how |
 //! | `mounts` | filesystems: where, in which order, with which options |
 //! | `volumes` | the exports over NBD |
 //! | `keys` | encryption keys |
 //! | `report` | health of pools, open or not |
+//! | `io` | what was transferred |
 //! | `listing` | pools, datasets, properties, holds, history |
 //! | `vdevs` | vdevs with their properties |
 //! | `users` | the system's names of users and groups |
 
 mod creating;
 mod datasets;
+mod devices;
 mod disks;
 mod edits;
+mod io;
 mod keys;
 mod listing;
 mod mounts;
@@ -112,6 +116,14 @@ pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result
         api::ReguidPool::NAME => answer(body, async |request| daemon.reguid_pool(request).await).await,
         api::UpgradePools::NAME => answer(body, async |request| daemon.upgrade_pools(request).await).await,
         api::ClearLabel::NAME => answer(body, async |request| daemon.clear_label(request).await).await,
+        api::ClearErrors::NAME => answer(body, async |request| daemon.clear_errors(request).await).await,
+        api::OfflineDevices::NAME => {
+            answer(body, async |request| daemon.offline_devices(request).await).await
+        }
+        api::OnlineDevices::NAME => answer(body, async |request| daemon.online_devices(request).await).await,
+        api::RemoveDevices::NAME => answer(body, async |request| daemon.remove_devices(request).await).await,
+        api::ReopenPools::NAME => answer(body, async |request| daemon.reopen_pools(request).await).await,
+        api::GetIoStats::NAME => answer(body, async |request| daemon.io_stats(request).await).await,
         api::ListPools::NAME => answer(body, async |request| daemon.list_pools(request).await).await,
         api::ListVdevs::NAME => answer(body, async |request| daemon.list_vdevs(request).await).await,
         api::GetStatus::NAME => answer(body, async |request| daemon.status(request).await).await,

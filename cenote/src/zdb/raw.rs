@@ -157,7 +157,11 @@ async fn read(view: &View<'_>, address: &Address) -> Result<Vec<u8>> {
     let (top, vdev) =
         find(&tree.tops, &address.vdev).ok_or_else(|| anyhow!("there is no vdev '{}'", address.vdev))?;
     let size = if address.flags.gang { GANG_HEADER_SIZE as u64 } else { address.psize };
-    if let (Kind::Leaf(Some(device)), false) = (&vdev.kind, std::ptr::eq(top, vdev)) {
+    let device = match &vdev.kind {
+        Kind::Leaf(slot) if !std::ptr::eq(top, vdev) => slot.device(),
+        _ => None,
+    };
+    if let Some(device) = device {
         let place = address.offset.checked_add(LABEL_START_BYTES).context("the offset is too large")?;
         return Ok(device.read(place, size as usize).await?.to_vec());
     }

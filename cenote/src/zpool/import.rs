@@ -153,6 +153,7 @@ impl Arguments {
         let mut request = ImportPool {
             pool: self.pool.clone(),
             new_name: self.new_name.clone(),
+            temporary: self.temporary,
             search,
             destroyed: self.destroyed,
             force: self.force,

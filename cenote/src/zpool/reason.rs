@@ -25,6 +25,8 @@ pub fn message_id(reason: Reason) -> Option<&'static str> {
         Reason::CorruptLabelNoReplicas => "ZFS-8000-5E",
         Reason::BadGuidSum => "ZFS-8000-6X",
         Reason::CorruptPool => "ZFS-8000-72",
+        Reason::IoFailureWait => "ZFS-8000-HC",
+        Reason::IoFailureContinue => "ZFS-8000-JQ",
         Reason::CorruptData => "ZFS-8000-8A",
         Reason::FailingDevice => "ZFS-8000-9P",
         Reason::VersionNewer => "ZFS-8000-A5",
@@ -108,6 +110,10 @@ pub fn of_open_pool(pool: &PoolStatus) -> (String, String) {
         Reason::CorruptPool => (
             "The pool metadata is corrupted and the pool cannot be opened.\n",
             "Destroy and re-create the pool from\n\ta backup source.\n",
+        ),
+        Reason::IoFailureWait | Reason::IoFailureContinue => (
+            "One or more devices are faulted in response to IO failures.\n",
+            "Make sure the affected devices are connected, then run 'zpool clear'.\n",
         ),
         Reason::VersionOlder => (
             "The pool is formatted using a legacy on-disk format.  The pool can\n\
@@ -230,7 +236,9 @@ pub fn of_importable(pool: &ImportablePool, indent: &str) -> String {
         }
         Reason::CorruptData => &["The pool data is corrupted."],
         Reason::OfflineDevice => &["One or more devices are offlined."],
-        Reason::CorruptPool => &["The pool metadata is corrupted."],
+        Reason::CorruptPool | Reason::IoFailureWait | Reason::IoFailureContinue => {
+            &["The pool metadata is corrupted."]
+        }
         Reason::VersionOlder => &["The pool is formatted using a legacy on-disk version."],
         Reason::VersionNewer => &["The pool is formatted using an incompatible version."],
         Reason::FeaturesDisabled => &[

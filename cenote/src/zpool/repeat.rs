@@ -34,6 +34,13 @@ impl Repeat {
         }
     }
 
+    /// Waits for the interval once.
+    pub fn wait(self) {
+        if let Some(interval) = self.interval {
+            std::thread::sleep(interval);
+        }
+    }
+
     /// Calls `show` as often; it is told whether it is for the first time.
     pub fn run(self, mut show: impl FnMut(bool) -> Result<()>) -> Result<()> {
         show(true)?;

@@ -7,7 +7,7 @@ mod json;
 
 use anyhow::Result;
 use engine::dataset::properties::format::{nicebytes, nicenum};
-use server::api::{Dedup, DedupRow, GetStatus, Listed, PoolStatus, State, VdevClass, VdevNode};
+use server::api::{Dedup, DedupRow, GetStatus, Listed, PoolStatus, Reason, State, VdevClass, VdevNode};
 
 use super::repeat::Repeat;
 use super::vdevs::{Naming, SECTIONS, aux_words, of_class, spare_word, state_word};
@@ -118,7 +118,10 @@ impl Arguments {
     }
 
     fn pool(&self, pool: &PoolStatus) -> String {
-        let state = state_word(pool.health.state, pool.health.vdevs.aux);
+        let state = match pool.health.reason {
+            Reason::IoFailureWait | Reason::IoFailureContinue => "SUSPENDED".to_owned(),
+            _ => state_word(pool.health.state, pool.health.vdevs.aux),
+        };
         let mut text = format!("  pool: {}\n state: {state}\n", pool.name);
         let (status, action) = reason::of_open_pool(pool);
         for (label, sentence) in [("status", status), ("action", action)] {

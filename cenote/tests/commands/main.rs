@@ -1,8 +1,10 @@
 //! `cenote zpool` and `cenote zfs` through the real binary, each test with a daemon of its own.
 
 mod created;
+mod devices;
 mod golden;
 mod import;
 mod keys;
 mod mounts;
 mod session;
+mod whole_disks;

@@ -380,7 +380,7 @@ impl Allocator {
     ) -> Result<Vec<Dva>, Denied> {
         let asize_on = |vdev: u32| {
             let top = self.pool.vdevs().top(vdev)?;
-            top.status.is_readable().then(|| top.psize_to_asize(psize, txg.get())).flatten()
+            top.status().is_readable().then(|| top.psize_to_asize(psize, txg.get())).flatten()
         };
         self.state().allocate(class, copies, txg, &asize_on)
     }

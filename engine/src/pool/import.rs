@@ -13,7 +13,7 @@
 //!
 //! # Who else may be using the pool
 //! A pool that another host did not export is refused unless forced. Whether that host is alive (the multihost test, which watches its
-//! heartbeats for a while) matters to whoever wants to write, and is left to them: a reader harms nobody, and all that it reads is verified.
+//! heartbeats for a while) matters to whoever wants to write ([`super::live`]): a reader harms nobody, and all that it reads is verified.
 //!
 //! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_load_impl`, `spa_load_best`), `zpool_main.c` (`zfs_force_import_required`).
 
@@ -46,6 +46,8 @@ const FEATURES_VERSION: u64 = 5000;
 pub struct ImportOptions {
     /// Another name for the pool.
     pub new_name: Option<String>,
+    /// The new name is for this time only: the devices keep the old one.
+    pub temporary: bool,
     /// Open it although another host may be using it.
     pub force: bool,
     /// Only read; see [`crate::pool::live`] for the other way.
@@ -119,6 +121,25 @@ pub enum ImportError {
         /// Seconds since 1970 of the last commit.
         timestamp: u64,
     },
+    /// Another host marks it as in use.
+    #[error(
+        "cannot import '{name}': pool is imported on host '{host}' (hostid={host_id:x}).\n\
+         Export the pool on the other system, then run 'zpool import'."
+    )]
+    Active {
+        /// The pool.
+        name: String,
+        /// The name of the host.
+        host: String,
+        /// Its id.
+        host_id: u64,
+    },
+    /// It has multihost protection, and this host has no id.
+    #[error(
+        "cannot import '{0}': pool has the multihost property on.\n\
+         Set the system hostid with the zgenhostid(8) command."
+    )]
+    NoHostId(String),
     /// It was destroyed, and destroyed pools were not asked for.
     #[error("cannot import '{0}': the pool was destroyed; ask for destroyed pools to import it")]
     Destroyed(String),

@@ -10,7 +10,8 @@
 //! [`LivePool::change`] hands such a task to the next sync and waits until the group is committed. So the dataset layer never sees half of another change.
 //!
 //! # When something cannot be written
-//! Then nothing more is: the groups stop with the error, whoever waits gets it, and the devices keep the last committed state.
+//! Then whoever writes waits for the devices ([`super::suspend`]). Where a second try cannot help nothing more is written: the groups stop with the error, whoever
+//! waits gets it, and the devices keep the last committed state.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -20,7 +21,9 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `create` | new pools |
-//! | `add` | more top-level vdevs |
+//! | `add` | more vdevs, another guid |
+//! | `devices` | devices that fail, are taken offline and come back |
+//! | `multihost` | marking the pool as in use, and watching for such marks |
 //! | `open` | pools that are imported for writing |
 //! | `sync` | the sync of a group; tasks |
 //! | `config` | what the MOS and the labels say |
@@ -33,7 +36,9 @@
 mod add;
 mod config;
 mod create;
+mod devices;
 mod features;
+mod multihost;
 mod open;
 pub mod properties;
 mod room;
@@ -41,7 +46,9 @@ mod sync;
 mod turns;
 mod views;
 
+pub use add::Auxiliary;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
+pub use devices::TakeOffline;
 pub use room::DatasetRoom;
 
 use std::collections::HashMap;
@@ -67,7 +74,9 @@ use crate::txg::{Tx, Txgs};
 use crate::zil::{SyncMode, Zil};
 use crate::zio::Writer;
 use config::Config;
+use devices::DeviceStates;
 use features::LiveFeatures;
+use multihost::Heartbeat;
 use room::Gauge;
 use sync::Task;
 use turns::Turns;
@@ -86,6 +95,8 @@ pub struct LivePool {
     room: Arc<Gauge>,
     config: Mutex<Config>,
     config_changed: AtomicBool,
+    devices: DeviceStates,
+    heartbeat: Heartbeat,
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
     tasks: Mutex<Vec<Task>>,
     syncing: Turns,
@@ -265,6 +276,8 @@ impl LivePool {
             room: Arc::default(),
             config: Mutex::new(config),
             config_changed: true.into(),
+            devices: DeviceStates::default(),
+            heartbeat: Heartbeat::default(),
             datasets: Mutex::default(),
             tasks: Mutex::default(),
             syncing: Turns::default(),

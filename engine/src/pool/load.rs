@@ -155,8 +155,8 @@ fn open_trusted(
     tree.spares = build_auxiliary(&read.spares, devices)?;
     tree.l2cache = build_auxiliary(&read.l2cache, devices)?;
     let in_use: Vec<Guid> = tree.tops.iter().flat_map(Vdev::walk).map(|vdev| vdev.guid).collect();
-    for spare in tree.spares.iter_mut().filter(|spare| in_use.contains(&spare.guid)) {
-        spare.status = Status::new(State::CantOpen, Aux::Spared);
+    for spare in tree.spares.iter().filter(|spare| in_use.contains(&spare.guid)) {
+        tree.set_status(spare, Status::new(State::CantOpen, Aux::Spared));
     }
     check_guid_sum(assembly.found.guid.get(), &tree, uberblock);
     Ok(assembly.pool(tree, read.config, uberblock, read.checkpoint))
@@ -174,7 +174,7 @@ fn check_guid_sum(pool: u64, tree: &VdevTree, uberblock: &Uberblock) {
 
 /// Top-level vdevs without which the pool is not whole.
 fn refuse_missing(pool: &Pool, options: &ImportOptions) -> Result<(), ImportError> {
-    let unusable = |vdev: &&Vdev| !vdev.status.is_readable();
+    let unusable = |vdev: &&Vdev| !vdev.status().is_readable();
     let (logs, others): (Vec<&Vdev>, Vec<&Vdev>) =
         pool.vdevs.tops.iter().filter(unusable).partition(|vdev| vdev.config.is_log);
     let names = |vdevs: Vec<&Vdev>| vdevs.into_iter().map(|vdev| vdev.name.clone()).collect();
@@ -215,6 +215,7 @@ impl Assembly<'_> {
                 vdevs,
                 root_errors: Default::default(),
                 damage: Default::default(),
+                suspension: Default::default(),
                 salt: OnceLock::new(),
                 keystore: Default::default(),
                 cache: Arc::clone(&self.cache),

@@ -22,6 +22,7 @@ use super::features::Features;
 use super::import::{ImportOptions, uberblocks, unknown_features, version_is_supported};
 use super::load::{Assembly, provisional};
 use super::space::PoolSpace;
+use super::suspend::FailMode;
 use super::{Pool, errlog};
 use crate::cache::ArcCache;
 use crate::dataset::dsl::Dsl;
@@ -90,6 +91,10 @@ pub enum Reason {
     MissingNoReplicas,
     /// A device with a bad label and without replicas.
     CorruptLabelNoReplicas,
+    /// The pool cannot be written, and whoever wants to waits.
+    IoFailureWait,
+    /// The pool cannot be written, and whoever wants to is refused.
+    IoFailureContinue,
     /// The pool's metadata is damaged.
     CorruptPool,
     /// There are data errors.
@@ -343,8 +348,7 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
     let pool = dsl.pool();
     let space = dsl.pool_space().await?;
     let features = Features::load(dsl.mos()).await?;
-    let mut vdevs = node_of(pool);
-    vdevs.state = state_of(pool);
+    let vdevs = vdevs(pool);
     let scan = scan(dsl).await?;
     let error_count = errlog::read(dsl).await?.len() as u64;
     let checkpoint = pool
@@ -374,11 +378,42 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
     })
 }
 
+/// The health of a pool that is suspended: as much as is known. What stands on devices may be out of reach.
+pub async fn health_of_suspended(pool: &Arc<Pool>, mode: FailMode) -> PoolHealth {
+    let mut known = match Dsl::open(pool).await {
+        Ok(dsl) => health(&dsl).await.ok(),
+        Err(_) => None,
+    };
+    let vdevs = vdevs(pool);
+    let health = known.get_or_insert_with(|| PoolHealth {
+        state: vdevs.state,
+        reason: Reason::Ok,
+        errata: pool.config().errata,
+        vdevs,
+        scan: None,
+        removal: None,
+        expansion: None,
+        checkpoint: None,
+        error_count: 0,
+    });
+    health.reason = match mode {
+        FailMode::Continue => Reason::IoFailureContinue,
+        FailMode::Wait | FailMode::Panic => Reason::IoFailureWait,
+    };
+    health.clone()
+}
+
+/// The root vdev of an open pool with all vdevs below it. Nothing is read.
+pub fn vdevs(pool: &Pool) -> VdevNode {
+    let mut root = node_of(pool);
+    root.state = state_of(pool);
+    root
+}
+
 /// The root vdev of an open pool with all vdevs below it, and their space.
 pub async fn vdevs_with_space(dsl: &Dsl) -> Result<VdevNode> {
     let space = dsl.pool_space().await?;
-    let mut root = node_of(dsl.pool());
-    root.state = state_of(dsl.pool());
+    let mut root = vdevs(dsl.pool());
     root.space = Some(VdevSpace {
         size: space.size_bytes(),
         allocated: space.allocated_bytes(),
@@ -520,9 +555,9 @@ fn node_of(pool: &Pool) -> VdevNode {
 
 /// The state of an open pool: intent logs that it had to do without degrade it, and no more.
 pub fn state_of(pool: &Pool) -> State {
-    let of_top = |top: &Vdev| match (top.class(), top.status.is_readable()) {
+    let of_top = |top: &Vdev| match (top.class(), top.status().is_readable()) {
         (Class::Log, false) => Status::new(State::Degraded, Aux::None),
-        _ => top.status,
+        _ => top.status(),
     };
     let tops: Vec<Status> = pool.vdevs().tops.iter().map(of_top).collect();
     state_of_parent(&tops, 0).state
@@ -540,7 +575,7 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         };
         children.push(node(top, class));
     }
-    let of_tops: Vec<Status> = tree.tops.iter().map(|top| top.status).collect();
+    let of_tops: Vec<Status> = tree.tops.iter().map(|top| top.status()).collect();
     let status = state_of_parent(&of_tops, 0);
     children.extend(tree.spares.iter().map(|spare| node(spare, VdevClass::Spare)));
     children.extend(tree.l2cache.iter().map(|cache| node(cache, VdevClass::L2cache)));
@@ -569,15 +604,19 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
     let text = |bytes: &Option<ondisk::nvlist::ByteString>| {
         bytes.as_ref().map(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned())
     };
-    let not_present = matches!(vdev.kind, Kind::Leaf(None));
-    let device_bytes = match &vdev.kind {
-        Kind::Leaf(Some(device)) => Some(device.size_bytes() / LABEL_BYTES * LABEL_BYTES),
+    let device = match &vdev.kind {
+        Kind::Leaf(slot) => Some(slot.device()),
         _ => None,
     };
-    let (path, name) = match &vdev.kind {
-        Kind::Leaf(Some(device)) => (Some(device.path().display().to_string()), vdev.name.clone()),
-        Kind::Leaf(None) => (text(&vdev.config.path), vdev.guid.to_string()),
-        _ => (text(&vdev.config.path), vdev.name.clone()),
+    let missing = matches!(device, Some(None));
+    // Only what was not there when the pool was opened is called by its guid: others are known by their path.
+    let not_present = missing && vdev.status().state == State::CantOpen;
+    let device_bytes =
+        device.iter().flatten().map(|device| device.size_bytes() / LABEL_BYTES * LABEL_BYTES).next();
+    let (path, name) = match device.flatten() {
+        Some(device) => (Some(device.path().display().to_string()), vdev.name.clone()),
+        None if not_present => (text(&vdev.config.path), vdev.guid.to_string()),
+        None => (text(&vdev.config.path), vdev.name.clone()),
     };
     VdevNode {
         name,
@@ -589,8 +628,8 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
         whole_disk: vdev.config.whole_disk.unwrap_or(false),
         not_present,
         class,
-        state: vdev.status.state,
-        aux: vdev.status.aux,
+        state: vdev.status().state,
+        aux: vdev.status().aux,
         read_errors: vdev.errors.read(),
         write_errors: vdev.errors.write(),
         checksum_errors: vdev.errors.checksum(),

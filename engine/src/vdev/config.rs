@@ -19,7 +19,9 @@ use ondisk::Guid;
 use ondisk::vdev_config::{VdevConfig, VdevKind};
 
 use super::{
-    Aux, Class, ErrorCounters, Kind, LABEL_END_BYTES, LABEL_START_BYTES, State, Status, Vdev, VdevTree,
+    Aux, Auxiliary, Class, ErrorCounters, Kind, LABEL_END_BYTES, LABEL_START_BYTES, State, Status, Vdev,
+    VdevTree,
+    slot::{Slot, StatusCell},
     state_of_parent,
 };
 use crate::error::{Error, Result};
@@ -61,7 +63,7 @@ impl VdevTree {
 }
 
 /// Builds spares or cache devices from their list in the MOS.
-pub fn build_auxiliary(configs: &[VdevConfig], devices: &Devices) -> Result<Vec<Vdev>> {
+pub fn build_auxiliary(configs: &[VdevConfig], devices: &Devices) -> Result<Auxiliary> {
     let builder = Builder { devices, reflow: None };
     let leaves = configs.iter().enumerate();
     leaves.map(|(index, config)| builder.vdev(config, index as u64, Needs::of_top(config))).collect()
@@ -119,9 +121,11 @@ impl Builder<'_> {
             class,
             ashift: needs.ashift,
             asize: config.asize.map_or(0, |asize| asize.get()),
-            status,
+            status: StatusCell::new(status),
+            bytes_needed: needs.bytes,
             errors: ErrorCounters::default(),
             stats: Default::default(),
+            is_removed: Default::default(),
             cannot_discard: Default::default(),
             missing_txgs: Default::default(),
             unflushed: Default::default(),
@@ -134,7 +138,7 @@ impl Builder<'_> {
     fn kind(&self, config: &VdevConfig, ashift: u32) -> Result<Kind> {
         let layout = |error: codec::raidz::Error| Error::corrupt("pool configuration", error);
         Ok(match &config.kind {
-            VdevKind::Disk | VdevKind::File => Kind::Leaf(self.devices.get(&config.guid).cloned()),
+            VdevKind::Disk | VdevKind::File => Kind::Leaf(Slot::new(self.devices.get(&config.guid).cloned())),
             VdevKind::Mirror => Kind::Mirror,
             VdevKind::Replacing => Kind::Replacing,
             VdevKind::Spare => Kind::Spare,
@@ -170,12 +174,14 @@ impl Builder<'_> {
 }
 
 fn status_of(config: &VdevConfig, kind: &Kind, children: &[Vdev], needs: Needs) -> Status {
-    let of_children: Vec<Status> = children.iter().map(|child| child.status).collect();
+    let of_children: Vec<Status> = children.iter().map(|child| child.status()).collect();
     match kind {
         _ if config.faulted && is_forced(config) => Status::new(State::Faulted, Aux::External),
         _ if config.offline => Status::new(State::Offline, Aux::None),
-        Kind::Leaf(None) => Status::new(State::CantOpen, Aux::OpenFailed),
-        Kind::Leaf(Some(device)) => {
+        Kind::Leaf(slot) => {
+            let Some(device) = slot.device() else {
+                return Status::new(State::CantOpen, Aux::OpenFailed);
+            };
             let usable = device.size_bytes().saturating_sub(LABEL_START_BYTES + LABEL_END_BYTES);
             if usable < needs.bytes {
                 Status::new(State::CantOpen, Aux::TooSmall)
@@ -206,8 +212,11 @@ fn is_forced(config: &VdevConfig) -> bool {
 fn name_of(config: &VdevConfig, kind: &Kind, id: u64) -> String {
     let path = || config.path.as_ref().map(|path| String::from_utf8_lossy(path.as_bytes()).into_owned());
     match kind {
-        Kind::Leaf(Some(device)) => device.path().display().to_string(),
-        Kind::Leaf(None) | Kind::DraidSpare { .. } => path().unwrap_or_else(|| config.guid.to_string()),
+        Kind::Leaf(slot) => match slot.device() {
+            Some(device) => device.path().display().to_string(),
+            None => path().unwrap_or_else(|| config.guid.to_string()),
+        },
+        Kind::DraidSpare { .. } => path().unwrap_or_else(|| config.guid.to_string()),
         Kind::Raidz(raidz) => format!("raidz{}-{id}", raidz.nparity()),
         Kind::Draid(draid) => {
             let DraidConfig { data, nparity, spares, children, .. } = draid.config();

@@ -34,7 +34,7 @@ impl Vdev {
         let mut candidates = Vec::with_capacity(count);
         for (index, child) in self.children.iter().enumerate() {
             let stale = child.is_stale(request.txg);
-            if !child.status.is_readable() {
+            if !child.status().is_readable() {
                 tried.extend(child.failed(request.offset, Failure::Unavailable));
             } else if stale && request.verdict.is_none() {
                 tried.extend(child.failed(request.offset, Failure::Stale));

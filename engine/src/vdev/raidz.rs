@@ -135,7 +135,7 @@ impl<'a> Columns<'a> {
                 continue;
             }
             let failure = match self.vdev.children.get(column.child) {
-                Some(child) if !child.status.is_readable() => Failure::Unavailable,
+                Some(child) if !child.status().is_readable() => Failure::Unavailable,
                 Some(child) if child.is_stale(self.request.txg) => Failure::Stale,
                 Some(_) => continue,
                 None => Failure::Unavailable,

@@ -96,7 +96,7 @@ impl Vdev {
     /// Reads from this vdev and whatever redundancy it has: bytes that satisfy the request's verdict, or what was tried.
     pub fn read<'a>(&'a self, request: Request<'a>) -> BoxFuture<'a, ReadResult> {
         Box::pin(async move {
-            if !self.status.is_readable() {
+            if !self.status().is_readable() {
                 return Err(self.failed(request.offset, Failure::Unavailable));
             }
             if request.is_too_deep() {
@@ -147,7 +147,10 @@ impl Vdev {
 
     async fn read_device(&self, request: Request<'_>) -> ReadResult {
         match &self.kind {
-            Kind::Leaf(Some(device)) => {
+            Kind::Leaf(slot) => {
+                let Some(device) = slot.device() else {
+                    return Err(self.failed(request.offset, Failure::Unavailable));
+                };
                 let front_bytes = if request.scratch { BOOT_AREA_OFFSET } else { LABEL_START_BYTES };
                 let Some(position) = request.offset.checked_add(front_bytes) else {
                     return Err(self.failed(request.offset, Failure::Malformed("offset overflows".into())));

@@ -64,7 +64,8 @@ impl Window {
             }
         }
         let transfers = joined.into_iter().filter_map(|extent| {
-            let Kind::Leaf(Some(device)) = &extent.leaf.kind else { return None };
+            let Kind::Leaf(slot) = &extent.leaf.kind else { return None };
+            let device = slot.device()?;
             // Bounded by MAX_TRANSFER_BYTES or one block.
             let size = (extent.end - extent.start) as usize;
             Some(async move {
@@ -107,12 +108,12 @@ pub struct Scrubbed {
 impl Vdev {
     /// Adds the ranges of leaves that a scrub of this request will read.
     pub fn extents<'a>(&'a self, request: &Request<'a>, extents: &mut Vec<Extent<'a>>) {
-        if !self.status.is_readable() || request.is_too_deep() {
+        if !self.status().is_readable() || request.is_too_deep() {
             return;
         }
         let size = request.size as u64;
         match &self.kind {
-            Kind::Leaf(Some(_)) => {
+            Kind::Leaf(_) => {
                 let front_bytes = if request.scratch { BOOT_AREA_OFFSET } else { LABEL_START_BYTES };
                 let start = request.offset.saturating_add(front_bytes);
                 extents.push(Extent { leaf: self, start, end: start.saturating_add(size) });
@@ -145,18 +146,18 @@ impl Vdev {
                     }
                 }
             }
-            Kind::Leaf(None) | Kind::Hole | Kind::Missing => {}
+            Kind::Hole | Kind::Missing => {}
         }
     }
 
     /// Reads and judges everything that is stored here of a block.
     pub fn scrub<'a>(&'a self, request: Request<'a>, window: &'a Window) -> BoxFuture<'a, Scrubbed> {
         Box::pin(async move {
-            if !self.status.is_readable() || request.is_too_deep() {
+            if !self.status().is_readable() || request.is_too_deep() {
                 return Scrubbed { bytes: None, bad: self.failed(request.offset, Failure::Unavailable) };
             }
             match &self.kind {
-                Kind::Leaf(Some(_)) => self.scrub_leaf(request, window).await,
+                Kind::Leaf(_) => self.scrub_leaf(request, window).await,
                 Kind::Mirror | Kind::Replacing | Kind::Spare => self.scrub_mirror(request, window).await,
                 Kind::Raidz(_) | Kind::Draid(_) => self.scrub_raidz(request, window).await,
                 Kind::Indirect(moved) => {
@@ -209,7 +210,7 @@ impl Vdev {
         let mut found = Scrubbed::default();
         for child in &self.children {
             // What a device missed is no damage; what is absent is known without reading.
-            if !child.status.is_readable() || child.is_stale(request.txg) {
+            if !child.status().is_readable() || child.is_stale(request.txg) {
                 continue;
             }
             let of_child = child.scrub(request.deeper(), window).await;
@@ -236,7 +237,7 @@ impl Vdev {
         let mut columns: Vec<Option<IoBuf>> = Vec::with_capacity(map.columns().len());
         for column in map.columns() {
             let child = self.children.get(column.child);
-            let child = child.filter(|child| child.status.is_readable() && !child.is_stale(request.txg));
+            let child = child.filter(|child| child.status().is_readable() && !child.is_stale(request.txg));
             columns.push(match child {
                 _ if column.size == 0 => Some(IoBuf::zeroed(0)),
                 Some(child) => {

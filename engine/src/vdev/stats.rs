@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 /// Buckets of a latency histogram: bucket `n` counts transfers of at least `1 << n` and less than `1 << (n + 1)` nanoseconds; the last one all that took longer.
 pub const LATENCY_BUCKETS: usize = 37;
 
+/// Buckets of a histogram of sizes: bucket `n` counts transfers of at least `512 << n` and less than `1024 << n` bytes; the first one all that were smaller, the
+/// last one all that were larger.
+pub const SIZE_BUCKETS: usize = 16;
+
 /// What was transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transfer {
@@ -27,15 +31,23 @@ pub enum Transfer {
 }
 
 /// The counters of one vdev.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Stats {
+    since: Instant,
     by_transfer: [Counters; 4],
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self { since: Instant::now(), by_transfer: Default::default() }
+    }
 }
 
 #[derive(Debug)]
 struct Counters {
     bytes: AtomicU64,
     latency: [AtomicU64; LATENCY_BUCKETS],
+    sizes: [AtomicU64; SIZE_BUCKETS],
     total_ns: AtomicU64,
 }
 
@@ -44,6 +56,7 @@ impl Default for Counters {
         Self {
             bytes: Default::default(),
             latency: array::from_fn(|_| AtomicU64::new(0)),
+            sizes: Default::default(),
             total_ns: Default::default(),
         }
     }
@@ -60,6 +73,8 @@ pub struct Snapshot {
     pub total_ns: u64,
     /// How many took how long.
     pub latency: [u64; LATENCY_BUCKETS],
+    /// How many were how large.
+    pub sizes: [u64; SIZE_BUCKETS],
 }
 
 impl Stats {
@@ -75,6 +90,13 @@ impl Stats {
         counters.bytes.fetch_add(bytes, Ordering::Relaxed);
         counters.total_ns.fetch_add(ns, Ordering::Relaxed);
         counters.latency[bucket].fetch_add(1, Ordering::Relaxed);
+        let bucket = ((bytes >> 9).max(1).ilog2() as usize).min(SIZE_BUCKETS - 1);
+        counters.sizes[bucket].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// For how long this was counted.
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
     }
 
     /// The counters as they are now.
@@ -86,6 +108,7 @@ impl Stats {
             bytes: counters.bytes.load(Ordering::Relaxed),
             total_ns: counters.total_ns.load(Ordering::Relaxed),
             latency,
+            sizes: array::from_fn(|bucket| counters.sizes[bucket].load(Ordering::Relaxed)),
         }
     }
 }
@@ -98,6 +121,7 @@ impl Snapshot {
             bytes: self.bytes.saturating_sub(earlier.bytes),
             total_ns: self.total_ns.saturating_sub(earlier.total_ns),
             latency: array::from_fn(|bucket| self.latency[bucket].saturating_sub(earlier.latency[bucket])),
+            sizes: array::from_fn(|bucket| self.sizes[bucket].saturating_sub(earlier.sizes[bucket])),
         }
     }
 }
@@ -113,11 +137,15 @@ mod tests {
             stats.count_lasting(Transfer::Write, 512, Duration::from_nanos(ns));
         }
         let before = stats.snapshot(Transfer::Write);
-        assert_eq!((before.operations, before.bytes), (5, 5 * 512));
+        assert_eq!((before.operations, before.bytes, before.sizes[0]), (5, 5 * 512, 5));
         assert_eq!([0, 9, 10, 36].map(|bucket| before.latency[bucket]), [2, 1, 1, 1]);
-        stats.count_lasting(Transfer::Write, 100, Duration::from_nanos(1500));
+        stats.count_lasting(Transfer::Write, 128 << 20, Duration::from_nanos(1500));
+        assert_eq!(stats.snapshot(Transfer::Write).sizes[SIZE_BUCKETS - 1], 1);
         let since = stats.snapshot(Transfer::Write).since(&before);
-        assert_eq!((since.operations, since.bytes, since.total_ns, since.latency[10]), (1, 100, 1500, 1));
+        assert_eq!(
+            (since.operations, since.bytes, since.total_ns, since.latency[10]),
+            (1, 128 << 20, 1500, 1)
+        );
         assert_eq!(stats.snapshot(Transfer::Read).operations, 0);
     }
 }

@@ -1,12 +1,13 @@
-//! The list of top-level vdevs: it only grows, and is read without a lock.
+//! The list of top-level vdevs, and those of spares and cache devices: they only grow, and are read without a lock.
 //!
 //! The number of a vdev stands in the pointers of all its blocks, so that vdevs are never taken out of the list: what was removed stays as an indirect vdev or a
-//! hole. Adding one happens while others read and write; those who are in the list do not move.
+//! hole. A spare or cache device has no number; one that was removed is passed over. Adding one happens while others read and write; those who are in the list do not move.
 
 use std::fmt;
 use std::ops::Index;
+use std::sync::atomic::Ordering;
 
-use super::Vdev;
+use super::{Kind, Vdev};
 
 /// Top-level vdevs by number.
 #[derive(Default)]
@@ -36,6 +37,46 @@ impl Tops {
     /// Adds a vdev. Returns its number. Whoever adds vdevs sees to it that nobody else does so meanwhile.
     pub(super) fn push(&self, vdev: Vdev) -> usize {
         self.0.push(vdev)
+    }
+}
+
+/// Spares or cache devices: some may be added, and some removed, while others look. Whoever changes the list sees to it that nobody else does so meanwhile.
+#[derive(Debug, Default)]
+pub struct Auxiliary(Tops);
+
+impl Auxiliary {
+    /// Those that were not removed.
+    pub fn iter(&self) -> impl Iterator<Item = &Vdev> {
+        self.0.iter().filter(|vdev| !vdev.is_removed.load(Ordering::Acquire))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// The vdevs of a list that nobody else has.
+    pub(crate) fn into_vdevs(self) -> impl Iterator<Item = Vdev> {
+        self.0.0.into_iter()
+    }
+
+    /// Adds one.
+    pub(crate) fn push(&self, vdev: Vdev) {
+        self.0.push(vdev);
+    }
+
+    /// Removes one. Its device is closed.
+    pub(crate) fn remove(&self, vdev: &Vdev) {
+        vdev.is_removed.store(true, Ordering::Release);
+        if let Kind::Leaf(slot) = &vdev.kind {
+            slot.replace(None);
+        }
+    }
+}
+
+impl FromIterator<Vdev> for Auxiliary {
+    fn from_iter<I: IntoIterator<Item = Vdev>>(vdevs: I) -> Self {
+        Self(vdevs.into_iter().collect())
     }
 }
 

@@ -6,7 +6,7 @@
 //! is written in one go, whatever the order and size of the blocks was. Parts share the bytes of their piece; nothing is copied but parity.
 //!
 //! # When is a piece written?
-//! When the vdev that it belongs to can give it back: one child of a mirror, all but parity columns of each row of a raidz. Whoever missed it is
+//! When the vdev that it belongs to can give it back: one child of a mirror, all but parity columns of each row of a raidz. Whoever missed it then is
 //! noted with the txg in its dirty time log ([`super::dtl`]), which makes readers prefer others and a later resilver bring what is missing. Leaves
 //! that are offline, faulted or missing are not even tried. A transfer that fails is tried once more, part by part, so that one bad sector does not cost its
 //! neighbours; then it counts as an error of the leaf.
@@ -43,7 +43,7 @@ pub use discard::Unused;
 use plan::Plan;
 
 /// One piece for one top-level vdev.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Piece {
     /// Top-level vdev.
     pub top: u32,
@@ -62,12 +62,12 @@ impl VdevTree {
         let planned: Vec<_> = pieces.into_iter().map(|piece| plan.piece(piece)).collect();
         let parts = plan.into_parts();
         let failed = transfer::perform(txg, &parts).await;
-        planned.into_iter().map(|piece| piece.judge(&failed, started)).collect()
+        planned.into_iter().map(|piece| piece.judge(txg, &parts, &failed, started)).collect()
     }
 
     /// Makes all that was written durable on every leaf that was written to since its last flush.
     pub async fn flush(&self) -> Result<(), Vec<Attempt>> {
-        let auxiliary = self.spares.iter().chain(&self.l2cache).flat_map(Vdev::walk);
+        let auxiliary = self.spares.iter().chain(self.l2cache.iter()).flat_map(Vdev::walk);
         let vdevs = self.tops.iter().flat_map(Vdev::walk).chain(auxiliary).collect();
         self.flush_leaves(vdevs, true).await
     }
@@ -81,8 +81,14 @@ impl VdevTree {
     /// Flushes the leaves among these vdevs. With `labels` it also tells whether the labels or uberblocks written last are durable anywhere.
     async fn flush_leaves(&self, vdevs: Vec<&Vdev>, labels: bool) -> Result<(), Vec<Attempt>> {
         let flushes = vdevs.iter().filter_map(|leaf| {
-            let Kind::Leaf(Some(device)) = &leaf.kind else { return None };
+            let Kind::Leaf(slot) = &leaf.kind else { return None };
             let given = leaf.unflushed.take()?;
+            let Some(device) = slot.device() else {
+                // Taken away since.
+                self.note_missed(leaf, given.txgs);
+                leaf.unflushed.flushed(&given, false);
+                return None;
+            };
             Some(async move {
                 let started = Instant::now();
                 let result = device.flush().await;
@@ -121,7 +127,7 @@ impl VdevTree {
     }
 
     /// A leaf missed these groups, and with it the distributed spares that may use its space.
-    fn note_missed(&self, leaf: &Vdev, txgs: Option<(u64, u64)>) {
+    pub(super) fn note_missed(&self, leaf: &Vdev, txgs: Option<(u64, u64)>) {
         let Some((first, last)) = txgs else { return };
         leaf.missing_txgs.note_range(Txg(first), Txg(last));
         for top in self.tops.iter().filter(|top| matches!(top.kind, Kind::Draid(_)) && top.has(leaf)) {
@@ -149,10 +155,10 @@ impl Vdev {
     }
 
     /// Whether it can give back everything that was written in `txg`.
-    fn holds(&self, txg: u64) -> bool {
+    pub(super) fn holds(&self, txg: u64) -> bool {
         let lost = || self.children.iter().filter(|child| !child.holds(txg)).count();
         match &self.kind {
-            Kind::Leaf(_) | Kind::DraidSpare { .. } => self.status.is_readable() && !self.is_stale(txg),
+            Kind::Leaf(_) | Kind::DraidSpare { .. } => self.status().is_readable() && !self.is_stale(txg),
             Kind::Mirror | Kind::Replacing | Kind::Spare => {
                 self.children.iter().any(|child| child.holds(txg))
             }
@@ -219,13 +225,13 @@ impl LabelRounds {
 pub(crate) struct Unflushed(Mutex<Given>);
 
 #[derive(Debug, Default, Clone)]
-struct Given {
+pub(super) struct Given {
     /// Completed writes since the device was opened.
     writes: u64,
     /// So many of them were followed by a flush that came to its end, well or not.
     asked: u64,
     /// First and last group of the others.
-    txgs: Option<(u64, u64)>,
+    pub(super) txgs: Option<(u64, u64)>,
     /// First and last group of those whose flush failed. What was lost stays lost, whatever later flushes say.
     failed: Option<(u64, u64)>,
     /// The last round in which a label or uberblock was among them; 0 for none.
@@ -257,13 +263,13 @@ impl Unflushed {
     }
 
     /// What a flush that begins now is about; `None` when there is nothing.
-    fn take(&self) -> Option<Given> {
+    pub(super) fn take(&self) -> Option<Given> {
         let given = self.given();
         (given.writes > given.asked).then(|| given.clone())
     }
 
     /// A flush that began when `asked` was all came to its end.
-    fn flushed(&self, asked: &Given, well: bool) {
+    pub(super) fn flushed(&self, asked: &Given, well: bool) {
         let mut given = self.given();
         given.asked = given.asked.max(asked.writes);
         if !well {

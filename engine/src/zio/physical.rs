@@ -111,7 +111,7 @@ impl Pool {
         Box::pin(async move {
             let mut dvas: Vec<Dva> = bp.dvas().collect();
             dvas.sort_by_key(|dva| {
-                self.vdevs.top(dva.vdev.get()).is_none_or(|top| !top.status.is_readable())
+                self.vdevs.top(dva.vdev.get()).is_none_or(|top| !top.status().is_readable())
             });
             let mut tried = Vec::new();
             for dva in dvas {

@@ -14,7 +14,7 @@
 //! A *nop-write* keeps the old pointer when the new bytes are the same, as a strong checksum tells.
 //!
 //! # When it fails
-//! A batch is written whole or fails. Then what it allocated is given back, pointers of the batch are worth nothing, and blocks that were to be written in
+//! What cannot be written waits until it can ([`crate::pool::suspend`]); where there is nothing to wait for, a batch that is not written whole fails. Then what it allocated is given back, pointers of the batch are worth nothing, and blocks that were to be written in
 //! their place may be damaged: the group cannot be committed. A copy that could not be written is a failure even when there are others.
 //!
 //! | module | what it owns |
@@ -146,10 +146,10 @@ impl Writer {
             }
         };
         let Batch { pointers, stored, pieces, owners, fresh } = placed;
-        if let Err((owner, tried)) = self.write_pieces(txg, pieces, &owners).await {
+        let at = |owner: usize| batch.get(owner).map_or(Bookmark::objset_root(0), |request| request.at);
+        if let Err(error) = self.write_pieces(txg, pieces, owners, at).await {
             self.give_back(&fresh, txg);
-            let at = batch.get(owner).map_or(Bookmark::objset_root(0), |request| request.at);
-            return Err(Error::NotWritten { at, tried });
+            return Err(error);
         }
         for owner in stored {
             if let (Some(request), Some(pointer)) = (batch.get(owner), pointers.get(owner)) {
@@ -200,26 +200,38 @@ impl Writer {
         Ok(Placed::All(Batch { pointers, stored, pieces, owners, fresh }))
     }
 
-    /// The first block of which a piece failed, with all that failed of it.
+    /// Writes all pieces; those that fail again and again, as long as the pool waits for its devices. The error is of the first block of which a piece failed.
     async fn write_pieces(
         &self,
         txg: Txg,
-        pieces: Vec<Piece>,
-        owners: &[usize],
-    ) -> Result<(), (usize, Vec<Attempt>)> {
-        if pieces.is_empty() {
-            return Ok(());
-        }
-        let written = self.pool.vdevs().write(txg, pieces).await;
-        let mut failed: Option<(usize, Vec<Attempt>)> = None;
-        for (owner, result) in owners.iter().zip(written) {
-            let Err(tried) = result else { continue };
-            let (first, all) = failed.get_or_insert_with(|| (*owner, Vec::new()));
-            if first == owner {
-                all.extend(tried);
+        mut pieces: Vec<Piece>,
+        mut owners: Vec<usize>,
+        at: impl Fn(usize) -> Bookmark,
+    ) -> Result<()> {
+        while !pieces.is_empty() {
+            self.pool.suspension.check()?;
+            let vdevs = self.pool.vdevs();
+            let written = vdevs.write(txg, pieces.clone()).await;
+            if vdevs.has_unseen_errors() {
+                vdevs.diagnose().await;
+            }
+            let mut failed: Option<(usize, Vec<Attempt>)> = None;
+            let mut again = (Vec::new(), Vec::new());
+            for ((owner, piece), result) in owners.into_iter().zip(pieces).zip(written) {
+                let Err(tried) = result else { continue };
+                let (first, all) = failed.get_or_insert_with(|| (owner, Vec::new()));
+                if *first == owner {
+                    all.extend(tried);
+                }
+                again.0.push(piece);
+                again.1.push(owner);
+            }
+            (pieces, owners) = again;
+            if let Some((owner, tried)) = failed {
+                self.pool.suspension.wait(Error::NotWritten { at: at(owner), tried }).await?;
             }
         }
-        failed.map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// The pointer to zeroes. What was never anything else has no birth.

@@ -104,7 +104,7 @@ fn missing_devices_are_made_up_for() {
             let mut found = whole.clone();
             found.candidates.retain(|guid, _| !missing.contains(guid));
             let pool = open(&found);
-            assert_eq!(pool.vdevs().tops[0].status.state, State::Degraded, "{name}");
+            assert_eq!(pool.vdevs().tops[0].status().state, State::Degraded, "{name}");
             let report = read_all(&pool);
             assert_eq!(
                 report.unreadable_blocks,

@@ -2,10 +2,12 @@
 
 mod create;
 mod datasets;
+mod faults;
 mod filesystem;
 mod full;
 mod golden;
 mod log;
+mod multihost;
 mod space;
 mod support;
 mod volumes;

@@ -14,6 +14,8 @@ pub struct ImportPool {
     pub pool: Option<String>,
     /// Name to import it under.
     pub new_name: Option<String>,
+    /// The new name is for this time only: the devices keep the old one.
+    pub temporary: bool,
     /// Directories and devices to look into; empty means the places under `/dev`.
     pub search: Vec<PathBuf>,
     /// Also pools that were destroyed.

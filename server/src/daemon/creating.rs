@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use device::{Device, IoBuf, OpenOptions};
 use engine::pool::discovery::Candidate;
-use engine::pool::live::{LivePool, NewPool};
+use engine::pool::live::{Auxiliary, LivePool, NewPool};
 use engine::pool::status;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
@@ -34,8 +34,9 @@ impl Daemon {
         if let Some(fault) = names::pool_name_fault(name) {
             return Err(refuse(fault));
         }
-        if request.temporary_name.is_some() {
-            return Err(ApiError::refused(format!("{doing}: temporary names are not supported yet")));
+        let open_name = request.temporary_name.as_ref().unwrap_or(name);
+        if let Some(fault) = names::pool_name_fault(open_name) {
+            return Err(refuse(fault));
         }
         for (property, value) in &request.properties {
             if let Some(fault) = fault(property, value, When::Create) {
@@ -44,14 +45,16 @@ impl Daemon {
         }
         let features = pool_properties::features_of_new(request.no_features, &request.properties);
         let features = features.map_err(refuse)?;
-        if self.find_pool(name).is_some() {
+        if self.find_pool(open_name).is_some() {
             return Err(ApiError::busy(format!("{doing}: pool already exists")));
         }
         let options = Options::of(request.altroot.clone(), &request.properties)?;
-        let opened = disks::open(&request.devices, &doing, request.force, &self.guids(), None).await?;
         if !request.no_mount {
             check_mountpoint(name, options.altroot.as_deref(), &request.root_properties)?;
         }
+        let opened =
+            disks::open(&request.devices, &doing, request.force, &self.guids(), None, request.dry_run)
+                .await?;
         if request.dry_run {
             return Ok(OpenedPool { name: name.clone(), ..OpenedPool::default() });
         }
@@ -59,6 +62,7 @@ impl Daemon {
             !name.starts_with("feature@") && !["ashift", "altroot", "cachefile", "readonly"].contains(&name)
         };
         let ashift = request.properties.iter().rev().find(|(name, _)| name == "ashift");
+        let temporary = request.temporary_name.clone().map(|name| ("tname".to_owned(), name));
         let new = NewPool {
             name: name.clone(),
             tops: opened.tops,
@@ -66,7 +70,10 @@ impl Daemon {
             l2cache: opened.l2cache,
             ashift: ashift.and_then(|(_, value)| value.parse().ok()).filter(|ashift| *ashift > 0),
             features,
-            properties: request.properties.iter().filter(|(name, _)| of_engine(name)).cloned().collect(),
+            properties: {
+                let given = request.properties.iter().filter(|(name, _)| of_engine(name)).cloned();
+                given.chain(temporary).collect()
+            },
             root_properties: request.root_properties.clone(),
             altroot: options.altroot.clone(),
             command: request.command.clone(),
@@ -112,19 +119,29 @@ impl Daemon {
         let dsl = pool.dsl().await?;
         let root = status::vdevs_with_space(&dsl).await?;
         let existing = replication_of(&root);
-        let opened =
-            disks::open(&request.devices, &doing, request.force, &self.guids(), existing.as_ref()).await?;
+        let opened = disks::open(
+            &request.devices,
+            &doing,
+            request.force,
+            &self.guids(),
+            existing.as_ref(),
+            request.dry_run,
+        )
+        .await?;
         if request.dry_run {
             return Ok(root);
         }
         let live = pool.writable(&doing)?;
-        if !opened.spares.is_empty() || !opened.l2cache.is_empty() {
-            let detail = "spares and cache devices can only be given when the pool is created";
-            return Err(ApiError::refused(format!("{doing}: {detail}")));
-        }
         let ashift = request.properties.iter().rev().find(|(name, _)| name == "ashift");
         let ashift = ashift.and_then(|(_, value)| value.parse().ok()).filter(|ashift| *ashift > 0);
-        live.add(opened.tops, ashift).await.map_err(|error| refused(&doing, error))?;
+        if !opened.tops.is_empty() {
+            live.add(opened.tops, ashift).await.map_err(|error| refused(&doing, error))?;
+        }
+        for (kind, leaves) in [(Auxiliary::Spares, opened.spares), (Auxiliary::Cache, opened.l2cache)] {
+            if !leaves.is_empty() {
+                live.add_auxiliary(kind, leaves).await.map_err(|error| refused(&doing, error))?;
+            }
+        }
         edits::change(live, request.command.clone(), |_| async { Ok(()) }).await?;
         Ok(root)
     }
@@ -191,8 +208,14 @@ impl Daemon {
     pub async fn reguid_pool(&self, request: api::ReguidPool) -> Result<(), ApiError> {
         let doing = format!("cannot reguid '{}'", request.pool);
         let pool = self.pool(&request.pool)?;
-        pool.writable(&doing)?;
-        Err(ApiError::refused(format!("{doing}: changing the guid of a pool is not supported yet")))
+        let live = pool.writable(&doing)?;
+        let guid = request.guid.map(ondisk::Guid);
+        if guid.is_some_and(|guid| self.guids().iter().any(|(open, _)| *open == guid)) {
+            return Err(ApiError::busy(format!("{doing}: a pool with that guid is already imported")));
+        }
+        live.reguid(guid).await.map_err(|error| refused(&doing, error))?;
+        let noted = edits::change(live, request.command, |_| async { Ok(()) });
+        noted.await.map_err(|error| refused(&doing, error))
     }
 
     /// Enables all features that pools may have, or tells which.

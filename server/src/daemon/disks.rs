@@ -3,16 +3,22 @@
 //! All that a person may want to know comes in one refusal; what force overrides is told apart from what must be repaired. Devices
 //! are opened for writing here, with their locks, so that between the check and the use nobody else takes them.
 //!
-//! Source of the facts: OpenZFS 2.3 `zpool_vdev.c`.
+//! A disk that is given as a whole is partitioned once everything is checked, and the pool gets its first partition ([`engine::vdev::gpt`]). Block devices
+//! that are no disks (partitions, device mapper, loop devices without partitions) are used as they are.
+//!
+//! Source of the facts: OpenZFS 2.3 `zpool_vdev.c`, `zpool_vdev_os.c`.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use device::{Cause, Device, OpenOptions};
+use device::{Cause, Device, MemoryDevice, OpenOptions};
+use engine::env::{Env, System};
 use engine::pool::discovery::{Candidate, DEFAULT_DIRECTORIES};
 use engine::pool::live::{Layout, NewLeaf, NewTop};
 use engine::vdev::Class;
+use engine::vdev::open::take_whole_disk;
 use ondisk::Guid;
 use ondisk::vdev_config::PoolState;
 
@@ -20,6 +26,8 @@ use crate::api::{ApiError, NewClass, NewDevices, NewLayout, NewVdev};
 
 /// The smallest device that a pool is made of.
 const MIN_DEVICE_BYTES: u64 = 64 << 20;
+/// How long the system may take to show a partition.
+const PARTITION_PATIENCE: Duration = Duration::from_secs(10);
 /// Devices whose sizes differ by less than this count as equal.
 const SIZE_FUZZ_BYTES: u64 = 16 << 20;
 
@@ -52,13 +60,14 @@ impl Faults {
 }
 
 /// Opens and checks the devices for a pool. `doing` begins what is said of them, `open_pools` are those of this daemon, `existing` are vdevs that
-/// the pool has already.
+/// the pool has already. Disks are partitioned unless `only_check`.
 pub(super) async fn open(
     devices: &NewDevices,
     doing: &str,
     force: bool,
     open_pools: &[(Guid, String)],
     existing: Option<&Replication>,
+    only_check: bool,
 ) -> Result<Opened, ApiError> {
     let mut faults = Faults::default();
     let mut opened = Opened::default();
@@ -95,7 +104,50 @@ pub(super) async fn open(
             )));
         }
     }
+    if !only_check {
+        let tops = opened.tops.iter_mut().flat_map(|top| &mut top.leaves);
+        for leaf in tops.chain(&mut opened.spares).chain(&mut opened.l2cache) {
+            if is_disk(&leaf.path) {
+                *leaf = partitioned(leaf, doing).await?;
+            }
+        }
+    }
     Ok(opened)
+}
+
+/// The first partition of a disk, which is partitioned anew.
+async fn partitioned(leaf: &mut NewLeaf, doing: &str) -> Result<NewLeaf, ApiError> {
+    // Its partitions can be claimed only by who has not claimed the disk.
+    leaf.device = Arc::new(MemoryDevice::new("<a disk>", 0));
+    let taken = take_whole_disk(&leaf.path, PARTITION_PATIENCE, || System.random()).await;
+    let (device, path) = taken.map_err(|error| ApiError::failed(format!("{doing}: {error}")))?;
+    Ok(NewLeaf { device: Arc::new(device), path, is_file: false, whole_disk: true })
+}
+
+/// Whether a block device is a disk that could be partitioned, and that the system would show the partitions of.
+fn is_disk(path: &Path) -> bool {
+    let Ok(path) = std::fs::canonicalize(path) else { return false };
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
+    let place = Path::new("/sys/block").join(name);
+    let has_partitions = match name.starts_with("loop") {
+        true => std::fs::read_to_string(place.join("loop/partscan")).is_ok_and(|text| text.trim() == "1"),
+        false => ["sd", "hd", "vd", "xvd", "nvme", "mmcblk"].iter().any(|kind| name.starts_with(kind)),
+    };
+    path.starts_with("/dev") && place.exists() && has_partitions
+}
+
+/// The partitions that a disk has.
+fn partitions(disk: &Path) -> Vec<PathBuf> {
+    let Ok(disk) = std::fs::canonicalize(disk) else { return Vec::new() };
+    let Some(name) = disk.file_name() else { return Vec::new() };
+    let entries = std::fs::read_dir(Path::new("/sys/block").join(name)).into_iter().flatten().flatten();
+    let partitions = entries.filter(|entry| entry.path().join("partition").exists());
+    let mut paths: Vec<PathBuf> = partitions
+        .map(|entry| Path::new("/dev").join(entry.file_name()))
+        .filter(|path| path.exists())
+        .collect();
+    paths.sort();
+    paths
 }
 
 fn layout(layout: NewLayout) -> Layout {
@@ -168,6 +220,11 @@ async fn open_one(
     } else if is_block && let Some(kind) = contents_of(&*looked_at).await {
         faults.forcible.push(format!("{shown} contains a filesystem of type '{kind}'"));
     }
+    if is_disk(path) {
+        for partition in partitions(path) {
+            check_partition(&partition, open_pools, faults).await;
+        }
+    }
     let device = match OpenOptions::read_write().open(path) {
         Ok(device) => Arc::new(device) as Arc<dyn Device>,
         Err(error) if matches!(error.cause, Cause::InUse) => {
@@ -180,6 +237,19 @@ async fn open_one(
         Err(error) => return Err(ApiError::failed(format!("{doing}: {error}"))),
     };
     Ok(NewLeaf { device, path: path.to_owned(), is_file: !is_block, whole_disk: false })
+}
+
+/// What a disk has already.
+async fn check_partition(path: &Path, open_pools: &[(Guid, String)], faults: &mut Faults) {
+    let shown = path.display();
+    let Ok(device) = OpenOptions::read_only().open(path) else { return };
+    let device: Arc<dyn Device> = Arc::new(device);
+    if let Some(user) = user_of(Arc::clone(&device), open_pools).await {
+        let list = if user.force_helps { &mut faults.forcible } else { &mut faults.errors };
+        list.push(format!("{shown} is {}", user.how));
+    } else if let Some(kind) = contents_of(&*device).await {
+        faults.forcible.push(format!("{shown} contains a filesystem of type '{kind}'"));
+    }
 }
 
 struct User {

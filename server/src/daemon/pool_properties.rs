@@ -93,9 +93,6 @@ pub(super) fn fault(name: &str, value: &str, when: When) -> Option<String> {
         PoolProp::Bootfs if when == When::Create => {
             Some(format!("property '{name}' cannot be set at creation time"))
         }
-        PoolProp::Multihost if value == "on" => {
-            Some(format!("property '{name}' cannot be turned on: other hosts are not watched yet"))
-        }
         _ => None,
     }
 }

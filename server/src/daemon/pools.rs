@@ -39,7 +39,6 @@ use crate::api::{self, ApiError, Imported, OpenedPool};
 #[derive(Debug)]
 pub struct OpenPool {
     name: String,
-    guid: Guid,
     altroot: Option<PathBuf>,
     held: Held,
     /// A number drawn at each import.
@@ -85,7 +84,6 @@ impl OpenPool {
         };
         Self {
             name: pool.name().to_owned(),
-            guid: pool.guid(),
             altroot: pool.altroot().map(Path::to_owned),
             held,
             load_guid: RandomState::new().hash_one(pool.guid().0),
@@ -104,9 +102,12 @@ impl OpenPool {
         &self.name
     }
 
-    /// Its guid when it was opened.
+    /// Its guid.
     pub fn guid(&self) -> Guid {
-        self.guid
+        match &self.held {
+            Held::Reading(dsl) => dsl.pool().guid(),
+            Held::Writing(live, _) => live.guid(),
+        }
     }
 
     /// The pool as of its last commit. Not to be kept for longer than a request.
@@ -145,11 +146,16 @@ impl OpenPool {
 
     /// The pool as it is written. Refuses what `doing` says of a pool that is open read-only.
     pub(super) fn writable(&self, doing: &str) -> Result<&Arc<LivePool>, ApiError> {
-        self.live().ok_or_else(|| {
+        let live = self.live().ok_or_else(|| {
             ApiError::refused(format!(
                 "{doing}: pool is read-only; export it and import it without readonly=on"
             ))
-        })
+        })?;
+        match live.suspended() {
+            // It would wait for as long as the devices are away.
+            Some(_) => Err(suspended(doing)),
+            None => Ok(live),
+        }
     }
 
     /// Where its mountpoints begin.
@@ -236,6 +242,7 @@ impl Daemon {
         self.refuse_open(name, found)?;
         let import_options = ImportOptions {
             new_name: request.new_name.clone(),
+            temporary: request.temporary,
             force: request.force,
             readonly: options.readonly,
             rewind: options.rewind,
@@ -341,7 +348,12 @@ impl Daemon {
         };
         let mut exported = Vec::new();
         for pool in pools {
-            if let (Some(live), Some(command)) = (pool.live(), &request.command) {
+            let is_suspended = pool.live().is_some_and(|live| live.suspended().is_some());
+            if is_suspended && !request.force {
+                return Err(suspended(&format!("cannot export '{}'", pool.name())));
+            }
+            let live = pool.live().filter(|_| !is_suspended);
+            if let (Some(live), Some(command)) = (live, &request.command) {
                 let noted = edits::change(live, Some(command.clone()), |_| async { Ok(()) }).await;
                 if let (Err(error), false) = (noted, request.force) {
                     return Err(refused(&format!("cannot export '{}'", pool.name()), error));
@@ -361,6 +373,10 @@ impl Daemon {
         state: PoolState,
     ) -> Result<(), ApiError> {
         let doing = if state == PoolState::Destroyed { "destroy" } else { "export" };
+        if let Some(live) = open.live().filter(|live| force && live.suspended().is_some()) {
+            // Those who wait for its devices would wait on.
+            live.abandon();
+        }
         let mut changing = open.change().await?;
         let connected = if force { Vec::new() } else { open.connected_volumes_settled() };
         if let Some(volume) = connected.first() {
@@ -392,6 +408,11 @@ impl Daemon {
         }
         Ok(())
     }
+}
+
+/// What is said of a pool whose devices are away.
+fn suspended(doing: &str) -> ApiError {
+    ApiError::refused(format!("{doing}: pool I/O is currently suspended"))
 }
 
 fn described(open: &OpenPool) -> OpenedPool {

@@ -78,6 +78,21 @@ async fn importable(found: FoundPool) -> ImportablePool {
 }
 
 async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Result<PoolStatus> {
+    if let Some(live) = open.live() {
+        live.diagnose().await;
+        if let Some((_, mode)) = live.suspended() {
+            let pool = live.view();
+            return Ok(PoolStatus {
+                name: open.name().to_owned(),
+                guid: pool.guid().0,
+                txg: pool.uberblock().txg.0,
+                version: pool.uberblock().version,
+                health: status::health_of_suspended(&pool, mode).await,
+                error_files: Vec::new(),
+                dedup: None,
+            });
+        }
+    }
     let dsl = open.dsl().await?;
     let pool = dsl.pool();
     let mut health = status::health(&dsl).await?;

@@ -41,7 +41,7 @@ impl Daemon {
     }
 }
 
-fn is_called(vdev: &VdevNode, name: &str) -> bool {
+pub(super) fn is_called(vdev: &VdevNode, name: &str) -> bool {
     let last_part = vdev.name.rsplit_once('/').map(|(_, last)| last);
     vdev.name == name || last_part == Some(name) || name.parse() == Ok(vdev.guid)
 }

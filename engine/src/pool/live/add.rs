@@ -1,24 +1,128 @@
-//! Adding top-level vdevs to a pool that is written.
+//! Adding top-level vdevs, spares and cache devices to a pool that is written, removing the latter two, and giving the pool another guid.
 //!
 //! The new vdevs join the tree, the configuration and the allocator in the sync of one group. Their labels name no group until then; the commit writes the first half of all
 //! labels before the uberblock, so that whoever finds that uberblock finds labels on the new devices too. When something fails before, the pool is
 //! what it was, and the devices belong to nobody.
 //!
-//! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_vdev_add`).
+//! Spares and cache devices stand in lists of their own in the MOS, and their labels name no pool.
+//!
+//! Source of the facts: OpenZFS 2.3 `spa.c` (`spa_vdev_add`, `spa_change_guid`, `spa_sync_aux_dev`), `vdev_removal.c` (`spa_vdev_remove`).
 
 use std::sync::Arc;
 
-use ondisk::VdevId;
+use ondisk::pool_directory as directory;
+use ondisk::vdev_config::{VdevConfig, VdevKind};
+use ondisk::{Guid, VdevId};
 
-use super::create::{label_new, take_up_top, top_config};
-use super::{LivePool, NewTop, Syncing};
+use super::create::{label_new, leaf_configs, random_guid, take_up_top, top_config, write_auxiliary};
+use super::{LivePool, NewLeaf, NewTop, Syncing};
 use crate::error::{Error, Result};
-use crate::vdev::config::Devices;
+use crate::pool::status;
+use crate::vdev::config::{Devices, build_auxiliary};
+use crate::vdev::{Aux, State};
 
 impl LivePool {
     /// Adds top-level vdevs; returns when that is committed. `ashift` as in a new pool. What the devices held is lost.
     pub async fn add(self: &Arc<Self>, tops: Vec<NewTop>, ashift: Option<u8>) -> Result<()> {
         self.change(move |s| async move { add_tops(&s, &tops, ashift).await }).await
+    }
+}
+
+impl LivePool {
+    /// Adds spares or cache devices; returns when that is committed. What they held is lost.
+    pub async fn add_auxiliary(self: &Arc<Self>, kind: Auxiliary, leaves: Vec<NewLeaf>) -> Result<()> {
+        self.change(move |s| async move {
+            let mut devices = Devices::new();
+            let configs = leaf_configs(&leaves, kind == Auxiliary::Spares, &**s.pool.env(), &mut devices);
+            for config in configs {
+                for vdev in build_auxiliary(std::slice::from_ref(&config), &devices)?.into_vdevs() {
+                    kind.of(&s.pool).push(vdev);
+                }
+            }
+            kind.write(&s).await
+        })
+        .await?;
+        self.label_auxiliary().await
+    }
+
+    /// Removes a spare or a cache device, which the pool does not need.
+    ///
+    /// # Errors
+    /// It is neither, or it stands in for another device.
+    pub async fn remove_auxiliary(self: &Arc<Self>, guid: Guid) -> Result<()> {
+        self.change(move |s| async move {
+            for kind in [Auxiliary::Spares, Auxiliary::Cache] {
+                let list = kind.of(&s.pool);
+                let Some(vdev) = list.iter().find(|vdev| vdev.guid == guid) else { continue };
+                if vdev.status().aux == Aux::Spared {
+                    return Err(Error::Busy("device is in use as a spare".into()));
+                }
+                if matches!(vdev.config.kind, VdevKind::DraidSpare { .. }) {
+                    return Err(Error::Unsupported("operation not supported on this type of vdev".into()));
+                }
+                list.remove(vdev);
+                return kind.write(&s).await;
+            }
+            Err(Error::Unsupported(
+                "only inactive hot spares and cache devices can be removed by this version".into(),
+            ))
+        })
+        .await
+    }
+
+    /// The pool's guid, which can change.
+    pub fn guid(&self) -> Guid {
+        self.config().guid
+    }
+
+    /// Gives the pool another guid; returns when that is committed. `guid` must not be in use by another pool.
+    ///
+    /// # Errors
+    /// Not all devices are there, so that some would not belong to the pool any more.
+    pub async fn reguid(self: &Arc<Self>, guid: Option<Guid>) -> Result<()> {
+        self.change(move |s| async move {
+            if status::state_of(s.pool.pool()) != State::Healthy {
+                return Err(Error::Busy("one or more devices is currently unavailable".into()));
+            }
+            let guid = guid.unwrap_or_else(|| random_guid(&**s.pool.env()));
+            if guid.get() == 0 {
+                return Err(Error::Invalid("a guid is not 0".into()));
+            }
+            let mut config = s.pool.config();
+            (config.guid, config.root.guid) = (guid, guid);
+            drop(config);
+            s.pool.config_changed();
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// The devices beside those that hold blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Auxiliary {
+    /// Hot spares.
+    Spares,
+    /// Cache devices.
+    Cache,
+}
+
+impl Auxiliary {
+    fn of(self, pool: &LivePool) -> &crate::vdev::Auxiliary {
+        match self {
+            Self::Spares => &pool.pool.vdevs().spares,
+            Self::Cache => &pool.pool.vdevs().l2cache,
+        }
+    }
+
+    /// Writes the list into the MOS.
+    async fn write(self, s: &Syncing) -> Result<()> {
+        let name = match self {
+            Self::Spares => directory::SPARES,
+            Self::Cache => directory::L2CACHE,
+        };
+        let configs: Vec<VdevConfig> = self.of(&s.pool).iter().map(|vdev| vdev.config.clone()).collect();
+        write_auxiliary(s, name, &configs).await
     }
 }
 

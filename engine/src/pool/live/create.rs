@@ -117,7 +117,7 @@ pub struct NewPool {
     pub ashift: Option<u8>,
     /// Features to enable; dependencies must be among them.
     pub features: Vec<Feature>,
-    /// Pool properties, as typed.
+    /// Pool properties, as typed. `tname` is the name that the pool has as long as it is open this time.
     pub properties: Vec<(String, String)>,
     /// Properties of the root filesystem, as typed.
     pub root_properties: Vec<(String, String)>,
@@ -158,8 +158,9 @@ impl LivePool {
         if !new.tops.iter().any(|top| top.class == Class::Normal) {
             return Err(Error::Invalid("a pool needs at least one device for its data".into()));
         }
-        let spares = auxiliary_configs(&new.spares, &root, true, &**env, &mut devices)?;
-        let l2cache = auxiliary_configs(&new.l2cache, &root, false, &**env, &mut devices)?;
+        let mut spares = distributed_spares(&root, &**env);
+        spares.extend(leaf_configs(&new.spares, true, &**env, &mut devices));
+        let l2cache = leaf_configs(&new.l2cache, false, &**env, &mut devices);
         let config = Config {
             version: VERSION,
             name: new.name.clone(),
@@ -194,8 +195,10 @@ impl LivePool {
             checkpoint_txg: Txg::NONE,
             raidz_reflow_info: 0,
         };
-        let pool =
-            Pool::new_empty(&new.name, pool_guid, parsed, before_first, new.altroot.clone(), tree, cache);
+        // The name that is on the devices may be another than the one it has while it is open.
+        let temporary = new.properties.iter().rev().find(|(property, _)| property == "tname");
+        let name = temporary.map_or(&new.name, |(_, name)| name).clone();
+        let pool = Pool::new_empty(&name, pool_guid, parsed, before_first, new.altroot.clone(), tree, cache);
         let salt: Vec<u8> = (0..4).flat_map(|_| env.random().to_le_bytes()).collect();
         if let Ok(salt) = <[u8; 32]>::try_from(salt) {
             let _ = pool.salt().set(salt);
@@ -274,7 +277,7 @@ async fn make_contents(
             write_auxiliary(s, name, devices).await?;
         }
     }
-    for (name, value) in &new.properties {
+    for (name, value) in new.properties.iter().filter(|(name, _)| name != "tname") {
         super::properties::set(s, name, value).await?;
     }
     s.pool.config_changed();
@@ -354,9 +357,15 @@ async fn new_vdev_zap(s: &Syncing, map: &Arc<crate::dmu::LiveObject>) -> Result<
 }
 
 /// Writes the list of spares or cache devices.
-async fn write_auxiliary(s: &Syncing, name: &str, devices: &[VdevConfig]) -> Result<()> {
-    let object = new_packed_nvlist(s).await?;
-    s.set_in_directory(name, zap::Value::U64(vec![object.id().get()])).await?;
+pub(super) async fn write_auxiliary(s: &Syncing, name: &str, devices: &[VdevConfig]) -> Result<()> {
+    let object = match s.directory_u64(name).await? {
+        Some(_) => s.directory_object(name).await?,
+        None => {
+            let object = new_packed_nvlist(s).await?;
+            s.set_in_directory(name, zap::Value::U64(vec![object.id().get()])).await?;
+            object
+        }
+    };
     let mut list = Nvlist::new();
     list.push(name, devices.iter().map(VdevConfig::to_nvlist).collect::<Vec<_>>());
     write_packed_nvlist(s, &object, &list).await
@@ -364,7 +373,7 @@ async fn write_auxiliary(s: &Syncing, name: &str, devices: &[VdevConfig]) -> Res
 
 impl LivePool {
     /// Labels spares and cache devices: they name no pool, only themselves and their use.
-    async fn label_auxiliary(&self) -> Result<()> {
+    pub(super) async fn label_auxiliary(&self) -> Result<()> {
         let vdevs = self.pool.vdevs();
         let spares = vdevs.spares.iter().map(|vdev| (vdev, PoolState::Spare));
         let l2cache = vdevs.l2cache.iter().map(|vdev| (vdev, PoolState::L2cache));
@@ -387,7 +396,7 @@ fn cannot_label(tried: &[crate::error::Attempt]) -> Error {
     Error::Busy(format!("a device cannot be labelled: {}", tried.join("; ")))
 }
 
-fn random_guid(env: &dyn Env) -> Guid {
+pub(super) fn random_guid(env: &dyn Env) -> Guid {
     loop {
         match env.random() {
             0 => {}
@@ -499,28 +508,31 @@ fn path_string(path: &Path) -> ByteString {
     ByteString::new(path.as_os_str().as_bytes())
 }
 
-/// The configurations of spares or cache devices. Distributed spares come first.
-fn auxiliary_configs(
+/// The configurations of the spares that draid vdevs have in themselves.
+fn distributed_spares(root: &VdevConfig, env: &dyn Env) -> Vec<VdevConfig> {
+    let mut configs = Vec::new();
+    for top in &root.children {
+        let VdevKind::Draid { nparity, nspares, .. } = &top.kind else { continue };
+        for spare in 0..u64::from(*nspares) {
+            let kind = VdevKind::DraidSpare { top_guid: top.guid, spare_id: spare };
+            let mut config = blank(kind, random_guid(env));
+            let top_id = top.id.map_or(0, |id| id.get());
+            config.path = Some(ByteString::new(format!("draid{nparity}-{top_id}-{spare}").as_bytes()));
+            (config.whole_disk, config.is_spare) = (Some(true), true);
+            configs.push(config);
+        }
+    }
+    configs
+}
+
+/// The configurations of spares or cache devices. Their devices go into `devices` under the guids that they get.
+pub(super) fn leaf_configs(
     leaves: &[NewLeaf],
-    root: &VdevConfig,
     are_spares: bool,
     env: &dyn Env,
     devices: &mut Devices,
-) -> Result<Vec<VdevConfig>> {
+) -> Vec<VdevConfig> {
     let mut configs = Vec::new();
-    if are_spares {
-        for top in &root.children {
-            let VdevKind::Draid { nparity, nspares, .. } = &top.kind else { continue };
-            for spare in 0..u64::from(*nspares) {
-                let kind = VdevKind::DraidSpare { top_guid: top.guid, spare_id: spare };
-                let mut config = blank(kind, random_guid(env));
-                let top_id = top.id.map_or(0, |id| id.get());
-                config.path = Some(ByteString::new(format!("draid{nparity}-{top_id}-{spare}").as_bytes()));
-                (config.whole_disk, config.is_spare) = (Some(true), true);
-                configs.push(config);
-            }
-        }
-    }
     for leaf in leaves {
         let guid = random_guid(env);
         devices.insert(guid, Arc::clone(&leaf.device));
@@ -533,7 +545,7 @@ fn auxiliary_configs(
         }
         configs.push(config);
     }
-    Ok(configs)
+    configs
 }
 
 fn log2(bytes: u32) -> u8 {

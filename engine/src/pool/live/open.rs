@@ -5,6 +5,7 @@
 //! 2. What cannot be *written* rightly is refused by name: features in use whose structures are not kept up here, pools of old versions or of the
 //!    other byte order, pools that are in the middle of something (removal, expansion, resilver, checkpoint).
 //! 3. Its devices are opened anew for writing, each under a lock, so that no other process can do the same.
+//!    With multihost protection the pool is watched for a while, whether another host marks it as in use.
 //! 4. Intent logs that a device keeps from being followed to their end are refused, unless what they hold is given up by name (`-m`).
 //! 5. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool over: labels with this host's name.
 //! 6. Logs are replayed, dataset by dataset.
@@ -17,10 +18,11 @@ use ondisk::features::{Feature, FeatureState};
 use ondisk::objset::ObjsetType;
 use ondisk::pool_directory as directory;
 use ondisk::vdev_config::{PoolState, VdevKind};
-use ondisk::{ByteOrder, ObjsetId};
+use ondisk::{ByteOrder, ObjectId, ObjsetId};
 
 use super::config::Config;
 use super::features::{self, LiveFeatures};
+use super::multihost::watch;
 use super::{LivePool, Surroundings, Syncing};
 use crate::alloc::Allocator;
 use crate::dataset::dsl::Dsl;
@@ -32,6 +34,7 @@ use crate::pool::Pool;
 use crate::pool::discovery::FoundPool;
 use crate::pool::features::Features;
 use crate::pool::import::{ImportError, ImportOptions};
+use crate::pool::suspend::FailMode;
 use crate::zil::{self, Replayed};
 
 /// The only version that is written.
@@ -61,13 +64,14 @@ impl LivePool {
         let mut reading = options.clone();
         reading.readonly = true;
         reading.cache = options.cache.clone().or_else(|| surroundings.cache.clone());
+        watch(found, options, &*surroundings.env).await?;
         let pool = crate::pool::import::import(found, &reading).await?;
         let name = pool.name().to_owned();
         let refused = |error: Error| match error {
             Error::Unsupported(why) => ImportError::OnlyReadable { name: name.clone(), why },
             error => ImportError::Damaged { name: name.clone(), error: Box::new(error), rewind: None },
         };
-        let live = open(pool, surroundings).await.map_err(refused)?;
+        let live = open(pool, surroundings, options.temporary).await.map_err(refused)?;
         if !options.missing_log {
             live.check_logs().await.map_err(|error| match error {
                 error @ Error::Io { .. } => {
@@ -189,15 +193,16 @@ async fn claim(s: &Syncing) -> Result<()> {
     Ok(())
 }
 
-async fn open(pool: Arc<Pool>, surroundings: Surroundings) -> Result<Arc<LivePool>> {
+async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> Result<Arc<LivePool>> {
     let dsl = Dsl::open(&pool).await?;
     let features = Features::load(dsl.mos()).await?;
     refuse_unwritable(&pool, &dsl, &features).await?;
     let stored = dsl.mos().config().await?;
     let root = stored.vdev_tree.ok_or_else(|| Error::corrupt("pool configuration", "it has no vdev tree"))?;
+    let stored_name = stored.name.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
     let config = Config {
         version: stored.version,
-        name: pool.name().to_owned(),
+        name: stored_name.filter(|_| temporary).unwrap_or_else(|| pool.name().to_owned()),
         state: PoolState::Active,
         guid: pool.guid(),
         errata: stored.errata,
@@ -209,8 +214,19 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings) -> Result<Arc<LivePoo
     };
     let mos = LiveObjset::open(&pool, ObjsetId::MOS, pool.root_blkptr(), super::policy_of_mos()).await?;
     let allocator = Allocator::load(&pool, &mos).await?;
+    let props = dsl.mos().u64(directory::DIRECTORY_OBJECT, directory::PROPS).await?.map(ObjectId);
+    let mut multihost = false;
+    if let Some(props) = props.filter(|props| !props.is_none()) {
+        let failmode = dsl.mos().u64(props, "failmode").await?;
+        pool.suspension.set_mode(failmode.and_then(FailMode::from_number).unwrap_or_default());
+        multihost = dsl.mos().u64(props, "multihost").await? == Some(1);
+    }
     let counts = Feature::ALL.iter().filter_map(|feature| Some((*feature, features.count(feature.guid())?)));
-    Ok(LivePool::of(pool, &surroundings, config, mos, allocator, LiveFeatures::new(counts)))
+    let live = LivePool::of(pool, &surroundings, config, mos, allocator, LiveFeatures::new(counts));
+    if multihost {
+        live.set_multihost(true);
+    }
+    Ok(live)
 }
 
 /// The stored tree, with the paths at which the devices were found now.
@@ -220,9 +236,11 @@ fn with_present_paths(
 ) -> ondisk::vdev_config::VdevConfig {
     use std::os::unix::ffi::OsStrExt;
     fn visit(config: &mut ondisk::vdev_config::VdevConfig, pool: &Pool) {
-        if let Some(crate::vdev::Kind::Leaf(Some(device))) =
-            pool.vdevs().find(config.guid).map(|vdev| &vdev.kind)
-        {
+        let device = match pool.vdevs().find(config.guid).map(|vdev| &vdev.kind) {
+            Some(crate::vdev::Kind::Leaf(slot)) => slot.device(),
+            _ => None,
+        };
+        if let Some(device) = device {
             let path = device.path().as_os_str().as_bytes();
             // Devices that are no files have a description in angle brackets, which leads nowhere.
             if path.first() == Some(&b'/') {

@@ -18,6 +18,7 @@ use crate::dataset::properties::{Attr, Kind, index, is_user};
 use crate::dmu::{LiveObject, zap};
 use crate::error::{Error, Result};
 use crate::pool::properties::PoolProp;
+use crate::pool::suspend::FailMode;
 
 /// Longest comment.
 const MAX_COMMENT_BYTES: usize = 31;
@@ -68,11 +69,8 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
                 dir.phys.head_dataset.get()
             }
         },
-        PoolProp::Multihost if index::number(index::BOOLEAN, value) == Some(1) => {
-            return Err(Error::Unsupported(
-                "multihost=on: heartbeats are not written yet; leave it off and make sure that only one host imports the pool"
-                    .into(),
-            ));
+        PoolProp::Multihost if value == "on" && s.pool.config().host.0 == 0 => {
+            return Err(invalid("requires a non-zero system hostid"));
         }
         PoolProp::Version
         | PoolProp::Cachefile
@@ -94,6 +92,12 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
     };
     if prop == PoolProp::Ashift && number != 0 && !ASHIFT.contains(&number) {
         return Err(invalid("it must be between 9 and 16"));
+    }
+    if prop == PoolProp::Failmode {
+        s.pool.pool().suspension.set_mode(FailMode::from_number(number).unwrap_or_default());
+    }
+    if prop == PoolProp::Multihost {
+        s.pool.set_multihost(number == 1);
     }
     let zap = properties_zap(s).await?;
     let key = zap::Key::Name(desc.name.into());

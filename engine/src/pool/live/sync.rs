@@ -10,7 +10,8 @@
 //! 6. Flush; labels and uberblock; flush. From here on the group is committed.
 //! 7. Readers get the new view, space that was freed two groups ago becomes free, whoever waits is woken.
 //!
-//! A failure on the way stops the pool: what is on the devices is the group before.
+//! A write that fails waits until it can be made ([`crate::pool::suspend`]); any other failure on the way stops the pool: what is on the devices is the group
+//! before.
 //!
 //! # Labels
 //! When the configuration changed, even labels are written before the uberblock and odd ones after it, so that whichever is read with the uberblock that counts
@@ -95,6 +96,7 @@ impl LivePool {
     /// Starts the thread that commits groups. Without it nothing is committed but by [`LivePool::sync`].
     pub fn start(self: &Arc<Self>) -> Result<()> {
         let (txgs, pool) = (Arc::clone(&self.txgs), Arc::downgrade(self));
+        self.pool.suspension.enable(&self.txgs);
         let run = move || {
             while txgs.wait_until_due() {
                 let Some(pool) = pool.upgrade() else { return };
@@ -132,6 +134,10 @@ impl LivePool {
 
     /// Commits everything, gives the logs back, marks the labels as exported (or destroyed) and stops. The pool must not be in use.
     pub async fn close(self: &Arc<Self>, state: PoolState) -> Result<()> {
+        if let Some(error) = self.txgs.stopped() {
+            self.end_thread();
+            return Err(error);
+        }
         // Closing a log waits for groups.
         if !self.has_thread() {
             self.start()?;
@@ -148,14 +154,19 @@ impl LivePool {
             Ok(())
         })
         .await?;
+        self.end_thread();
+        let closed = Error::Busy(format!("pool '{}' is closed", self.pool.name()));
+        self.txgs.stop(closed);
+        Ok(())
+    }
+
+    fn end_thread(&self) {
+        self.heartbeat.stop();
         self.txgs.end();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }
-        let closed = Error::Busy(format!("pool '{}' is closed", self.pool.name()));
-        self.txgs.stop(closed);
-        Ok(())
     }
 
     async fn sync_group(self: &Arc<Self>, txg: Txg) -> Result<()> {
@@ -176,6 +187,8 @@ impl LivePool {
             }
             self.config_changed();
         }
+        self.diagnose().await;
+        self.take_up_states();
         let config_changed = self.config_changed.swap(false, Ordering::Relaxed);
         if config_changed {
             self.write_config(&s).await?;
@@ -244,22 +257,26 @@ impl LivePool {
             timestamp: s.now(),
             root_bp: root,
             software_version: SOFTWARE_VERSION,
-            mmp: Some(ondisk::uberblock::Mmp { delay_ns: 0, config: 0 }),
+            mmp: Some(self.heartbeat.fields(&**self.env())),
             checkpoint_txg: last.uberblock().checkpoint_txg,
             raidz_reflow_info: last.uberblock().raidz_reflow_info,
         };
         self.writer.flush().await?;
         if config_changed {
-            self.write_labels(txg, false).await?;
+            self.until_written(async || self.write_labels(txg, false).await).await?;
             self.writer.flush().await?;
         }
         let leaves = self.uberblock_leaves();
-        let vdevs = self.pool.vdevs();
-        let failed = |tried: Vec<Attempt>| cannot_commit(txg, &tried);
-        vdevs.write_uberblock(&leaves, txg, &uberblock.encode()).await.map_err(failed)?;
+        let encoded = uberblock.encode();
+        self.pool.suspension.check()?;
+        self.until_written(async || {
+            let written = self.pool.vdevs().write_uberblock(&leaves, txg, &encoded).await;
+            written.map_err(|tried| cannot_commit(txg, &tried))
+        })
+        .await?;
         self.writer.flush().await?;
         if config_changed {
-            self.write_labels(txg, true).await?;
+            self.until_written(async || self.write_labels(txg, true).await).await?;
             self.writer.flush().await?;
         }
         let config = match config_changed {
@@ -267,6 +284,7 @@ impl LivePool {
             false => last.config().clone(),
         };
         drop(last);
+        self.heartbeat.committed(&uberblock);
         self.views.replace(self.pool.at(uberblock, config));
         self.allocator().sync_done(txg, self.views.oldest());
         for dataset in self.datasets().values() {
@@ -278,7 +296,7 @@ impl LivePool {
     }
 
     /// Leaves that take uberblocks: all that hold blocks, log devices apart.
-    fn uberblock_leaves(&self) -> Vec<Guid> {
+    pub(super) fn uberblock_leaves(&self) -> Vec<Guid> {
         let tops = self.pool.vdevs().tops.iter().filter(|top| top.class() != Class::Log);
         tops.flat_map(|top| top.walk())
             .filter(|vdev| vdev.children.is_empty())

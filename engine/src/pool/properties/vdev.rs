@@ -74,10 +74,12 @@ impl VdevProperties {
     fn add_identity(&mut self, config: &VdevConfig, vdev: &Vdev, parent: String) {
         self.text(VdevProp::Name, Some(name(config)));
         self.number(VdevProp::Guid, config.guid.0);
-        self.number(VdevProp::State, state_number(vdev.status.state));
+        self.number(VdevProp::State, state_number(vdev.status().state));
         self.number(VdevProp::Ashift, u64::from(vdev.ashift));
         let device_bytes = match &vdev.kind {
-            crate::vdev::Kind::Leaf(Some(device)) => device.size_bytes() & !(LABEL_BYTES - 1),
+            crate::vdev::Kind::Leaf(slot) => {
+                slot.device().map_or(0, |device| device.size_bytes() & !(LABEL_BYTES - 1))
+            }
             _ => 0,
         };
         let own = device_bytes.saturating_sub(LABEL_START_BYTES + LABEL_END_BYTES);

@@ -39,7 +39,7 @@ pub struct Unused {
 
 struct Range<'a> {
     leaf: &'a Vdev,
-    device: &'a Arc<dyn Device>,
+    device: Arc<dyn Device>,
     start: u64,
     end: u64,
 }
@@ -69,11 +69,12 @@ impl VdevTree {
 
 impl Vdev {
     fn unused<'a>(&'a self, start: u64, end: u64, depth: u32, ranges: &mut Vec<Range<'a>>) {
-        if !self.status.is_readable() || depth > MAX_DEPTH || start >= end {
+        if !self.status().is_readable() || depth > MAX_DEPTH || start >= end {
             return;
         }
         match &self.kind {
-            Kind::Leaf(Some(device)) if !self.cannot_discard.load(Ordering::Relaxed) => {
+            Kind::Leaf(slot) if !self.cannot_discard.load(Ordering::Relaxed) => {
+                let Some(device) = slot.device() else { return };
                 let space = aligned_size(device.size_bytes()).saturating_sub(LABEL_END_BYTES);
                 let range = start.checked_add(LABEL_START_BYTES).zip(end.checked_add(LABEL_START_BYTES));
                 if let Some((start, end)) = range.filter(|(_, end)| *end <= space) {

@@ -15,8 +15,8 @@ use codec::checksum::seal_label;
 use device::{Device, IoBuf, IoError, copy};
 use futures_util::future::join_all;
 use ondisk::label::{
-    BOOT_ENV, LABEL_SIZE, LABELS, TRAILER_SIZE, UBERBLOCK_RING, VDEV_PHYS, label_offset, uberblock_shift,
-    uberblock_slot, uberblock_slot_of,
+    BOOT_ENV, LABEL_SIZE, LABELS, TRAILER_SIZE, UBERBLOCK_RING, VDEV_PHYS, label_offset, uberblock_count,
+    uberblock_shift, uberblock_slot, uberblock_slot_of,
 };
 use ondisk::nvlist::{Encoding, Nvlist};
 use ondisk::uberblock::Uberblock;
@@ -50,6 +50,24 @@ impl VdevTree {
         if taken { Ok(()) } else { Err(failed) }
     }
 
+    /// Writes a heartbeat (the encoded bytes of an uberblock) into the slot that is kept for them, in one label of a leaf. Not flushed; other hosts see it.
+    pub async fn write_heartbeat(
+        &self,
+        leaf: Guid,
+        label: usize,
+        uberblock: &[u8],
+    ) -> Result<(), Vec<Attempt>> {
+        let (leaf, device) = self.writable_leaf(leaf)?;
+        let area = uberblock_area(leaf, uberblock)?;
+        let last = uberblock_slot(leaf.ashift, uberblock_count(leaf.ashift) - 1);
+        let Some(start) = label_offset(device.size_bytes(), label) else { return Err(too_small(leaf)) };
+        let position = start.get() + last.get();
+        let mut area = area;
+        seal(leaf, &mut area, position)?;
+        let written = device.write(position, area).await;
+        written.map(drop).map_err(|error| leaf.failed(position, Failure::Io(error.to_string())))
+    }
+
     async fn leaf_uberblock(
         &self,
         guid: Guid,
@@ -60,12 +78,8 @@ impl VdevTree {
     ) -> Result<(), Vec<Attempt>> {
         let (leaf, device) = self.writable_leaf(guid)?;
         let slot = uberblock_slot(leaf.ashift, uberblock_slot_of(leaf.ashift, txg, multihost));
-        let mut area = IoBuf::zeroed(1 << uberblock_shift(leaf.ashift));
-        let Some(place) = area.get_mut(..uberblock.len()).filter(|_| uberblock.len() < TRAILER_LIMIT) else {
-            return Err(leaf.failed(0, Failure::Malformed("the uberblock is larger than its slot".into())));
-        };
-        copy(place, uberblock);
-        let writes = (0..LABELS).map(|label| write_sealed(leaf, device, round, label, slot.get(), &area));
+        let area = uberblock_area(leaf, uberblock)?;
+        let writes = (0..LABELS).map(|label| write_sealed(leaf, &device, round, label, slot.get(), &area));
         one_of(join_all(writes).await)
     }
 
@@ -75,7 +89,7 @@ impl VdevTree {
         let area = config_area(leaf, config)?;
         let round = self.label_rounds.enter(Round::Label { odd });
         let labels = (usize::from(odd)..LABELS).step_by(2);
-        let writes = labels.map(|label| write_sealed(leaf, device, round, label, VDEV_PHYS.start, &area));
+        let writes = labels.map(|label| write_sealed(leaf, &device, round, label, VDEV_PHYS.start, &area));
         one_of(join_all(writes).await)
     }
 
@@ -88,6 +102,7 @@ impl VdevTree {
         let boot_environment = IoBuf::zeroed((BOOT_ENV.end - BOOT_ENV.start) as usize);
         let areas = [(BOOT_ENV, &boot_environment), (VDEV_PHYS, &config)];
         let areas = &areas;
+        let device = &device;
         let writes = (0..LABELS).map(|label| async move {
             let Some(start) = label_offset(device.size_bytes(), label) else { return Err(too_small(leaf)) };
             let mut bytes = IoBuf::zeroed(LABEL_SIZE as usize);
@@ -104,13 +119,16 @@ impl VdevTree {
     }
 
     /// The leaf of this guid, spares and cache devices included, if it can be written.
-    fn writable_leaf(&self, guid: Guid) -> Result<(&Vdev, &Arc<dyn Device>), Vec<Attempt>> {
+    fn writable_leaf(&self, guid: Guid) -> Result<(&Vdev, Arc<dyn Device>), Vec<Attempt>> {
         let Some(leaf) = self.find(guid) else {
             let failure = Failure::Malformed("there is no such vdev".into());
             return Err(vec![Attempt { vdev: guid.to_string(), offset_bytes: 0, failure }]);
         };
         match &leaf.kind {
-            Kind::Leaf(Some(device)) if leaf.status.is_readable() => Ok((leaf, device)),
+            Kind::Leaf(slot) if leaf.status().is_readable() => match slot.device() {
+                Some(device) => Ok((leaf, device)),
+                None => Err(leaf.failed(0, Failure::Unavailable)),
+            },
             _ => Err(leaf.failed(0, Failure::Unavailable)),
         }
     }
@@ -119,6 +137,18 @@ impl VdevTree {
 /// Uberblocks share the smallest slot with the trailer.
 const TRAILER_LIMIT: usize = 1024 - TRAILER_SIZE;
 const _: () = assert!(UBERBLOCK_RING.end == LABEL_SIZE);
+
+/// A slot with this uberblock, not sealed yet.
+fn uberblock_area(leaf: &Vdev, uberblock: &[u8]) -> Result<IoBuf, Vec<Attempt>> {
+    let mut area = IoBuf::zeroed(1 << uberblock_shift(leaf.ashift));
+    match area.get_mut(..uberblock.len()).filter(|_| uberblock.len() < TRAILER_LIMIT) {
+        Some(place) => copy(place, uberblock),
+        None => {
+            return Err(leaf.failed(0, Failure::Malformed("the uberblock is larger than its slot".into())));
+        }
+    }
+    Ok(area)
+}
 
 /// The area of the configuration, not sealed yet.
 fn config_area(leaf: &Vdev, config: &Nvlist) -> Result<IoBuf, Vec<Attempt>> {

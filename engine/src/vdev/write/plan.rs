@@ -31,7 +31,7 @@ const ZEROES_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Part<'a> {
     pub leaf: &'a Vdev,
-    pub device: &'a Arc<dyn Device>,
+    pub device: Arc<dyn Device>,
     /// From the beginning of the device.
     pub position: u64,
     pub data: SharedBuf,
@@ -72,18 +72,26 @@ pub(super) struct Planned<'a> {
     need: Need,
     parts: std::ops::Range<usize>,
     lost: Vec<Attempt>,
+    missed: Vec<&'a Vdev>,
 }
 
-impl Planned<'_> {
-    /// Whether it is written, when these parts are not.
+impl<'a> Planned<'a> {
+    /// Whether it is written, when these parts are not. Leaves that it is missing from are noted only then: what is nowhere will be written again, or is never
+    /// committed.
     pub(super) fn judge(
         self,
+        txg: Txg,
+        parts: &[Part<'a>],
         failed: &HashMap<usize, Attempt>,
         started: Instant,
     ) -> Result<(), Vec<Attempt>> {
         // A leaf counts for itself.
         let top = self.top.filter(|top| !matches!(top.kind, Kind::Leaf(_)));
         if self.need.is_met(failed) {
+            let failed =
+                self.parts.filter(|part| failed.contains_key(part)).filter_map(|part| parts.get(part));
+            let failed = failed.flat_map(|part| std::iter::once(part.leaf).chain(part.spare));
+            failed.chain(self.missed).for_each(|leaf| leaf.missing_txgs.note(txg));
             if let Some(top) = top {
                 top.stats.count(Transfer::Write, self.size_bytes, started);
             }
@@ -105,13 +113,23 @@ pub(super) struct Plan<'a> {
     parts: Vec<Part<'a>>,
     /// Of the piece at hand: what cannot be written.
     lost: Vec<Attempt>,
+    /// Of the piece at hand: who misses it.
+    missed: Vec<&'a Vdev>,
     spare: Option<&'a Vdev>,
     filler: bool,
 }
 
 impl<'a> Plan<'a> {
     pub(super) fn new(tree: &'a VdevTree, txg: Txg) -> Self {
-        Self { tree, txg, parts: Vec::new(), lost: Vec::new(), spare: None, filler: false }
+        Self {
+            tree,
+            txg,
+            parts: Vec::new(),
+            lost: Vec::new(),
+            missed: Vec::new(),
+            spare: None,
+            filler: false,
+        }
     }
 
     pub(super) fn into_parts(self) -> Vec<Part<'a>> {
@@ -142,11 +160,12 @@ impl<'a> Plan<'a> {
             need,
             parts: start..self.parts.len(),
             lost: std::mem::take(&mut self.lost),
+            missed: std::mem::take(&mut self.missed),
         }
     }
 
     fn vdev(&mut self, vdev: &'a Vdev, offset: u64, data: SharedBuf, depth: u32) -> Need {
-        if !vdev.status.is_readable() {
+        if !vdev.status().is_readable() {
             return self.lost(vdev, offset, Failure::Unavailable);
         }
         if depth > MAX_DEPTH {
@@ -154,7 +173,10 @@ impl<'a> Plan<'a> {
             return self.lost(vdev, offset, circle);
         }
         match &vdev.kind {
-            Kind::Leaf(Some(device)) => self.leaf(vdev, device, offset, data),
+            Kind::Leaf(slot) => match slot.device() {
+                Some(device) => self.leaf(vdev, device, offset, data),
+                None => self.lost(vdev, offset, Failure::Unavailable),
+            },
             Kind::Mirror | Kind::Replacing | Kind::Spare => {
                 let write = |child| self.vdev(child, offset, data.clone(), depth + 1);
                 let of: Vec<_> = vdev.children.iter().map(write).collect();
@@ -188,11 +210,11 @@ impl<'a> Plan<'a> {
             Kind::Indirect(_) => {
                 self.lost(vdev, offset, Failure::Malformed("a removed vdev cannot be written".into()))
             }
-            Kind::Leaf(None) | Kind::Hole | Kind::Missing => self.lost(vdev, offset, Failure::Unavailable),
+            Kind::Hole | Kind::Missing => self.lost(vdev, offset, Failure::Unavailable),
         }
     }
 
-    fn leaf(&mut self, leaf: &'a Vdev, device: &'a Arc<dyn Device>, offset: u64, data: SharedBuf) -> Need {
+    fn leaf(&mut self, leaf: &'a Vdev, device: Arc<dyn Device>, offset: u64, data: SharedBuf) -> Need {
         let end = aligned_size(device.size_bytes()).saturating_sub(LABEL_END_BYTES);
         let position = offset.checked_add(LABEL_START_BYTES);
         let fits = |position: &u64| position.checked_add(data.len() as u64).is_some_and(|last| last <= end);
@@ -209,7 +231,7 @@ impl<'a> Plan<'a> {
     fn lost(&mut self, vdev: &'a Vdev, offset: u64, failure: Failure) -> Need {
         if !self.filler {
             let below = vdev.walk().filter(|vdev| vdev.children.is_empty());
-            below.chain(self.spare).for_each(|leaf| leaf.missing_txgs.note(self.txg));
+            self.missed.extend(below.chain(self.spare));
             self.lost.extend(vdev.failed(offset, failure));
         }
         Need::Lost

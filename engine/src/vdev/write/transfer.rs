@@ -69,10 +69,6 @@ async fn transfer(txg: Txg, parts: &[Part<'_>], run: Vec<usize>) -> Vec<(usize, 
             && !part.filler
         {
             part.leaf.errors.count_write();
-            part.leaf.missing_txgs.note(txg);
-            if let Some(spare) = part.spare {
-                spare.missing_txgs.note(txg);
-            }
             let vdev = part.leaf.name.clone();
             let failure = Failure::Io(error.to_string());
             failed.push((index, Attempt { vdev, offset_bytes: part.position, failure }));

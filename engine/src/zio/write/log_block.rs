@@ -55,6 +55,7 @@ impl Writer {
         if bytes.len() as u64 != psize || bp.is_gang() {
             return Err(Error::Invalid(format!("{at}: {} bytes for a block of {psize}", bytes.len())));
         }
+        self.pool.suspension.check()?;
         let bytes = SharedBuf::from(bytes);
         let piece =
             |dva: Dva| Piece { top: dva.vdev.get(), offset_bytes: dva.offset.get(), data: bytes.clone() };

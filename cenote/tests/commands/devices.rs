@@ -1,0 +1,124 @@
+//! Devices that are taken away and come back, through the binary.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use crate::session::Session;
+
+/// Sparse files in a directory of the session.
+fn disks(session: &Session, count: usize) -> Vec<String> {
+    let place = session.directory().join("disks");
+    fs::create_dir_all(&place).unwrap();
+    let disk = |number: usize| {
+        let path = place.join(format!("d{number}"));
+        File::create(&path).unwrap().set_len(128 << 20).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    (0..count).map(disk).collect()
+}
+
+#[test]
+fn devices_are_taken_offline_and_back_in_openzfs_s_words() {
+    let session = Session::start();
+    let disks = disks(&session, 2);
+    let [first, second] = [&*disks[0], &*disks[1]];
+    session.print(&["zpool", "create", "-m", "none", "tank", "mirror", first, second]);
+    session.print(&["zpool", "offline", "tank", first]);
+    let status = session.print(&["zpool", "status", "tank"]);
+    assert!(status.contains("state: DEGRADED"), "{status}");
+    assert!(status.contains("One or more devices has been taken offline by the administrator."), "{status}");
+    let line = |status: &str, disk: &str| {
+        let line = status.lines().find(|line| line.contains(disk)).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("{disk} in {status}"))
+    };
+    assert!(line(&status, first).contains("OFFLINE"), "{status}");
+    let refused = session.run(&["zpool", "offline", "tank", "d1"]);
+    assert_eq!((refused.code, &*refused.err), (1, "cannot offline d1: no valid replicas\n"));
+    session.print(&["zfs", "create", "tank/while-away"]);
+    assert_eq!(session.print(&["zpool", "online", "tank", "d0"]), "");
+    let status = session.print(&["zpool", "status", "tank"]);
+    assert!(status.contains("state: ONLINE") && line(&status, first).contains("ONLINE"), "{status}");
+
+    session.print(&["zpool", "offline", "-f", "tank", "d0"]);
+    let faulted = line(&session.print(&["zpool", "status", "tank"]), first);
+    assert!(faulted.contains("FAULTED") && faulted.contains("external device fault"), "{faulted}");
+    let told = session.print(&["zpool", "online", "tank", "d0"]);
+    assert!(told.contains("remains in faulted state\nuse 'zpool clear'"), "{told}");
+    session.print(&["zpool", "clear", "tank", first]);
+    assert!(session.print(&["zpool", "status", "tank"]).contains("state: ONLINE"));
+    let history = session.print(&["zpool", "history", "tank"]);
+    for command in ["zpool offline -f tank d0", "zpool clear tank", "zpool online tank d0"] {
+        assert!(history.contains(command), "{history}");
+    }
+    session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn a_file_that_was_away_comes_back_and_another_one_in_its_place_does_not() {
+    let session = Session::start();
+    let disks = disks(&session, 2);
+    let place = session.directory().join("disks");
+    session.print(&["zpool", "create", "-m", "none", "tank", "mirror", &disks[0], &disks[1]]);
+    session.print(&["zpool", "export", "tank"]);
+    let away = session.directory().join("away");
+    fs::rename(&disks[0], &away).unwrap();
+    session.print(&["zpool", "import", "-d", place.to_str().unwrap(), "tank"]);
+    let state = || session.print(&["zpool", "list", "-H", "-o", "health", "tank"]);
+    assert_eq!(state(), "DEGRADED\n");
+    session.print(&["zfs", "create", "tank/while-away"]);
+    // Something else in its place.
+    File::create(&disks[0]).unwrap().set_len(128 << 20).unwrap();
+    let told = session.print(&["zpool", "online", "tank", &disks[0]]);
+    assert!(told.contains("use 'zpool replace'"), "{told}");
+    assert_eq!(state(), "DEGRADED\n");
+    fs::rename(&away, &disks[0]).unwrap();
+    session.print(&["zpool", "online", "tank", &disks[0]]);
+    assert_eq!(state(), "ONLINE\n");
+    session.print(&["zfs", "create", "tank/after"]);
+    session.print(&["zpool", "export", "tank"]);
+    let Some(verdict) = testkit::oracle::zdb_of(Path::new(&place), "-bcc", "tank", &[]) else { return };
+    assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
+}
+
+#[test]
+fn pools_are_administered() {
+    let session = Session::start();
+    let disks = disks(&session, 5);
+    let place = session.directory().join("disks");
+    let print = |line: &str| {
+        let words = line.split(' ').map(|word| match word.strip_prefix('%') {
+            Some(number) => &*disks[number.parse::<usize>().unwrap()],
+            None => word,
+        });
+        session.print(&words.collect::<Vec<_>>())
+    };
+    print("zpool create -m none -t other tank mirror %0 %1");
+    assert_eq!(print("zpool list -H -o name"), "other\n");
+    print("zpool add other spare %2 cache %3 log %4");
+    let status = print("zpool status other");
+    assert!(status.contains("spares\n") && status.contains("cache\n") && status.contains("logs"), "{status}");
+    print("zfs create -V 16M other/v");
+    print("zpool sync other");
+    let before = print("zpool get -Hp -o value guid other");
+    print("zpool reguid other");
+    let after = print("zpool get -Hp -o value guid other");
+    assert_ne!(before, after);
+    let io = print("zpool iostat -Hpv other");
+    let written: u64 = io.lines().next().unwrap().split('\t').nth(6).unwrap().parse().unwrap();
+    assert!(written > 0 && io.lines().count() == 6, "{io}");
+    assert!(print("zpool iostat -w other").starts_with("\nother"));
+    print("zpool remove other %2 %3");
+    let refused = session.run(&["zpool", "remove", "other", &disks[0]]);
+    assert!(refused.code == 1 && refused.err.contains("can be removed"), "{refused:?}");
+    let status = print("zpool status other");
+    assert!(!status.contains("spares\n") && !status.contains("cache\n"), "{status}");
+    print("zpool export other");
+    let Some(verdict) = testkit::oracle::zdb_of(&place, "-bcc", "tank", &[]) else { return };
+    assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
+    session.print(&["zpool", "import", "-d", place.to_str().unwrap(), "-t", "tank", "temporary"]);
+    assert_eq!(print("zpool list -H -o name,guid"), format!("temporary\t{after}"));
+    print("zpool destroy temporary");
+    session.print(&["zpool", "import", "-d", place.to_str().unwrap(), "-D", "tank"]);
+    assert_eq!(print("zpool list -H -o name"), "tank\n");
+    print("zpool export tank");
+}

@@ -1,0 +1,221 @@
+//! Suspension: what a pool does when it cannot write and nothing is left to stand in.
+//!
+//! # The idea
+//! A write that failed everywhere is not given up: whoever makes it waits here, and makes it again when the pool is *resumed* (`zpool clear`). So no group is lost
+//! because a cable was; what was acknowledged stays in memory and in the intent logs until it is written. In the meantime nothing is committed, and whoever waits
+//! for a commit goes on waiting. The property `failmode` says what happens to others: with `wait` they wait too, as soon as the dirty data have no more room; with
+//! `continue` new changes are refused at once; with `panic` the process ends.
+//!
+//! It is on while a thread commits groups ([`super::live::LivePool::start`]). Without one, whoever commits gets the error, since nobody could resume.
+//!
+//! # Leases
+//! With multihost protection this host may write only while others can see that it does ([`super::live`]): each mark that it makes extends a lease, and what is
+//! written asks for that first. A lease that ran out ends the writing for good, because another host may have taken the pool.
+//!
+//! # What cannot be made good
+//! What can not be made again is a flush that failed: what was lost is not known. That stops the pool for good ([`crate::txg::Txgs::stopped`]), until it is
+//! imported again.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `state` | all; for a few lines, never across an await | taken alone |
+//!
+//! Source of the idea: OpenZFS 2.3 `zio.c` (`zio_suspend`, `zio_resume`), `zpoolprops.7` (`failmode`).
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use crate::error::{Error, Result};
+use crate::txg::Txgs;
+
+/// What happens to those who use a pool that cannot write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FailMode {
+    /// They wait.
+    #[default]
+    Wait,
+    /// New changes are refused.
+    Continue,
+    /// The process ends.
+    Panic,
+}
+
+impl FailMode {
+    /// The mode that a value of the property `failmode` stands for.
+    pub fn from_number(number: u64) -> Option<Self> {
+        [Self::Wait, Self::Continue, Self::Panic].get(usize::try_from(number).ok()?).copied()
+    }
+}
+
+/// Whether a pool is suspended, and who waits.
+#[derive(Debug, Default)]
+pub(crate) struct Suspension {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Told when changes are to be refused; absent while suspension is off.
+    txgs: Option<Weak<Txgs>>,
+    mode: FailMode,
+    why: Option<Error>,
+    /// Counts how often the pool was resumed.
+    resumed: u64,
+    waiters: Vec<Waker>,
+    /// With multihost protection: until when this host may write.
+    lease: Option<Instant>,
+    /// It may never again.
+    lost: Option<Error>,
+}
+
+impl Suspension {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on those who cannot write wait.
+    pub(crate) fn enable(&self, txgs: &Arc<Txgs>) {
+        self.state().txgs = Some(Arc::downgrade(txgs));
+    }
+
+    /// From now on those who cannot write fail, those who wait included.
+    pub(crate) fn give_up(&self) {
+        let mut state = self.state();
+        state.txgs = None;
+        state.wake();
+    }
+
+    /// What happens when the pool cannot write.
+    pub(crate) fn mode(&self) -> FailMode {
+        self.state().mode
+    }
+
+    pub(crate) fn set_mode(&self, mode: FailMode) {
+        self.state().mode = mode;
+    }
+
+    /// Why the pool is suspended, if it is.
+    pub(crate) fn why(&self) -> Option<Error> {
+        let mut state = self.state();
+        state.expire();
+        state.lost.clone().or_else(|| state.why.clone())
+    }
+
+    /// Until when this host may write; for ever where `None`. A lease that ran out is not extended.
+    pub(crate) fn lease(&self, until: Option<Instant>) {
+        let mut state = self.state();
+        state.expire();
+        state.lease = until;
+    }
+
+    /// Asked before anything is written.
+    ///
+    /// # Errors
+    /// The pool is another host's by now, as far as this one knows.
+    pub(crate) fn check(&self) -> Result<()> {
+        let mut state = self.state();
+        state.expire();
+        state.lost.clone().map_or(Ok(()), Err)
+    }
+
+    /// For whoever failed to write with this error: waits until it is worth another try, or gives the error back.
+    pub(crate) async fn wait(&self, error: Error) -> Result<()> {
+        let since = {
+            let mut state = self.state();
+            state.expire();
+            if let Some(lost) = &state.lost {
+                return Err(lost.clone());
+            }
+            let Some(txgs) = state.txgs.as_ref().and_then(Weak::upgrade) else { return Err(error) };
+            if state.mode == FailMode::Panic {
+                tracing::error!(%error, "a pool with failmode=panic cannot be written");
+                std::process::abort();
+            }
+            if state.why.is_none() {
+                tracing::error!(%error, "the pool is suspended: it cannot be written; see zpool status, zpool clear");
+                state.why = Some(error.clone());
+            }
+            if state.mode == FailMode::Continue {
+                txgs.refuse(Some(error.clone()));
+            }
+            state.resumed
+        };
+        poll_fn(|context| {
+            let mut state = self.state();
+            if state.txgs.is_none() {
+                return Poll::Ready(Err(error.clone()));
+            }
+            if state.resumed != since {
+                return Poll::Ready(Ok(()));
+            }
+            state.waiters.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Lets those who wait try again.
+    pub(crate) fn resume(&self) {
+        let mut state = self.state();
+        state.why = None;
+        state.resumed += 1;
+        if let Some(txgs) = state.txgs.as_ref().and_then(Weak::upgrade) {
+            txgs.refuse(None);
+        }
+        state.wake();
+    }
+}
+
+impl State {
+    fn expire(&mut self) {
+        if self.lost.is_none() && self.lease.is_some_and(|until| Instant::now() >= until) {
+            let why =
+                "multihost writes failed or were delayed; another system could import the pool undetected";
+            tracing::error!(why, "the pool is suspended");
+            self.lost = Some(Error::Suspended(format!("the pool is suspended because {why}")));
+        }
+    }
+
+    fn wake(&mut self) {
+        self.waiters.drain(..).for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use ondisk::Txg;
+
+    use super::*;
+    use crate::txg::Limits;
+
+    #[test]
+    fn who_cannot_write_waits_until_the_pool_is_resumed_or_given_up() {
+        let suspension = Suspension::default();
+        let error = || Error::Suspended("no device".into());
+        assert!(suspension.wait(error()).now_or_never().is_some_and(|result| result.is_err()), "it is off");
+        let txgs = Txgs::new(Txg(3), Limits::default());
+        suspension.enable(&txgs);
+        let mut first = Box::pin(suspension.wait(error()));
+        assert!(first.as_mut().now_or_never().is_none());
+        assert!(suspension.why().is_some());
+        assert!(txgs.begin(1).now_or_never().is_some_and(|begun| begun.is_ok()), "others go on");
+        suspension.resume();
+        assert!(first.now_or_never().is_some_and(|result| result.is_ok()));
+        assert!(suspension.why().is_none());
+
+        suspension.set_mode(FailMode::Continue);
+        let mut second = Box::pin(suspension.wait(error()));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(txgs.begin(1).now_or_never().is_some_and(|begun| begun.is_err()), "refused");
+        suspension.resume();
+        assert!(txgs.begin(1).now_or_never().is_some_and(|begun| begun.is_ok()));
+        let mut third = Box::pin(suspension.wait(error()));
+        assert!(second.now_or_never().is_some_and(|result| result.is_ok()));
+        assert!(third.as_mut().now_or_never().is_none());
+        suspension.give_up();
+        assert!(third.now_or_never().is_some_and(|result| result.is_err()));
+    }
+}

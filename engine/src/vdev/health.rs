@@ -1,0 +1,246 @@
+//! Devices that fail: when a leaf is given up, and how it comes back.
+//!
+//! # The idea
+//! Transfers only count errors. [`VdevTree::diagnose`] looks at the leaves that had some since it last looked, and judges them as OpenZFS and its event daemon do:
+//!
+//! | what | becomes |
+//! |---|---|
+//! | a small transfer to the blank part of its label says that the device is gone | `REMOVED` |
+//! | that transfer fails in another way | `FAULTED`, too many errors |
+//! | it goes well, but ten transfers failed within ten minutes | `FAULTED`, or `DEGRADED` where nothing could stand in for it |
+//! | ten reads within ten minutes gave wrong bytes | `DEGRADED`, too many errors |
+//!
+//! A leaf that is not `ONLINE` or `DEGRADED` is neither read nor written; what it misses goes into its dirty time log, so that later, when it is back, it is not
+//! trusted for that. It comes back by [`VdevTree::reopen`], when its label says that it is still the same device.
+//!
+//! What a device was given and had not made durable when it was opened anew counts as missed: it may have lost power.
+//!
+//! # Without redundancy
+//! A device that nothing can stand in for is given up too when it is gone. Then its pool is suspended ([`super::super::pool::live`]) until it is back.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `Changes` | that one change of statuses is made at a time; for a few lines | before those of slots |
+//! | `ErrorCounters::recent` | when errors happened | taken alone |
+//!
+//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_probe`, `vdev_fault`, `vdev_offline`, `vdev_online`, `vdev_dtl_required`, `vdev_validate`),
+//! `cmd/zed/agents/zfs_diagnosis.c` (numbers and times of errors).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use device::{Cause, Device, IoError};
+use ondisk::Guid;
+
+use super::label::{best_label, read_labels};
+use super::open::open_for_writing;
+use super::{Aux, Kind, LABEL_END_BYTES, LABEL_START_BYTES, State, Status, Vdev, VdevTree, state_of_parent};
+
+/// Bytes at the beginning of a label that hold nothing.
+const BLANK_BYTES: usize = 8 << 10;
+
+/// Linux's numbers of the errors of devices that are gone.
+const GONE: [i32; 2] = [6, 19];
+
+/// Keeps changes of statuses apart, and counts them.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    turn: Mutex<()>,
+    version: AtomicU64,
+}
+
+/// Why the device of a leaf cannot be taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Required;
+
+impl VdevTree {
+    /// A number that changes with the status of any vdev.
+    pub fn status_version(&self) -> u64 {
+        self.changes.version.load(Ordering::Acquire)
+    }
+
+    /// Sets the status of a leaf, and of the vdevs above it what follows.
+    pub fn set_status(&self, leaf: &Vdev, status: Status) {
+        let _turn = self.changes.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if leaf.status.set(status) {
+            self.changes.version.fetch_add(1, Ordering::AcqRel);
+            tracing::warn!(vdev = leaf.name, state = %status.state, "the state of a device changed");
+        }
+        self.tops.iter().for_each(Vdev::refresh);
+    }
+
+    /// Whether a leaf had errors since [`VdevTree::diagnose`] last looked.
+    pub(crate) fn has_unseen_errors(&self) -> bool {
+        self.leaves().any(|leaf| leaf.errors.has_unseen())
+    }
+
+    /// Gives up the leaves that had too many errors since this was last asked, and takes those devices for gone that are. Returns whether any changed.
+    pub async fn diagnose(&self) -> bool {
+        let before = self.status_version();
+        for leaf in self.leaves() {
+            let Some(recent) = leaf.errors.take_recent() else { continue };
+            let Kind::Leaf(slot) = &leaf.kind else { continue };
+            let (Some(device), true) = (slot.device(), leaf.status().is_readable()) else { continue };
+            if recent.transfers_failed {
+                match probe(&*device).await {
+                    Err(error) if is_gone(&error) => {
+                        self.set_status(leaf, Status::new(State::Removed, Aux::None));
+                        continue;
+                    }
+                    Err(_) => {
+                        self.set_status(leaf, Status::new(State::Faulted, Aux::ErrorsExceeded));
+                        continue;
+                    }
+                    Ok(()) => {}
+                }
+            }
+            let state = match (recent.too_many_transfers, recent.too_many_checksums) {
+                (true, _) if self.can_do_without(leaf) => State::Faulted,
+                (true, _) | (_, true) => State::Degraded,
+                _ => continue,
+            };
+            self.set_status(leaf, Status::new(state, Aux::ErrorsExceeded));
+        }
+        self.status_version() != before
+    }
+
+    /// Whether all that is stored can be read without this leaf (`vdev_dtl_required`, the other way round).
+    pub fn can_do_without(&self, leaf: &Vdev) -> bool {
+        let mut tops = self.tops.iter().filter(|top| top.walk().any(|vdev| vdev.guid == leaf.guid));
+        tops.all(|top| {
+            let missed = top.walk().map(|vdev| vdev.missing_txgs.ranges());
+            let starts =
+                missed.flat_map(|missed| missed.ranges().iter().map(|range| range.0).collect::<Vec<_>>());
+            // Between the beginnings of what leaves missed it only gets better; in the future nothing is missed.
+            std::iter::once(u64::MAX).chain(starts).all(|txg| top.holds_without(txg, leaf.guid))
+        })
+    }
+
+    /// Closes the device of a leaf and gives the leaf this status.
+    ///
+    /// # Errors
+    /// Nothing could stand in for it.
+    pub async fn take_away(&self, leaf: &Vdev, status: Status) -> Result<(), Required> {
+        let Kind::Leaf(slot) = &leaf.kind else { return Err(Required) };
+        if leaf.status().is_readable() && !self.can_do_without(leaf) {
+            return Err(Required);
+        }
+        if let Some(device) = slot.device() {
+            self.flush_before_closing(leaf, &*device).await;
+        }
+        self.set_status(leaf, status);
+        slot.replace(None);
+        Ok(())
+    }
+
+    async fn flush_before_closing(&self, leaf: &Vdev, device: &dyn Device) {
+        if let Some(given) = leaf.unflushed.take() {
+            let flushed = device.flush().await;
+            if flushed.is_err() {
+                self.note_missed(leaf, given.txgs);
+            }
+            leaf.unflushed.flushed(&given, flushed.is_ok());
+        }
+    }
+
+    /// Opens the device of a leaf again if it does not work as it is, and gives the leaf the status that follows. `pool` is what the label must name, `path`
+    /// where the device is to be found; where it has none, as devices in memory, the device that was there is asked.
+    pub async fn reopen(&self, leaf: &Vdev, pool: Guid, path: Option<&std::path::Path>) -> Status {
+        let status = self.try_reopen(leaf, pool, path).await;
+        if status.is_readable() {
+            leaf.errors.clear();
+        }
+        self.set_status(leaf, status);
+        status
+    }
+
+    async fn try_reopen(&self, leaf: &Vdev, pool: Guid, path: Option<&std::path::Path>) -> Status {
+        let Kind::Leaf(slot) = &leaf.kind else { return leaf.status() };
+        if let Some(device) = slot.device()
+            && probe(&*device).await.is_ok()
+        {
+            return self.validated(leaf, pool, &*device).await;
+        }
+        let cannot_open = Status::new(State::CantOpen, Aux::OpenFailed);
+        let Some(path) = path.filter(|path| path.is_absolute()) else { return cannot_open };
+        // A file is locked as long as it is open.
+        drop(slot.replace(None));
+        let device: Arc<dyn Device> = match open_for_writing(path, leaf.ashift) {
+            Ok(device) => Arc::new(device),
+            Err(error) => {
+                tracing::info!(%error, "the device of a pool cannot be opened");
+                return cannot_open;
+            }
+        };
+        if let Err(error) = probe(&*device).await {
+            tracing::info!(%error, "a device does not work");
+            return Status::new(State::Faulted, Aux::ErrorsExceeded);
+        }
+        let status = self.validated(leaf, pool, &*device).await;
+        if status.is_readable() {
+            if let Some(given) = leaf.unflushed.take() {
+                self.note_missed(leaf, given.txgs);
+                leaf.unflushed.flushed(&given, false);
+            }
+            slot.replace(Some(device));
+        }
+        status
+    }
+
+    /// Whether this is the device that the leaf had.
+    async fn validated(&self, leaf: &Vdev, pool: Guid, device: &dyn Device) -> Status {
+        let label = best_label(read_labels(device).await).map(|label| (label.guid, label.pool_guid));
+        let right = match label {
+            Some((guid, pool_guid)) => guid == Some(leaf.guid) && pool_guid.is_none_or(|guid| guid == pool),
+            None => false,
+        };
+        let needed = leaf.bytes_needed.saturating_add(LABEL_START_BYTES + LABEL_END_BYTES);
+        match right {
+            false => Status::new(State::CantOpen, Aux::CorruptData),
+            true if device.size_bytes() < needed => Status::new(State::CantOpen, Aux::TooSmall),
+            true => Status::HEALTHY,
+        }
+    }
+}
+
+impl Vdev {
+    /// Its status.
+    pub fn status(&self) -> Status {
+        self.status.get()
+    }
+
+    /// Sets the status of each vdev with children to what follows from theirs.
+    fn refresh(&self) {
+        self.children.iter().for_each(Vdev::refresh);
+        let spare_children = match &self.kind {
+            Kind::Mirror | Kind::Replacing | Kind::Spare => self.children.len().saturating_sub(1),
+            Kind::Raidz(raidz) => raidz.nparity(),
+            Kind::Draid(draid) => draid.config().nparity,
+            _ => return,
+        };
+        let of_children: Vec<Status> = self.children.iter().map(Vdev::status).collect();
+        self.status.set(state_of_parent(&of_children, spare_children));
+    }
+
+    /// Whether it can give back everything that was written in `txg` without this leaf.
+    fn holds_without(&self, txg: u64, leaf: Guid) -> bool {
+        let lost = || self.children.iter().filter(|child| !child.holds_without(txg, leaf)).count();
+        match &self.kind {
+            Kind::Leaf(_) | Kind::DraidSpare { .. } => self.guid != leaf && self.holds(txg),
+            Kind::Mirror | Kind::Replacing | Kind::Spare => lost() < self.children.len(),
+            Kind::Raidz(raidz) => lost() <= raidz.nparity(),
+            Kind::Draid(draid) => lost() <= draid.config().nparity,
+            Kind::Indirect(_) | Kind::Hole | Kind::Missing => true,
+        }
+    }
+}
+
+/// Reads the blank part of the first label, and writes it as it was.
+async fn probe(device: &dyn Device) -> Result<(), IoError> {
+    let blank = device.read(0, BLANK_BYTES).await?;
+    device.write(0, blank).await.map(drop)
+}
+
+fn is_gone(error: &IoError) -> bool {
+    matches!(error.cause, Cause::Missing) || GONE.contains(&error.errno())
+}

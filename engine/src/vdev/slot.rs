@@ -1,0 +1,95 @@
+//! What of a leaf may change while it is read and written: its device and its status.
+//!
+//! A device that failed is taken away from its leaf, and given back once it was opened anew. Whoever transfers asks the [`Slot`] for the device and keeps
+//! that one to the end of the transfer; so a device is closed when the last transfer is done.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `Slot` | the device of one leaf, for the time it takes to clone or replace it | taken alone |
+
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use device::Device;
+
+use super::{Aux, State, Status};
+
+/// The device of a leaf, or nothing.
+#[derive(Debug, Default)]
+pub struct Slot(RwLock<Option<Arc<dyn Device>>>);
+
+impl Slot {
+    /// A slot with this device.
+    pub fn new(device: Option<Arc<dyn Device>>) -> Self {
+        Self(RwLock::new(device))
+    }
+
+    /// The device, if there is one.
+    pub fn device(&self) -> Option<Arc<dyn Device>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the device. Returns what was there.
+    pub(super) fn replace(&self, device: Option<Arc<dyn Device>>) -> Option<Arc<dyn Device>> {
+        std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), device)
+    }
+}
+
+/// A status that can be changed while others look at it.
+#[derive(Debug)]
+pub(super) struct StatusCell(AtomicU16);
+
+const STATES: [State; 6] =
+    [State::Offline, State::Removed, State::CantOpen, State::Faulted, State::Degraded, State::Healthy];
+const AUXES: [Aux; 11] = [
+    Aux::None,
+    Aux::OpenFailed,
+    Aux::CorruptData,
+    Aux::NoReplicas,
+    Aux::BadGuidSum,
+    Aux::TooSmall,
+    Aux::BadLabel,
+    Aux::Spared,
+    Aux::ErrorsExceeded,
+    Aux::External,
+    Aux::ChildrenOffline,
+];
+
+impl StatusCell {
+    pub(super) fn new(status: Status) -> Self {
+        Self(AtomicU16::new(pack(status)))
+    }
+
+    pub(super) fn get(&self) -> Status {
+        let [state, aux] = self.0.load(Ordering::Acquire).to_le_bytes();
+        let state = STATES.get(usize::from(state)).copied().unwrap_or(State::CantOpen);
+        Status::new(state, AUXES.get(usize::from(aux)).copied().unwrap_or_default())
+    }
+
+    /// Sets the status. Returns whether it is another than before.
+    pub(super) fn set(&self, status: Status) -> bool {
+        self.0.swap(pack(status), Ordering::AcqRel) != pack(status)
+    }
+}
+
+fn pack(status: Status) -> u16 {
+    u16::from_le_bytes([status.state as u8, status.aux as u8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_gives_back_every_status() {
+        for state in STATES {
+            for aux in AUXES {
+                let status = Status::new(state, aux);
+                let cell = StatusCell::new(Status::HEALTHY);
+                assert_eq!(cell.set(status), status != Status::HEALTHY);
+                assert!(!cell.set(status));
+                assert_eq!(cell.get(), status);
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What was read and written, by vdev: the numbers of `zpool iostat`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Action, Listed, VdevNode};
+
+/// Asks for the counters of open pools. They only grow: rates are differences of two answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GetIoStats {
+    /// Names; empty for all.
+    pub pools: Vec<String>,
+}
+
+impl Action for GetIoStats {
+    const NAME: &'static str = "pool-iostat";
+    type Reply = Listed<PoolIo>;
+}
+
+/// The counters of one pool.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PoolIo {
+    /// Name.
+    pub name: String,
+    /// Guid.
+    pub guid: u64,
+    /// Nanoseconds since the pool was opened, when counting began.
+    pub age_ns: u64,
+    /// The root vdev, with all vdevs below it, and their space where it is known.
+    pub vdevs: VdevNode,
+    /// The counters, by guid of vdev. The root has none of its own.
+    pub counters: Vec<VdevIo>,
+}
+
+/// The counters of one vdev.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VdevIo {
+    /// The vdev.
+    pub guid: u64,
+    /// Reads.
+    pub read: Transfers,
+    /// Writes.
+    pub write: Transfers,
+    /// Flushes.
+    pub flush: Transfers,
+    /// Ranges given up.
+    pub trim: Transfers,
+    /// Transfers under way.
+    pub in_flight: u64,
+}
+
+/// Transfers of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfers {
+    /// How many.
+    pub operations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many took at least `1 << n` and less than `1 << (n + 1)` nanoseconds.
+    pub latency: Vec<u64>,
+    /// How many had at least `512 << n` and less than `1024 << n` bytes.
+    pub sizes: Vec<u64>,
+}

@@ -1,0 +1,158 @@
+//! Devices of open pools: taken offline and back, their errors cleared.
+//!
+//! A device is called by its path, by the last part of that, or by its guid. What is done takes effect at once; the answer comes when the configuration tells of
+//! it, and the command is in the history.
+//!
+//! Source of the texts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_vdev_offline`, `zpool_vdev_online`, `zpool_clear`).
+
+use engine::pool::live::TakeOffline;
+use engine::pool::status;
+use ondisk::Guid;
+
+use super::creating::refused;
+use super::vdevs::is_called;
+use super::{Daemon, OpenPool, edits};
+use crate::api::{self, ApiError, Listed, OnlinedDevice, State};
+
+impl Daemon {
+    /// Forgets errors, takes devices back that failed, and lets a suspended pool go on.
+    ///
+    /// # Errors
+    /// There is no such pool or vdev; the pool is open read-only; what it lost is not known.
+    pub async fn clear_errors(&self, request: api::ClearErrors) -> Result<(), ApiError> {
+        let pool = self.pool(&request.pool)?;
+        let vdev = match &request.device {
+            Some(name) => {
+                let doing = format!("cannot clear errors for '{name}'");
+                Some(find(&pool, name).ok_or_else(|| no_such_device(&doing))?)
+            }
+            None => None,
+        };
+        let doing = format!("cannot clear errors for '{}'", request.pool);
+        let Some(live) = pool.live() else {
+            return pool.writable(&doing).map(drop);
+        };
+        let was_suspended = live.suspended().is_some();
+        live.clear(vdev).await.map_err(|error| refused(&doing, error))?;
+        if was_suspended {
+            // It may be suspended again at once, and nothing is to wait for that.
+            return match status::vdevs(&pool.view()).state {
+                State::CantOpen => Err(ApiError::failed(format!("{doing}: I/O error"))),
+                _ => Ok(()),
+            };
+        }
+        let noted = edits::change(live, request.command, |_| async { Ok(()) });
+        noted.await.map_err(|error| refused(&doing, error))
+    }
+
+    /// Takes devices offline.
+    ///
+    /// # Errors
+    /// The pool is open read-only. A device that cannot be missed becomes an entry of `failed`.
+    pub async fn offline_devices(&self, request: api::OfflineDevices) -> Result<Listed<String>, ApiError> {
+        let pool = self.pool(&request.pool)?;
+        let live = pool.writable(&format!("cannot offline devices of '{}'", request.pool))?;
+        let how = match (request.fault, request.temporary) {
+            (true, _) => TakeOffline::Faulted,
+            (false, true) => TakeOffline::Temporarily,
+            (false, false) => TakeOffline::Persistently,
+        };
+        let mut listed = Listed::default();
+        for name in request.devices {
+            let doing = format!("cannot offline {name}");
+            let taken = match find(&pool, &name) {
+                Some(guid) => live.offline(guid, how).await.map_err(|error| refused(&doing, error)),
+                None => Err(no_such_device(&doing)),
+            };
+            match taken {
+                Ok(()) => listed.entries.push(name),
+                Err(error) => listed.failed.push(error),
+            }
+        }
+        if !listed.entries.is_empty() {
+            edits::change(live, request.command, |_| async { Ok(()) }).await?;
+        }
+        Ok(listed)
+    }
+
+    /// Takes devices back.
+    ///
+    /// # Errors
+    /// The pool is open read-only. A device that does not exist becomes an entry of `failed`.
+    pub async fn online_devices(
+        &self,
+        request: api::OnlineDevices,
+    ) -> Result<Listed<OnlinedDevice>, ApiError> {
+        let pool = self.pool(&request.pool)?;
+        let live = pool.writable(&format!("cannot online devices of '{}'", request.pool))?;
+        let mut listed = Listed::default();
+        for device in request.devices {
+            let doing = format!("cannot online {device}");
+            let online = match find(&pool, &device) {
+                Some(guid) => live.online(guid).await.map_err(|error| refused(&doing, error)),
+                None => Err(no_such_device(&doing)),
+            };
+            match online {
+                Ok(status) => listed.entries.push(OnlinedDevice { device, state: status.state }),
+                Err(error) => listed.failed.push(error),
+            }
+        }
+        if !listed.entries.is_empty() {
+            edits::change(live, request.command, |_| async { Ok(()) }).await?;
+        }
+        Ok(listed)
+    }
+
+    /// Removes spares and cache devices.
+    ///
+    /// # Errors
+    /// The pool is open read-only. A device that cannot be removed becomes an entry of `failed`.
+    pub async fn remove_devices(&self, request: api::RemoveDevices) -> Result<Listed<String>, ApiError> {
+        let pool = self.pool(&request.pool)?;
+        let live = pool.writable(&format!("cannot remove devices of '{}'", request.pool))?;
+        let mut listed = Listed::default();
+        for name in request.devices {
+            let doing = format!("cannot remove {name}");
+            let removed = match find(&pool, &name) {
+                Some(guid) => live.remove_auxiliary(guid).await.map_err(|error| refused(&doing, error)),
+                None => Err(no_such_device(&doing)),
+            };
+            match removed {
+                Ok(()) => listed.entries.push(name),
+                Err(error) => listed.failed.push(error),
+            }
+        }
+        if !listed.entries.is_empty() {
+            edits::change(live, request.command, |_| async { Ok(()) }).await?;
+        }
+        Ok(listed)
+    }
+
+    /// Looks again for devices that are missing.
+    ///
+    /// # Errors
+    /// None: a pool that is not open becomes an entry of `failed`.
+    pub async fn reopen_pools(&self, request: api::ReopenPools) -> Result<Listed<String>, ApiError> {
+        let (pools, failed) = self.pools_named(&request.pools);
+        let mut listed = Listed { entries: Vec::new(), failed };
+        for pool in pools {
+            if let Some(live) = pool.live() {
+                live.reopen().await;
+            }
+            listed.entries.push(pool.name().to_owned());
+        }
+        Ok(listed)
+    }
+}
+
+/// The vdev of a pool that is called so.
+pub(super) fn find(pool: &OpenPool, name: &str) -> Option<Guid> {
+    let root = status::vdevs(&pool.view());
+    let by_path = std::path::Path::new("/dev").join(name);
+    let named = |vdev: &&api::VdevNode| is_called(vdev, name) || vdev.path.as_deref() == by_path.to_str();
+    root.walk().filter(|vdev| vdev.kind != "root").find(named).map(|vdev| Guid(vdev.guid))
+}
+
+fn no_such_device(doing: &str) -> ApiError {
+    ApiError::not_found(format!("{doing}: no such device in pool"))
+}

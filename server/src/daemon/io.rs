@@ -1,0 +1,65 @@
+//! What open pools read and wrote.
+
+use std::sync::atomic::Ordering;
+
+use engine::pool::status;
+use engine::vdev::Vdev;
+use engine::vdev::stats::Transfer;
+
+use super::{Daemon, OpenPool};
+use crate::api::{self, ApiError, Listed, PoolIo, Transfers, VdevIo};
+
+impl Daemon {
+    /// The counters of pools.
+    ///
+    /// # Errors
+    /// None: a pool that is not open becomes an entry of `failed`.
+    pub async fn io_stats(&self, request: api::GetIoStats) -> Result<Listed<PoolIo>, ApiError> {
+        let (pools, failed) = self.pools_named(&request.pools);
+        let mut listed = Listed { entries: Vec::new(), failed };
+        for pool in pools {
+            listed.entries.push(of_pool(&pool).await);
+        }
+        Ok(listed)
+    }
+}
+
+async fn of_pool(open: &OpenPool) -> PoolIo {
+    let view = open.view();
+    // Of a pool whose devices are away, without space.
+    let with_space = match open.dsl().await {
+        Ok(dsl) => status::vdevs_with_space(&dsl).await.ok(),
+        Err(_) => None,
+    };
+    let vdevs = view.vdevs();
+    let auxiliary = vdevs.spares.iter().chain(vdevs.l2cache.iter());
+    let counters = vdevs.tops.iter().chain(auxiliary).flat_map(Vdev::walk).map(of_vdev).collect();
+    let age = vdevs.tops.iter().map(|top| top.stats.age()).max().unwrap_or_default();
+    PoolIo {
+        name: open.name().to_owned(),
+        guid: open.guid().0,
+        age_ns: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
+        vdevs: with_space.unwrap_or_else(|| status::vdevs(&view)),
+        counters,
+    }
+}
+
+fn of_vdev(vdev: &Vdev) -> VdevIo {
+    let transfers = |kind| {
+        let counted = vdev.stats.snapshot(kind);
+        Transfers {
+            operations: counted.operations,
+            bytes: counted.bytes,
+            latency: counted.latency.to_vec(),
+            sizes: counted.sizes.to_vec(),
+        }
+    };
+    VdevIo {
+        guid: vdev.guid.0,
+        read: transfers(Transfer::Read),
+        write: transfers(Transfer::Write),
+        flush: transfers(Transfer::Flush),
+        trim: transfers(Transfer::Discard),
+        in_flight: vdev.in_flight.load(Ordering::Relaxed).into(),
+    }
+}

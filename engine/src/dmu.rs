@@ -18,7 +18,7 @@ pub mod sa;
 mod tree;
 pub mod zap;
 
-pub use live::{LiveObject, LiveObjset, NewObject, Policy, Space, SyncedObjset};
+pub use live::{LiveObject, LiveObjset, NewObject, Policy, Space, Stored, SyncedObjset};
 pub use object::{Object, Span};
 pub use objset::Objset;
 pub use reader::Reader;

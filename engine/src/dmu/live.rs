@@ -43,7 +43,7 @@ use std::ops::AddAssign;
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 
-pub use object::LiveObject;
+pub use object::{LiveObject, Stored};
 pub use objset::LiveObjset;
 
 use crate::zio::Writer;

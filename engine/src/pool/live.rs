@@ -30,10 +30,12 @@
 //! | `properties` | setting pool properties |
 //! | `room` | refusing data for which there is no room |
 //! | `features` | reference counts of features |
+//! | `brt` | blocks with several references |
 //! | `views` | committed states that are being read |
 //! | `turns` | who may sync or open a dataset now |
 
 mod add;
+mod brt;
 mod config;
 mod create;
 mod devices;
@@ -56,7 +58,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use ondisk::blkptr::{ChecksumType, CompressType};
+use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
 use ondisk::pool_directory::DIRECTORY_OBJECT;
@@ -73,6 +75,7 @@ use crate::error::{Error, Result};
 use crate::txg::{Tx, Txgs};
 use crate::zil::{SyncMode, Zil};
 use crate::zio::Writer;
+use brt::Brt;
 use config::Config;
 use devices::DeviceStates;
 use features::LiveFeatures;
@@ -91,6 +94,7 @@ pub struct LivePool {
     mos: Arc<LiveObjset>,
     env: Arc<dyn Env>,
     features: LiveFeatures,
+    brt: Brt,
     views: Views,
     room: Arc<Gauge>,
     config: Mutex<Config>,
@@ -195,6 +199,11 @@ impl Syncing {
         features::change(self, feature, change).await
     }
 
+    /// A reference to a block of a dataset is gone. True when it was the last one, so that the block is to be freed.
+    pub async fn release(&self, bp: &Blkptr) -> Result<bool> {
+        brt::release(self, bp).await
+    }
+
     /// Enables a feature and those that it depends on.
     pub async fn enable_feature(&self, feature: Feature) -> Result<()> {
         features::enable(self, feature).await
@@ -264,6 +273,7 @@ impl LivePool {
         mos: Arc<LiveObjset>,
         allocator: Arc<Allocator>,
         counts: LiveFeatures,
+        brt: Brt,
     ) -> Arc<Self> {
         Arc::new(Self {
             writer: Writer::new(Arc::clone(&pool), allocator),
@@ -273,6 +283,7 @@ impl LivePool {
             features: counts,
             // A view of its own: one that is held keeps space from being used again.
             views: Views::new(pool.at(pool.uberblock().clone(), pool.config().clone())),
+            brt,
             room: Arc::default(),
             config: Mutex::new(config),
             config_changed: true.into(),
@@ -322,6 +333,11 @@ impl LivePool {
         &self.env
     }
 
+    /// Deflated bytes that cloned blocks would take more if they were copies.
+    pub fn saved_by_clones(&self) -> u64 {
+        self.brt.saved_bytes()
+    }
+
     /// How often a feature is used; absent when it is not enabled.
     pub fn feature_count(&self, feature: Feature) -> Option<u64> {
         self.features.count(feature)
@@ -345,6 +361,7 @@ impl LivePool {
         let policy = edit::policy(&self.reading(), id).await?;
         let dataset = self.dsl().await?.dataset_of_object(ObjectId(id.get())).await?;
         let objset = LiveObjset::open(&self.pool, id, &dataset.phys.bp, policy).await?;
+        objset.set_can_clone(self.feature_count(Feature::BlockCloning).is_some());
         objset.list_births(edit::has_livelist(&self.reading(), id).await?);
         let settings = edit::settings(&self.reading(), id).await?;
         let open = self.adopt(objset);

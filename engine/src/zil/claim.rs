@@ -175,6 +175,24 @@ async fn claim_data(
     claim_once(backing, data, txg, places).await
 }
 
+/// Whether a log that was not replayed has clones of blocks. What they refer to may be freed before they are replayed, unless it is referred to
+/// from the claim on, which is not done here.
+pub async fn has_clones(pool: &Arc<Pool>, objset: ObjsetId, header: &ZilHeader) -> Result<bool> {
+    let mut walk = Walk::new(header);
+    while let Some(bp) = walk.block() {
+        let Ok(bytes) = pool.read_raw(&bp, &log_bookmark(objset, &bp)).await else { return Ok(false) };
+        let Some(block) = walk.follow(&bp, &bytes) else { return Ok(false) };
+        for record in block.records() {
+            match record.map(|record| (walk.includes(record.header.seq), record.parse())) {
+                Ok((true, Ok(Record::CloneRange { .. }))) => return Ok(true),
+                Ok(_) => {}
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+    Ok(false)
+}
+
 /// Whether the log of `header` can be followed to its end. An error says that a device is missing that may hold records which are not committed:
 /// who imports the pool without it loses them.
 pub async fn check(pool: &Arc<Pool>, objset: ObjsetId, header: &ZilHeader) -> Result<()> {

@@ -39,7 +39,9 @@ async fn touch_files(pool: &Arc<LivePool>, name: &str, step: usize) {
     assert!(!files.is_empty(), "{name} has files");
     for object in files.into_iter().step_by(step) {
         let tx = pool.txgs().begin(object.block_size()).await.unwrap();
-        object.write_at(&tx, 0, &number_bytes(object.id().get())).await.unwrap();
+        let mut bytes = number_bytes(object.id().get());
+        bytes.truncate(object.block_size() as usize);
+        object.write_at(&tx, 0, &bytes).await.unwrap();
     }
 }
 
@@ -76,6 +78,27 @@ fn a_clone_of_openzfs_keeps_its_livelist_until_it_is_destroyed() {
             change!(pool, |s| async move { edit::destroy(&s, "single/clone").await.map(|_| ()) }).unwrap();
             while change!(pool, |s| async move { edit::free_some(&s, 100).await }).unwrap() {}
             assert_eq!(before(pool).await, 0);
+        })
+        .await;
+    });
+}
+
+#[test]
+fn blocks_that_were_cloned_are_freed_with_their_last_reference() {
+    let Some(disks) = Disks::of_golden("bclone") else { return };
+    block_on(async {
+        life(&disks, "bclone", 1, async |pool| {
+            assert_eq!(pool.feature_count(Feature::BlockCloning), Some(1));
+            let saved = pool.saved_by_clones();
+            touch_files(pool, "bclone/fs", 1).await;
+            pool.change(|_| async { Ok(()) }).await.unwrap();
+            assert!(pool.saved_by_clones() < saved, "what was written over is shared no more");
+        })
+        .await;
+        life(&disks, "bclone", 2, async |pool| {
+            change!(pool, |s| async move { edit::destroy(&s, "bclone/fs").await.map(|_| ()) }).unwrap();
+            while change!(pool, |s| async move { edit::free_some(&s, 100).await }).unwrap() {}
+            assert_eq!((pool.feature_count(Feature::BlockCloning), pool.saved_by_clones()), (Some(0), 0));
         })
         .await;
     });

@@ -129,6 +129,17 @@ pub fn embed(
     Blkptr::from_words(words)
 }
 
+impl Blkptr {
+    /// A pointer to the same block as one that is born in `birth`: what refers to a block that was cloned then.
+    pub fn cloned_in(&self, birth: Txg) -> Blkptr {
+        let mut words = self.words;
+        let physical = self.physical_birth();
+        words[LOGICAL_BIRTH] = birth.0;
+        words[PHYSICAL_BIRTH] = if physical == birth { 0 } else { physical.0 };
+        Blkptr { words }
+    }
+}
+
 /// A hole that remembers when it was made (`hole_birth`): what takes the place of a block that became zeroes.
 pub fn hole(lsize: Lsize, dmu_type: DmuType, level: Level, birth: Txg) -> Result<Blkptr> {
     let level = u8::try_from(level.0).map_err(|_| Error::invalid("block pointer", "negative level"))?;

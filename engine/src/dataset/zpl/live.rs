@@ -13,6 +13,7 @@
 //! | `rename` | rename, with exchange and without replacing |
 //! | `content` | read, write, truncate |
 //! | `allocate` | reserve, zero and punch ranges; copy ranges; look for holes |
+//! | `clone` | ranges that share blocks |
 //! | `attributes` | mode, owner, times, flags, size; access times |
 //! | `log` | what the intent log is told; fsync |
 //! | `replay` | applying the log after a crash |
@@ -34,7 +35,7 @@
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `moving` | moves of directories, so that none gets below itself | first |
-//! | locks of content | ranges of a file; a second file's only when the first one's is let go | second |
+//! | locks of content | ranges of a file; two at once in `clone` only, the lower first | second |
 //! | locks of files | what describes a file, and a directory's entries | third, by number |
 //! | `opened` | counts of who has which file open | taken alone |
 //!
@@ -42,6 +43,7 @@
 
 mod allocate;
 mod attributes;
+mod clone;
 mod content;
 mod locks;
 mod log;

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use device::IoBuf;
+use ondisk::blkptr::Blkptr;
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{Dnode, FLAG_SPILL_BLKPTR};
 use ondisk::{BlockId, ByteOrder, ObjectId, Txg};
@@ -53,7 +54,9 @@ pub(in crate::dmu) struct State {
 pub(super) struct Layer {
     pub(super) txg: Txg,
     pub(super) blocks: BTreeMap<u64, Block>,
-    /// Ids that were punched. Those that were written afterwards are in `blocks` too.
+    /// Blocks that are references to others, which are stored already. None of them is in `blocks`.
+    pub(super) cloned: BTreeMap<u64, Blkptr>,
+    /// Ids that were punched. Those that were written or cloned afterwards are in `blocks` or `cloned` too.
     pub(super) punched: RangeSet,
     /// Blocks up to the last one.
     pub(super) end: u64,
@@ -70,6 +73,8 @@ pub(super) struct Layer {
 pub(super) enum Base {
     /// In a layer.
     Written(Block),
+    /// A layer says which stored block it is.
+    Cloned(Blkptr),
     /// A layer says that they are zeroes.
     Hole,
     /// In the committed tree, or nowhere.
@@ -81,6 +86,7 @@ impl Base {
     pub(super) fn is_same(&self, other: &Base) -> bool {
         match (self, other) {
             (Base::Written(one), Base::Written(other)) => one.is_same(other),
+            (Base::Cloned(one), Base::Cloned(other)) => one == other,
             (Base::Hole, Base::Hole) => true,
             (Base::Committed(one), Base::Committed(other)) => Arc::ptr_eq(one, other),
             _ => false,
@@ -137,6 +143,9 @@ impl State {
             if let Some(block) = layer.blocks.get(&id) {
                 return Base::Written(block.clone());
             }
+            if let Some(pointer) = layer.cloned.get(&id) {
+                return Base::Cloned(*pointer);
+            }
             if layer.freed || layer.punched.contains(id, id.saturating_add(1)) {
                 return Base::Hole;
             }
@@ -162,6 +171,7 @@ impl State {
         for (index, layer) in self.layers.iter_mut().enumerate().skip(at) {
             layer.end = layer.end.max(id.saturating_add(1));
             if index == at {
+                layer.cloned.remove(&id);
                 old = layer.blocks.insert(id, block.clone());
             } else if let Some(newer) = layer.blocks.get_mut(&id)
                 && newer.len() == block.len()
@@ -184,15 +194,29 @@ impl State {
         }
         if let Some(layer) = self.layers.get_mut(at) {
             layer.end = layer.end.max(id.saturating_add(1));
+            layer.cloned.remove(&id);
             layer.blocks.insert(id, block);
         }
         self.end = self.end.max(id.saturating_add(1));
+    }
+
+    /// Makes block `id` in layer `at` a reference to a stored block. Who does has all of the block, so that no newer layer has any of it. Gives back
+    /// what was there, to be dropped without the lock.
+    pub(super) fn put_cloned(&mut self, at: usize, id: u64, pointer: Blkptr) -> Option<Block> {
+        for layer in self.layers.iter_mut().skip(at) {
+            layer.end = layer.end.max(id.saturating_add(1));
+        }
+        self.end = self.end.max(id.saturating_add(1));
+        let layer = self.layers.get_mut(at)?;
+        layer.cloned.insert(id, pointer);
+        layer.blocks.remove(&id)
     }
 
     /// Makes the blocks `first..after` holes in layer `at`. Gives back what was there, to be dropped without the lock.
     pub(super) fn punch(&mut self, at: usize, first: u64, after: u64) -> Vec<Block> {
         let Some(layer) = self.layers.get_mut(at) else { return Vec::new() };
         let dropped = layer.blocks.extract_if(first..after, |_, _| true).map(|(_, block)| block).collect();
+        layer.cloned.retain(|id, _| !(first..after).contains(id));
         layer.punched.add(first, after);
         if after >= layer.end {
             layer.end = layer.end.min(first);
@@ -251,7 +275,9 @@ impl State {
         // No newer layer says anything about blocks from `id` on and before this one.
         let mut limit = u64::MAX;
         for layer in self.layers.iter().rev() {
-            let next = layer.blocks.range(id..limit).next().map(|(&next, _)| next);
+            let written = layer.blocks.range(id..limit).next().map(|(&next, _)| next);
+            let cloned = layer.cloned.range(id..limit).next().map(|(&next, _)| next);
+            let next = written.into_iter().chain(cloned).min();
             if next == Some(id) {
                 return (Some(false), id.saturating_add(1));
             }

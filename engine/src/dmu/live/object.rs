@@ -6,7 +6,7 @@ use std::sync::Arc;
 use device::IoBuf;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use ondisk::blkptr::MAX_BLOCK_SIZE;
+use ondisk::blkptr::{Blkptr, MAX_BLOCK_SIZE};
 use ondisk::dmu::{Byteswap, DmuType};
 use ondisk::dnode::Dnode;
 use ondisk::{ByteOrder, ObjectId};
@@ -195,6 +195,10 @@ impl LiveObject {
             let base = self.core.lock().find(id);
             let tree = match base {
                 Base::Written(block) => return Ok(Some(little(block))),
+                Base::Cloned(pointer) => {
+                    let block = self.read_cloned(&pointer, id).await?;
+                    return Ok(Some(OrderedBlock { block, order: pointer.byte_order() }));
+                }
                 Base::Hole => return Ok(None),
                 Base::Committed(tree) => tree,
             };
@@ -360,6 +364,7 @@ impl LiveObject {
     async fn load(&self, base: &Base, id: u64) -> Result<Loaded> {
         let tree = match base {
             Base::Written(block) => return Ok(Loaded::Block(block.clone())),
+            Base::Cloned(pointer) => return Ok(Loaded::Block(self.read_cloned(pointer, id).await?)),
             Base::Hole => return Ok(Loaded::Hole),
             Base::Committed(tree) => tree,
         };
@@ -376,6 +381,43 @@ impl LiveObject {
             Err(error) if self.is_current(tree) => Err(error),
             Err(_) => Ok(Loaded::Again),
         }
+    }
+
+    /// A block that another one stands for until the group is written.
+    async fn read_cloned(&self, pointer: &Blkptr, id: u64) -> Result<Block> {
+        let at = Bookmark { objset: self.objset.id().0, object: self.id().0, level: 0, blkid: id };
+        self.objset.pool().read_block(pointer, &at).await
+    }
+
+    /// What of data block `id` is on disk.
+    pub async fn stored(&self, id: u64) -> Result<Stored> {
+        loop {
+            let tree = match self.core.lock().find(id) {
+                Base::Written(_) | Base::Cloned(_) => return Ok(Stored::Changed),
+                Base::Hole => return Ok(Stored::Hole),
+                Base::Committed(tree) => tree,
+            };
+            match tree.find(self.objset.pool(), 0, id).await {
+                Ok(Found::Hole { .. }) => return Ok(Stored::Hole),
+                Ok(Found::Data(pointer)) => return Ok(Stored::Block(pointer)),
+                Err(error) if self.is_current(&tree) => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Makes data block `id` a reference to a stored block of the same size, which its owner keeps until the group of `tx` is open no more. False when
+    /// the sizes differ.
+    pub fn clone_block(&self, tx: &Tx, id: u64, pointer: &Blkptr) -> Result<bool> {
+        let mut state = self.core.lock();
+        if pointer.lsize().0 != u64::from(state.block_size) || !has_block(state.block_size, id) {
+            return Ok(false);
+        }
+        let layer = self.layer(&mut state, tx).ok_or_else(|| self.gone())?;
+        let old = state.put_cloned(layer, id, *pointer);
+        drop(state);
+        drop(old);
+        Ok(true)
     }
 
     /// Makes a range read as zeroes: whole blocks become holes. `length` may be `u64::MAX` for all to the end.
@@ -457,6 +499,17 @@ impl LiveObject {
     fn beyond(&self) -> Error {
         Error::Invalid(format!("{self:?}: beyond 2^64"))
     }
+}
+
+/// What of a data block is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// It was changed since the last commit.
+    Changed,
+    /// It is a hole.
+    Hole,
+    /// The block.
+    Block(Blkptr),
 }
 
 enum Loaded {

@@ -34,6 +34,7 @@ pub struct LiveObjset {
     policy: Mutex<Arc<Policy>>,
     progress: Mutex<Option<Arc<Txgs>>>,
     lists_births: AtomicBool,
+    can_clone: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -94,6 +95,7 @@ impl LiveObjset {
             policy: Mutex::new(Arc::new(policy)),
             progress: Mutex::new(None),
             lists_births: AtomicBool::new(false),
+            can_clone: AtomicBool::new(false),
             state: Mutex::new(State {
                 committed,
                 cores: HashMap::new(),
@@ -320,6 +322,16 @@ impl LiveObjset {
     /// Whether syncs from now on tell which blocks they wrote, and not only how much.
     pub fn list_births(&self, list: bool) {
         self.lists_births.store(list, Ordering::Relaxed);
+    }
+
+    /// Whether blocks may be made references to stored ones: whoever writes the object set counts references.
+    pub fn can_clone(&self) -> bool {
+        self.can_clone.load(Ordering::Relaxed)
+    }
+
+    /// See [`LiveObjset::can_clone`].
+    pub fn set_can_clone(&self, can: bool) {
+        self.can_clone.store(can, Ordering::Relaxed);
     }
 
     pub(super) fn lists_births(&self) -> bool {

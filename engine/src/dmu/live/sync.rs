@@ -18,10 +18,10 @@ use ondisk::{ByteOrder, Txg};
 
 use super::accounting::{Counted, Deltas, Usage};
 use super::batch::Batcher;
-use super::layer::Core;
+use super::layer::{Core, Layer};
 use super::objset::{Dirty, LiveObjset, RESCAN_AFTER_FREED};
 use super::policy::Which;
-use super::tree_sync::{Account, Changes, TreeSync};
+use super::tree_sync::{Account, Changes, Content, TreeSync};
 use super::{Policy, SyncedObjset};
 use crate::alloc::RangeSet;
 use crate::dmu::Objset;
@@ -79,6 +79,21 @@ impl LiveObjset {
             again.zil_header = again.zil_header.or(dirty.zil_header);
         }
         synced
+    }
+
+    /// The stored blocks that group `txg`, which nobody changes any more, makes more references to: once for each.
+    pub fn cloned(&self, txg: Txg) -> Vec<Blkptr> {
+        let dirty: Vec<Arc<Core>> = match self.lock().dirty.get(&txg) {
+            Some(dirty) => dirty.objects.values().cloned().collect(),
+            None => return Vec::new(),
+        };
+        let mut cloned = Vec::new();
+        for core in dirty {
+            let state = core.lock();
+            let layers = state.layers.iter().filter(|layer| layer.txg == txg);
+            cloned.extend(layers.flat_map(|layer| layer.cloned.values()));
+        }
+        cloned
     }
 
     async fn write(
@@ -181,7 +196,7 @@ impl LiveObjset {
         &self,
         committed: &Arc<Objset>,
         dnodes: &BTreeMap<u64, (Option<Dnode>, usize)>,
-    ) -> Result<Vec<(u64, Block)>> {
+    ) -> Result<Vec<(u64, Content)>> {
         let mut loads = FuturesUnordered::new();
         let mut blocks = BTreeMap::new();
         let mut ids: Vec<u64> = dnodes.keys().map(|id| id / DNODES_PER_BLOCK).collect();
@@ -220,7 +235,7 @@ impl LiveObjset {
                 }
             }
         }
-        Ok(blocks.into_iter().map(|(id, buffer)| (id, Block::from(buffer))).collect())
+        Ok(blocks.into_iter().map(|(id, buffer)| (id, Content::Data(Block::from(buffer)))).collect())
     }
 
     async fn write_root(
@@ -258,6 +273,17 @@ impl LiveObjset {
     }
 }
 
+/// Blocks of a layer, in order.
+fn contents(layer: &Layer) -> Vec<(u64, Content)> {
+    let written = layer.blocks.iter().map(|(id, block)| (*id, Content::Data(block.clone())));
+    let cloned = layer.cloned.iter().map(|(id, pointer)| (*id, Content::Cloned(*pointer)));
+    let mut all: Vec<_> = written.chain(cloned).collect();
+    if !layer.cloned.is_empty() {
+        all.sort_by_key(|(id, _)| *id);
+    }
+    all
+}
+
 impl Work {
     /// What the layer of `txg` of an object says.
     pub(super) fn of(core: &Arc<Core>, txg: Txg) -> Option<Self> {
@@ -265,7 +291,7 @@ impl Work {
         let at = state.layers.iter().position(|layer| layer.txg == txg)?;
         let layer = state.layers.get(at)?;
         let changes = Changes {
-            blocks: layer.blocks.iter().map(|(id, block)| (*id, block.clone())).collect(),
+            blocks: contents(layer),
             punched: layer.punched.clone(),
             end: layer.end,
             spill: layer.spill.clone(),

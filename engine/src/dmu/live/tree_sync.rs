@@ -11,7 +11,7 @@
 //!
 //! # Accounting
 //! For each pointer that is replaced: the new block is *born*, the old one *killed*, unless it was written over in its place (the same group wrote it before) or kept
-//! (nop-write). An indirect block of holes only becomes a hole itself.
+//! (nop-write). A reference to a stored block (a clone) is born too; whoever is told of deaths knows how many references a block has. An indirect block of holes only becomes a hole itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -39,10 +39,18 @@ use crate::{Block, Bookmark};
 /// Subtrees of punched ranges that are walked at once.
 const WALKS: usize = 16;
 
+/// What a block is to be.
+pub(super) enum Content {
+    /// These bytes.
+    Data(Block),
+    /// What is stored here already, and referred to once more.
+    Cloned(Blkptr),
+}
+
 /// What is to be written of one object.
 pub(super) struct Changes {
     /// Blocks by their ids, ascending.
-    pub(super) blocks: Vec<(u64, Block)>,
+    pub(super) blocks: Vec<(u64, Content)>,
     /// Ids that were punched. Of those that are in `blocks` too the latter counts.
     pub(super) punched: RangeSet,
     /// Blocks up to the last one, afterwards.
@@ -77,6 +85,12 @@ impl Account {
             self.born += space;
             self.used = self.used.wrapping_add_unsigned(space.used);
         }
+    }
+
+    /// A reference to a stored block takes the place of a pointer, which may be another reference to the same.
+    fn refer(&mut self, batcher: &Batcher<'_>, old: &Blkptr, new: &Blkptr) {
+        self.kill(batcher.writer(), old);
+        self.replace(batcher, &Blkptr::HOLE, new);
     }
 
     /// A block is not referred to any more.
@@ -349,7 +363,7 @@ impl<'a> TreeSync<'a> {
     }
 
     /// Writes the indirect blocks of level `parent` above what changed in the level below: data blocks (if that is level 0) and pointers.
-    async fn write_level(&self, parent: u8, blocks: &[(u64, Block)], pointers: Updates) -> Result<Updates> {
+    async fn write_level(&self, parent: u8, blocks: &[(u64, Content)], pointers: Updates) -> Result<Updates> {
         let shift = self.fan_out_shift();
         let mut families: BTreeMap<u64, Family> = BTreeMap::new();
         let mut at = 0;
@@ -385,7 +399,7 @@ impl<'a> TreeSync<'a> {
         &self,
         parent: u8,
         id: u64,
-        blocks: &[(u64, Block)],
+        blocks: &[(u64, Content)],
         pointers: Vec<(u64, Blkptr)>,
     ) -> Result<Option<(u64, Blkptr)>> {
         let old_dnode = self.old.dnode();
@@ -465,16 +479,17 @@ impl<'a> TreeSync<'a> {
     /// Writes data blocks over those that `previous` knows.
     async fn write_leaves(
         &self,
-        blocks: &[(u64, Block)],
+        blocks: &[(u64, Content)],
         previous: impl Fn(u64) -> Option<Blkptr>,
     ) -> Result<Vec<Blkptr>> {
         let mut requests = Vec::new();
         let mut flying = FuturesOrdered::new();
         let mut bytes = 0;
         let mut before = Vec::with_capacity(blocks.len());
-        for (id, block) in blocks {
+        for (id, content) in blocks {
             let old = previous(*id).ok_or_else(|| self.impossible("a pointer that cannot be read"))?;
             before.push(old);
+            let Content::Data(block) = content else { continue };
             let fill =
                 if self.dnode.dmu_type == DmuType::DNODE { first_slots(block).count() as u64 } else { 1 };
             bytes += block.len();
@@ -490,10 +505,25 @@ impl<'a> TreeSync<'a> {
             written.extend(done?);
         }
         let mut account = self.account();
-        for (old, new) in before.iter().zip(&written) {
-            account.replace(self.batcher, old, new);
+        let mut written = written.into_iter();
+        let mut pointers = Vec::with_capacity(blocks.len());
+        for (old, (_, content)) in before.iter().zip(blocks) {
+            let new = match content {
+                Content::Data(_) => {
+                    let new =
+                        written.next().ok_or_else(|| self.impossible("a block that was not written"))?;
+                    account.replace(self.batcher, old, &new);
+                    new
+                }
+                Content::Cloned(stored) => {
+                    let new = stored.cloned_in(self.batcher.txg());
+                    account.refer(self.batcher, old, &new);
+                    new
+                }
+            };
+            pointers.push(new);
         }
-        Ok(written)
+        Ok(pointers)
     }
 
     async fn write_spill(&mut self, spill: Option<Option<Block>>) -> Result<()> {

@@ -27,6 +27,7 @@ use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{AllocationBias, PoolConfig, PoolState, VdevConfig, VdevKind};
 use ondisk::{Asize, ByteOrder, Guid, ObjectId, ObjsetId, Txg, VdevId};
 
+use super::brt::Brt;
 use super::config::{Config, blank};
 use super::features::{self, LiveFeatures};
 use super::sync::{new_packed_nvlist, write_packed_nvlist};
@@ -209,7 +210,8 @@ impl LivePool {
         let allocator = Allocator::empty(&pool);
         let first = Tx::syncing(Txg::INITIAL);
         let mos = LiveObjset::create(&pool, ObjsetId::MOS, ObjsetType::Meta, super::policy_of_mos(), &first);
-        let live = Self::of(pool, &surroundings, config, mos, allocator, LiveFeatures::default());
+        let live =
+            Self::of(pool, &surroundings, config, mos, allocator, LiveFeatures::default(), Brt::default());
         live.change(move |s| async move { make_contents(&s, new, &spares, &l2cache).await }).await?;
         live.label_auxiliary().await?;
         Ok(live)
@@ -552,21 +554,7 @@ fn log2(bytes: u32) -> u8 {
     bytes.max(512).next_power_of_two().trailing_zeros() as u8
 }
 
-/// The features that a new pool gets when nobody says otherwise: those that OpenZFS 2.3 enables by default and that are maintained here, or that nothing here
-/// ever makes use of.
+/// The features that a new pool gets when nobody says otherwise, as with OpenZFS 2.3: all. What is not maintained here is never made use of.
 pub fn default_features() -> Vec<Feature> {
-    let left_out = |feature: &Feature| {
-        matches!(
-            feature,
-            // Their use must be kept up by whoever writes, and is not yet.
-            Feature::Zilsaxattr
-                | Feature::BlockCloning
-                | Feature::FastDedup
-                | Feature::Longname
-                | Feature::LargeMicrozap
-                | Feature::RaidzExpansion
-                | Feature::RedactionListSpill
-        )
-    };
-    Feature::ALL.iter().copied().filter(|feature| !left_out(feature)).collect()
+    Feature::ALL.to_vec()
 }

@@ -20,6 +20,7 @@ use ondisk::pool_directory as directory;
 use ondisk::vdev_config::{PoolState, VdevKind};
 use ondisk::{ByteOrder, ObjectId, ObjsetId};
 
+use super::brt::Brt;
 use super::config::Config;
 use super::features::{self, LiveFeatures};
 use super::multihost::watch;
@@ -43,7 +44,6 @@ const VERSION: u64 = 5000;
 /// Features whose structures must be kept up when they are in use, and are not.
 const NOT_WRITTEN: &[(Feature, &str)] = &[
     (Feature::Encryption, "it has encrypted datasets"),
-    (Feature::BlockCloning, "it has cloned blocks"),
     (Feature::FastDedup, "it has deduplicated blocks"),
     (Feature::ZpoolCheckpoint, "it has a checkpoint"),
     (Feature::RedactedDatasets, "it has redacted datasets"),
@@ -214,6 +214,8 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     };
     let mos = LiveObjset::open(&pool, ObjsetId::MOS, pool.root_blkptr(), super::policy_of_mos()).await?;
     let allocator = Allocator::load(&pool, &mos).await?;
+    let brt = Brt::load(&pool, &mos).await?;
+    refuse_logged_clones(&pool, &mos, &features).await?;
     let props = dsl.mos().u64(directory::DIRECTORY_OBJECT, directory::PROPS).await?.map(ObjectId);
     let mut multihost = false;
     if let Some(props) = props.filter(|props| !props.is_none()) {
@@ -222,7 +224,7 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
         multihost = dsl.mos().u64(props, "multihost").await? == Some(1);
     }
     let counts = Feature::ALL.iter().filter_map(|feature| Some((*feature, features.count(feature.guid())?)));
-    let live = LivePool::of(pool, &surroundings, config, mos, allocator, LiveFeatures::new(counts));
+    let live = LivePool::of(pool, &surroundings, config, mos, allocator, LiveFeatures::new(counts), brt);
     if multihost {
         live.set_multihost(true);
     }
@@ -251,6 +253,25 @@ fn with_present_paths(
     }
     visit(&mut root, pool);
     root
+}
+
+/// Intent logs that clone blocks are replayed by OpenZFS only.
+async fn refuse_logged_clones(pool: &Arc<Pool>, mos: &Arc<LiveObjset>, features: &Features) -> Result<()> {
+    if !features.is_enabled(Feature::BlockCloning) {
+        return Ok(());
+    }
+    let dsl = Dsl::open_in(mos.view()).await?;
+    for id in heads(mos).await? {
+        let head = dsl.dataset_of_object(ObjectId(id.get())).await?;
+        let objset = crate::dmu::Objset::open_without_key(pool, id, &head.phys.bp).await?;
+        let header = ondisk::zil::ZilHeader::parse(&objset.phys().zil_header, head.phys.bp.byte_order());
+        let header = header.map_err(Error::format(format!("objset {id}, header of the intent log")))?;
+        if !header.is_empty() && crate::zil::has_clones(pool, id, &header).await? {
+            let detail = "an intent log has cloned blocks, which is not written yet; let OpenZFS replay it";
+            return Err(Error::Unsupported(detail.to_owned()));
+        }
+    }
+    Ok(())
 }
 
 async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! # The order
 //! 1. The group is quiesced. Nobody changes it any more.
-//! 2. Intent logs are told; every dataset that the group changed is written, and the dataset layer counts what it wrote and frees.
+//! 2. References to cloned blocks are counted, before anything is freed. Intent logs are told; every dataset that the group changed is written, and the dataset layer counts what it wrote and frees.
 //! 3. The tasks that asked for this group run, one after the other. What they change in datasets is written as in step 2.
 //! 4. Destroyed datasets give back a bounded share of their blocks; the configuration is written if it changed.
 //! 5. The MOS and the space maps are written in turns until neither changes any more: writing the MOS allocates, what was allocated is noted in the
@@ -171,6 +171,9 @@ impl LivePool {
 
     async fn sync_group(self: &Arc<Self>, txg: Txg) -> Result<()> {
         let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(txg)) };
+        let open: Vec<_> = self.datasets().values().cloned().collect();
+        let cloned: Vec<Blkptr> = open.iter().flat_map(|dataset| dataset.objset.cloned(txg)).collect();
+        super::brt::reference(&s, &cloned).await?;
         let written = self.sync_datasets(&s, &[]).await?;
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for Task(run) in tasks {
@@ -181,6 +184,7 @@ impl LivePool {
         if edit::free_some(&s, FREE_BLOCKS).await? {
             self.txgs.kick();
         }
+        super::brt::write(&s).await?;
         for (leaf, object) in dtl::sync_dtls(self.pool.vdevs(), &self.mos, &s.tx).await? {
             if let Some(leaf) = self.config().find_mut(leaf) {
                 leaf.dtl_object = Some(object);

@@ -46,7 +46,10 @@ pub(super) async fn free(s: &Syncing, bp: &Blkptr) -> Result<()> {
         let detail = "blocks of datasets with deduplication cannot be freed by this version";
         return Err(Error::Unsupported(detail.to_owned()));
     }
-    s.pool.writer().free(s.txg(), bp).await
+    match s.release(bp).await? {
+        true => s.pool.writer().free(s.txg(), bp).await,
+        false => Ok(()),
+    }
 }
 
 /// A head's object set was written: its pointer, what it counts, and what becomes of the blocks that it gave up.

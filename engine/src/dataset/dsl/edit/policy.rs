@@ -136,6 +136,9 @@ pub(super) async fn activate_features(s: &Syncing, dataset: ObjectId) -> Result<
     if properties::effective(s, &chain, Prop::Dnodesize).await? != 0 {
         needed.push(Feature::LargeDnode);
     }
+    if properties::effective(s, &chain, Prop::Longname).await? != 0 {
+        needed.push(Feature::Longname);
+    }
     needed.retain(|feature| s.feature_enabled(*feature));
     features::activate_all(s, dataset, &needed).await
 }

@@ -258,7 +258,8 @@ pub(super) fn pool_bytes(s: &Syncing) -> u64 {
     const MAX_SLOP_BYTES: u64 = 128 << 30;
     let space = s.pool.allocator().space(Class::Normal).deflated_size_bytes;
     let slop = (space >> SLOP_SHIFT).min(MAX_SLOP_BYTES).max((space >> 1).min(MIN_SLOP_BYTES));
-    space.saturating_sub(slop)
+    // Datasets count cloned blocks each on their own.
+    space.saturating_sub(slop).saturating_add(s.pool.saved_by_clones())
 }
 
 /// Whether `bytes` may move from below `from` to below `to` (`dsl_dir_transfer_possible`, without the counts).

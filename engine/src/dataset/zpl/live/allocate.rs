@@ -5,6 +5,7 @@
 use ondisk::ObjectId;
 use ondisk::sa::Attr;
 
+use super::clone::Copy;
 use super::{LiveZpl, WriteOptions};
 use crate::dataset::range_locks::Access;
 use crate::error::{Error, Result};
@@ -95,6 +96,7 @@ impl LiveZpl {
     }
 
     /// Copies a range of one file into another, up to the end of the first one, and tells how much that was. Ranges of one file must not overlap.
+    /// Whole blocks are shared rather than copied, where the pool has the feature `block_cloning`.
     pub async fn copy_range(
         &self,
         from: ObjectId,
@@ -109,8 +111,9 @@ impl LiveZpl {
         if from == to && of.start < into.end && into.start < of.end {
             return Err(self.refuse(format!("object {to}"), super::errno::EINVAL));
         }
-        let mut buffer = vec![0; length.min(COPY_BYTES) as usize];
-        let mut done = 0;
+        let cloned = self.clone_range(Copy { from, from_offset, to, to_offset, length }).await;
+        let mut done = self.settled(cloned).await?;
+        let mut buffer = vec![0; (length - done).min(COPY_BYTES) as usize];
         while done < length {
             let piece = buffer.get_mut(..(length - done).min(COPY_BYTES) as usize).unwrap_or_default();
             let read = self.read(from, from_offset + done, piece).await?;

@@ -217,7 +217,7 @@ impl LiveZpl {
     }
 }
 
-fn stamped(size: u64, flags: u64, now: Time) -> Values {
+pub(super) fn stamped(size: u64, flags: u64, now: Time) -> Values {
     Values::default()
         .number(Attr::Size, size)
         .number(Attr::Flags, flags | ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0)

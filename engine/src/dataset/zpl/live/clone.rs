@@ -1,0 +1,160 @@
+//! Ranges of files that share their blocks with those that they are copies of.
+//!
+//! # The idea
+//! A copy of whole blocks need not move data: the blocks of the target become references to the stored blocks of the source, which are counted when the
+//! group is written ([`crate::pool::live`], feature `block_cloning`). What that does not fit is copied as ever: blocks that were changed since the last
+//! commit and so are stored nowhere yet, parts of blocks, files with blocks of another size.
+//!
+//! # Rules
+//! - Offsets are at the beginnings of blocks; so is the end, unless it is the end of the source and not before the end of the target.
+//! - Both have the same block size; a target without content takes the source's.
+//! - Both ranges are locked while pointers go from one to the other, so that no change of the source comes in between; the range of the lower file, or the
+//!   lower range, first. Who has one range of content and waits for another must ask in this order.
+//! - The intent log has the data, as of a write.
+//!
+//! Source of the facts: OpenZFS 2.3 `zfs_vnops.c` (`zfs_clone_range`), `dmu.c` (`dmu_brt_clone`).
+
+use ondisk::ObjectId;
+use ondisk::blkptr::Blkptr;
+use ondisk::sa::Attr;
+
+use super::LiveZpl;
+use super::content::stamped;
+use super::nodes::Node;
+use crate::Block;
+use crate::dataset::range_locks::Access;
+use crate::dataset::zpl::Time;
+use crate::dmu::Stored;
+use crate::error::Result;
+
+/// Bytes that are cloned in one group at most.
+const PIECE_BYTES: u64 = 16 << 20;
+
+/// What a block of the target is to be.
+enum Piece {
+    Hole,
+    Reference(Blkptr),
+    /// Blocks within pointers have no place that could be referred to.
+    Data(Block),
+}
+
+/// A copy that is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Copy {
+    pub(super) from: ObjectId,
+    pub(super) from_offset: u64,
+    pub(super) to: ObjectId,
+    pub(super) to_offset: u64,
+    pub(super) length: u64,
+}
+
+impl LiveZpl {
+    /// Makes the beginning of a range share the blocks of another, and tells how much of it; the rest is to be copied.
+    pub(super) async fn clone_range(&self, copy: Copy) -> Result<u64> {
+        let mut done = 0;
+        while self.objset().can_clone() && done < copy.length {
+            let rest = Copy {
+                from_offset: copy.from_offset + done,
+                to_offset: copy.to_offset + done,
+                length: copy.length - done,
+                ..copy
+            };
+            match self.clone_piece(rest).await? {
+                0 => break,
+                here => done += here,
+            }
+        }
+        Ok(done)
+    }
+
+    async fn clone_piece(&self, copy: Copy) -> Result<u64> {
+        let of = self.range(copy.from, copy.from_offset, copy.length)?;
+        let whole = 0..super::locks::CONTENT_END;
+        // The target may take another block size, which is a change of all of it.
+        let _held = if copy.from == copy.to {
+            [Some(self.locks.whole(copy.to).await), None]
+        } else if copy.from < copy.to {
+            let source = self.locks.content(copy.from, of, Access::Shared).await;
+            [Some(source), Some(self.locks.content(copy.to, whole, Access::Alone).await)]
+        } else {
+            let target = self.locks.content(copy.to, whole, Access::Alone).await;
+            [Some(target), Some(self.locks.content(copy.from, of, Access::Shared).await)]
+        };
+        let source = self.content(copy.from).await?;
+        let _described = self.locks.describe(copy.to, Access::Alone).await;
+        let target = self.content(copy.to).await?;
+        let block_size = source.object.block_size();
+        let Some(length) = cloneable(&copy, &source, &target)? else { return Ok(0) };
+        let pieces = self.pieces(&source, copy.from_offset / block_size, length.div_ceil(block_size)).await?;
+        let length = length.min(pieces.len() as u64 * block_size);
+        if length == 0 {
+            return Ok(0);
+        }
+        let tx = self.begin(length).await?;
+        if target.object.block_size() != block_size {
+            target.object.set_block_size(&tx, block_size as u32).await?;
+        }
+        for (id, piece) in (copy.to_offset / block_size..).zip(&pieces) {
+            match piece {
+                Piece::Hole => target.object.punch(&tx, id * block_size, block_size).await?,
+                Piece::Data(block) => target.object.write_block(&tx, id, block.clone()),
+                Piece::Reference(pointer) => {
+                    if !target.object.clone_block(&tx, id, pointer)? {
+                        return Err(target.object.corrupt("a block of another size"));
+                    }
+                }
+            }
+        }
+        let end = copy.to_offset + length;
+        let values = stamped(end, target.flags()?.0, Time::now());
+        let values = values.number(Attr::Size, end.max(target.number(Attr::Size)?));
+        self.update(&target.object, &tx, values).await?;
+        self.log_written(&tx, &target, copy.to_offset, length)?;
+        Ok(length)
+    }
+
+    /// What `count` blocks of a file are, up to the first that is stored nowhere.
+    async fn pieces(&self, source: &Node, first: u64, count: u64) -> Result<Vec<Piece>> {
+        let mut pieces = Vec::new();
+        for id in first..first.saturating_add(count) {
+            pieces.push(match source.object.stored(id).await? {
+                Stored::Changed => break,
+                Stored::Hole => Piece::Hole,
+                Stored::Block(pointer) if pointer.is_embedded() => match source.object.block(id).await? {
+                    Some(found) => Piece::Data(found.block),
+                    None => Piece::Hole,
+                },
+                // Keys, tables of deduplicated blocks and redactions would have to be looked at.
+                Stored::Block(pointer)
+                    if pointer.uses_crypt() || pointer.is_dedup() || pointer.is_redacted() =>
+                {
+                    break;
+                }
+                Stored::Block(pointer) => Piece::Reference(pointer),
+            });
+        }
+        Ok(pieces)
+    }
+}
+
+/// How much of a copy can be whole blocks, within one group.
+fn cloneable(copy: &Copy, source: &Node, target: &Node) -> Result<Option<u64>> {
+    let block_size = source.object.block_size();
+    let (source_size, target_size) = (source.number(Attr::Size)?, target.number(Attr::Size)?);
+    let same = target.object.block_size() == block_size || (target_size == 0 && target.object.end() == 0);
+    let aligned = copy.from_offset.is_multiple_of(block_size) && copy.to_offset.is_multiple_of(block_size);
+    let length = copy.length.min(source_size.saturating_sub(copy.from_offset));
+    // Of a size that is no power of two there is one block only.
+    let one = block_size.is_power_of_two() || (copy.to_offset == 0 && length <= block_size);
+    if !same || !aligned || !one || length == 0 {
+        return Ok(None);
+    }
+    let piece = PIECE_BYTES.max(block_size) / block_size * block_size;
+    if length > piece {
+        return Ok(Some(piece));
+    }
+    let reaches_the_end =
+        copy.from_offset + length == source_size && copy.to_offset.saturating_add(length) >= target_size;
+    let length = if reaches_the_end { length } else { length - length % block_size };
+    Ok(Some(length).filter(|length| *length > 0))
+}

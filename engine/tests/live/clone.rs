@@ -1,0 +1,150 @@
+//! Files that share blocks: what each holds is its own, and `zdb` counts every reference.
+
+use std::sync::Arc;
+
+use device::block_on;
+use engine::dataset::dsl::Dsl;
+use engine::dataset::dsl::edit::{self, NewSnapshot};
+use engine::dataset::zpl::live::{NewKind, NewNode, WriteOptions};
+use engine::dataset::zpl::{LiveZpl, ZplOptions};
+use engine::env::{Env, Seeded};
+use engine::pool::live::{Layout, LivePool, Syncing};
+use engine::vdev::Class;
+use ondisk::ObjectId;
+use ondisk::features::Feature;
+use ondisk::vdev_config::PoolState;
+
+use crate::support::{Disks, new_pool, surroundings};
+
+const BLOCK: u64 = 4096;
+const FILES: usize = 5;
+
+async fn open(pool: &Arc<LivePool>, name: &str) -> Arc<LiveZpl> {
+    let dsl = Dsl::open(&pool.view()).await.unwrap();
+    let head = dsl.find(name).await.unwrap();
+    let dataset = pool.dataset(head.objset_id()).await.unwrap();
+    let zpl = LiveZpl::open(pool.txgs(), &dataset.objset, &dataset.zil, ZplOptions::default()).await.unwrap();
+    zpl.set_record_size(BLOCK as u32);
+    zpl
+}
+
+async fn content(zpl: &LiveZpl, file: ObjectId) -> Vec<u8> {
+    let size = zpl.zpl().node(file).await.unwrap().stat().unwrap().size;
+    let mut bytes = vec![0; size as usize];
+    assert_eq!(zpl.read(file, 0, &mut bytes).await.unwrap(), bytes.len());
+    bytes
+}
+
+fn put(model: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    let end = offset as usize + bytes.len();
+    model.resize(model.len().max(end), 0);
+    model[offset as usize..end].copy_from_slice(bytes);
+}
+
+/// Random writes, copies, holes and cuts, in groups of random length.
+async fn shuffle(pool: &Arc<LivePool>, zpl: &LiveZpl, files: &[ObjectId], models: &mut [Vec<u8>], seed: u64) {
+    let dice = Seeded::new(seed);
+    let roll = |sides: u64| dice.random() % sides.max(1);
+    for _ in 0..250 {
+        let (at, other) = (roll(FILES as u64) as usize, roll(FILES as u64) as usize);
+        let offset = roll(40) * BLOCK;
+        match roll(10) {
+            0..=2 => {
+                let mut bytes = vec![0; (1 + roll(5 * BLOCK)) as usize];
+                bytes.iter_mut().for_each(|byte| *byte = dice.random() as u8);
+                let offset = offset + if roll(2) == 0 { 0 } else { roll(BLOCK) };
+                zpl.write(files[at], offset, &bytes, &WriteOptions::default()).await.unwrap();
+                put(&mut models[at], offset, &bytes);
+            }
+            3..=6 => {
+                let from = if roll(3) == 0 { 0 } else { roll(20) * BLOCK };
+                let length = if roll(2) == 0 { u64::MAX >> 2 } else { roll(30) * BLOCK + roll(2) * 100 };
+                let source = models[other].clone();
+                let length = length.min((source.len() as u64).saturating_sub(from));
+                if at == other && from < offset + length && offset < from + length {
+                    continue;
+                }
+                let copied = zpl.copy_range(files[other], from, files[at], offset, length).await.unwrap();
+                assert_eq!(copied, length);
+                if length > 0 {
+                    put(&mut models[at], offset, &source[from as usize..(from + length) as usize]);
+                }
+            }
+            7 => {
+                let length = roll(4 * BLOCK);
+                zpl.punch(files[at], offset, length).await.unwrap();
+                let end = models[at].len().min((offset + length) as usize);
+                if let Some(range) = models[at].get_mut(offset as usize..end) {
+                    range.fill(0);
+                }
+            }
+            8 => {
+                let size = roll(40 * BLOCK);
+                zpl.truncate(files[at], size).await.unwrap();
+                models[at].resize(size as usize, 0);
+            }
+            _ => drop(pool.sync().await.unwrap()),
+        }
+        let found = content(zpl, files[at]).await;
+        assert!(found == models[at], "file {at} before the commit");
+    }
+    pool.sync().await.unwrap();
+    for (file, model) in files.iter().zip(models) {
+        assert!(content(zpl, *file).await == *model);
+    }
+}
+
+#[test]
+fn copies_of_stored_blocks_share_them_until_the_last_is_gone() {
+    let disks = Disks::new(128 << 20);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Mirror, Class::Normal, "d", 2)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        let zpl = open(&pool, "tank").await;
+        let root = zpl.zpl().root();
+        let node = NewNode { kind: NewKind::Regular, mode: 0o640, uid: 7, gid: 8 };
+        let mut files = Vec::new();
+        for name in 0..FILES {
+            files.push(zpl.create(root, format!("f{name}").as_bytes(), &node).await.unwrap());
+        }
+        let mut models = vec![Vec::new(); FILES];
+        // One file, and its copy.
+        models[0] = (0..20 * BLOCK + 77).map(|at| (at * 2_654_435_761 >> 13) as u8).collect();
+        zpl.write(files[0], 0, &models[0], &WriteOptions::default()).await.unwrap();
+        pool.sync().await.unwrap();
+        let size = models[0].len() as u64;
+        assert_eq!(zpl.copy_range(files[0], 0, files[1], 0, u64::MAX >> 2).await.unwrap(), size);
+        models[1] = models[0].clone();
+        pool.sync().await.unwrap();
+        assert_eq!(pool.saved_by_clones(), 20 * BLOCK, "all but the last, which is within its pointer");
+        assert_eq!(pool.feature_count(Feature::BlockCloning), Some(1));
+        shuffle(&pool, &zpl, &files, &mut models, 1).await;
+        let snapshot = vec![NewSnapshot { name: "tank@s".into(), properties: Vec::new() }];
+        pool.change(move |s: Syncing| async move { edit::snapshot(&s, &snapshot).await }).await.unwrap();
+        shuffle(&pool, &zpl, &files, &mut models, 2).await;
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        disks.judge("tank");
+
+        let pool = disks.import("tank", 2).await;
+        let zpl = open(&pool, "tank").await;
+        for (file, model) in files.iter().zip(&models) {
+            assert!(content(&zpl, *file).await == *model, "after an import");
+        }
+        shuffle(&pool, &zpl, &files, &mut models, 3).await;
+        for name in 0..FILES {
+            zpl.unlink(root, format!("f{name}").as_bytes()).await.unwrap();
+        }
+        pool.sync().await.unwrap();
+        pool.change(|s: Syncing| async move { edit::destroy_snapshots(&s, &["tank@s".into()], false).await })
+            .await
+            .unwrap();
+        pool.sync().await.unwrap();
+        assert_eq!((pool.feature_count(Feature::BlockCloning), pool.saved_by_clones()), (Some(0), 0));
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        disks.judge("tank");
+    });
+}

@@ -22,6 +22,8 @@ pub mod file;
 pub mod live;
 mod options;
 mod path;
+mod posix_acl;
+mod settings;
 pub mod statfs;
 mod trivial;
 pub mod xattr;
@@ -31,10 +33,11 @@ pub use attr::{Stat, Time};
 pub use dir::{DirCursor, DirEntry};
 pub use file::{File, Znode};
 pub use live::LiveZpl;
+pub use settings::Settings;
 pub use statfs::{Space, StatFs};
 pub use xattr_names::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ondisk::ObjectId;
 use ondisk::objset::ObjsetType;
@@ -94,7 +97,7 @@ impl Default for ZplOptions {
 #[derive(Debug)]
 pub struct Zpl {
     objset: Arc<Objset>,
-    options: ZplOptions,
+    options: Mutex<ZplOptions>,
     version: u64,
     root: ObjectId,
     unlinked_set: Option<ObjectId>,
@@ -142,7 +145,7 @@ impl Zpl {
             id => sa::Registry::load(objset, ObjectId(id)).await?,
         };
         Ok(Arc::new(Self {
-            options,
+            options: Mutex::new(options),
             version,
             root,
             unlinked_set: Some(number(master::DELETE_QUEUE, 0).await?).filter(|id| *id != 0).map(ObjectId),
@@ -184,9 +187,19 @@ impl Zpl {
         self.rules
     }
 
+    /// How it is shown.
+    pub fn options(&self) -> ZplOptions {
+        *self.options.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows it otherwise from now on: properties of its dataset were set.
+    pub(super) fn set_options(&self, options: ZplOptions) {
+        *self.options.lock().unwrap_or_else(PoisonError::into_inner) = options;
+    }
+
     /// Longest name in bytes.
     pub fn max_name(&self) -> u32 {
-        if self.options.long_names { 1023 } else { 255 }
+        if self.options().long_names { 1023 } else { 255 }
     }
 
     /// What `statfs` answers, given the figures of the dataset.
@@ -217,7 +230,7 @@ impl Zpl {
 
     /// The inode number of object `id`.
     fn ino(&self, id: ObjectId) -> u64 {
-        if self.options.snapshot && id == self.root {
+        if id == self.root && self.options().snapshot {
             SNAPSHOT_ROOT_INO.wrapping_sub(self.objset.id().0)
         } else {
             id.0

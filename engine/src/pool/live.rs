@@ -67,6 +67,7 @@ use ondisk::{ObjectId, ObjsetId, Txg};
 use super::Pool;
 use crate::alloc::Allocator;
 use crate::dataset::dsl::{Dsl, edit};
+use crate::dataset::zpl::{self, LiveZpl};
 use crate::dataset::zvol::LiveZvol;
 use crate::dmu::zap::{self, edit as zap_edit};
 use crate::dmu::{LiveObject, LiveObjset, Policy};
@@ -117,17 +118,24 @@ pub struct LiveDataset {
     /// Asked before data are accepted.
     pub room: Arc<DatasetRoom>,
     read_only: AtomicBool,
+    settings: Mutex<Settings>,
     /// The volume in it, while somebody has it.
     volume: Mutex<Weak<LiveZvol>>,
+    /// The filesystem in it, while somebody has it.
+    filesystem: Mutex<Weak<LiveZpl>>,
+    /// Held while the filesystem is opened, which frees files: once.
+    opening: AsyncMutex<()>,
 }
 
 /// What properties say of a dataset that is open, beside how its blocks are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Settings {
     /// `sync`.
     pub sync: SyncMode,
     /// `readonly`.
     pub read_only: bool,
+    /// What concerns filesystems.
+    pub filesystem: zpl::Settings,
 }
 
 impl LiveDataset {
@@ -140,6 +148,11 @@ impl LiveDataset {
     pub fn set(&self, settings: Settings) {
         self.zil.set_sync_mode(settings.sync);
         self.read_only.store(settings.read_only, Ordering::Release);
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+        let filesystem = self.filesystem.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        if let Some(filesystem) = filesystem {
+            filesystem.set(&settings.filesystem);
+        }
     }
 }
 
@@ -387,6 +400,24 @@ impl LivePool {
         Ok(opened)
     }
 
+    /// The filesystem of a head dataset, the same for all who ask for it, as its properties say now and from now on: that of a mount that was
+    /// taken away by force, too.
+    pub async fn filesystem(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveZpl>> {
+        let dataset = self.dataset(id).await?;
+        let of = || dataset.filesystem.lock().unwrap_or_else(PoisonError::into_inner);
+        let _opening = dataset.opening.lock().await;
+        if let Some(filesystem) = of().upgrade() {
+            return Ok(filesystem);
+        }
+        let settings = || dataset.settings.lock().unwrap_or_else(PoisonError::into_inner).filesystem;
+        let opened = LiveZpl::open(&self.txgs, &dataset.objset, &dataset.zil, settings().options()).await?;
+        opened.set_room(dataset.room.clone());
+        *of() = Arc::downgrade(&opened);
+        // They may have been set since.
+        opened.set(&settings());
+        Ok(opened)
+    }
+
     /// For reading the MOS as it is now. For those who have the turn.
     fn reading(self: &Arc<Self>) -> Syncing {
         Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(self.txgs.open_txg())) }
@@ -402,8 +433,17 @@ impl LivePool {
         let zil = Zil::open(&objset, &self.writer, &self.txgs, &self.env);
         let name = format!("objset {} of {}", objset.id(), self.pool.name());
         let room = DatasetRoom::new(&self.room, &self.txgs, name);
-        let (read_only, volume) = (AtomicBool::new(false), Mutex::default());
-        let dataset = Arc::new(LiveDataset { objset, zil, room, read_only, volume });
+        let read_only = AtomicBool::new(false);
+        let dataset = Arc::new(LiveDataset {
+            objset,
+            zil,
+            room,
+            read_only,
+            settings: Mutex::default(),
+            volume: Mutex::default(),
+            filesystem: Mutex::default(),
+            opening: AsyncMutex::new(()),
+        });
         self.datasets().insert(dataset.objset.id(), Arc::clone(&dataset));
         dataset
     }

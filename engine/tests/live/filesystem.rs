@@ -18,8 +18,8 @@ use ondisk::zpl::FileType;
 
 use crate::support::{Disks, new_pool, surroundings};
 
-const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, mode: 0o640, uid: 7, gid: 8 };
-const DIRECTORY: NewNode<'_> = NewNode { kind: NewKind::Directory, mode: 0o755, uid: 7, gid: 8 };
+const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, mode: 0o640, umask: 0, uid: 7, gid: 8 };
+const DIRECTORY: NewNode<'_> = NewNode { kind: NewKind::Directory, mode: 0o755, umask: 0, uid: 7, gid: 8 };
 
 /// What can be seen of one file.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ async fn see(zpl: &Arc<Zpl>) -> BTreeMap<String, Seen> {
     found
 }
 
-async fn open(pool: &Arc<LivePool>) -> Arc<LiveZpl> {
+pub async fn open(pool: &Arc<LivePool>) -> Arc<LiveZpl> {
     let dsl = Dsl::open(&pool.view()).await.unwrap();
     let head = dsl.find("tank").await.unwrap();
     let dataset = pool.dataset(head.objset_id()).await.unwrap();

@@ -9,6 +9,7 @@ mod full;
 mod golden;
 mod log;
 mod multihost;
+mod quotas;
 mod space;
 mod support;
 mod volumes;

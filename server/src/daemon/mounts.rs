@@ -8,12 +8,10 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use engine::dataset::dsl::{Dataset, Dsl, Entry, Kind, Walk};
 use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, PropertySet, Style};
-use engine::dataset::zpl::LiveZpl;
-use engine::pool::live::LivePool;
 
 use super::pools::Changing;
 use super::{Daemon, OpenPool, dataset_error, lock};
@@ -117,7 +115,7 @@ impl OpenPool {
             return Ok(Source::Committed(Arc::clone(&plan.dsl), dataset.clone()));
         };
         if options.writable && !dataset.is_snapshot() {
-            match self.filesystem(live, dataset, options).await {
+            match live.filesystem(dataset.objset_id()).await {
                 Ok(zpl) => {
                     let (pool, dataset) = (Arc::clone(live), dataset.clone());
                     return Ok(Source::Live(LiveSource { pool, dataset, zpl }));
@@ -138,28 +136,6 @@ impl OpenPool {
             false => dsl.dataset_of_object(dataset.object).await?,
         };
         Ok(Source::Committed(dsl, dataset))
-    }
-
-    /// The files of a dataset, which all who have them open share: those of a mount that was taken away by force, too.
-    async fn filesystem(
-        &self,
-        live: &Arc<LivePool>,
-        dataset: &Dataset,
-        options: &MountOptions,
-    ) -> engine::Result<Arc<LiveZpl>> {
-        let open = live.dataset(dataset.objset_id()).await?;
-        let known = {
-            let mut filesystems = lock(&self.filesystems);
-            filesystems.retain(|zpl| zpl.strong_count() > 0);
-            filesystems.iter().filter_map(Weak::upgrade).find(|zpl| Arc::ptr_eq(zpl.objset(), &open.objset))
-        };
-        if let Some(zpl) = known {
-            return Ok(zpl);
-        }
-        let zpl = LiveZpl::open(live.txgs(), &open.objset, &open.zil, options.zpl).await?;
-        zpl.set_room(open.room.clone());
-        lock(&self.filesystems).push(Arc::downgrade(&zpl));
-        Ok(zpl)
     }
 
     /// Where a filesystem is to be mounted without being asked for by name.

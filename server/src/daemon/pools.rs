@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use engine::dataset::dsl::Dsl;
-use engine::dataset::zpl::LiveZpl;
 use engine::env::System;
 use engine::pool::Pool;
 use engine::pool::discovery::{self, DEFAULT_DIRECTORIES, FoundPool};
@@ -49,8 +48,6 @@ pub struct OpenPool {
     /// Held by whoever mounts, unmounts, loads or unloads keys, changes datasets, or closes. False once it is closed.
     changes: tokio::sync::Mutex<bool>,
     pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
-    /// Those that are open for writing.
-    pub(super) filesystems: Mutex<Vec<Weak<LiveZpl>>>,
     pub(super) volumes: RwLock<Vec<Volume>>,
     /// `None` once no more may come.
     pub(super) connections: Mutex<Option<Vec<Weak<VolumeExport>>>>,
@@ -91,7 +88,6 @@ impl OpenPool {
             mount_options,
             changes: tokio::sync::Mutex::new(true),
             mounts: Mutex::default(),
-            filesystems: Mutex::default(),
             volumes: RwLock::default(),
             connections: Mutex::new(Some(Vec::new())),
         }

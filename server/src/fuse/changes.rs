@@ -8,8 +8,8 @@
 
 use std::time::SystemTime;
 
+use engine::dataset::zpl::Time;
 use engine::dataset::zpl::live::{NewKind, NewNode, RenameMode, SetAttributes};
-use engine::dataset::zpl::{POSIX_ACL_DEFAULT, Time};
 use engine::{Error, Result};
 use fuser::{FileHandle, INodeNo, RenameFlags, Request, TimeOrNow};
 use ondisk::ObjectId;
@@ -82,13 +82,8 @@ impl Served {
     ) -> Result<ObjectId> {
         let (zpl, dir) = self.changeable(parent)?;
         self.refuse_zfs_dir(parent, name)?;
-        device::block_on(async {
-            let has_default_acl = self.posix_acls
-                && !matches!(kind, NewKind::Symlink(_))
-                && zpl.zpl().node(dir).await?.xattr(POSIX_ACL_DEFAULT).await?.is_some();
-            let mode = if has_default_acl { by.mode } else { by.mode & !by.umask };
-            zpl.create(dir, name, &NewNode { kind, mode: mode & 0o7777, uid: by.uid, gid: by.gid }).await
-        })
+        let new = NewNode { kind, mode: by.mode & 0o7777, umask: by.umask, uid: by.uid, gid: by.gid };
+        device::block_on(zpl.create(dir, name, &new))
     }
 
     /// Creates a regular file, or finds the one that is there unless it is to be new, and opens it.

@@ -17,6 +17,9 @@
 //! | `attributes` | mode, owner, times, flags, size; access times |
 //! | `log` | what the intent log is told; fsync |
 //! | `replay` | applying the log after a crash |
+//! | `quotas` | what users, groups and projects may use |
+//! | `permit` | what attributes of files forbid |
+//! | `acls` | POSIX ACLs, the mode and what new files inherit |
 //! | `xattrs` | extended attributes, in the attributes of the file or in a directory |
 //!
 //! # Order
@@ -41,6 +44,7 @@
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c`, `zfs_vnops.c`, `zpl_xattr.c`.
 
+mod acls;
 mod allocate;
 mod attributes;
 mod clone;
@@ -49,6 +53,8 @@ mod locks;
 mod log;
 mod names;
 mod nodes;
+mod permit;
+mod quotas;
 mod remove;
 mod rename;
 mod replay;
@@ -72,7 +78,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::ObjectId;
 use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, master};
 
-use super::{Space, StatFs, Time, Zpl, ZplOptions};
+use super::{Settings, Space, StatFs, Time, Zpl, ZplOptions};
 use crate::dataset::zvol::Room;
 use crate::dmu::LiveObjset;
 use crate::dmu::sa::edit::LiveRegistry;
@@ -88,6 +94,10 @@ pub mod errno {
     pub const EPERM: i32 = 1;
     /// No such device or address: no data, or no hole, after an offset.
     pub const ENXIO: i32 = 6;
+    /// Permission denied.
+    pub const EACCES: i32 = 13;
+    /// Not in the same project, as if it were another filesystem.
+    pub const EXDEV: i32 = 18;
     /// Not a directory.
     pub const ENOTDIR: i32 = 20;
     /// Is a directory.
@@ -104,6 +114,10 @@ pub mod errno {
     pub const ENODATA: i32 = 61;
     /// Argument list too long: an extended attribute too large.
     pub const E2BIG: i32 = 7;
+    /// A quota is used up.
+    pub const EDQUOT: i32 = 122;
+    /// Not supported: a file that cannot have a project.
+    pub const ENOTSUP: i32 = 95;
     /// Invalid byte sequence: a name that is not UTF-8.
     pub const EILSEQ: i32 = 84;
 }
@@ -120,12 +134,14 @@ pub struct LiveZpl {
     registry: LiveRegistry,
     journal: Journal,
     unlinked_set: ObjectId,
+    quotas: quotas::Quotas,
     locks: locks::FileLocks,
     moving: AsyncMutex<()>,
     opened: Mutex<HashMap<u64, Opened>>,
     record_size: AtomicU32,
     dnode_slots: AtomicU32,
     atime: AtomicU8,
+    xattr_place: AtomicU8,
     room: RwLock<Option<Arc<dyn Room>>>,
 }
 
@@ -162,6 +178,7 @@ impl LiveZpl {
         registry.show_to(&zpl.attributes)?;
         let opened = Arc::new(Self {
             unlinked_set: name(master::DELETE_QUEUE).await?,
+            quotas: quotas::Quotas::load(&master_node).await?,
             zpl,
             txgs: Arc::clone(txgs),
             objset: Arc::clone(objset),
@@ -173,6 +190,7 @@ impl LiveZpl {
             record_size: AtomicU32::new(128 << 10),
             dnode_slots: AtomicU32::new(1),
             atime: AtomicU8::new(AtimeMode::Relative as u8),
+            xattr_place: AtomicU8::new(XattrPlace::Attributes as u8),
             room: RwLock::new(None),
         });
         opened.free_unlinked().await?;
@@ -190,6 +208,24 @@ impl LiveZpl {
     /// The object set.
     pub fn objset(&self) -> &Arc<LiveObjset> {
         &self.objset
+    }
+
+    /// Lets it behave as its properties say now.
+    pub fn set(&self, settings: &Settings) {
+        self.set_record_size(settings.record_size);
+        self.set_dnode_slots(settings.dnode_slots);
+        self.set_atime(settings.atime);
+        let place = settings.xattrs.unwrap_or(XattrPlace::Attributes);
+        self.xattr_place.store(place as u8, Ordering::Release);
+        self.zpl.set_options(settings.options());
+    }
+
+    /// Where new extended attributes go, by the property `xattr`.
+    pub fn xattr_place(&self) -> XattrPlace {
+        match self.xattr_place.load(Ordering::Acquire) {
+            place if place == XattrPlace::Directory as u8 => XattrPlace::Directory,
+            _ => XattrPlace::Attributes,
+        }
     }
 
     /// The property `recordsize`, in bytes.

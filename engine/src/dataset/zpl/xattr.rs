@@ -21,7 +21,8 @@ const MAX_VALUE: usize = 1 << 20;
 
 impl Znode {
     fn visible(&self) -> Visible {
-        Visible { user: self.zpl.options.xattr, acl: self.zpl.options.acl }
+        let options = self.zpl.options();
+        Visible { user: options.xattr, acl: options.acl }
     }
 
     /// Names of all extended attributes, with the prefixes that Linux knows.

@@ -292,6 +292,11 @@ impl LiveObjset {
         self.committed().root().fill()
     }
 
+    /// Whether what projects use is counted.
+    pub fn counts_projects(&self) -> bool {
+        self.committed().phys().is_project_quota_complete()
+    }
+
     /// Whether the group `txg` changed anything.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         self.lock().dirty.contains_key(&txg)

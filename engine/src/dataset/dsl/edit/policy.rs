@@ -8,11 +8,14 @@
 use ondisk::ObjectId;
 use ondisk::ObjsetId;
 use ondisk::blkptr::{ChecksumType, CompressType};
+use ondisk::dsl_dir::DslDirPhys;
 use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
 use ondisk::features::Feature;
 
 use super::{features, objects, properties, space};
 use crate::dataset::properties::Prop;
+use crate::dataset::zpl::live::XattrPlace;
+use crate::dataset::zpl::{self, AclType};
 use crate::dmu::Policy;
 use crate::error::{Error, Result};
 use crate::pool::live::{Settings, Syncing};
@@ -44,6 +47,28 @@ pub async fn settings(s: &Syncing, dataset: ObjsetId) -> Result<Settings> {
             _ => SyncMode::Standard,
         },
         read_only: properties::effective(s, &chain, Prop::Readonly).await? != 0,
+        filesystem: filesystem(s, &chain).await?,
+    })
+}
+
+/// How a filesystem behaves while it is open.
+async fn filesystem(s: &Syncing, chain: &[(ObjectId, DslDirPhys)]) -> Result<zpl::Settings> {
+    let number = async |prop| properties::effective(s, chain, prop).await;
+    Ok(zpl::Settings {
+        record_size: u32::try_from(number(Prop::Recordsize).await?).unwrap_or(u32::MAX),
+        dnode_slots: zpl::Settings::slots(number(Prop::Dnodesize).await?),
+        atime: zpl::Settings::atime(number(Prop::Atime).await? != 0, number(Prop::Relatime).await? != 0),
+        xattrs: match number(Prop::Xattr).await? {
+            0 => None,
+            1 => Some(XattrPlace::Directory),
+            _ => Some(XattrPlace::Attributes),
+        },
+        acl: match number(Prop::Acltype).await? {
+            1 => AclType::Posix,
+            2 => AclType::Nfs4,
+            _ => AclType::Off,
+        },
+        long_names: number(Prop::Longname).await? != 0,
     })
 }
 

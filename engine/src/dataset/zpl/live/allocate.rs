@@ -83,6 +83,7 @@ impl LiveZpl {
         let _content = self.locks.content(file, offset..end, Access::Alone).await;
         let _locked = self.locks.lock(&[file]).await;
         let node = self.content(file).await?;
+        node.require_resizable()?;
         let size = node.number(Attr::Size)?;
         if offset >= size || length == 0 {
             return Ok(());

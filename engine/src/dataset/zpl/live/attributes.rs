@@ -3,11 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use ondisk::ObjectId;
+use ondisk::accounting::Counted;
 use ondisk::sa::Attr;
-use ondisk::zpl::ZnodeFlags;
+use ondisk::zpl::{FileType, ZnodeFlags};
 
-use super::LiveZpl;
-use super::nodes::Values;
+use super::nodes::{Node, Values};
+use super::quotas::Owners;
+use super::{LiveZpl, errno};
 use crate::dataset::zpl::{Time, Znode, trivial};
 use crate::error::Result;
 
@@ -33,7 +35,8 @@ pub(super) const SETTABLE: u64 = ZnodeFlags::READONLY.0
     | ZnodeFlags::OPAQUE.0
     | ZnodeFlags::REPARSE.0
     | ZnodeFlags::OFFLINE.0
-    | ZnodeFlags::SPARSE.0;
+    | ZnodeFlags::SPARSE.0
+    | ZnodeFlags::PROJINHERIT.0;
 
 /// Set-user-id and set-group-id.
 const SETUID: u32 = 0o4000;
@@ -45,7 +48,7 @@ const ATIME_SECONDS: i64 = 24 * 3600;
 /// Attributes that are to be changed; the others stay.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetAttributes {
-    /// Permission bits. The ACL becomes the trivial one.
+    /// Permission bits. The NFSv4 ACL becomes the trivial one; a POSIX ACL says the same as the mode afterwards.
     pub mode: Option<u32>,
     /// Owner.
     pub uid: Option<u32>,
@@ -89,8 +92,11 @@ pub(super) fn without_privileges(mode: u32) -> u32 {
 impl LiveZpl {
     /// Changes attributes of a file, all of them or none.
     pub async fn set_attributes(&self, file: ObjectId, set: &SetAttributes) -> Result<()> {
-        let changed = self.change_attributes(file, set).await;
-        self.settled(changed).await
+        let changed = async {
+            self.change_attributes(file, set).await?;
+            if set.mode.is_some() { self.follow_mode(file).await } else { Ok(()) }
+        };
+        self.settled(changed.await).await
     }
 
     pub(super) async fn change_attributes(&self, file: ObjectId, set: &SetAttributes) -> Result<()> {
@@ -100,9 +106,11 @@ impl LiveZpl {
         };
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;
+        node.require_settable(set)?;
         if set.size.is_some() {
             self.require_content(&node)?;
         }
+        self.require_owners(&node, set).await?;
         let mut values = Values::default();
         let old = node.flags()?.0;
         let mut flags = old;
@@ -159,6 +167,27 @@ impl LiveZpl {
             self.resize(&node, &tx, size).await?;
         }
         self.update(&node.object, &tx, values).await
+    }
+
+    /// Fails when those who are to own the file have used up their quotas, or it cannot have a project.
+    async fn require_owners(&self, node: &Node, set: &SetAttributes) -> Result<()> {
+        let old = node.owners()?;
+        let project = set.project.filter(|project| *project != 0);
+        if let Some(project) = set.project {
+            let fits = node.is_directory() || node.znode.file_type() == FileType::Regular;
+            if !fits || !self.objset.counts_projects() {
+                return Err(self.refuse(format!("object {}: has no project", node.id()), errno::ENOTSUP));
+            }
+            if u32::try_from(project).map_or(true, |project| project == u32::MAX) {
+                return Err(self.refuse(format!("project {project}"), errno::EINVAL));
+            }
+        }
+        let owners = Owners {
+            user: set.uid.map(u64::from).filter(|id| Some(*id) != old.user),
+            group: set.gid.map(u64::from).filter(|id| Some(*id) != old.group),
+            project: project.filter(|id| Some(*id) != old.project),
+        };
+        self.require_quota(owners, &[Counted::Bytes, Counted::Objects]).await
     }
 
     /// When access times are brought up to date.

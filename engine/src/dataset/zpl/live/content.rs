@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use ondisk::ObjectId;
+use ondisk::accounting::Counted;
 use ondisk::sa::Attr;
 use ondisk::zpl::{FileType, ZnodeFlags};
 
@@ -108,6 +109,8 @@ impl LiveZpl {
         loop {
             let _locked = self.locks.describe(file, access).await;
             let node = self.content(file).await?;
+            node.require_writable(offset)?;
+            self.require_quota(node.owners()?, &[Counted::Bytes]).await?;
             if access == Access::Shared && !self.registry.in_bonus(&node.object, &STAMPED)? {
                 access = Access::Alone;
                 continue;
@@ -160,6 +163,7 @@ impl LiveZpl {
     pub(super) async fn truncate_locked(&self, file: ObjectId, size: u64) -> Result<()> {
         let _locked = self.locks.lock(&[file]).await;
         let node = self.content(file).await?;
+        node.require_resizable()?;
         self.warm(&node, size).await?;
         self.range(file, size, 0)?;
         let tx = self.begin_freeing().await?;

@@ -74,6 +74,11 @@ impl Journal {
         *self.applying.lock().unwrap_or_else(PoisonError::into_inner) = record;
     }
 
+    /// Whether changes are those of a record.
+    pub(super) fn is_applying(&self) -> bool {
+        self.applying.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     fn note(&self, tx: &Tx, note: impl FnOnce(&Zil)) {
         match &*self.applying.lock().unwrap_or_else(PoisonError::into_inner) {
             None => note(&self.zil),
@@ -136,6 +141,11 @@ impl LiveZpl {
             );
         });
         Ok(())
+    }
+
+    /// A new file inherited attributes that the record of its creation does not tell.
+    pub(super) fn log_inherited(&self, tx: &Tx) {
+        self.journal.note(tx, |zil| zil.note_unloggable(tx, None));
     }
 
     /// A file got its directory of extended attributes.

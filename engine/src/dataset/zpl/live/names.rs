@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use ondisk::ObjectId;
+use ondisk::accounting::Counted;
 use ondisk::dmu::DmuType;
 use ondisk::sa::Attr;
 use ondisk::zil::record::{self, NewObject as LoggedObject};
 use ondisk::zpl::{Dirent, FileType, ZnodeFlags};
 
+use super::acls::Inherited;
 use super::log::Named;
 use super::nodes::{Node, Values};
+use super::quotas::Owners;
 use super::replay::time;
 use super::{LiveZpl, errno};
 use crate::dataset::zpl::{CaseSensitivity, DirEntry, Time, trivial};
@@ -42,8 +45,10 @@ pub enum NewKind<'a> {
 pub struct NewNode<'a> {
     /// What it is.
     pub kind: NewKind<'a>,
-    /// Permission bits, the umask applied.
+    /// Permission bits.
     pub mode: u32,
+    /// Bits that `mode` loses, unless the directory has a default ACL, which then says what it loses.
+    pub umask: u32,
     /// Owner.
     pub uid: u32,
     /// Group, unless the directory gives its own (set-group-id).
@@ -168,6 +173,18 @@ impl LiveZpl {
         if self.entry(&parent, name).await?.is_some() {
             return Err(Error::Exists(String::from_utf8_lossy(name).into_owned()));
         }
+        parent.require_addable()?;
+        let project = Some(self.project_of_new(&parent)?).filter(|project| *project != 0);
+        let group = self.group_of_new(&parent, new)?;
+        let owners = Owners { user: Some(new.uid.into()), group: Some(group), project };
+        let inherited = match logged {
+            None => {
+                self.require_quota(owners, &[Counted::Bytes, Counted::Objects]).await?;
+                self.inherit(&parent, new).await?
+            }
+            Some(_) => Inherited { mode: new.mode, xattrs: None },
+        };
+        let new = &NewNode { mode: inherited.mode, ..*new };
         let tx = self.begin(0).await?;
         let now = Time::now();
         let object =
@@ -180,6 +197,10 @@ impl LiveZpl {
         if let Some((_, Some(attributes))) = logged {
             let values = self.logged_attributes(&self.node(object.id()).await?, attributes)?;
             self.update(&object, &tx, values).await?;
+        }
+        if let Some(xattrs) = inherited.xattrs {
+            self.update(&object, &tx, Values::default().bytes(Attr::Dxattr, xattrs)).await?;
+            self.log_inherited(&tx);
         }
         let links = i64::from(new.kind == NewKind::Directory);
         self.directory_changed(dir, &tx, 1, links, now).await?;
@@ -241,10 +262,10 @@ impl LiveZpl {
             };
             allocate(new).await?
         };
-        let (mut mode, mut gid) = (new.mode & 0o7777, u64::from(new.gid));
-        if parent.znode.mode() & SETGID != 0 {
-            gid = parent.number(Attr::Gid)?;
-            mode |= if is_directory { SETGID } else { 0 };
+        let mut mode = new.mode & 0o7777;
+        let mut gid = self.group_of_new(parent, new)?;
+        if parent.znode.mode() & SETGID != 0 && is_directory {
+            mode |= SETGID;
         }
         let (mut now, mut generation) = (now, tx.txg().get());
         if let Some(object) = logged {
@@ -255,12 +276,13 @@ impl LiveZpl {
         let inherited = parent.flags()?;
         let mut flags = ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0 | extra.0;
         flags |= inherited.0 & ZnodeFlags::XATTR.0 | trivial::flags(mode, is_directory);
-        let project = parent.znode.attributes.number(Attr::ProjectId);
-        let project = project.filter(|_| {
-            inherited.contains(ZnodeFlags::PROJINHERIT) && (is_directory || new.kind == NewKind::Regular)
-        });
+        let project = Some(self.project_of_new(parent)?);
+        let project = project.filter(|project| *project != 0 || self.objset.counts_projects());
         if project.is_some() {
-            flags |= ZnodeFlags::PROJID.0 | ZnodeFlags::PROJINHERIT.0;
+            flags |= ZnodeFlags::PROJID.0;
+        }
+        if is_directory || new.kind == NewKind::Regular {
+            flags |= inherited.0 & ZnodeFlags::PROJINHERIT.0;
         }
         let size = match new.kind {
             NewKind::Directory => 2,
@@ -295,6 +317,24 @@ impl LiveZpl {
         Ok(object)
     }
 
+    /// The project of what is created in a directory, 0 for none.
+    fn project_of_new(&self, parent: &Node) -> Result<u64> {
+        Ok(if parent.flags()?.contains(ZnodeFlags::PROJINHERIT) { parent.project()? } else { 0 })
+    }
+
+    fn group_of_new(&self, parent: &Node, new: &NewNode<'_>) -> Result<u64> {
+        Ok(if parent.znode.mode() & SETGID != 0 { parent.number(Attr::Gid)? } else { new.gid.into() })
+    }
+
+    /// Fails when a file of another project would get into a directory that is to have its own only.
+    pub(super) fn require_project(&self, dir: &Node, file: &Node, name: &[u8]) -> Result<()> {
+        let apart = dir.flags()?.contains(ZnodeFlags::PROJINHERIT) && dir.project()? != file.project()?;
+        if apart && !file.is_replayed {
+            return Err(self.refuse(name, errno::EXDEV));
+        }
+        Ok(())
+    }
+
     /// Gives a file one more name.
     pub async fn link(&self, file: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
         let linked = self.link_entry(file, dir, name).await;
@@ -310,6 +350,9 @@ impl LiveZpl {
         {
             return Err(self.refuse(name, errno::EPERM));
         }
+        parent.require_addable()?;
+        node.require_linkable()?;
+        self.require_project(&parent, &node, name)?;
         let links = node.number(Attr::Links)?;
         if links == 0 || parent.number(Attr::Links)? == 0 {
             return Err(Error::NotFound(format!("object {file}")));

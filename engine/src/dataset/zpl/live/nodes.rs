@@ -16,6 +16,8 @@ use crate::txg::Tx;
 pub(super) struct Node {
     pub(super) object: Arc<LiveObject>,
     pub(super) znode: Znode,
+    /// What was logged was allowed: no rule of users forbids it.
+    pub(super) is_replayed: bool,
 }
 
 /// New values of attributes.
@@ -79,7 +81,7 @@ impl LiveZpl {
                 "{what}: from before system attributes, can only be read"
             )));
         }
-        Ok(Node { object, znode })
+        Ok(Node { object, znode, is_replayed: self.journal.is_applying() })
     }
 
     /// Changes attributes of a file.

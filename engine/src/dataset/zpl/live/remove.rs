@@ -99,6 +99,7 @@ impl LiveZpl {
             if directory && node.number(Attr::Size)? > EMPTY_DIRECTORY {
                 return Err(self.refuse(name, errno::ENOTEMPTY));
             }
+            parent.require_removable(&node)?;
             let tx = self.begin_freeing().await?;
             let now = Time::now();
             edit::remove(&parent.object, &tx, &Key::Name(stored.clone())).await?;

@@ -120,6 +120,17 @@ impl LiveZpl {
             (Some((_, target)), _) if target.object == dirent.object => return Ok(()),
             (Some((name, target)), _) => Some((name.clone(), self.node(target.object).await?, *target)),
         };
+        from.require_removable(&node)?;
+        match &target {
+            Some((_, target, _)) => to.require_removable(target)?,
+            None => to.require_addable()?,
+        }
+        if old.dir != new.dir {
+            self.require_project(&to, &node, new.name)?;
+            if let (Some((_, target, _)), RenameMode::Exchange) = (&target, mode) {
+                self.require_project(&from, target, old.name)?;
+            }
+        }
         match target {
             Some((name, target, target_dirent)) if mode == RenameMode::Exchange => {
                 if target.is_directory() && old.dir != new.dir {
@@ -198,7 +209,7 @@ impl LiveZpl {
     ) -> Result<RenameKind> {
         let RenameMode::Whiteout { uid, gid } = mode else { return Ok(RenameKind::Replace) };
         let kind = NewKind::Special(FileType::CharDevice, logged.map_or(0, |object| object.rdev));
-        let new = NewNode { kind, mode: 0, uid, gid };
+        let new = NewNode { kind, mode: 0, umask: 0, uid, gid };
         let made = self.make_as(dir, tx, &new, ZnodeFlags(0), now, logged).await?;
         Ok(RenameKind::Whiteout(self.node(made.id()).await?.as_logged()?))
     }

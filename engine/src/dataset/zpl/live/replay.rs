@@ -226,7 +226,7 @@ impl LiveZpl {
 
     fn logged_node<'a>(&self, kind: NewKind<'a>, object: &LoggedObject) -> Result<NewNode<'a>> {
         let (uid, gid) = (self.posix_id(object.uid)?, self.posix_id(object.gid)?);
-        Ok(NewNode { kind, mode: (object.mode & PERMISSIONS) as u32, uid, gid })
+        Ok(NewNode { kind, mode: (object.mode & PERMISSIONS) as u32, umask: 0, uid, gid })
     }
 
     fn posix_id(&self, id: u64) -> Result<u32> {

@@ -1,6 +1,8 @@
 //! Random operations on a filesystem, against a model of files in memory. After them the read side must see the model, and no object may be left
 //! that nothing leads to.
 
+mod rules;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -184,7 +186,7 @@ async fn apply(zpl: &LiveZpl, model: &mut Model, op: Op) {
                 6 => (Kind::Symlink(target.clone()), NewKind::Symlink(&target)),
                 _ => (Kind::Device(0x123), NewKind::Special(FileType::CharDevice, 0x123)),
             };
-            let new = NewNode { kind: new, mode, uid: 3, gid: 4 };
+            let new = NewNode { kind: new, mode, umask: 0, uid: 3, gid: 4 };
             let done = zpl.create(ObjectId(dir), &name, &new).await;
             assert_eq!(done.is_ok(), model.entry(dir, &name).is_none(), "{done:?}");
             if let Ok(id) = done {
@@ -386,7 +388,7 @@ proptest! {
     }
 }
 
-const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, mode: 0o644, uid: 1, gid: 2 };
+const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0, uid: 1, gid: 2 };
 
 #[test]
 fn an_open_file_lives_until_it_is_closed_or_the_filesystem_is_opened_again() {

@@ -52,7 +52,7 @@ pub enum XattrSet {
 }
 
 impl LiveZpl {
-    /// Sets the extended attribute of this stored name.
+    /// Sets the extended attribute of this stored name. The mode follows an ACL.
     pub async fn set_xattr(
         &self,
         file: ObjectId,
@@ -61,11 +61,14 @@ impl LiveZpl {
         how: XattrSet,
         place: XattrPlace,
     ) -> Result<()> {
-        let set = self.set_one_xattr(file, name, value, how, place).await;
+        let set = match self.is_acl(name) {
+            true => self.set_acl(file, name, value).await,
+            false => self.store_xattr(file, name, value, how, place).await,
+        };
         self.settled(set).await
     }
 
-    async fn set_one_xattr(
+    pub(super) async fn store_xattr(
         &self,
         file: ObjectId,
         name: &[u8],
@@ -81,6 +84,7 @@ impl LiveZpl {
         }
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;
+        node.require_changeable()?;
         let mut list = inner(&node)?;
         let dir = self.xattr_dir(&node).await?;
         let outer = match &dir {
@@ -155,9 +159,10 @@ impl LiveZpl {
         self.settled(removed).await
     }
 
-    async fn remove_one_xattr(&self, file: ObjectId, name: &[u8]) -> Result<()> {
+    pub(super) async fn remove_one_xattr(&self, file: ObjectId, name: &[u8]) -> Result<()> {
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;
+        node.require_changeable()?;
         let mut list = inner(&node)?;
         let dir = self.xattr_dir(&node).await?;
         let now = Time::now();
@@ -190,7 +195,7 @@ impl LiveZpl {
     /// A file or directory that belongs to the owner of `node`.
     fn xattr_node<'a>(&self, node: &Node, kind: NewKind<'a>, mode: u32) -> Result<NewNode<'a>> {
         let (uid, gid) = (node.number(Attr::Uid)? as u32, node.number(Attr::Gid)? as u32);
-        Ok(NewNode { kind, mode, uid, gid })
+        Ok(NewNode { kind, mode, umask: 0, uid, gid })
     }
 
     async fn drop_outer(

@@ -1,0 +1,81 @@
+//! What the attributes of files forbid: immutable, append-only, not to be unlinked, read-only.
+//!
+//! They hold for everybody, whatever the mode says, but not for what the intent log tells: that was allowed when it was done. A file that may not be changed keeps its name and links; a directory keeps its entries.
+//!
+//! | attribute | write, truncate | attributes, xattrs | remove, rename it | link it | entries of a directory |
+//! |---|---|---|---|---|---|
+//! | immutable | no | only attributes like this one, and access time | no | no | stay |
+//! | append-only | at the end | as immutable | no | no | can only be added |
+//! | nounlink | yes | yes | no | yes | as without |
+//! | read-only | files that are open already | yes | yes | yes | as without |
+//!
+//! Source: behaviour of OpenZFS 2.3 `zfs_acl.c`, `zfs_vnops.c`, and of Linux `may_create`, `may_delete`, `notify_change`.
+
+use ondisk::ObjectId;
+use ondisk::sa::Attr;
+use ondisk::zpl::ZnodeFlags;
+
+use super::nodes::Node;
+use super::{LiveZpl, SetAttributes, errno};
+use crate::error::{Error, Result};
+
+const FIXED: u64 = ZnodeFlags::IMMUTABLE.0 | ZnodeFlags::APPENDONLY.0;
+
+impl LiveZpl {
+    /// Whether a regular file may be opened to be written; `append`: at its end only.
+    pub async fn require_open_for_writing(&self, file: ObjectId, append: bool) -> Result<()> {
+        let node = self.node(file).await?;
+        let append_only = if append { 0 } else { ZnodeFlags::APPENDONLY.0 };
+        node.forbid(ZnodeFlags::IMMUTABLE.0 | ZnodeFlags::READONLY.0 | append_only)
+    }
+}
+
+impl Node {
+    /// Fails when it has one of these attributes.
+    fn forbid(&self, flags: u64) -> Result<()> {
+        if self.is_replayed || self.flags()?.0 & flags == 0 {
+            return Ok(());
+        }
+        let what = format!("object {}: its attributes (immutable, append-only or nounlink)", self.id());
+        Err(Error::Os { what, errno: errno::EPERM })
+    }
+
+    /// Fails when the content may not be changed from `offset` on.
+    pub(super) fn require_writable(&self, offset: u64) -> Result<()> {
+        let within = offset < self.number(Attr::Size)?;
+        self.forbid(ZnodeFlags::IMMUTABLE.0 | if within { ZnodeFlags::APPENDONLY.0 } else { 0 })
+    }
+
+    /// Fails when the size may not be changed.
+    pub(super) fn require_resizable(&self) -> Result<()> {
+        self.forbid(FIXED)
+    }
+
+    /// Fails when extended attributes may not be changed.
+    pub(super) fn require_changeable(&self) -> Result<()> {
+        self.forbid(FIXED)
+    }
+
+    /// Fails when these of its attributes may not be changed.
+    pub(super) fn require_settable(&self, set: &SetAttributes) -> Result<()> {
+        let SetAttributes { mode, uid, gid, size, mtime, btime, project, .. } = set;
+        let fixed = mode.is_some() || uid.is_some() || gid.is_some() || size.is_some() || project.is_some();
+        self.forbid(if fixed || mtime.is_some() || btime.is_some() { FIXED } else { 0 })
+    }
+
+    /// Fails when a directory may not get another entry.
+    pub(super) fn require_addable(&self) -> Result<()> {
+        self.forbid(ZnodeFlags::IMMUTABLE.0)
+    }
+
+    /// Fails when the file may not get another name.
+    pub(super) fn require_linkable(&self) -> Result<()> {
+        self.forbid(FIXED)
+    }
+
+    /// Fails when the entry of `file` in this directory may not be removed or replaced.
+    pub(super) fn require_removable(&self, file: &Node) -> Result<()> {
+        self.forbid(FIXED)?;
+        file.forbid(FIXED | ZnodeFlags::NOUNLINK.0)
+    }
+}

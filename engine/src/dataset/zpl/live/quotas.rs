@@ -1,0 +1,155 @@
+//! Quotas of users, groups and projects, in bytes and in files.
+//!
+//! For each kind of owner and of count the master node names a ZAP from owners to quotas, made with the first quota. What is used is counted when groups
+//! are written ([`crate::dmu`]), so that a quota is reached when the last committed group says so: what was accepted since may be above it.
+//!
+//! Source: behaviour of OpenZFS 2.3 `zfs_quota.c`, `zfs_acl.c` (`zfs_acl_ids_overquota`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ondisk::ObjectId;
+use ondisk::accounting::{AccountingKey, AccountingObject, Counted, quota_object_name};
+use ondisk::dmu::DmuType;
+use ondisk::sa::Attr;
+use ondisk::zpl::{Fuid, MASTER_NODE, ZnodeFlags};
+
+use super::nodes::Node;
+use super::{LiveZpl, errno};
+use crate::dataset::properties::UserProperty;
+use crate::dmu::LiveObject;
+use crate::dmu::zap::{Key, Zap, edit};
+use crate::error::{Error, Result};
+
+const OWNERS: [AccountingObject; 3] =
+    [AccountingObject::User, AccountingObject::Group, AccountingObject::Project];
+const COUNTS: [Counted; 2] = [Counted::Bytes, Counted::Objects];
+
+/// Objects of the ZAPs with quotas by owner and count; 0 where there is none.
+#[derive(Debug, Default)]
+pub(super) struct Quotas([[AtomicU64; 2]; 3]);
+
+/// Whom a file counts for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Owners {
+    pub(super) user: Option<u64>,
+    pub(super) group: Option<u64>,
+    /// Files of project 0 belong to none.
+    pub(super) project: Option<u64>,
+}
+
+impl Quotas {
+    pub(super) async fn load(master_node: &Arc<LiveObject>) -> Result<Self> {
+        let found = Self::default();
+        for (owner, places) in OWNERS.into_iter().zip(&found.0) {
+            for (counted, place) in COUNTS.into_iter().zip(places) {
+                let id = edit::lookup_u64(master_node, quota_object_name(owner, counted)).await?;
+                place.store(id.unwrap_or(0), Ordering::Release);
+            }
+        }
+        Ok(found)
+    }
+
+    fn place(&self, owner: AccountingObject, counted: Counted) -> Option<&AtomicU64> {
+        let owner = OWNERS.iter().position(|other| *other == owner)?;
+        let counted = COUNTS.iter().position(|other| *other == counted)?;
+        self.0.get(owner)?.get(counted)
+    }
+
+    fn zap(&self, owner: AccountingObject, counted: Counted) -> Option<ObjectId> {
+        let id = self.place(owner, counted)?.load(Ordering::Acquire);
+        (id != 0).then_some(ObjectId(id))
+    }
+}
+
+impl Node {
+    /// Whom it counts for.
+    pub(super) fn owners(&self) -> Result<Owners> {
+        let project = Some(self.project()?).filter(|project| *project != 0);
+        Ok(Owners { user: Some(self.number(Attr::Uid)?), group: Some(self.number(Attr::Gid)?), project })
+    }
+
+    /// Its project, 0 for none.
+    pub(super) fn project(&self) -> Result<u64> {
+        let has = self.flags()?.contains(ZnodeFlags::PROJID);
+        Ok(self.znode.attributes.number(Attr::ProjectId).filter(|_| has).unwrap_or(0))
+    }
+}
+
+impl LiveZpl {
+    /// Sets a quota of the user, group or project numbered `id`; 0 takes it away.
+    pub async fn set_quota(&self, property: UserProperty, id: u64, quota: u64) -> Result<()> {
+        let UserProperty { owner, counted, quota: true } = property else {
+            return Err(Error::Invalid("what is used cannot be set".into()));
+        };
+        if owner == AccountingObject::Project && !self.objset.counts_projects() {
+            return Err(Error::Unsupported("this filesystem does not count what projects use".into()));
+        }
+        let place = self.quotas.place(owner, counted);
+        let place = place.ok_or_else(|| Error::Invalid("no such quota".into()))?;
+        // FUIDs of users and groups without a domain are their numbers.
+        let key = Key::Name(AccountingKey { counted: Counted::Bytes, id }.encode().into_bytes());
+        let _locked = self.locks.lock(&[MASTER_NODE]).await;
+        let tx = self.begin_freeing().await?;
+        let zap = match place.load(Ordering::Acquire) {
+            0 if quota == 0 => return Ok(()),
+            0 => {
+                let zap = edit::create(&self.objset, &tx, edit::NewZap::of(DmuType::USERGROUP_QUOTA)).await?;
+                let master_node = self.objset.object(MASTER_NODE).await?;
+                edit::set_u64(&master_node, &tx, quota_object_name(owner, counted), zap.id().0).await?;
+                place.store(zap.id().0, Ordering::Release);
+                zap
+            }
+            id => self.objset.object(ObjectId(id)).await?,
+        };
+        if quota == 0 {
+            edit::remove(&zap, &tx, &key).await?;
+        } else {
+            edit::set(&zap, &tx, &key, &crate::dmu::zap::Value::U64(vec![quota])).await?;
+        }
+        Ok(())
+    }
+
+    /// Fails when one of the owners has used up a quota.
+    pub(super) async fn require_quota(&self, owners: Owners, counts: &[Counted]) -> Result<()> {
+        if self.journal.is_applying() {
+            return Ok(());
+        }
+        let ids = [owners.user, owners.group, owners.project];
+        for (owner, id) in OWNERS.into_iter().zip(ids) {
+            for counted in counts {
+                if let (Some(id), Some(zap)) = (id, self.quotas.zap(owner, *counted))
+                    && self.is_over(owner, *counted, id, zap).await?
+                {
+                    let what = format!("quota of {owner:?} {}", Fuid(id).id()).to_lowercase();
+                    return Err(self.refuse(what, errno::EDQUOT));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_over(
+        &self,
+        owner: AccountingObject,
+        counted: Counted,
+        id: u64,
+        quotas: ObjectId,
+    ) -> Result<bool> {
+        let quotas = self.objset.object(quotas).await?;
+        let key = AccountingKey { counted: Counted::Bytes, id }.encode();
+        let Some(quota) = edit::lookup_u64(&quotas, &key).await? else { return Ok(false) };
+        let view = self.objset.view();
+        let used = match owner {
+            AccountingObject::User => view.user_used(),
+            AccountingObject::Group => view.group_used(),
+            AccountingObject::Project => view.project_used(),
+        };
+        let Some(used) = used else { return Ok(false) };
+        if used.block(0).await?.is_none() {
+            return Ok(false);
+        }
+        let key = AccountingKey { counted, id }.encode();
+        Ok(Zap::open(&used).await?.lookup_u64(&key).await?.is_some_and(|used| used >= quota))
+    }
+}

@@ -1,0 +1,74 @@
+//! [`Settings`]: what the properties of a dataset say of its filesystem while that is open.
+//!
+//! They are read when a dataset is opened and whenever a property is set that it has or inherits, so that `zfs set` reaches filesystems that are in use.
+//! Some of them concern new files only, as with OpenZFS.
+//!
+//! Source: OpenZFS 2.3 `zfs_vfsops.c` (property callbacks), `dmu_objset.c` (`dnodesize_changed_cb`).
+
+use super::live::{AtimeMode, XattrPlace};
+use super::{AclType, ZplOptions};
+
+/// Slots of new dnodes with `dnodesize=auto`.
+const AUTO_SLOTS: u64 = 2;
+const SLOT_BYTES: u64 = 512;
+
+/// What properties say of a filesystem that is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// `recordsize`, in bytes.
+    pub record_size: u32,
+    /// `dnodesize`, in slots of 512 bytes.
+    pub dnode_slots: u8,
+    /// `atime` and `relatime`.
+    pub atime: AtimeMode,
+    /// `xattr`: where new extended attributes go; `None` for `off`.
+    pub xattrs: Option<XattrPlace>,
+    /// `acltype`.
+    pub acl: AclType,
+    /// `longname`.
+    pub long_names: bool,
+}
+
+impl Default for Settings {
+    /// The defaults of the properties.
+    fn default() -> Self {
+        Self {
+            record_size: 128 << 10,
+            dnode_slots: 1,
+            atime: AtimeMode::Relative,
+            xattrs: Some(XattrPlace::Attributes),
+            acl: AclType::Off,
+            long_names: false,
+        }
+    }
+}
+
+impl Settings {
+    /// How a filesystem with these settings is shown.
+    pub fn options(&self) -> ZplOptions {
+        ZplOptions {
+            snapshot: false,
+            xattr: self.xattrs.is_some(),
+            acl: self.acl,
+            long_names: self.long_names,
+        }
+    }
+
+    /// What a value of `dnodesize` is in slots.
+    pub(crate) fn slots(dnodesize: u64) -> u8 {
+        match dnodesize {
+            0 => 1,
+            1 => AUTO_SLOTS as u8,
+            bytes => (bytes / SLOT_BYTES).clamp(1, 32) as u8,
+        }
+    }
+
+    /// What values of `atime` and `relatime` come to.
+    pub(crate) fn atime(atime: bool, relatime: bool) -> AtimeMode {
+        match (atime, relatime) {
+            (false, _) => AtimeMode::Off,
+            (true, false) => AtimeMode::On,
+            (true, true) => AtimeMode::Relative,
+        }
+    }
+}

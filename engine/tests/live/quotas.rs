@@ -1,0 +1,98 @@
+//! Quotas of users, groups and projects, and what `zdb` says of what they are counted from.
+
+use device::block_on;
+use engine::Error;
+use engine::dataset::dsl::Dsl;
+use engine::dataset::properties::UserProperty;
+use engine::dataset::zpl::live::{NewKind, NewNode, SetAttributes, WriteOptions};
+use engine::pool::live::{Layout, LivePool};
+use engine::vdev::Class;
+use ondisk::vdev_config::PoolState;
+use ondisk::zpl::ZnodeFlags;
+
+use crate::filesystem::open;
+use crate::support::{Disks, new_pool, surroundings};
+
+const EDQUOT: i32 = 122;
+
+#[test]
+fn quotas_are_reached_when_what_is_committed_says_so() {
+    let disks = Disks::new(128 << 20);
+    let file = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0, uid: 1000, gid: 2000 };
+    let over = |result: engine::Result<()>| {
+        matches!(result, Err(Error::Os { errno: EDQUOT, .. })).then_some(()).ok_or(())
+    };
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        let zpl = open(&pool).await;
+        let root = zpl.zpl().root();
+        let set = async |name: &str, quota| {
+            let (property, who) = UserProperty::parse(name).unwrap();
+            zpl.set_quota(property, who.parse().unwrap(), quota).await.unwrap();
+        };
+        let used = async |name: &str| {
+            pool.sync().await.unwrap();
+            let (property, who) = UserProperty::parse(name).unwrap();
+            let dsl = Dsl::open(&pool.view()).await.unwrap();
+            let head = dsl.find("tank").await.unwrap();
+            dsl.user_property(&head, property, who.parse().unwrap()).await.unwrap()
+        };
+        let write = async |name: &[u8], new: &NewNode<'_>| -> engine::Result<()> {
+            let id = match zpl.lookup(root, name).await? {
+                Some(id) => id,
+                None => zpl.create(root, name, new).await?,
+            };
+            let noise: Vec<u8> =
+                (0..200_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+            let append = WriteOptions { append: true, ..WriteOptions::default() };
+            zpl.write(id, 0, &noise, &append).await.map(drop)
+        };
+        set("userquota@1000", 300_000).await;
+        set("groupquota@2001", 100_000).await;
+        set("userobjquota@1003", 2).await;
+        assert_eq!(used("userquota@1000").await, Some(300_000));
+        write(b"one", &file).await.unwrap();
+        assert!(used("userused@1000").await.unwrap() > 200_000);
+        write(b"one", &file).await.unwrap();
+        assert!(used("userused@1000").await.unwrap() > 400_000);
+        over(write(b"one", &file).await).unwrap();
+        over(write(b"two", &file).await).unwrap();
+        // Another user's file of the same group goes on, until it is the group's that is used up.
+        let others = NewNode { uid: 1001, gid: 2001, ..file };
+        write(b"others", &others).await.unwrap();
+        assert!(used("groupused@2001").await.unwrap() > 200_000);
+        over(write(b"others", &others).await).unwrap();
+        let give = SetAttributes { uid: Some(1000), ..SetAttributes::default() };
+        let others = zpl.lookup(root, b"others").await.unwrap().unwrap();
+        over(zpl.set_attributes(others, &give).await).unwrap();
+        set("userquota@1000", 0).await;
+        zpl.set_attributes(others, &give).await.unwrap();
+        write(b"one", &file).await.unwrap();
+        // Files are counted by themselves.
+        let many = NewNode { uid: 1003, gid: 2003, ..file };
+        zpl.create(root, b"first", &many).await.unwrap();
+        zpl.create(root, b"second", &many).await.unwrap();
+        assert_eq!(used("userobjused@1003").await, Some(2));
+        over(zpl.create(root, b"third", &many).await.map(drop)).unwrap();
+        // Projects.
+        let dir = zpl.create(root, b"dir", &NewNode { kind: NewKind::Directory, ..file }).await.unwrap();
+        let project = SetAttributes {
+            project: Some(77),
+            flags: Some(ZnodeFlags::PROJINHERIT),
+            ..SetAttributes::default()
+        };
+        zpl.set_attributes(dir, &project).await.unwrap();
+        zpl.create(dir, b"of the project", &file).await.unwrap();
+        assert_eq!(used("projectobjused@77").await, Some(2));
+        set("projectobjquota@77", 2).await;
+        over(zpl.create(dir, b"one too many", &file).await.map(drop)).unwrap();
+        set("projectobjquota@77", 3).await;
+        zpl.create(dir, b"one more", &file).await.unwrap();
+        assert_eq!(used("projectobjused@77").await, Some(3));
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}

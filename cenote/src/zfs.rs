@@ -10,16 +10,18 @@ mod holds;
 mod keys;
 mod list;
 mod mount;
+mod project;
 mod rename;
 mod select;
 mod set;
 mod snapshot;
 mod sort;
+mod userspace;
 
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::{Map, Value};
-use server::api::{DatasetEntry, DatasetKind};
+use server::api::{DatasetEntry, DatasetKind, Owner};
 
 use crate::output::{self, Numbers};
 use crate::version;
@@ -55,6 +57,14 @@ pub enum Zfs {
     Set(set::Arguments),
     /// Take a property away from datasets: they have their parents' again
     Inherit(set::InheritArguments),
+    /// Show what users use of a filesystem
+    Userspace(userspace::Arguments),
+    /// Show what groups use of a filesystem
+    Groupspace(userspace::Arguments),
+    /// Show what projects use of a filesystem
+    Projectspace(userspace::Arguments),
+    /// Show or change the projects of files
+    Project(project::Arguments),
     /// Load the keys of encrypted datasets
     LoadKey(keys::LoadArguments),
     /// Forget the keys of encrypted datasets
@@ -90,6 +100,10 @@ impl Zfs {
             Self::Get(arguments) => arguments.run(),
             Self::Set(arguments) => arguments.run(),
             Self::Inherit(arguments) => arguments.run(),
+            Self::Userspace(arguments) => arguments.run(Owner::User),
+            Self::Groupspace(arguments) => arguments.run(Owner::Group),
+            Self::Projectspace(arguments) => arguments.run(Owner::Project),
+            Self::Project(arguments) => arguments.run(),
             Self::LoadKey(arguments) => arguments.run(),
             Self::UnloadKey(arguments) => arguments.run(),
             Self::Mount(arguments) => arguments.run(),

@@ -17,6 +17,7 @@ mod mounts;
 mod pools;
 mod serving;
 mod status;
+mod userspace;
 mod vdevs;
 
 pub use changes::*;
@@ -29,6 +30,7 @@ pub use mounts::*;
 pub use pools::*;
 pub use serving::*;
 pub use status::*;
+pub use userspace::*;
 pub use vdevs::*;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

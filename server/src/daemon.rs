@@ -146,6 +146,7 @@ pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result
         api::InheritProperty::NAME => {
             answer(body, async |request| daemon.inherit_property(request).await).await
         }
+        api::ListSpace::NAME => answer(body, async |request| daemon.list_space(request).await).await,
         api::ListHolds::NAME => answer(body, async |request| daemon.list_holds(request).await).await,
         api::LoadKey::NAME => answer(body, async |request| daemon.load_key(request).await).await,
         api::UnloadKey::NAME => answer(body, async |request| daemon.unload_key(request).await).await,

@@ -17,6 +17,7 @@ mod destroy;
 mod properties;
 mod rename;
 mod snapshots;
+mod userspace;
 
 use std::sync::Arc;
 

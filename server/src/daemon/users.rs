@@ -7,6 +7,31 @@ use ondisk::accounting::AccountingObject;
 /// The longest entry that is looked at.
 const MAX_ENTRY_BYTES: usize = 64 << 10;
 
+/// Name of a user or group. Projects have numbers only.
+pub(super) fn name_of(owner: AccountingObject, id: u64) -> Option<String> {
+    match owner {
+        AccountingObject::User => name(id),
+        AccountingObject::Group => group_name(id),
+        AccountingObject::Project => None,
+    }
+}
+
+fn group_name(gid: u64) -> Option<String> {
+    let gid = libc::gid_t::try_from(gid).ok()?;
+    let mut buffer = vec![0; MAX_ENTRY_BYTES];
+    // SAFETY: an all-zero `group` is a valid one with null pointers.
+    let mut entry: libc::group = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all pointers are valid for the call, and the buffer's length is the one given.
+    let code = unsafe { libc::getgrgid_r(gid, &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) };
+    if code != 0 || found.is_null() || entry.gr_name.is_null() {
+        return None;
+    }
+    // SAFETY: the name is terminated and lies in `buffer`, which lives until the end of this function.
+    let name = unsafe { CStr::from_ptr(entry.gr_name) };
+    Some(name.to_string_lossy().into_owned())
+}
+
 /// Name of a user.
 pub(super) fn name(uid: u64) -> Option<String> {
     let uid = libc::uid_t::try_from(uid).ok()?;
@@ -67,6 +92,8 @@ mod tests {
     #[test]
     fn the_user_0_is_root_both_ways() {
         assert_eq!(name(0).as_deref(), Some("root"));
+        assert_eq!(name_of(AccountingObject::Group, 0).as_deref(), Some("root"));
+        assert_eq!(name_of(AccountingObject::Project, 0), None);
         assert_eq!(id(AccountingObject::User, "root"), Some(0));
         assert_eq!(id(AccountingObject::Group, "root"), Some(0));
         assert_eq!(id(AccountingObject::Project, "root"), None);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::blkptr::Blkptr;
 use ondisk::dnode::{DNODES_PER_BLOCK, MAX_OBJECT};
-use ondisk::objset::ObjsetType;
+use ondisk::objset::{FLAG_PROJECT_QUOTA_COMPLETE, FLAG_USER_OBJECT_ACCOUNTING_COMPLETE, ObjsetType};
 use ondisk::zil::ZilHeader;
 use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
 
@@ -80,6 +80,15 @@ impl LiveObjset {
         let phys = dnodes::new_objset(kind);
         let committed = Objset::of(pool, id, Blkptr::HOLE, phys);
         Self::new(committed, policy, ZilHeader::default(), BTreeMap::from([(tx.txg(), Dirty::default())]))
+    }
+
+    /// Lets a filesystem that was just created, and has no file yet, count files (`objects`) and projects too.
+    pub(crate) fn count_also(&self, objects: bool, projects: bool) {
+        let mut state = self.lock();
+        let mut phys = state.committed.phys().clone();
+        phys.flags |= if objects { FLAG_USER_OBJECT_ACCOUNTING_COMPLETE } else { 0 };
+        phys.flags |= if projects { FLAG_PROJECT_QUOTA_COMPLETE } else { 0 };
+        state.committed = Objset::of(&self.pool, self.id, *state.committed.root(), phys);
     }
 
     fn new(

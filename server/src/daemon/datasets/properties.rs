@@ -6,6 +6,7 @@ use engine::dataset::dsl::Kind;
 use engine::dataset::properties::Prop;
 
 use super::super::{Daemon, OpenPool, dataset_error, edits};
+use super::userspace::{Quota, set_quotas, take_quotas};
 use super::{is_at_or_below, said};
 use crate::api::{self, ApiError, Mounted, PropertiesSet};
 
@@ -22,14 +23,26 @@ impl Daemon {
         let moves = request.properties.iter().any(|(name, _)| is_place(name)) && !request.no_mount;
         for name in &request.datasets {
             let doing = format!("cannot set property for '{name}'");
-            let (dataset, properties) = (name.clone(), request.properties.clone());
+            let (dataset, mut properties) = (name.clone(), request.properties.clone());
+            let quotas = match take_quotas(&doing, &mut properties) {
+                Ok(quotas) => quotas,
+                Err(error) => {
+                    set.failed.push(error);
+                    continue;
+                }
+            };
             let changed = self.with_mounts(
                 &doing,
                 name,
-                moves,
+                (moves, &quotas),
                 &mut set,
                 request.command.clone(),
-                move |s| async move { edits::set(&s, &dataset, &properties).await },
+                move |s| async move {
+                    match properties.is_empty() {
+                        true => Ok(None),
+                        false => edits::set(&s, &dataset, &properties).await,
+                    }
+                },
             );
             if let Err(error) = changed.await {
                 set.failed.push(error);
@@ -58,10 +71,14 @@ impl Daemon {
                 let (dataset, property, received) =
                     (name.clone(), request.property.clone(), request.received);
                 let moves = is_place(&property);
-                let changed =
-                    self.with_mounts(&doing, &name, moves, &mut set, command.take(), move |s| async move {
-                        edits::inherit(&s, &dataset, &property, received).await
-                    });
+                let changed = self.with_mounts(
+                    &doing,
+                    &name,
+                    (moves, &[]),
+                    &mut set,
+                    command.take(),
+                    move |s| async move { edits::inherit(&s, &dataset, &property, received).await },
+                );
                 if let Err(error) = changed.await {
                     set.failed.push(error);
                 }
@@ -85,12 +102,12 @@ impl Daemon {
         }
     }
 
-    /// Makes a change of one dataset. Where that `moves` mounts, they are taken down before and put up after it.
+    /// Makes a change of one dataset, quotas of its users among it. Where that `moves` mounts, they are taken down before and put up after it.
     async fn with_mounts<F>(
         &self,
         doing: &str,
         name: &str,
-        moves: bool,
+        (moves, quotas): (bool, &[Quota]),
         set: &mut PropertiesSet,
         command: Option<String>,
         task: impl FnOnce(engine::pool::live::Syncing) -> F + Send + 'static,
@@ -110,6 +127,7 @@ impl Daemon {
             false => Vec::new(),
         };
         let changed = async {
+            set_quotas(&pool, live, name, quotas).await?;
             if let Some(bytes) = edits::change(live, command, task).await? {
                 let id = pool.dsl().await?.find(name).await?.objset_id();
                 edits::resize(live, id, bytes).await?;

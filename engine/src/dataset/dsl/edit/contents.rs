@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ondisk::ObjsetId;
+use ondisk::features::Feature;
 use ondisk::objset::ObjsetType;
 use ondisk::zil::ZilHeader;
 
@@ -78,6 +79,11 @@ pub(super) async fn fill(
                 case,
                 now,
             };
+            let mut counting = vec![Feature::UserobjAccounting, Feature::ProjectQuota];
+            counting.retain(|feature| s.feature_enabled(*feature));
+            let counts = |feature| counting.contains(&feature);
+            objset.count_also(counts(Feature::UserobjAccounting), counts(Feature::ProjectQuota));
+            features::activate_all(s, ondisk::ObjectId(objset.id().get()), &counting).await?;
             create_filesystem(objset, &s.tx, &filesystem).await?;
             if case == CaseSensitivity::Insensitive {
                 let head = ondisk::ObjectId(objset.id().get());
@@ -94,7 +100,7 @@ pub(super) async fn fill(
             create_volume(objset, &s.tx, size, bytes).await?;
             if block > super::policy::LARGE_BLOCK_BYTES {
                 let head = ondisk::ObjectId(objset.id().get());
-                features::activate_all(s, head, &[ondisk::features::Feature::LargeBlocks]).await?;
+                features::activate_all(s, head, &[Feature::LargeBlocks]).await?;
             }
             Ok(())
         }

@@ -54,16 +54,81 @@ struct Model {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Create { dir: usize, name: u8, kind: u8, mode: u32 },
-    Link { file: usize, dir: usize, name: u8 },
-    Remove { dir: usize, name: u8 },
-    Rename { dir: usize, name: u8, to_dir: usize, to: u8, mode: RenameMode },
-    Write { file: usize, offset: u64, length: usize, fill: u8 },
-    Truncate { file: usize, size: u64 },
-    Punch { file: usize, offset: u64, length: u64 },
-    Chmod { file: usize, mode: u32 },
-    SetXattr { file: usize, name: u8, length: usize, place: XattrPlace },
-    RemoveXattr { file: usize, name: u8 },
+    Create {
+        dir: usize,
+        name: u8,
+        kind: u8,
+        mode: u32,
+    },
+    Link {
+        file: usize,
+        dir: usize,
+        name: u8,
+    },
+    Remove {
+        dir: usize,
+        name: u8,
+    },
+    Rename {
+        dir: usize,
+        name: u8,
+        to_dir: usize,
+        to: u8,
+        mode: RenameMode,
+    },
+    Write {
+        file: usize,
+        offset: u64,
+        length: usize,
+        fill: u8,
+    },
+    Append {
+        file: usize,
+        length: usize,
+        fill: u8,
+    },
+    Copy {
+        from: usize,
+        offset: u64,
+        to: usize,
+        to_offset: u64,
+        length: u64,
+    },
+    Zero {
+        file: usize,
+        offset: u64,
+        length: u64,
+        keep_size: bool,
+    },
+    Truncate {
+        file: usize,
+        size: u64,
+    },
+    /// The same, with other attributes.
+    Resize {
+        file: usize,
+        size: u64,
+        mode: u32,
+    },
+    Punch {
+        file: usize,
+        offset: u64,
+        length: u64,
+    },
+    Chmod {
+        file: usize,
+        mode: u32,
+    },
+    SetXattr {
+        file: usize,
+        name: u8,
+        length: usize,
+        place: XattrPlace,
+    },
+    RemoveXattr {
+        file: usize,
+        name: u8,
+    },
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -81,7 +146,14 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(dir, name, to_dir, to, mode)| Op::Rename { dir, name, to_dir, to, mode }),
         6 => (0usize..9, size.clone(), 0usize..4000, 1u8..)
             .prop_map(|(file, offset, length, fill)| Op::Write { file, offset, length, fill }),
+        3 => (0usize..9, 0usize..9000, 1u8..).prop_map(|(file, length, fill)| Op::Append { file, length, fill }),
+        2 => (0usize..9, size.clone(), 0usize..9, size.clone(), 0u64..200_000)
+            .prop_map(|(from, offset, to, to_offset, length)| Op::Copy { from, offset, to, to_offset, length }),
+        2 => (0usize..9, size.clone(), 1u64..150_000, any::<bool>())
+            .prop_map(|(file, offset, length, keep_size)| Op::Zero { file, offset, length, keep_size }),
         2 => (0usize..9, size.clone()).prop_map(|(file, size)| Op::Truncate { file, size }),
+        1 => (0usize..9, size.clone(), 0u32..0o10000)
+            .prop_map(|(file, size, mode)| Op::Resize { file, size, mode: mode & !0o2000 }),
         2 => (0usize..9, size.clone(), size).prop_map(|(file, offset, length)| Op::Punch { file, offset, length }),
         2 => (0usize..9, 0u32..0o10000).prop_map(|(file, mode)| Op::Chmod { file, mode: mode & !0o2000 }),
         4 => (0usize..9, 0u8..4, prop_oneof![0usize..300, 20_000usize..40_000], place)
@@ -150,6 +222,7 @@ fn objset(case: CaseSensitivity) -> Option<(Arc<Txgs>, Arc<LiveObjset>)> {
     let tx = Tx::syncing(Txg(5));
     let policy = crate::dmu::live::tests::policy();
     let objset = LiveObjset::create(&forge.pool, ObjsetId(70), ObjsetType::Zfs, policy, &tx);
+    objset.count_also(true, true);
     let new = NewFilesystem {
         uid: 0,
         gid: 0,
@@ -262,6 +335,68 @@ async fn apply(zpl: &LiveZpl, model: &mut Model, op: Op) {
                 }
             } else {
                 assert!(done.is_err() || length == 0);
+            }
+        }
+        Op::Append { file, length, fill } => {
+            let file = model.pick(file);
+            let append = WriteOptions { append: true, kill_privileges: false };
+            let done = zpl.write(ObjectId(file), u64::MAX >> 2, &vec![fill; length], &append).await;
+            if let Kind::Regular(content) = &mut model.files.get_mut(&file).unwrap().kind {
+                assert_eq!(done.unwrap(), content.len() as u64);
+                content.resize(content.len() + length, fill);
+            } else {
+                assert!(done.is_err());
+            }
+        }
+        Op::Copy { from, offset, to, to_offset, length } => {
+            let (from, to) = (model.pick(from), model.pick(to));
+            let done = zpl.copy_range(ObjectId(from), offset, ObjectId(to), to_offset, length).await;
+            let content = |id: u64| match &model.files[&id].kind {
+                Kind::Regular(content) => Some(content.clone()),
+                _ => None,
+            };
+            let (Some(source), Some(mut target)) = (content(from), content(to)) else {
+                // Nothing to copy is nothing to be wrong.
+                assert!(done.is_err() || done.unwrap() == 0);
+                return;
+            };
+            let length = length.min((source.len() as u64).saturating_sub(offset));
+            let overlap = from == to && offset < to_offset + length && to_offset < offset + length;
+            assert_eq!(done.is_err(), overlap && length > 0, "{done:?}");
+            if length > 0 && !overlap {
+                let (offset, to_offset, length) = (offset as usize, to_offset as usize, length as usize);
+                target.resize(target.len().max(to_offset + length), 0);
+                target[to_offset..to_offset + length].copy_from_slice(&source[offset..offset + length]);
+                model.files.get_mut(&to).unwrap().kind = Kind::Regular(target);
+            }
+        }
+        Op::Zero { file, offset, length, keep_size } => {
+            let file = model.pick(file);
+            let mode = AllocateMode::ZeroRange { keep_size };
+            let done = zpl.allocate(ObjectId(file), mode, offset, length).await;
+            if let Kind::Regular(content) = &mut model.files.get_mut(&file).unwrap().kind {
+                done.unwrap();
+                let end = (offset + length) as usize;
+                if !keep_size {
+                    content.resize(content.len().max(end), 0);
+                }
+                let end = content.len().min(end);
+                content[(offset as usize).min(end)..end].fill(0);
+            } else {
+                assert!(done.is_err());
+            }
+        }
+        Op::Resize { file, size, mode } => {
+            let file = model.pick(file);
+            let set = SetAttributes { size: Some(size), mode: Some(mode), ..SetAttributes::default() };
+            let done = zpl.set_attributes(ObjectId(file), &set).await;
+            let found = model.files.get_mut(&file).unwrap();
+            if let Kind::Regular(content) = &mut found.kind {
+                done.unwrap();
+                content.resize(size as usize, 0);
+                found.mode = mode;
+            } else {
+                assert!(done.is_err());
             }
         }
         Op::Truncate { file, size } => {

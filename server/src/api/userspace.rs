@@ -1,0 +1,50 @@
+//! What users, groups and projects use of a filesystem, and may use.
+
+use serde::{Deserialize, Serialize};
+
+use super::Action;
+
+/// Whose use is counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Owner {
+    /// Users.
+    #[default]
+    User,
+    /// Groups.
+    Group,
+    /// Projects.
+    Project,
+}
+
+/// Lists what all users, groups or projects use of a filesystem or snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListSpace {
+    /// The filesystem or snapshot.
+    pub dataset: String,
+    /// Whose.
+    pub owner: Owner,
+}
+
+impl Action for ListSpace {
+    const NAME: &'static str = "userspace";
+    type Reply = Vec<SpaceOf>;
+}
+
+/// What one user, group or project uses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceOf {
+    /// Number of the user, group or project.
+    pub id: u64,
+    /// Name of the user or group, if it has one on this machine.
+    pub name: Option<String>,
+    /// Bytes of its files.
+    pub used: u64,
+    /// Bytes that it may use; 0 for any.
+    pub quota: u64,
+    /// Its files. `None` where files are not counted.
+    pub objects: Option<u64>,
+    /// Files that it may have; 0 for any.
+    pub object_quota: u64,
+}

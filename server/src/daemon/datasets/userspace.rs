@@ -1,0 +1,130 @@
+//! What users, groups and projects use of a filesystem, and their quotas.
+//!
+//! Quotas stand in the filesystem itself, so that setting one is a change of its files: it goes through the filesystem that is open for writing, whether
+//! that is mounted or not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::dataset::dsl::Found;
+use engine::dataset::properties::{UserProperty, typed};
+use engine::pool::live::LivePool;
+use ondisk::accounting::{AccountingObject, Counted};
+
+use super::super::{Daemon, OpenPool, dataset_error, users};
+use crate::api::{self, ApiError, Owner, SpaceOf};
+
+/// A quota that is to be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Quota {
+    property: UserProperty,
+    id: u64,
+    value: u64,
+}
+
+impl Daemon {
+    /// What all users, groups or projects use of a filesystem or snapshot.
+    ///
+    /// # Errors
+    /// The dataset does not exist, is no filesystem, or its key is not loaded.
+    pub async fn list_space(&self, request: api::ListSpace) -> Result<Vec<SpaceOf>, ApiError> {
+        let name = &request.dataset;
+        let failed = |error| dataset_error("open", name, error);
+        let dsl = self.pool_of(name)?.dsl().await.map_err(failed)?;
+        let Found::Dataset(dataset) = dsl.lookup(name).await.map_err(failed)? else {
+            return Err(ApiError::invalid(format!(
+                "cannot open '{name}': operation is only applicable to filesystems"
+            )));
+        };
+        let owner = match request.owner {
+            Owner::User => AccountingObject::User,
+            Owner::Group => AccountingObject::Group,
+            Owner::Project => AccountingObject::Project,
+        };
+        let mut all: BTreeMap<u64, SpaceOf> = BTreeMap::new();
+        for counted in [Counted::Bytes, Counted::Objects] {
+            for quota in [false, true] {
+                let property = UserProperty { owner, counted, quota };
+                for (id, value) in dsl.user_properties(&dataset, property).await.map_err(failed)? {
+                    let of = all.entry(id).or_insert_with(|| SpaceOf { id, ..SpaceOf::default() });
+                    match (counted, quota) {
+                        (Counted::Bytes, false) => of.used = value,
+                        (Counted::Bytes, true) => of.quota = value,
+                        (Counted::Objects, false) => of.objects = Some(value),
+                        (Counted::Objects, true) => of.object_quota = value,
+                    }
+                }
+            }
+        }
+        let mut all: Vec<SpaceOf> = all.into_values().collect();
+        for of in &mut all {
+            of.name = users::name_of(owner, of.id);
+        }
+        Ok(all)
+    }
+}
+
+/// Takes the quotas out of properties that are to be set.
+pub(super) fn take_quotas(
+    doing: &str,
+    properties: &mut Vec<(String, String)>,
+) -> Result<Vec<Quota>, ApiError> {
+    let mut quotas = Vec::new();
+    for (name, value) in std::mem::take(properties) {
+        let Some((property, who)) = UserProperty::parse(&name) else {
+            properties.push((name, value));
+            continue;
+        };
+        if !property.quota {
+            return Err(ApiError::invalid(format!("{doing}: '{name}' is readonly")));
+        }
+        let id = users::id(property.owner, who).ok_or_else(|| {
+            ApiError::invalid(format!("{doing}: invalid property '{name}': nobody is called '{who}'"))
+        })?;
+        let value = match value.as_str() {
+            "none" => 0,
+            text => typed::parse_number(text)
+                .ok_or_else(|| ApiError::invalid(format!("{doing}: bad numeric value '{text}'")))?,
+        };
+        quotas.push(Quota { property, id, value });
+    }
+    Ok(quotas)
+}
+
+/// Sets quotas, which the next commit writes.
+pub(super) async fn set_quotas(
+    pool: &OpenPool,
+    live: &Arc<LivePool>,
+    name: &str,
+    quotas: &[Quota],
+) -> engine::Result<()> {
+    if quotas.is_empty() {
+        return Ok(());
+    }
+    let id = pool.dsl().await?.find(name).await?.objset_id();
+    let filesystem = live.filesystem(id).await?;
+    for Quota { property, id, value } in quotas {
+        filesystem.set_quota(*property, *id, *value).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas_are_told_from_other_properties() {
+        let given = [("compression", "on"), ("userquota@0", "10M"), ("projectobjquota@7", "none")];
+        let mut properties: Vec<_> = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let quotas = take_quotas("x", &mut properties).unwrap();
+        assert_eq!(properties, [("compression".to_owned(), "on".to_owned())]);
+        assert_eq!(
+            quotas.iter().map(|quota| (quota.id, quota.value)).collect::<Vec<_>>(),
+            [(0, 10 << 20), (7, 0)]
+        );
+        for bad in [("userused@0", "1"), ("userquota@no such user", "1"), ("groupquota@0", "much")] {
+            assert!(take_quotas("x", &mut vec![(bad.0.to_owned(), bad.1.to_owned())]).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -58,6 +58,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
+use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;

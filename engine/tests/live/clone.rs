@@ -102,7 +102,7 @@ fn copies_of_stored_blocks_share_them_until_the_last_is_gone() {
         let pool = LivePool::create(new, surroundings(1)).await.unwrap();
         let zpl = open(&pool, "tank").await;
         let root = zpl.zpl().root();
-        let node = NewNode { kind: NewKind::Regular, mode: 0o640, uid: 7, gid: 8 };
+        let node = NewNode { kind: NewKind::Regular, mode: 0o640, umask: 0, uid: 7, gid: 8 };
         let mut files = Vec::new();
         for name in 0..FILES {
             files.push(zpl.create(root, format!("f{name}").as_bytes(), &node).await.unwrap());

@@ -191,3 +191,72 @@ fn a_filesystem_is_after_an_import_what_was_made_of_it() {
         });
     }
 }
+
+#[test]
+fn writers_of_one_file_lose_nothing_while_groups_are_committed() {
+    const WRITERS: u64 = 4;
+    const ROUNDS: u64 = 120;
+    /// Neither a part nor a multiple of a record.
+    const LENGTH: u64 = 3000;
+    let disks = Disks::new(192 << 20);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        let zpl = open(&pool).await;
+        zpl.set_record_size(8 << 10);
+        let root = zpl.zpl().root();
+        let shared = zpl.create(root, b"shared", &FILE).await.unwrap();
+        let appended = zpl.create(root, b"appended", &FILE).await.unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let zpl = &zpl;
+                scope.spawn(move || {
+                    block_on(async {
+                        for round in 0..ROUNDS {
+                            let offset = (round * WRITERS + writer) * LENGTH;
+                            let bytes = vec![writer as u8 + 1; LENGTH as usize];
+                            zpl.write(shared, offset, &bytes, &WriteOptions::default()).await.unwrap();
+                            let append = WriteOptions { append: true, ..WriteOptions::default() };
+                            zpl.write(appended, 0, &bytes[..100], &append).await.unwrap();
+                        }
+                    });
+                });
+            }
+            for _ in 0..25 {
+                block_on(pool.sync()).unwrap();
+            }
+        });
+        let check = async |zpl: &Arc<Zpl>| {
+            let mut content = vec![0; (WRITERS * ROUNDS * LENGTH) as usize + 1];
+            assert_eq!(
+                zpl.node(shared).await.unwrap().read_at(0, &mut content).await.unwrap(),
+                content.len() - 1
+            );
+            for (index, piece) in content.chunks_exact(LENGTH as usize).enumerate() {
+                assert!(
+                    piece.iter().all(|byte| *byte == (index as u64 % WRITERS) as u8 + 1),
+                    "piece {index}"
+                );
+            }
+            let mut content = vec![0; (WRITERS * ROUNDS * 100) as usize + 1];
+            assert_eq!(
+                zpl.node(appended).await.unwrap().read_at(0, &mut content).await.unwrap(),
+                content.len() - 1
+            );
+            let whole = content.chunks_exact(100).all(|piece| piece.iter().all(|byte| *byte == piece[0]));
+            assert!(whole, "appended pieces are whole");
+            for writer in 1..=WRITERS as u8 {
+                assert_eq!(content.iter().filter(|byte| **byte == writer).count() as u64, ROUNDS * 100);
+            }
+        };
+        check(zpl.zpl()).await;
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        let pool = disks.import("tank", 2).await;
+        check(open(&pool).await.zpl()).await;
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}

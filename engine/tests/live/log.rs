@@ -24,8 +24,8 @@ use ondisk::zpl::{FileType, ZnodeFlags};
 use crate::support::{Disks, committing, new_pool, surroundings};
 use crate::volumes::crashed;
 
-const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, mode: 0o640, uid: 7, gid: 8 };
-const DIRECTORY: NewNode<'_> = NewNode { kind: NewKind::Directory, mode: 0o755, uid: 7, gid: 8 };
+const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, mode: 0o640, umask: 0, uid: 7, gid: 8 };
+const DIRECTORY: NewNode<'_> = NewNode { kind: NewKind::Directory, mode: 0o755, umask: 0, uid: 7, gid: 8 };
 
 /// What a replay must bring back of a file; times of changes are those of the replay.
 #[derive(Debug, PartialEq, Eq)]

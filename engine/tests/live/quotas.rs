@@ -15,6 +15,18 @@ use crate::support::{Disks, new_pool, surroundings};
 
 const EDQUOT: i32 = 122;
 
+/// Bytes that cannot be compressed.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let next = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    });
+    next.take(length).collect()
+}
+
 #[test]
 fn quotas_are_reached_when_what_is_committed_says_so() {
     let disks = Disks::new(128 << 20);
@@ -44,8 +56,7 @@ fn quotas_are_reached_when_what_is_committed_says_so() {
                 Some(id) => id,
                 None => zpl.create(root, name, new).await?,
             };
-            let noise: Vec<u8> =
-                (0..200_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+            let noise = noise(200_000);
             let append = WriteOptions { append: true, ..WriteOptions::default() };
             zpl.write(id, 0, &noise, &append).await.map(drop)
         };

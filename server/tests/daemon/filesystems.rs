@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use device::block_on;
 use server::api::{
-    CreateDataset, CreatePool, DestroyDataset, ExportPool, ImportPool, NewDevices, NewLayout, NewVdev,
-    Rollback, SetProperties, TakeSnapshots,
+    CreateDataset, CreatePool, DestroyDataset, ExportPool, ImportPool, ListSpace, NewDevices, NewLayout,
+    NewVdev, Owner, Rollback, SetProperties, TakeSnapshots,
 };
 
 use crate::harness::{Running, skips_fuse};
@@ -313,4 +313,49 @@ fn xattr(path: &Path, name: &str) -> std::io::Result<Vec<u8>> {
 
 fn terminated(text: &str) -> std::ffi::CString {
     std::ffi::CString::new(text).unwrap()
+}
+
+#[test]
+fn quotas_and_properties_reach_files_of_a_mount() {
+    let Some((running, top)) = start() else { return };
+    let space = |owner| {
+        let request = ListSpace { dataset: "tank".into(), owner };
+        let all = block_on(running.daemon.list_space(request)).unwrap();
+        all.into_iter().find(|of| of.id == 12_345).unwrap_or_default()
+    };
+    let commit = || block_on(running.daemon.sync_pools(Default::default())).map(drop).unwrap();
+    set(&running, "tank", "userquota@12345", "150K");
+    set(&running, "tank", "groupobjquota@12345", "2");
+    set(&running, "tank", "recordsize", "16K");
+    assert_eq!((space(Owner::User).quota, space(Owner::Group).object_quota), (150 << 10, 2));
+    let mut state = 1u64;
+    let noise = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    });
+    let noise: Vec<u8> = noise.take(200_000).collect();
+    let path = top.join("file");
+    fs::write(&path, &noise).unwrap();
+    std::os::unix::fs::chown(&path, Some(12_345), Some(12_345)).unwrap();
+    assert_eq!(path.metadata().unwrap().blksize(), 16 << 10);
+    commit();
+    let used = space(Owner::User);
+    assert!(used.used > 150 << 10 && used.objects == Some(1), "{used:?}");
+    let mut file = File::options().append(true).open(&path).unwrap();
+    assert_eq!(errno(file.write_all(b"more").and_then(|()| file.sync_all())), libc::EDQUOT);
+    let other = top.join("other");
+    fs::write(&other, b"").unwrap();
+    assert_eq!(errno(std::os::unix::fs::chown(&other, Some(12_345), None)), libc::EDQUOT);
+    set(&running, "tank", "userquota@12345", "none");
+    std::os::unix::fs::chown(&other, Some(12_345), Some(12_345)).unwrap();
+    file.write_all(b"more").unwrap();
+    drop(file);
+    commit();
+    assert_eq!(space(Owner::Group).objects, Some(2));
+    let third = top.join("third");
+    fs::write(&third, b"").unwrap();
+    assert_eq!(errno(std::os::unix::fs::chown(&third, None, Some(12_345))), libc::EDQUOT);
+    judge(&running);
 }

@@ -12,6 +12,7 @@ use super::quotas::Owners;
 use super::{LiveZpl, errno};
 use crate::dataset::zpl::{Time, Znode, trivial};
 use crate::error::Result;
+use crate::txg::Tx;
 
 /// Permission bits of a mode; the others are the file's type.
 const PERMISSIONS: u32 = 0o7777;
@@ -89,6 +90,21 @@ pub(super) fn without_privileges(mode: u32) -> u32 {
     mode & !(SETUID | setgid)
 }
 
+/// Owners that are given, of a file whose flags are to say that it has a project.
+fn owned(mut values: Values, set: &SetAttributes) -> Values {
+    let owners = [
+        (Attr::Uid, set.uid.map(u64::from)),
+        (Attr::Gid, set.gid.map(u64::from)),
+        (Attr::ProjectId, set.project),
+    ];
+    for (attr, id) in owners {
+        if let Some(id) = id {
+            values = values.number(attr, id);
+        }
+    }
+    values
+}
+
 impl LiveZpl {
     /// Changes attributes of a file, all of them or none.
     pub async fn set_attributes(&self, file: ObjectId, set: &SetAttributes) -> Result<()> {
@@ -130,11 +146,7 @@ impl LiveZpl {
         if mode != node.znode.mode() {
             values = values.number(Attr::Mode, mode.into());
         }
-        for (attr, id) in [(Attr::Uid, set.uid), (Attr::Gid, set.gid)] {
-            if let Some(id) = id {
-                values = values.number(attr, id.into());
-            }
-        }
+        values = owned(values, set);
         let mut set = *set;
         if set.size.is_some() {
             set.mtime = set.mtime.or_else(|| Some(Time::now()));
@@ -145,9 +157,8 @@ impl LiveZpl {
                 values = values.time(attr, time);
             }
         }
-        if let Some(project) = set.project {
+        if set.project.is_some() {
             flags |= ZnodeFlags::PROJID.0;
-            values = values.number(Attr::ProjectId, project);
         }
         if flags != old {
             values = values.number(Attr::Flags, flags);
@@ -166,7 +177,24 @@ impl LiveZpl {
         if let Some(size) = set.size {
             self.resize(&node, &tx, size).await?;
         }
-        self.update(&node.object, &tx, values).await
+        self.update(&node.object, &tx, values).await?;
+        self.give_xattrs(&node, &tx, &set).await
+    }
+
+    /// The files of its extended attributes belong to whom a file belongs to.
+    async fn give_xattrs(&self, node: &Node, tx: &Tx, set: &SetAttributes) -> Result<()> {
+        if set.uid.is_none() && set.gid.is_none() && set.project.is_none() {
+            return Ok(());
+        }
+        for id in self.xattr_objects(node).await? {
+            let node = self.node(id).await?;
+            let mut values = owned(Values::default(), set);
+            if set.project.is_some() {
+                values = values.number(Attr::Flags, node.flags()?.0 | ZnodeFlags::PROJID.0);
+            }
+            self.update(&node.object, tx, values).await?;
+        }
+        Ok(())
     }
 
     /// Fails when those who are to own the file have used up their quotas, or it cannot have a project.

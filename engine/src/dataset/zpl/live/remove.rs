@@ -133,16 +133,21 @@ impl LiveZpl {
         Ok(left == 0)
     }
 
+    /// The objects that a file's extended attributes are in: files, and at last their directory.
+    pub(super) async fn xattr_objects(&self, node: &Node) -> Result<Vec<ObjectId>> {
+        let Some(id) = node.znode.attributes.number(Attr::Xattr).filter(|id| *id != 0) else {
+            return Ok(Vec::new());
+        };
+        let dir = self.zpl.node(ObjectId(id)).await?;
+        let entries = Zap::open(dir.object()).await?.entries(MOST_ENTRIES).await?;
+        let files = entries.iter().filter_map(|entry| entry.value.as_u64());
+        Ok(files.map(|raw| Dirent::from_raw(raw).object).chain([ObjectId(id)]).collect())
+    }
+
     /// Frees a file and its extended attributes.
     pub(super) async fn free_file(&self, node: &Node, tx: &Tx) -> Result<()> {
-        if let Some(id) = node.znode.attributes.number(Attr::Xattr).filter(|id| *id != 0) {
-            let dir = self.zpl.node(ObjectId(id)).await?;
-            for entry in Zap::open(dir.object()).await?.entries(MOST_ENTRIES).await? {
-                if let Some(raw) = entry.value.as_u64() {
-                    self.objset.free(tx, Dirent::from_raw(raw).object).await?;
-                }
-            }
-            self.objset.free(tx, ObjectId(id)).await?;
+        for id in self.xattr_objects(node).await? {
+            self.objset.free(tx, id).await?;
         }
         self.objset.free(tx, node.id()).await
     }

@@ -104,6 +104,17 @@ fn projects_are_inherited_and_kept_apart() {
         zpl.rename(one, b"link", root, b"out", RenameMode::Replace).await.unwrap();
         let set = SetAttributes { project: Some(u64::from(u32::MAX)), ..SetAttributes::default() };
         is_errno(zpl.set_attributes(file, &set).await, errno::EINVAL);
+        // The files of extended attributes have the owners of their file.
+        zpl.set_xattr(file, b"user.x", b"x", XattrSet::Any, XattrPlace::Directory).await.unwrap();
+        let give =
+            SetAttributes { uid: Some(5), gid: Some(6), project: Some(13), ..SetAttributes::default() };
+        zpl.set_attributes(file, &give).await.unwrap();
+        let xattrs = zpl.zpl().node(file).await.unwrap().attributes.number(Attr::Xattr).unwrap();
+        let inside = zpl.read_dir(ObjectId(xattrs), 2, 10).await.unwrap();
+        for id in [file, ObjectId(xattrs), inside[0].object] {
+            let stat = zpl.zpl().stat(id).await.unwrap();
+            assert_eq!((stat.uid, stat.gid, stat.project), (5, 6, 13));
+        }
         // The project of a file that had none stands where the accounting looks for it.
         let none = zpl.lookup(root, b"none").await.unwrap().unwrap();
         let set = SetAttributes { project: Some(7), ..SetAttributes::default() };

@@ -30,6 +30,7 @@
 //! | `vdevs` | vdevs with their properties |
 //! | `users` | the system's names of users and groups |
 
+mod compatibility;
 mod creating;
 mod datasets;
 mod devices;

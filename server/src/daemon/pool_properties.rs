@@ -10,6 +10,8 @@ use engine::pool::live::default_features;
 use engine::pool::properties::PoolProp;
 use ondisk::features::Feature;
 
+use super::compatibility;
+
 /// Sector sizes as powers of two.
 const ASHIFT: std::ops::RangeInclusive<u64> = 9..=16;
 /// Longest comment.
@@ -114,13 +116,7 @@ fn features_of(value: &str) -> Result<Option<BTreeSet<Feature>>, String> {
     }
     let mut allowed: Option<BTreeSet<Feature>> = None;
     for file in value.split(',') {
-        let path = compatibility_file(file).ok_or_else(|| format!("compatibility file not found: {file}"))?;
-        let length = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
-        if length > MAX_COMPATIBILITY_BYTES {
-            return Err(format!("compatibility file too large: {file}"));
-        }
-        let text =
-            std::fs::read_to_string(&path).map_err(|error| format!("compatibility file {file}: {error}"))?;
+        let text = compatibility_text(file)?;
         let mut of_file = BTreeSet::new();
         for line in text.lines() {
             let line = line.split('#').next().unwrap_or_default();
@@ -137,6 +133,19 @@ fn features_of(value: &str) -> Result<Option<BTreeSet<Feature>>, String> {
         });
     }
     Ok(allowed)
+}
+
+/// What a compatibility file says, or would if OpenZFS were installed.
+fn compatibility_text(file: &str) -> Result<String, String> {
+    let Some(path) = compatibility_file(file) else {
+        let built_in = compatibility::built_in(file).map(|features| features.join(" "));
+        return built_in.ok_or_else(|| format!("compatibility file not found: {file}"));
+    };
+    let length = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
+    if length > MAX_COMPATIBILITY_BYTES {
+        return Err(format!("compatibility file too large: {file}"));
+    }
+    std::fs::read_to_string(&path).map_err(|error| format!("compatibility file {file}: {error}"))
 }
 
 fn compatibility_file(name: &str) -> Option<PathBuf> {

@@ -290,26 +290,37 @@ async fn entries_of(s: &Syncing, place: Place) -> Result<ObjectId> {
     Ok(entries)
 }
 
+/// What is to be written of a table.
+struct Changed {
+    vdev: u32,
+    object: ObjectId,
+    phys: BrtVdevPhys,
+    /// Blocks of the counts by their numbers.
+    blocks: Vec<(usize, Vec<u8>)>,
+}
+
+impl Table {
+    fn take_changed(&mut self, vdev: u32) -> Changed {
+        self.changed = false;
+        let bytes = |block: usize| {
+            let counts = self.counts.chunks(BLOCK_COUNTS).nth(block).unwrap_or_default();
+            let mut bytes: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
+            bytes.resize(BLOCK_BYTES, 0);
+            (block, bytes)
+        };
+        let blocks = std::mem::take(&mut self.blocks).into_iter().map(bytes).collect();
+        Changed { vdev, object: self.object, phys: self.phys, blocks }
+    }
+}
+
 /// Writes what changed of the tables; those without entries go.
 pub(super) async fn write(s: &Syncing) -> Result<()> {
-    let changed: Vec<(u32, ObjectId, BrtVdevPhys, Vec<(usize, Vec<u8>)>)> = {
+    let changed: Vec<Changed> = {
         let mut tables = s.pool.brt.tables();
         let changed = tables.iter_mut().filter(|(_, table)| table.changed);
-        changed
-            .map(|(vdev, table)| {
-                table.changed = false;
-                let bytes = |block: usize| {
-                    let counts = table.counts.chunks(BLOCK_COUNTS).nth(block).unwrap_or_default();
-                    let mut bytes: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
-                    bytes.resize(BLOCK_BYTES, 0);
-                    (block, bytes)
-                };
-                let blocks = std::mem::take(&mut table.blocks).into_iter().map(bytes).collect();
-                (*vdev, table.object, table.phys, blocks)
-            })
-            .collect()
+        changed.map(|(vdev, table)| table.take_changed(*vdev)).collect()
     };
-    for (vdev, object, phys, blocks) in changed {
+    for Changed { vdev, object, phys, blocks } in changed {
         if phys.totalcount == 0 {
             s.mos().free(&s.tx, phys.mos_entries).await?;
             s.mos().free(&s.tx, object).await?;

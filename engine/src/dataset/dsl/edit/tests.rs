@@ -244,7 +244,8 @@ async fn check(s: &Syncing) {
             let mut listed: Vec<_> = listed.iter().map(|bp| (bp.dva(0), bp.logical_birth())).collect();
             let own = head.0.keys().filter(|(place, birth, _)| place.is_some() && *birth > origin_txg);
             let mut own: Vec<_> = own.map(|(place, birth, _)| (*place, *birth)).collect();
-            (listed.sort(), own.sort());
+            listed.sort();
+            own.sort();
             assert_eq!(listed, own, "{name} livelist");
             assert_eq!(space.used, breakdown.head, "{name} livelist");
         }

@@ -18,6 +18,7 @@ mod progress;
 mod reason;
 mod repeat;
 mod status;
+mod trim;
 mod upgrade;
 mod vdev_spec;
 mod vdevs;
@@ -70,6 +71,8 @@ pub enum Zpool {
     Offline(device::OfflineArguments),
     /// Take devices back
     Online(device::OnlineArguments),
+    /// Tell devices which of their space is free
+    Trim(trim::Arguments),
     /// Remove spares and cache devices
     Remove(device::RemoveArguments),
     /// Look again for devices that are missing
@@ -102,6 +105,7 @@ impl Zpool {
             Self::Clear(arguments) => arguments.run(),
             Self::Offline(arguments) => arguments.run(),
             Self::Online(arguments) => arguments.run(),
+            Self::Trim(arguments) => arguments.run(),
             Self::Remove(arguments) => arguments.run(),
             Self::Reopen(arguments) => arguments.run(),
             Self::Labelclear(arguments) => arguments.run(),

@@ -28,9 +28,11 @@ mod metaslab;
 pub mod range_set;
 pub mod space_map;
 mod sync;
+mod trim;
 
 pub use allocator::{Allocator, ClassSpace, Denied, MetaslabId};
 pub use range_set::RangeSet;
+pub use trim::Run;
 
 #[cfg(test)]
 mod golden_tests;

@@ -7,12 +7,14 @@ mod json;
 
 use anyhow::Result;
 use engine::dataset::properties::format::{nicebytes, nicenum};
-use server::api::{Dedup, DedupRow, GetStatus, Listed, PoolStatus, Reason, State, VdevClass, VdevNode};
+use server::api::{
+    Dedup, DedupRow, GetStatus, Listed, PoolStatus, Reason, State, TrimState, VdevClass, VdevNode,
+};
 
 use super::repeat::Repeat;
 use super::vdevs::{Naming, SECTIONS, aux_words, of_class, spare_word, state_word};
 use super::{PoolJson, progress, reason};
-use crate::output::{self, complain};
+use crate::output::{self, complain, ctime};
 use crate::table::{pad_left, pad_right};
 
 /// The least width of the column of names.
@@ -43,9 +45,6 @@ pub struct Arguments {
     /// Show initialization, of which this version knows nothing
     #[arg(short = 'i', hide = true)]
     initialize: bool,
-    /// Show TRIM, of which this version knows nothing
-    #[arg(short = 't', hide = true)]
-    trim: bool,
     /// The pools, all open ones if none is named; then seconds after which to repeat it, and how often
     #[arg(value_name = "POOL|INTERVAL")]
     pools: Vec<String>,
@@ -66,6 +65,9 @@ struct Shown {
     /// Show errors of direct I/O
     #[arg(short = 'd')]
     direct: bool,
+    /// Show how far devices are trimmed
+    #[arg(short = 't')]
+    trim: bool,
 }
 
 impl Arguments {
@@ -227,8 +229,32 @@ impl Config<'_> {
             (_, Some(words)) => line.push_str(&format!("  {words}")),
             _ => {}
         }
+        if vdev.children.is_empty() && !is_spare && vdev.class != VdevClass::L2cache && vdev.kind != "root" {
+            line.push_str(&self.trimmed(vdev));
+        }
         line.push('\n');
         line
+    }
+}
+
+impl Config<'_> {
+    /// How far a device is trimmed.
+    fn trimmed(&self, vdev: &VdevNode) -> String {
+        let trim = self.pool.trims.iter().find(|trim| trim.guid == vdev.guid);
+        let state = trim.map(|trim| trim.state);
+        if !self.shown.trim {
+            return if state == Some(TrimState::Active) { "  (trimming)".to_owned() } else { String::new() };
+        }
+        let Some(trim) = trim.filter(|trim| trim.state != TrimState::Canceled) else {
+            return "  (untrimmed)".to_owned();
+        };
+        let percent = trim.done_bytes.saturating_mul(100).checked_div(trim.total_bytes).unwrap_or(100);
+        let at = ctime(trim.time);
+        match trim.state {
+            TrimState::Complete => format!("  (100% trimmed, completed at {at})"),
+            TrimState::Suspended => format!("  ({percent}% trimmed, suspended, started at {at})"),
+            _ => format!("  ({percent}% trimmed, started at {at})"),
+        }
     }
 }
 

@@ -35,7 +35,12 @@ fn a_whole_disk_is_partitioned_and_called_by_its_name() {
     let device = &*disk.0;
     session.print(&["zpool", "create", "-n", "-m", "none", "tank", device]);
     assert!(!Path::new(&format!("{device}p1")).exists(), "nothing was written");
-    session.print(&["zpool", "create", "-m", "none", "-o", "ashift=12", "tank", device]);
+    let created = session.run(&["zpool", "create", "-m", "none", "-o", "ashift=12", "tank", device]);
+    if created.err.contains("p1: open: No such file or directory") {
+        eprintln!("skipped: this kernel does not show the partitions of a GPT (CONFIG_EFI_PARTITION)");
+        return;
+    }
+    assert_eq!((created.code, &*created.err), (0, ""));
     assert!(Path::new(&format!("{device}p9")).exists());
     let paths = session.print(&["zpool", "status", "-P", "tank"]);
     assert!(paths.contains(&format!("{device}p1 ")), "{paths}");

@@ -196,6 +196,8 @@ pub struct Metaslab {
     waiting_bytes: u64,
     /// Neither free nor waiting.
     allocated_bytes: u64,
+    /// What became free, for those who trim; absent when nobody asks.
+    freed: Option<RangeSet>,
 }
 
 /// The power of two of a run's length, plus one; 0 for none. More is better.
@@ -204,6 +206,23 @@ pub fn rank_of(longest_bytes: u64) -> u32 {
 }
 
 impl Metaslab {
+    /// The runs that may be handed out; none while they are not known.
+    pub fn free_runs(&mut self) -> Vec<(u64, u64)> {
+        let bounds = self.bounds;
+        let runs = self.loaded_mut().map(|free| free.iter().collect::<Vec<_>>()).unwrap_or_default();
+        runs.into_iter().map(|(start, length)| bounds.to_bytes(start, length)).collect()
+    }
+
+    /// From now on, or no more, notes what becomes free.
+    pub fn note_freed(&mut self, on: bool) {
+        self.freed = on.then(|| self.freed.take().unwrap_or_default());
+    }
+
+    /// What became free since this was last asked.
+    pub fn take_freed(&mut self) -> RangeSet {
+        self.freed.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// A metaslab of which nothing is allocated.
     pub fn unused(bounds: Bounds) -> Self {
         let mut metaslab = Self::unloaded(bounds, OnDisk::default(), None);
@@ -233,6 +252,7 @@ impl Metaslab {
             used_in: Txg::NONE,
             waiting_bytes: 0,
             allocated_bytes,
+            freed: None,
         }
     }
 
@@ -563,6 +583,11 @@ impl Metaslab {
                     *rank = (*rank).max(rank_of(longest));
                 }
                 Free::Broken => {}
+            }
+            if let Some(freed) = &mut self.freed {
+                ranges.iter().for_each(|(from, to)| {
+                    freed.add(from, to);
+                });
             }
             released = true;
         }

@@ -31,6 +31,7 @@
 //! | `room` | refusing data for which there is no room |
 //! | `features` | reference counts of features |
 //! | `brt` | blocks with several references |
+//! | `trim` | telling devices what is free |
 //! | `views` | committed states that are being read |
 //! | `turns` | who may sync or open a dataset now |
 
@@ -45,6 +46,7 @@ mod open;
 pub mod properties;
 mod room;
 mod sync;
+mod trim;
 mod turns;
 mod views;
 
@@ -52,6 +54,7 @@ pub use add::Auxiliary;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 pub use devices::TakeOffline;
 pub use room::DatasetRoom;
+pub use trim::{TrimState, TrimStatus};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,6 +87,7 @@ use features::LiveFeatures;
 use multihost::Heartbeat;
 use room::Gauge;
 use sync::Task;
+use trim::Trims;
 use turns::Turns;
 use views::Views;
 
@@ -103,6 +107,7 @@ pub struct LivePool {
     config_changed: AtomicBool,
     devices: DeviceStates,
     heartbeat: Heartbeat,
+    trims: Trims,
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
     tasks: Mutex<Vec<Task>>,
     syncing: Turns,
@@ -303,6 +308,7 @@ impl LivePool {
             config_changed: true.into(),
             devices: DeviceStates::default(),
             heartbeat: Heartbeat::default(),
+            trims: Trims::default(),
             datasets: Mutex::default(),
             tasks: Mutex::default(),
             syncing: Turns::default(),

@@ -12,4 +12,5 @@ mod multihost;
 mod quotas;
 mod space;
 mod support;
+mod trim;
 mod volumes;

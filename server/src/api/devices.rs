@@ -87,6 +87,70 @@ impl Action for RemoveDevices {
     type Reply = Listed<String>;
 }
 
+/// What is to be done about trimming.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrimAction {
+    /// Begin, or go on.
+    #[default]
+    Start,
+    /// Stop for now.
+    Suspend,
+    /// Stop for good.
+    Cancel,
+}
+
+/// Tells devices which ranges of theirs are free. Answered when that has begun; the status tells how far it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TrimDevices {
+    /// The pool.
+    pub pool: String,
+    /// Names or guids; all that can if none is named.
+    pub devices: Vec<String>,
+    /// What to do.
+    pub action: TrimAction,
+    /// Bytes a second at most; 0 for as fast as it goes.
+    pub rate_bytes: u64,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for TrimDevices {
+    const NAME: &'static str = "device-trim";
+    /// Names of the devices that this is about.
+    type Reply = Listed<String>;
+}
+
+/// How the trim of a device stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trimming {
+    /// The device.
+    pub guid: u64,
+    /// How it stands.
+    pub state: TrimState,
+    /// Bytes done, of those that there are.
+    pub done_bytes: u64,
+    /// Bytes that there are.
+    pub total_bytes: u64,
+    /// When it began or ended, in seconds since 1970.
+    pub time: u64,
+}
+
+/// The states of a trim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrimState {
+    /// It goes on.
+    Active,
+    /// It waits to be started again.
+    Suspended,
+    /// It came to its end.
+    Complete,
+    /// It was given up.
+    Canceled,
+}
+
 /// Looks again for devices that are missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

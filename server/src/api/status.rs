@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed};
+use super::{Action, Listed, Trimming};
 
 pub use engine::pool::status::{
     Checkpoint, Expansion, PoolHealth, Progress, Reason, Removal, Scan, ScanKind, VdevClass, VdevNode,
@@ -49,6 +49,9 @@ pub struct PoolStatus {
     pub error_files: Vec<String>,
     /// The dedup tables, where asked for.
     pub dedup: Option<Dedup>,
+    /// Devices that are, or were, trimmed since the pool was opened.
+    #[serde(default)]
+    pub trims: Vec<Trimming>,
 }
 
 /// Statistics of the dedup tables.

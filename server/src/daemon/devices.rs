@@ -5,14 +5,14 @@
 //!
 //! Source of the texts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_vdev_offline`, `zpool_vdev_online`, `zpool_clear`).
 
-use engine::pool::live::TakeOffline;
+use engine::pool::live::{TakeOffline, TrimState};
 use engine::pool::status;
 use ondisk::Guid;
 
 use super::creating::refused;
 use super::vdevs::is_called;
 use super::{Daemon, OpenPool, edits};
-use crate::api::{self, ApiError, Listed, OnlinedDevice, State};
+use crate::api::{self, ApiError, Listed, OnlinedDevice, State, TrimAction, VdevClass};
 
 impl Daemon {
     /// Forgets errors, takes devices back that failed, and lets a suspended pool go on.
@@ -125,6 +125,56 @@ impl Daemon {
         if !listed.entries.is_empty() {
             edits::change(live, request.command, |_| async { Ok(()) }).await?;
         }
+        Ok(listed)
+    }
+
+    /// Begins, suspends or ends the trimming of devices.
+    ///
+    /// # Errors
+    /// The pool is open read-only; a device that cannot be trimmed, or is not.
+    pub async fn trim_devices(&self, request: api::TrimDevices) -> Result<Listed<String>, ApiError> {
+        let pool = self.pool(&request.pool)?;
+        let doing = format!("cannot trim '{}'", request.pool);
+        let live = pool.writable(&doing)?;
+        let root = status::vdevs(&pool.view());
+        let mut leaves = Vec::new();
+        let mut listed = Listed::default();
+        for name in &request.devices {
+            let found = root.walk().filter(|vdev| vdev.kind != "root").find(|vdev| is_called(vdev, name));
+            let found = found.ok_or_else(|| no_such_device(&format!("cannot trim '{name}'")))?;
+            leaves.extend(found.walk().filter(|vdev| vdev.children.is_empty()).map(|leaf| Guid(leaf.guid)));
+            listed.entries.push(name.clone());
+        }
+        if request.devices.is_empty() {
+            let data = |vdev: &&api::VdevNode| !matches!(vdev.class, VdevClass::Spare | VdevClass::L2cache);
+            let known = live.trims();
+            let all = root.children.iter().filter(data).flat_map(api::VdevNode::walk);
+            for leaf in all.filter(|vdev| vdev.children.is_empty() && vdev.state >= State::Degraded) {
+                let run = known.get(&Guid(leaf.guid)).map(|run| run.state);
+                // Of all devices those are meant that this can be done with.
+                let is_meant = match request.action {
+                    TrimAction::Start => run != Some(TrimState::Active),
+                    TrimAction::Suspend => run == Some(TrimState::Active),
+                    TrimAction::Cancel => matches!(run, Some(TrimState::Active | TrimState::Suspended)),
+                };
+                if is_meant {
+                    leaves.push(Guid(leaf.guid));
+                    listed.entries.push(leaf.name.clone());
+                }
+            }
+        }
+        match request.action {
+            TrimAction::Start => {
+                live.trim(&leaves, request.rate_bytes).map_err(|error| refused(&doing, error))?;
+            }
+            TrimAction::Suspend | TrimAction::Cancel => {
+                if live.stop_trim(&leaves, request.action == TrimAction::Suspend) == 0 {
+                    let why = "there is no active trim";
+                    return Err(ApiError::refused(format!("cannot stop trimming '{}': {why}", request.pool)));
+                }
+            }
+        }
+        edits::change(live, request.command, |_| async { Ok(()) }).await?;
         Ok(listed)
     }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use engine::dataset::dsl::Dsl;
 use engine::pool::discovery::FoundPool;
+use engine::pool::live::TrimState;
 use engine::pool::{errlog, status};
 use ondisk::nvlist::ByteString;
 use ondisk::vdev_config::PoolState;
@@ -90,6 +91,7 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
                 health: status::health_of_suspended(&pool, mode).await,
                 error_files: Vec::new(),
                 dedup: None,
+                trims: Vec::new(),
             });
         }
     }
@@ -110,7 +112,25 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
         health,
         error_files: if request.files { error_files(open, &dsl).await? } else { Vec::new() },
         dedup: if request.dedup { Some(dedup(&dsl).await?) } else { None },
+        trims: trims(open),
     })
+}
+
+fn trims(open: &OpenPool) -> Vec<api::Trimming> {
+    let known = open.live().map(|live| live.trims()).unwrap_or_default();
+    let told = known.into_iter().map(|(guid, run)| api::Trimming {
+        guid: guid.0,
+        state: match run.state {
+            TrimState::Active => api::TrimState::Active,
+            TrimState::Suspended => api::TrimState::Suspended,
+            TrimState::Complete => api::TrimState::Complete,
+            TrimState::Canceled => api::TrimState::Canceled,
+        },
+        done_bytes: run.done_bytes,
+        total_bytes: run.total_bytes,
+        time: run.time,
+    });
+    told.collect()
 }
 
 /// Statistics of the dedup tables.

@@ -96,6 +96,9 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
     if prop == PoolProp::Failmode {
         s.pool.pool().suspension.set_mode(FailMode::from_number(number).unwrap_or_default());
     }
+    if prop == PoolProp::Autotrim {
+        s.pool.set_autotrim(number == 1);
+    }
     if prop == PoolProp::Multihost {
         s.pool.set_multihost(number == 1);
     }

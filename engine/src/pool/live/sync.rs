@@ -191,6 +191,7 @@ impl LivePool {
             }
             self.config_changed();
         }
+        self.autotrim(&s).await;
         self.diagnose().await;
         self.take_up_states();
         let config_changed = self.config_changed.swap(false, Ordering::Relaxed);

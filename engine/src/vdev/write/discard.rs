@@ -45,8 +45,8 @@ struct Range<'a> {
 }
 
 impl VdevTree {
-    /// Gives ranges up. Returns how many bytes of devices were.
-    pub async fn discard(&self, unused: &[Unused]) -> u64 {
+    /// Gives ranges up, on those leaves that `is_chosen` says. Returns how many bytes of devices were.
+    pub async fn discard(&self, unused: &[Unused], is_chosen: &(dyn Fn(&Vdev) -> bool + Sync)) -> u64 {
         let mut ranges = Vec::new();
         for unused in unused {
             if let Some(top) = self.top(unused.top)
@@ -55,6 +55,7 @@ impl VdevTree {
                 top.unused(unused.offset_bytes, end, 0, &mut ranges);
             }
         }
+        ranges.retain(|range| is_chosen(range.leaf));
         ranges.sort_by_key(|range| (range.leaf.guid, range.start));
         ranges.dedup_by(|next, last| {
             let joins = next.leaf.guid == last.leaf.guid && next.start <= last.end;

@@ -21,7 +21,7 @@ fn what_is_discarded_is_all_of_a_block_and_nothing_of_its_neighbours() {
             .step_by(2)
             .map(|pair| Unused { top: 0, offset_bytes: pair[0].0, size_bytes: pair[1].0 - pair[0].0 })
             .collect();
-        let discarded = block_on(tree.discard(&unused));
+        let discarded = block_on(tree.discard(&unused, &|_| true));
         let copies = match tree.tops[0].kind {
             Kind::Mirror => tree.tops[0].children.len() as u64,
             _ => 1,
@@ -42,12 +42,12 @@ fn a_device_that_cannot_discard_is_asked_once() {
     let disks = Disks::of(&root.children[0]);
     let tree = tree(&root, &disks.without(&[]));
     let unused = [Unused { top: 0, offset_bytes: SPACE_BYTES - 512, size_bytes: 1024 }];
-    assert_eq!(block_on(tree.discard(&unused)), 0, "labels are never discarded");
+    assert_eq!(block_on(tree.discard(&unused, &|_| true)), 0, "labels are never discarded");
     let unused = [0, 512, 4096].map(|offset_bytes| Unused { top: 0, offset_bytes, size_bytes: 512 });
-    assert_eq!(block_on(tree.discard(&unused)), 3 * 512);
+    assert_eq!(block_on(tree.discard(&unused, &|_| true)), 3 * 512);
     assert_eq!(tree.tops[0].stats.snapshot(Transfer::Discard).operations, 2, "neighbours go together");
     tree.tops[0].cannot_discard.store(true, Relaxed);
-    assert_eq!(block_on(tree.discard(&unused)), 0);
+    assert_eq!(block_on(tree.discard(&unused, &|_| true)), 0);
 }
 
 #[test]

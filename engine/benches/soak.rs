@@ -6,6 +6,8 @@
 //! Every tenth part of the time a line says how fast that was, how much memory the process holds, how much is allocated, how many metaslabs are loaded, and
 //! what was written to the device for each byte of data. At the end the volume is trimmed as a whole, and what stays allocated is compared with what was before it was
 //! filled; `zdb -bcc` says whether space leaked, where it is installed.
+//!
+//! Before that: how long it takes to open a pool of 10 TB, and what small groups write to the device with and without log space maps.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,6 +27,7 @@ use engine::vdev::Class;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ondisk::ObjsetId;
+use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
 const FILE_BYTES: u64 = 6 << 30;
@@ -41,6 +44,8 @@ fn main() {
     let seconds = std::env::var("CENOTE_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let dir = dir.join("soak");
     large(&dir.join("large"));
+    small_groups(&dir.join("small"), "own space maps", |feature| *feature != Feature::LogSpacemap);
+    small_groups(&dir.join("small"), "log space maps", |_| true);
     soak(&dir.join("full"), Duration::from_secs(seconds));
     let _ = std::fs::remove_dir_all(&dir);
 }
@@ -80,7 +85,7 @@ fn surroundings() -> Surroundings {
     }
 }
 
-fn new_pool(dir: &Path, bytes: u64) -> Arc<LivePool> {
+fn new_pool(dir: &Path, bytes: u64, features: Vec<Feature>) -> Arc<LivePool> {
     std::fs::create_dir_all(dir).expect("a directory in CENOTE_BENCH_DIR");
     let path = dir.join("disk");
     let _ = std::fs::remove_file(&path);
@@ -94,7 +99,7 @@ fn new_pool(dir: &Path, bytes: u64) -> Arc<LivePool> {
         spares: Vec::new(),
         l2cache: Vec::new(),
         ashift: Some(12),
-        features: default_features(),
+        features,
         properties: Vec::new(),
         root_properties: Vec::new(),
         altroot: None,
@@ -128,9 +133,10 @@ fn import(dir: &Path) -> Arc<LivePool> {
 
 /// Touches all metaslabs of a pool of 10 TB, and opens it again.
 fn large(dir: &Path) {
-    let pool = new_pool(dir, LARGE_FILE_BYTES);
+    let pool = new_pool(dir, LARGE_FILE_BYTES, default_features());
     let (_, metaslabs) = pool.allocator().loaded_metaslabs();
     block_on(pool.close(PoolState::Exported)).expect("an export");
+    drop(pool);
     let before = memory_mib();
     let began = Instant::now();
     let pool = import(dir);
@@ -140,6 +146,38 @@ fn large(dir: &Path) {
         "10 TB, {metaslabs} metaslabs: opened in {took} ms, {} MiB more memory, {loaded} metaslabs loaded",
         memory_mib() - before.min(memory_mib())
     );
+    block_on(pool.close(PoolState::Exported)).expect("an export");
+}
+
+/// Writes a few blocks at random places of a filled volume in each of many groups.
+fn small_groups(dir: &Path, what: &str, with: impl Fn(&Feature) -> bool) {
+    const GROUPS: u64 = 200;
+    const WRITES: u64 = 16;
+    let features = default_features().into_iter().filter(with).collect();
+    let pool = new_pool(dir, FILE_BYTES, features);
+    let size = 1 << 30;
+    let id = new_volume(&pool, size);
+    pool.start().expect("a thread");
+    block_on(async {
+        let volume = open(&pool, id).await;
+        let mut random = Random(1);
+        let mut next = 0..size / BLOCK as u64;
+        write(&pool, &volume, || next.next(), &mut random).await;
+        pool.txgs().wait_synced(pool.txgs().open_txg()).await.expect("a commit");
+        let before = number_in("/proc/self/io", "write_bytes:");
+        let mut places = Random(2);
+        for _ in 0..GROUPS {
+            let mut left = WRITES;
+            let block = || {
+                left = left.checked_sub(1)?;
+                Some(places.next() % (size / BLOCK as u64))
+            };
+            write(&pool, &volume, block, &mut random).await;
+            pool.txgs().wait_synced(pool.txgs().open_txg()).await.expect("a commit");
+        }
+        let written = number_in("/proc/self/io", "write_bytes:") - before;
+        println!("{what}: {} KiB to the device for a group of {WRITES} blocks", written / GROUPS >> 10);
+    });
     block_on(pool.close(PoolState::Exported)).expect("an export");
 }
 
@@ -184,7 +222,7 @@ async fn write(
 }
 
 fn soak(dir: &Path, time: Duration) {
-    let pool = new_pool(dir, FILE_BYTES);
+    let pool = new_pool(dir, FILE_BYTES, default_features());
     let usable = pool.allocator().usable_bytes();
     let size = usable / 10 * 9 / (1 << 20) * (1 << 20);
     let id = new_volume(&pool, size);

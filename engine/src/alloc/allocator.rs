@@ -337,12 +337,12 @@ impl Allocator {
                 _ => return Ok(()),
             }
         };
-        let map = on_disk.object.zip(self.mos.get());
-        let read = match map {
-            None => Ok(RangeSet::default()),
-            Some((map, mos)) => {
+        let read = match (on_disk.object, self.mos.get()) {
+            (None, _) => Ok(RangeSet::default()),
+            (Some(map), Some(mos)) => {
                 space_map::load(&mos.view(), map, bounds.start, bounds.size, bounds.shift).await
             }
+            (Some(map), None) => Err(Error::corrupt(format!("space map {map}"), "nobody knows where it is")),
         };
         let (read, error) = match read {
             Ok(allocated) => (Some(allocated), None),

@@ -151,7 +151,7 @@ fn what_a_sync_writes_is_what_is_loaded_next() {
             load_all(&again).await;
             allocator.sync_done(Txg(committed + 6), Txg(committed + 6));
             assert_eq!(vdevs(&again.state()), vdevs(&allocator.state()), "{name}");
-            let begun = changes.iter().any(|change| *change == (Feature::LogSpacemap, 1));
+            let begun = changes.contains(&(Feature::LogSpacemap, 1));
             assert_eq!(begun, is_logged && !had_logs, "{name}: {changes:?}");
             with_logs += usize::from(had_logs);
         });

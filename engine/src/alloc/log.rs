@@ -10,7 +10,8 @@
 //!
 //! # Which metaslabs are flushed
 //! Those flushed longest ago, and as many as it takes to keep the logs below limits (blocks, groups) when blocks come as they did in
-//! the last groups. While the logs are far below the limits none is. Clean ones on the way only move on to the group. All are flushed at export.
+//! the last groups: none while there is time to flush them one a group later, so that few metaslabs are flushed seldom, and many evenly. Clean ones on the way
+//! only move on to the group. All are flushed at export.
 //!
 //! Source of the facts: OpenZFS 2.3 `spa_log_spacemap.c`. Plain data without a lock; the allocator's guards it.
 
@@ -27,8 +28,6 @@ const MIN_BLOCKS: u64 = 1000;
 const MAX_BLOCKS: u64 = 1 << 17;
 /// Most logs: a pool that was not exported reads them all when it is opened.
 const MAX_LOGS: u64 = 256;
-/// Below this part of the limits nothing is flushed.
-const FAR_BELOW: u64 = 8;
 /// Groups whose blocks tell how many will come.
 const RECENT: usize = 5;
 /// Runs of unflushed changes in memory above which metaslabs are flushed whatever the logs have: some 64 MiB.
@@ -174,22 +173,19 @@ impl Logs {
         let (count, blocks) = logs().fold((0, 0), |(count, blocks), log| (count + 1, blocks + log.blocks()));
         let dirty: u64 = self.dirty.values().sum();
         let limit = (dirty * BLOCKS_EACH).clamp(MIN_BLOCKS, MAX_BLOCKS);
-        if blocks < limit / FAR_BELOW && count < MAX_LOGS / FAR_BELOW {
-            return 0;
-        }
         let recent: Vec<u64> = logs().rev().take(RECENT).map(Log::blocks).collect();
         let incoming = recent.iter().sum::<u64>().div_ceil(recent.len().max(1) as u64).max(1);
         // Going on like this, the limits are passed in so many groups; from then on each group must end as many blocks as it brings. The oldest go first.
         let mut room_blocks = limit.saturating_sub(blocks);
         let mut room_logs = MAX_LOGS.saturating_sub(count);
-        let (mut groups, mut flushed, mut most) = (1, 0, 1);
+        let (mut groups, mut flushed, mut most) = (1, 0, 0);
         for (log_txg, log) in &self.by_txg {
             let passing = (room_blocks / incoming).min(room_logs);
             groups += passing;
             room_blocks -= passing * incoming;
             room_logs -= passing;
             flushed += self.dirty.get(log_txg).copied().unwrap_or(0);
-            most = most.max(u64::div_ceil(flushed, groups));
+            most = most.max(flushed / groups);
             room_blocks += log.blocks();
             room_logs += 1;
         }
@@ -258,8 +254,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_flushed_while_the_logs_are_short() {
+    fn nothing_is_flushed_while_there_is_time_to_do_it_later() {
         let (.., flushes) = run(30, 200, 50, 1);
+        assert_eq!(flushes, 0);
+        let (.., flushes) = run(200, 6, 3, 1);
         assert_eq!(flushes, 0);
     }
 

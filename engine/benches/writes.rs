@@ -5,7 +5,8 @@
 //! In `DIR` (a file system that takes direct I/O) each round makes a pool on one file anew and runs every row once; the table has the medians. Rates of
 //! buffered rows include the commit at their end. With `CENOTE_OZBENCH` (the path of a program that drives OpenZFS's engine in userspace through a
 //! volume: `ozbench create POOL stripe BLOCK COMPRESSION off SIZE_MB FILE`, `ozbench run POOL DIR randwrite|write BLOCK THREADS SECONDS`, printing JSON with `iops_synced`)
-//! it is run beside. Below the rates stand what was written to the device for each byte of data, processor time for each operation and the most memory held.
+//! it is run beside. After the rates of each row stand, of this engine, bytes written to the device for each byte of data and processor
+//! time for each operation; at the end the most memory held.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,6 +37,8 @@ struct Row {
     depth: usize,
     random: bool,
     stable: bool,
+    /// How much of the data does not compress, in percent.
+    noise: usize,
 }
 
 const ROWS: &[Row] = &[
@@ -46,6 +49,16 @@ const ROWS: &[Row] = &[
         depth: 32,
         random: true,
         stable: false,
+        noise: 100,
+    },
+    Row {
+        name: "the same, compressible 2:1",
+        volblocksize: 8 << 10,
+        write_bytes: 8 << 10,
+        depth: 32,
+        random: true,
+        stable: false,
+        noise: 50,
     },
     Row {
         name: "128K sequential write",
@@ -54,6 +67,7 @@ const ROWS: &[Row] = &[
         depth: 8,
         random: false,
         stable: false,
+        noise: 100,
     },
     Row {
         name: "4K sync write, depth 1",
@@ -62,6 +76,7 @@ const ROWS: &[Row] = &[
         depth: 1,
         random: true,
         stable: true,
+        noise: 100,
     },
     Row {
         name: "4K sync write, depth 16",
@@ -70,6 +85,16 @@ const ROWS: &[Row] = &[
         depth: 16,
         random: true,
         stable: true,
+        noise: 100,
+    },
+    Row {
+        name: "128K sync write, depth 4",
+        volblocksize: 128 << 10,
+        write_bytes: 128 << 10,
+        depth: 4,
+        random: true,
+        stable: true,
+        noise: 100,
     },
 ];
 
@@ -80,13 +105,17 @@ fn main() {
     };
     let ozbench = std::env::var_os("CENOTE_OZBENCH").map(PathBuf::from);
     println!(
-        "{:28} {:>12} {:>12} {:>12} {:>7} {:>7}",
-        "operations a second", "cenote", "raw", "openzfs", "/raw", "/ozfs"
+        "{:28} {:>12} {:>12} {:>12} {:>7} {:>7} {:>9} {:>9}",
+        "operations a second", "cenote", "raw", "openzfs", "/raw", "/ozfs", "written", "us of CPU"
     );
     for row in ROWS {
         let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+        let (mut written, mut processor) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            rates[0].extend(ours(&dir, row));
+            let run = ours(&dir, row);
+            rates[0].extend(run.as_ref().map(|run| run.rate));
+            written.extend(run.as_ref().map(|run| run.written));
+            processor.extend(run.map(|run| run.processor_us));
             rates[1].extend(raw(&dir, row));
             rates[2].extend(ozbench.as_deref().and_then(|program| theirs(program, &dir, row)));
         }
@@ -97,13 +126,15 @@ fn main() {
             _ => "-".into(),
         };
         println!(
-            "{:28} {:>12} {:>12} {:>12} {:>7} {:>7}",
+            "{:28} {:>12} {:>12} {:>12} {:>7} {:>7} {:>9.2} {:>9.1}",
             row.name,
             show(ours),
             show(raw),
             show(theirs),
             ratio(raw),
-            ratio(theirs)
+            ratio(theirs),
+            median(&mut written).unwrap_or(0.0),
+            median(&mut processor).unwrap_or(0.0),
         );
     }
     println!("most memory held: {} MiB", peak_memory_kib() >> 10);
@@ -118,6 +149,28 @@ fn peak_memory_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// What a run of ours says.
+struct Run {
+    /// Operations a second.
+    rate: f64,
+    /// Bytes written to the device for each byte of data.
+    written: f64,
+    /// Processor time of an operation, all threads.
+    processor_us: f64,
+}
+
+/// Bytes that this process had written, and its processor time in seconds.
+fn usage() -> (f64, f64) {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:"));
+    let bytes = line.and_then(|line| line.trim().parse().ok()).unwrap_or(0.0);
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the name in parentheses; ticks are hundredths of a second.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    (bytes, (ticks(11) + ticks(12)) / 100.0)
 }
 
 /// SplitMix64: the same offsets for everybody.
@@ -141,7 +194,7 @@ fn new_file(dir: &Path) -> PathBuf {
     path
 }
 
-fn ours(dir: &Path, row: &Row) -> Option<f64> {
+fn ours(dir: &Path, row: &Row) -> Option<Run> {
     let path = new_file(dir);
     let device = Arc::new(OpenOptions::read_write().open(&path).ok()?);
     let leaf = NewLeaf { device, path, is_file: true, whole_disk: false };
@@ -174,13 +227,15 @@ fn ours(dir: &Path, row: &Row) -> Option<f64> {
     };
     let id = block_on(pool.change(move |s| async move { create(&s, &volume).await })).expect("a volume");
     pool.start().expect("a thread");
-    let rate = block_on(async {
+    let run = block_on(async {
         let dataset = pool.dataset(id).await.expect("open");
         let volume = LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await.expect("open");
         volume.set_room(dataset.room.clone());
         let mut random = Random(1);
-        let data: Vec<u8> =
-            (0..row.write_bytes / 8 + 65536).flat_map(|_| random.next().to_le_bytes()).collect();
+        let data: Vec<u8> = (0..row.write_bytes / 8 + 65536)
+            .flat_map(|word| if word % 128 * 100 < row.noise * 128 { random.next() } else { 0 }.to_le_bytes())
+            .collect();
+        let before = usage();
         let began = Instant::now();
         let (mut written, mut done) = (0u64, 0u64);
         let mut flying = FuturesUnordered::new();
@@ -203,10 +258,17 @@ fn ours(dir: &Path, row: &Row) -> Option<f64> {
         if !row.stable {
             pool.txgs().wait_synced(pool.txgs().open_txg()).await.expect("a commit");
         }
-        done as f64 / began.elapsed().as_secs_f64()
+        let rate = done as f64 / began.elapsed().as_secs_f64();
+        let after = usage();
+        let data = done as f64 * row.write_bytes as f64;
+        Run {
+            rate,
+            written: (after.0 - before.0) / data,
+            processor_us: (after.1 - before.1) * 1e6 / done as f64,
+        }
     });
     block_on(pool.close(PoolState::Exported)).expect("an export");
-    Some(rate)
+    Some(run)
 }
 
 fn raw(dir: &Path, row: &Row) -> Option<f64> {
@@ -248,7 +310,7 @@ fn theirs(program: &Path, dir: &Path, row: &Row) -> Option<f64> {
         .arg(dir)
         .args([kind, &row.write_bytes.to_string(), &row.depth.to_string(), &SECONDS.to_string()])
         .env("ARC_MB", "512")
-        .env("RANDPCT", "100")
+        .env("RANDPCT", row.noise.to_string())
         .output()
         .ok()?;
     let text = String::from_utf8_lossy(&run.stdout).into_owned();

@@ -11,6 +11,7 @@
 //! | `itx` | the notes, by group and object |
 //! | `plan` | how notes become blocks of records: pure functions |
 //! | `chain` | which blocks the log consists of, and what the header says: pure state |
+//! | `early` | large writes: their blocks are written where they will stay, and the log holds pointers |
 //! | `commit` | group commit: one batch at a time, everybody else waits with it |
 //! | `claim` | the walk along a chain, and taking its blocks over at import |
 //! | `replay` | applying the records |
@@ -45,6 +46,7 @@ mod backing;
 mod chain;
 mod claim;
 mod commit;
+mod early;
 mod itx;
 mod plan;
 mod replay;
@@ -52,7 +54,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ondisk::zil::Record;
@@ -109,6 +111,7 @@ struct Inner {
     txgs: Arc<Txgs>,
     env: Arc<dyn Env>,
     sync_mode: AtomicU8,
+    for_throughput: AtomicBool,
     groups: Mutex<Groups>,
     pending: Mutex<Pending>,
     chain: Mutex<Chain>,
@@ -129,6 +132,7 @@ impl Zil {
             txgs: Arc::clone(txgs),
             env: Arc::clone(env),
             sync_mode: AtomicU8::new(SyncMode::Standard as u8),
+            for_throughput: AtomicBool::new(false),
             groups: Mutex::default(),
             pending: Mutex::default(),
             chain: Mutex::new(chain),
@@ -139,6 +143,11 @@ impl Zil {
     /// From now on. What was changed while it was [`SyncMode::Disabled`] is not in the log: a later commit waits for its group.
     pub fn set_sync_mode(&self, mode: SyncMode) {
         self.inner.sync_mode.store(mode as u8, Ordering::Release);
+    }
+
+    /// Whether writes of any size are logged by pointer (`logbias=throughput`), not only large ones.
+    pub fn set_for_throughput(&self, for_throughput: bool) {
+        self.inner.for_throughput.store(for_throughput, Ordering::Release);
     }
 
     /// What the dataset's property says.

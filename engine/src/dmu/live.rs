@@ -15,6 +15,7 @@
 //! | `object` | [`LiveObject`]: reading and writing through layers |
 //! | `objset` | [`LiveObjset`]: which objects are open and dirty, object numbers |
 //! | `dnodes` | slots of dnode blocks, new dnodes |
+//! | `early` | blocks that are written before their group, for the intent log |
 //! | `sync` | writing a group: objects, dnodes, the object set's block |
 //! | `tree_sync` | writing one block tree |
 //! | `accounting` | space and files per user, group and project |
@@ -29,6 +30,7 @@
 mod accounting;
 mod batch;
 mod dnodes;
+mod early;
 mod layer;
 mod object;
 mod objset;

@@ -138,6 +138,8 @@ pub struct LiveDataset {
 pub struct Settings {
     /// `sync`.
     pub sync: SyncMode,
+    /// `logbias=throughput`.
+    pub for_throughput: bool,
     /// `readonly`.
     pub read_only: bool,
     /// What concerns filesystems.
@@ -153,6 +155,7 @@ impl LiveDataset {
     /// Lets it behave as its properties say now.
     pub fn set(&self, settings: Settings) {
         self.zil.set_sync_mode(settings.sync);
+        self.zil.set_for_throughput(settings.for_throughput);
         self.read_only.store(settings.read_only, Ordering::Release);
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
         let filesystem = self.filesystem.lock().unwrap_or_else(PoisonError::into_inner).upgrade();

@@ -7,6 +7,7 @@ use device::IoBuf;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use ondisk::blkptr::Blkptr;
+use ondisk::objset::ObjsetType;
 use ondisk::zil::{ChainSeed, ZilHeader};
 use ondisk::{ObjectId, ObjsetId, Txg};
 
@@ -14,6 +15,7 @@ use super::lock;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
 use crate::txg::Tx;
+use crate::vdev::Class;
 use crate::zio::Writer;
 use crate::{Block, Bookmark};
 
@@ -75,6 +77,15 @@ pub(super) trait Backing: Send + Sync + Debug {
 
     /// Who knows what is left of writes, if not the object itself.
     fn set_source(&self, source: Weak<dyn Source>);
+
+    /// Whether logs have devices of their own.
+    fn has_log_devices(&self) -> bool;
+
+    /// Bytes in a block of an object whose blocks may be written before their group; `None` where that must not be.
+    fn early_block_size(&self, object: ObjectId) -> BoxFuture<'_, Result<Option<u64>>>;
+
+    /// Writes a block as the group `txg` has it. As [`crate::dmu::LiveObject::write_early`].
+    fn write_early(&self, txg: Txg, object: ObjectId, block: u64) -> BoxFuture<'_, Result<Option<Blkptr>>>;
 
     /// The header in the object set, from the group of `tx` on.
     fn set_header(&self, tx: &Tx, header: &ZilHeader);
@@ -160,6 +171,26 @@ impl Backing for Live {
 
     fn set_source(&self, source: Weak<dyn Source>) {
         *lock(&self.source) = Some(source);
+    }
+
+    fn has_log_devices(&self) -> bool {
+        let tops = &self.writer.pool().vdevs().tops;
+        tops.iter().any(|top| top.class() == Class::Log)
+    }
+
+    fn early_block_size(&self, object: ObjectId) -> BoxFuture<'_, Result<Option<u64>>> {
+        async move {
+            // A file may be cut off while it is logged.
+            match self.objset.kind() {
+                ObjsetType::Zvol => Ok(Some(self.objset.object(object).await?.block_size())),
+                _ => Ok(None),
+            }
+        }
+        .boxed()
+    }
+
+    fn write_early(&self, txg: Txg, object: ObjectId, block: u64) -> BoxFuture<'_, Result<Option<Blkptr>>> {
+        async move { self.objset.object(object).await?.write_early(&self.writer, txg, block).await }.boxed()
     }
 
     fn set_header(&self, tx: &Tx, header: &ZilHeader) {

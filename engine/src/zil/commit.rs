@@ -150,7 +150,9 @@ impl Inner {
         if is_bulk || unloggable || weight >= MAX_BATCH_BYTES {
             return Ok(Outcome::Wait(newest));
         }
-        let is_whole = self.write(notes, end, weight).await?;
+        let (notes, early) = self.write_early(notes).await?;
+        let weight = plan::weigh(&notes);
+        let is_whole = self.write(notes, early, end, weight).await?;
         // What cut something off, or removed its object, belongs to a group that is open at the latest.
         Ok(if is_whole { Outcome::Stable } else { Outcome::Wait(self.txgs.open_txg()) })
     }
@@ -174,8 +176,8 @@ impl Inner {
         self.backing.set_header(tx, &header);
     }
 
-    /// Writes a batch. False when the log lacks data of it, because of a change that is not in the batch.
-    async fn write(&self, notes: Vec<Noted>, end: LogBlock, weight: u64) -> Result<bool> {
+    /// Writes a batch, whose blocks that were written `early` are flushed with it. False when the log lacks data of it, because of a change that is not in the batch.
+    async fn write(&self, notes: Vec<Noted>, early: Vec<Blkptr>, end: LogBlock, weight: u64) -> Result<bool> {
         let is_whole = AtomicBool::new(true);
         let planned = plan::plan(notes, end.bp.psize().get() as usize);
         let pointers = self.extend(&planned, end.bp, weight).await?;
@@ -195,7 +197,8 @@ impl Inner {
         }
         // All but the last, which is not written yet.
         let written = pointers.split_last().map_or(&[][..], |(_, written)| written);
-        self.backing.flush(written).await?;
+        let written: Vec<_> = written.iter().copied().chain(early).collect();
+        self.backing.flush(&written).await?;
         let mut chain = lock(&self.chain);
         chain.seq = seq;
         chain.stabilize();

@@ -39,6 +39,9 @@ struct Disk {
     content: Vec<u8>,
     /// The object with the content.
     is_gone: bool,
+    /// Bytes in a block, where blocks may be written early.
+    block_size: Option<u64>,
+    log_devices: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -52,6 +55,44 @@ impl Fake {
     /// The header as of a committed group.
     fn header(&self, txg: Txg) -> ZilHeader {
         self.disk().headers.range(..=txg).next_back().map_or_else(ZilHeader::default, |(_, header)| *header)
+    }
+}
+
+impl Fake {
+    /// Space for a block.
+    fn place(
+        &self,
+        txg: Txg,
+        bytes: usize,
+        checksum_type: ChecksumType,
+        dmu_type: DmuType,
+    ) -> Result<Blkptr> {
+        let mut disk = self.disk();
+        if disk.full {
+            return Err(failed());
+        }
+        let offset = disk.next;
+        disk.next += bytes as u64;
+        disk.allocated.insert(offset, txg);
+        let size = bytes as u64;
+        let dva = Dva { vdev: 0.into(), offset: offset.into(), asize: size.into(), gang: false };
+        let parts = BlkptrParts {
+            dvas: vec![dva],
+            lsize: Lsize(size),
+            psize: Psize(size),
+            compress: CompressType::Off,
+            checksum_type,
+            checksum: [0; 4],
+            dmu_type,
+            level: Level::DATA,
+            dedup: false,
+            byte_order: ByteOrder::Little,
+            logical_birth: txg,
+            physical_birth: txg,
+            fill: 0,
+            crypt: None,
+        };
+        Ok(parts.build().unwrap())
     }
 }
 
@@ -69,32 +110,7 @@ impl Backing for Fake {
     }
 
     fn allocate(&self, txg: Txg, bytes: usize) -> BoxFuture<'_, Result<Blkptr>> {
-        let mut disk = self.disk();
-        if disk.full {
-            return std::future::ready(Err(failed())).boxed();
-        }
-        let offset = disk.next;
-        disk.next += bytes as u64;
-        disk.allocated.insert(offset, txg);
-        let size = bytes as u64;
-        let dva = Dva { vdev: 0.into(), offset: offset.into(), asize: size.into(), gang: false };
-        let parts = BlkptrParts {
-            dvas: vec![dva],
-            lsize: Lsize(size),
-            psize: Psize(size),
-            compress: CompressType::Off,
-            checksum_type: ChecksumType::Zilog2,
-            checksum: [0; 4],
-            dmu_type: DmuType::INTENT_LOG,
-            level: Level::DATA,
-            dedup: false,
-            byte_order: ByteOrder::Little,
-            logical_birth: txg,
-            physical_birth: txg,
-            fill: 0,
-            crypt: None,
-        };
-        std::future::ready(Ok(parts.build().unwrap())).boxed()
+        std::future::ready(self.place(txg, bytes, ChecksumType::Zilog2, DmuType::INTENT_LOG)).boxed()
     }
 
     fn write<'a>(&'a self, bp: &'a Blkptr, bytes: IoBuf) -> BoxFuture<'a, Result<()>> {
@@ -138,8 +154,33 @@ impl Backing for Fake {
         std::future::ready(verified.map(|bytes| IoBuf::from(&bytes[..])).ok_or_else(failed)).boxed()
     }
 
-    fn read_data<'a>(&'a self, _: ObjectId, _: &'a Blkptr) -> BoxFuture<'a, Result<Block>> {
-        std::future::ready(Err(failed())).boxed()
+    fn read_data<'a>(&'a self, _: ObjectId, bp: &'a Blkptr) -> BoxFuture<'a, Result<Block>> {
+        let found = self.disk().durable.get(&offset_of(bp)).cloned();
+        std::future::ready(found.map(|bytes| Block::from(IoBuf::from(&bytes[..]))).ok_or_else(failed)).boxed()
+    }
+
+    fn has_log_devices(&self) -> bool {
+        self.disk().log_devices
+    }
+
+    fn early_block_size(&self, _: ObjectId) -> BoxFuture<'_, Result<Option<u64>>> {
+        std::future::ready(Ok(self.disk().block_size)).boxed()
+    }
+
+    fn write_early(&self, txg: Txg, _: ObjectId, block: u64) -> BoxFuture<'_, Result<Option<Blkptr>>> {
+        std::future::poll_fn(move |context| {
+            let Some(size) = self.disk().block_size else { return Poll::Ready(Ok(None)) };
+            if self.disk().slow {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let bp = self.place(txg, size as usize, ChecksumType::Fletcher4, DmuType::ZVOL)?;
+            let mut disk = self.disk();
+            let bytes = disk.content[(block * size) as usize..][..size as usize].to_vec();
+            disk.written.insert(offset_of(&bp), bytes);
+            Poll::Ready(Ok(Some(bp)))
+        })
+        .boxed()
     }
 
     fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>> {
@@ -355,6 +396,84 @@ fn a_group_waits_for_the_batch_that_allocated_in_it() {
     world.fake.disk().slow = false;
     now(sync).unwrap();
     now(commit).unwrap();
+}
+
+const LARGE: u64 = 64 << 10;
+
+/// Data blocks and bytes of log blocks that were written since.
+fn written_by(world: &World, act: impl FnOnce()) -> (usize, usize) {
+    let before = world.fake.disk().written.clone();
+    act();
+    let disk = world.fake.disk();
+    let new = disk.written.iter().filter(|(at, _)| !before.contains_key(at));
+    let (data, log): (Vec<_>, Vec<_>) = new.partition(|(_, bytes)| bytes.len() as u64 == LARGE);
+    (data.len(), log.iter().map(|(_, bytes)| bytes.len()).sum())
+}
+
+#[test]
+fn large_writes_are_logged_by_pointer_and_replayed() {
+    let world = World::started(20);
+    world.fake.disk().block_size = Some(LARGE);
+    let (blocks, log) = written_by(&world, || {
+        world.write(LARGE, 2, 2 * LARGE as usize);
+        world.write(0, 3, 4096);
+        // Its first block is written to for less than a half.
+        world.write(5 * LARGE - 4096, 4, 4096 + LARGE as usize);
+        now(world.zil.commit()).unwrap();
+    });
+    assert!(blocks == 3 && log < 20_000, "{blocks} blocks and {log} bytes");
+    let after = world.crash();
+    let expected = [
+        (LARGE, 2, LARGE),
+        (2 * LARGE, 2, LARGE),
+        (0, 3, 4096),
+        (5 * LARGE - 4096, 4, 4096),
+        (5 * LARGE, 4, LARGE),
+    ];
+    assert_eq!(after.replayed(), expected);
+    assert!(after.fake.disk().allocated.is_empty(), "the blocks of records that were replayed are free");
+}
+
+#[test]
+fn what_is_logged_by_pointer_follows_from_bias_and_devices() {
+    let world = World::started(21);
+    world.fake.disk().block_size = Some(LARGE);
+    let large = || {
+        written_by(&world, || {
+            world.write(LARGE, 2, LARGE as usize);
+            now(world.zil.commit()).unwrap();
+        })
+    };
+    let small = || {
+        written_by(&world, || {
+            world.write(0, 2, 512);
+            now(world.zil.commit()).unwrap();
+        })
+    };
+    assert_eq!((large().0, small().0), (1, 0));
+    world.fake.disk().log_devices = true;
+    assert_eq!((large().0, small().0), (0, 0));
+    world.zil.set_for_throughput(true);
+    assert_eq!((large().0, small().0), (1, 1));
+    world.fake.disk().block_size = None;
+    assert_eq!((large().0, small().0), (0, 0));
+}
+
+#[test]
+fn a_group_waits_for_the_blocks_that_are_written_early() {
+    let world = World::started(22);
+    world.fake.disk().block_size = Some(LARGE);
+    world.fake.disk().slow = true;
+    world.write(LARGE, 1, LARGE as usize);
+    let mut commit = Box::pin(world.zil.commit());
+    assert!(is_waiting(&mut commit));
+    // Whoever asked may go away: the group gets on all the same.
+    drop(commit);
+    let tx = Tx::syncing(now(world.txgs.quiesce()));
+    let mut sync = Box::pin(world.zil.sync(&tx));
+    assert!(is_waiting(&mut sync));
+    world.fake.disk().slow = false;
+    now(sync).unwrap();
 }
 
 #[test]

@@ -18,12 +18,12 @@ use crate::support::{Disks, committing, new_pool, surroundings};
 
 const SIZE: u64 = 8 << 20;
 
-async fn create(tops: Vec<NewTop>, block_size: u32) -> (Arc<LivePool>, ObjsetId) {
+async fn create(tops: Vec<NewTop>, block_size: u32, logbias: &str) -> (Arc<LivePool>, ObjsetId) {
     let pool = LivePool::create(new_pool(tops, 12), surroundings(1)).await.unwrap();
     let new = NewDataset {
         name: "tank/vol".into(),
         contents: NewContents::Volume { size: SIZE, sparse: true },
-        properties: vec![("volblocksize".into(), block_size.to_string())],
+        properties: vec![("volblocksize".into(), block_size.to_string()), ("logbias".into(), logbias.into())],
     };
     let create = move |s| async move { engine::dataset::dsl::edit::create(&s, &new).await };
     let id = pool.change(create).await.unwrap();
@@ -57,7 +57,7 @@ pub fn crashed(disks: &Disks) -> Disks {
     copy
 }
 
-fn random_history(layout: Layout, count: usize, with_log: bool, block_size: u32, seed: u64) {
+fn random_history(layout: Layout, count: usize, with_log: bool, block_size: u32, logbias: &str, seed: u64) {
     let random = Seeded::new(seed);
     let pick = |below: u64| random.random() % below;
     let mut disks = Disks::new(96 << 20);
@@ -65,7 +65,7 @@ fn random_history(layout: Layout, count: usize, with_log: bool, block_size: u32,
     if with_log {
         tops.push(disks.top(Layout::Single, Class::Log, "log", 1));
     }
-    let (mut pool, id) = block_on(create(tops, block_size));
+    let (mut pool, id) = block_on(create(tops, block_size, logbias));
     let mut model = vec![0u8; SIZE as usize];
     for round in 0..3 {
         let volume = block_on(open(&pool, id));
@@ -116,17 +116,22 @@ fn random_history(layout: Layout, count: usize, with_log: bool, block_size: u32,
 
 #[test]
 fn stable_writes_survive_crashes_on_a_single_device() {
-    random_history(Layout::Single, 1, false, 16384, 1);
+    random_history(Layout::Single, 1, false, 16384, "latency", 1);
 }
 
 #[test]
 fn stable_writes_survive_crashes_on_a_mirror_with_a_log_device() {
-    random_history(Layout::Mirror, 2, true, 4096, 2);
+    random_history(Layout::Mirror, 2, true, 4096, "latency", 2);
 }
 
 #[test]
 fn stable_writes_survive_crashes_on_raidz() {
-    random_history(Layout::Raidz { nparity: 1 }, 3, false, 65536, 3);
+    random_history(Layout::Raidz { nparity: 1 }, 3, false, 65536, "latency", 3);
+}
+
+#[test]
+fn stable_writes_survive_crashes_when_they_are_logged_by_pointer() {
+    random_history(Layout::Mirror, 2, true, 8192, "throughput", 4);
 }
 
 #[test]
@@ -134,7 +139,7 @@ fn a_log_that_ends_with_its_pool_leaves_nothing_behind() {
     let disks = Disks::new(96 << 20);
     let tops = vec![disks.top(Layout::Single, Class::Normal, "d", 1)];
     block_on(async {
-        let (pool, id) = create(tops, 16384).await;
+        let (pool, id) = create(tops, 16384, "latency").await;
         let volume = open(&pool, id).await;
         committing(&pool, volume.write_at(0, &[7; 9000], true)).await.unwrap();
         volume.write_at(9000, &[8; 9000], true).await.unwrap();
@@ -161,7 +166,7 @@ fn a_full_volume_can_be_trimmed() {
     let disks = Disks::new(96 << 20);
     let tops = vec![disks.top(Layout::Single, Class::Normal, "d", 1)];
     block_on(async {
-        let (pool, id) = create(tops, 16384).await;
+        let (pool, id) = create(tops, 16384, "latency").await;
         let volume = open(&pool, id).await;
         volume.write_at(0, &[7; 100_000], false).await.unwrap();
         volume.set_room(Arc::new(Full));

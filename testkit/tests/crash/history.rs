@@ -175,7 +175,11 @@ async fn create_volumes(pool: &Arc<LivePool>) {
         let new = edit::NewDataset {
             name: format!("{POOL}/{name}"),
             contents: edit::NewContents::Volume { size: sectors * SECTOR_BYTES as u64, sparse: true },
-            properties: vec![("volblocksize".into(), block_size.to_string())],
+            properties: vec![
+                ("volblocksize".into(), block_size.to_string()),
+                // The log of one of them has pointers, that of the others data.
+                ("logbias".into(), if name == "b" { "throughput" } else { "latency" }.into()),
+            ],
         };
         pool.change(|s| async move { edit::create(&s, &new).await }).await.unwrap();
     }

@@ -66,6 +66,10 @@ pub(super) struct Layer {
     /// The spill block, or that there is none any more.
     pub(super) spill: Option<Option<Block>>,
     pub(super) freed: bool,
+    /// Blocks that are on disk already, as they were when they were written there. See [`super::early`].
+    pub(super) early: BTreeMap<u64, (Blkptr, Block)>,
+    /// Written early, and again after that.
+    pub(super) outdated: Vec<Blkptr>,
 }
 
 /// Where the bytes of a block are.

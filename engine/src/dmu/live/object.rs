@@ -26,7 +26,7 @@ const MAX_IN_FLIGHT: usize = 32;
 #[derive(Clone)]
 pub struct LiveObject {
     objset: Arc<LiveObjset>,
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
 }
 
 impl LiveObject {

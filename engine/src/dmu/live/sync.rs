@@ -23,7 +23,6 @@ use super::objset::{Dirty, LiveObjset, RESCAN_AFTER_FREED};
 use super::policy::Which;
 use super::tree_sync::{Account, Changes, Content, TreeSync};
 use super::{Policy, SyncedObjset};
-use crate::alloc::RangeSet;
 use crate::dmu::Objset;
 use crate::dmu::tree::Tree;
 use crate::error::{Error, Result};
@@ -43,6 +42,8 @@ pub(super) struct Work {
     pub(super) tree: Arc<Tree>,
     pub(super) dnode: Dnode,
     pub(super) changes: Changes,
+    /// Written early, and not in the tree.
+    outdated: Vec<Blkptr>,
     freed: bool,
 }
 
@@ -133,7 +134,7 @@ impl LiveObjset {
             let blocks = self.patch_dnode_blocks(committed, &dnodes).await?;
             let last = blocks.last().map_or(0, |(id, _)| id + 1);
             let end = last.max(phys.meta_dnode.max_block_id.0 + 1);
-            let changes = Changes { blocks, punched: RangeSet::default(), end, spill: None };
+            let changes = Changes { blocks, end, ..Changes::default() };
             let meta = phys.meta_dnode.clone();
             let sync = TreeSync::new(batcher, policy, self.id(), committed.meta(), meta, FAMILIES);
             let (meta_dnode, meta_account) = batcher.drive_one(sync.write(changes)).await?;
@@ -173,7 +174,10 @@ impl LiveObjset {
         families: usize,
         counted: Option<Counted>,
     ) -> Result<Written> {
-        let Work { core, tree, mut dnode, changes, freed } = work;
+        let Work { core, tree, mut dnode, changes, outdated, freed } = work;
+        for pointer in &outdated {
+            batcher.writer().free(txg, pointer).await?;
+        }
         let before = Usage::of(tree.dnode());
         dnode.flags |= counted.map_or(0, Counted::flags);
         let slots = dnode.slots() as usize;
@@ -273,9 +277,12 @@ impl LiveObjset {
     }
 }
 
-/// Blocks of a layer, in order.
-fn contents(layer: &Layer) -> Vec<(u64, Content)> {
-    let written = layer.blocks.iter().map(|(id, block)| (*id, Content::Data(block.clone())));
+/// Blocks of a layer, in order. Some of them were written `early`.
+fn contents(layer: &Layer, early: &BTreeMap<u64, Blkptr>) -> Vec<(u64, Content)> {
+    let written = layer.blocks.iter().map(|(id, block)| match early.get(id) {
+        Some(pointer) => (*id, Content::Early(*pointer)),
+        None => (*id, Content::Data(block.clone())),
+    });
     let cloned = layer.cloned.iter().map(|(id, pointer)| (*id, Content::Cloned(*pointer)));
     let mut all: Vec<_> = written.chain(cloned).collect();
     if !layer.cloned.is_empty() {
@@ -290,8 +297,9 @@ impl Work {
         let state = core.lock();
         let at = state.layers.iter().position(|layer| layer.txg == txg)?;
         let layer = state.layers.get(at)?;
+        let (early, outdated) = layer.early();
         let changes = Changes {
-            blocks: contents(layer),
+            blocks: contents(layer, &early),
             punched: layer.punched.clone(),
             end: layer.end,
             spill: layer.spill.clone(),
@@ -301,6 +309,6 @@ impl Work {
         dnode.spill = state.tree.dnode().spill;
         dnode.flags = state.tree.dnode().flags;
         let freed = layer.freed;
-        Some(Self { core: Arc::clone(core), tree: Arc::clone(&state.tree), dnode, changes, freed })
+        Some(Self { core: Arc::clone(core), tree: Arc::clone(&state.tree), dnode, changes, outdated, freed })
     }
 }

@@ -43,11 +43,14 @@ const WALKS: usize = 16;
 pub(super) enum Content {
     /// These bytes.
     Data(Block),
+    /// What was written in this group already, before its sync ([`super::early`]).
+    Early(Blkptr),
     /// What is stored here already, and referred to once more.
     Cloned(Blkptr),
 }
 
 /// What is to be written of one object.
+#[derive(Default)]
 pub(super) struct Changes {
     /// Blocks by their ids, ascending.
     pub(super) blocks: Vec<(u64, Content)>,
@@ -514,6 +517,10 @@ impl<'a> TreeSync<'a> {
                         written.next().ok_or_else(|| self.impossible("a block that was not written"))?;
                     account.replace(self.batcher, old, &new);
                     new
+                }
+                Content::Early(new) => {
+                    account.replace(self.batcher, old, new);
+                    *new
                 }
                 Content::Cloned(stored) => {
                     let new = stored.cloned_in(self.batcher.txg());

@@ -11,11 +11,13 @@ use ondisk::blkptr::{ChecksumType, CompressType};
 use ondisk::dsl_dir::DslDirPhys;
 use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
 use ondisk::features::Feature;
+use ondisk::objset::ObjsetType;
 
 use super::{features, objects, properties, space};
 use crate::dataset::properties::Prop;
 use crate::dataset::zpl::live::XattrPlace;
 use crate::dataset::zpl::{self, AclType};
+use crate::dataset::zvol;
 use crate::dmu::Policy;
 use crate::error::{Error, Result};
 use crate::pool::live::{Settings, Syncing};
@@ -46,6 +48,7 @@ pub async fn settings(s: &Syncing, dataset: ObjsetId) -> Result<Settings> {
             2 => SyncMode::Disabled,
             _ => SyncMode::Standard,
         },
+        for_throughput: properties::effective(s, &chain, Prop::Logbias).await? == 1,
         read_only: properties::effective(s, &chain, Prop::Readonly).await? != 0,
         filesystem: filesystem(s, &chain).await?,
     })
@@ -155,7 +158,8 @@ pub(super) async fn activate_features(s: &Syncing, dataset: ObjectId) -> Result<
     needed.extend(features::of_checksum(checksum(properties::effective(s, &chain, Prop::Checksum).await?)));
     let (compress, _) = compression(properties::effective(s, &chain, Prop::Compression).await?, true);
     needed.extend(features::of_compression(compress));
-    if properties::effective(s, &chain, Prop::Recordsize).await? > LARGE_BLOCK_BYTES {
+    let record = properties::effective(s, &chain, Prop::Recordsize).await?;
+    if record.max(volume_block(s, dataset).await?) > LARGE_BLOCK_BYTES {
         needed.push(Feature::LargeBlocks);
     }
     if properties::effective(s, &chain, Prop::Dnodesize).await? != 0 {
@@ -166,6 +170,16 @@ pub(super) async fn activate_features(s: &Syncing, dataset: ObjectId) -> Result<
     }
     needed.retain(|feature| s.feature_enabled(*feature));
     features::activate_all(s, dataset, &needed).await
+}
+
+/// Bytes in a block of a volume; 0 of anything else, and of what is not open and so writes nothing.
+async fn volume_block(s: &Syncing, dataset: ObjectId) -> Result<u64> {
+    match s.open_dataset(ObjsetId(dataset.get())) {
+        Some(open) if open.objset.kind() == ObjsetType::Zvol => {
+            Ok(open.objset.object(zvol::CONTENT).await?.block_size())
+        }
+        _ => Ok(0),
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
-//! `cenote up` without arguments: a pool of one's own, on which clients may rely, also across `kill -9`.
+//! `cenote up` without arguments: a pool of one's own, on which clients and machines may rely, also across `kill -9`.
+
+mod guest;
+mod kills;
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A running `cenote up`. Ended by force when dropped.
@@ -34,6 +37,11 @@ impl Up {
         self.told["volumes"][0]["uri"].as_str().unwrap()
     }
 
+    /// Where the volumes are served.
+    fn socket(&self) -> PathBuf {
+        Path::new(self.told["socket"].as_str().unwrap()).with_file_name("nbd.sock")
+    }
+
     fn end(mut self, signal: libc::c_int) -> ExitStatus {
         // SAFETY: the child was not waited for, so that its number is still its own.
         assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
@@ -61,6 +69,12 @@ fn qemu_io(uri: &str, commands: &[&str]) -> String {
     text
 }
 
+/// Lets `zdb` judge the pool in `place`, which is down.
+fn judge(place: &Path) {
+    let Some(verdict) = testkit::oracle::zdb_of(&place.join("cenote"), "-bcc", "tank", &[]) else { return };
+    assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
+}
+
 #[test]
 fn a_pool_of_ones_own_keeps_what_it_promised() {
     let place = tempfile::tempdir().unwrap();
@@ -82,8 +96,7 @@ fn a_pool_of_ones_own_keeps_what_it_promised() {
     assert!(up.end(libc::SIGINT).success());
     let directory = place.path().join("cenote");
     assert!(!directory.join("api.sock").exists());
-    let Some(verdict) = testkit::oracle::zdb_of(&directory, "-bcc", "tank", &[]) else { return };
-    assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
+    judge(place.path());
     let up = Up::start(place.path());
     qemu_io(up.uri(), &["read -P 0x5a 1M 3M", "read -P 0x77 100M 64k"]);
     assert!(up.end(libc::SIGINT).success());

@@ -15,6 +15,7 @@
 //! Source of the facts: OpenZFS 2.3 `zfs_vnops.c` (`zfs_clone_range`), `dmu.c` (`dmu_brt_clone`).
 
 use ondisk::ObjectId;
+use ondisk::accounting::Counted;
 use ondisk::blkptr::Blkptr;
 use ondisk::sa::Attr;
 
@@ -83,6 +84,8 @@ impl LiveZpl {
         let source = self.content(copy.from).await?;
         let _described = self.locks.describe(copy.to, Access::Alone).await;
         let target = self.content(copy.to).await?;
+        target.require_writable(copy.to_offset)?;
+        self.require_quota(target.owners()?, &[Counted::Bytes]).await?;
         let block_size = source.object.block_size();
         let Some(length) = cloneable(&copy, &source, &target)? else { return Ok(0) };
         let pieces = self.pieces(&source, copy.from_offset / block_size, length.div_ceil(block_size)).await?;

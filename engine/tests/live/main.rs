@@ -4,6 +4,7 @@ mod clone;
 mod create;
 mod datasets;
 mod faults;
+mod files;
 mod filesystem;
 mod full;
 mod golden;

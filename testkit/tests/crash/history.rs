@@ -141,7 +141,7 @@ pub fn run(seed: u64, kind: &'static Kind, steps: usize) -> History {
                 2 => SyncMode::Disabled,
                 _ => SyncMode::Standard,
             };
-            volume.set_sync_mode(mode);
+            volume.zil().set_sync_mode(mode);
             volumes.push((*name, volume, mode));
         }
         let mut parties: Vec<Party<'_>> = Vec::new();

@@ -162,7 +162,7 @@ async fn go_on(pool: &Arc<LivePool>) -> engine::Result<()> {
 }
 
 /// Our own reader finds nothing wrong with any block, and space maps that say what is used.
-fn verify_blocks(disks: Vec<Disk>, seed: u64, care: &Care) -> Result<(), String> {
+pub fn verify_blocks(disks: Vec<Disk>, seed: u64, care: &Care) -> Result<(), String> {
     let recorder = Recorder::new(seed);
     let pool = pools::run(async {
         let found = pools::find(&recorder, disks, &care.missing).await?;

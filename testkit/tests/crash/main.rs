@@ -12,6 +12,7 @@
 //! | `administrator` | changes of the tree of datasets while clients write |
 //! | `contents` | what volumes and snapshots hold |
 //! | `judge` | whether what is left is right |
+//! | `filesystem` | the same for files |
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -20,6 +21,7 @@
 
 mod administrator;
 mod contents;
+mod filesystem;
 mod history;
 mod judge;
 mod pools;

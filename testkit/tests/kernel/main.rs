@@ -2,6 +2,8 @@
 //!
 //! Needs the virtual machine that `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out.
 
+mod log;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -120,6 +120,9 @@ impl LivePool {
     fn free_on_devices(&self) -> u64 {
         let space = self.allocator().space(Class::Normal);
         let free = space.deflated_size_bytes.saturating_sub(space.deflated_allocated_bytes);
+        // Half of the slop is for metadata alone: a small write can make a large indirect block dirty.
+        let slop = space.deflated_size_bytes.saturating_sub(self.allocator().usable_bytes());
+        let free = free.saturating_sub(slop / 2);
         let tops = self.pool.vdevs().tops.iter();
         let worst = tops.filter(|top| top.class() == Class::Normal).map(worst_ratio).max();
         free / worst.unwrap_or(1).max(1)

@@ -60,14 +60,21 @@ impl Arguments {
         };
         let done = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
         complain(&done.failed)?;
-        while self.wait {
-            let status = client::call(&GetStatus { pools: vec![pool.clone()], ..GetStatus::default() })?;
-            let trims = status.entries.iter().flat_map(|pool| &pool.trims);
-            if !trims.into_iter().any(|trim| trim.state == TrimState::Active) {
-                break;
-            }
-            std::thread::sleep(LOOK_INTERVAL);
+        if self.wait {
+            wait_for(&pool)?;
         }
         Ok(())
+    }
+}
+
+/// Returns when nothing of the pool is being trimmed.
+fn wait_for(pool: &str) -> Result<()> {
+    loop {
+        let status = client::call(&GetStatus { pools: vec![pool.to_owned()], ..GetStatus::default() })?;
+        let mut trims = status.entries.iter().flat_map(|pool| &pool.trims);
+        if !trims.any(|trim| trim.state == TrimState::Active) {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK_INTERVAL);
     }
 }

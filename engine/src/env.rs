@@ -19,6 +19,11 @@ pub trait Env: Send + Sync + Debug {
     fn multihost(&self) -> Multihost {
         Multihost::default()
     }
+
+    /// User and group that the roots of new filesystems belong to.
+    fn owner(&self) -> (u32, u32) {
+        (0, 0)
+    }
 }
 
 /// How often a pool with multihost protection is marked as in use, and for how long another host watches for that.
@@ -51,6 +56,12 @@ impl Env for System {
         // Fills eight bytes from the kernel; the hasher's keys are random too, should that ever fail.
         use std::hash::{BuildHasher, RandomState};
         RandomState::new().hash_one(SystemTime::now())
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        use std::os::unix::fs::MetadataExt;
+        // It belongs to whom the process runs as.
+        std::fs::metadata("/proc/self").map_or((0, 0), |process| (process.uid(), process.gid()))
     }
 }
 

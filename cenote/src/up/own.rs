@@ -1,4 +1,4 @@
-//! A pool of one's own, made on the spot: a mirror of two sparse files with a volume on it.
+//! A pool of one's own, made on the spot: a mirror of two sparse files with a volume on it, its filesystem mounted below the same directory.
 //!
 //! Everything lies in one directory: the files, a lock that one process holds while the pool is up, and the sockets. Whoever comes a second
 //! time is told where the first one is; whoever comes after a crash opens the pool again, and what had been promised to clients is there.
@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use device::block_on;
 use rustix::fs::{FlockOperation, flock};
 use server::api::{
-    CreateDataset, CreatePool, DiscoverPools, ImportPool, ListDatasets, ListVolumes, NewDevices, NewLayout,
-    NewVdev, OpenedPool,
+    CreateDataset, CreatePool, DiscoverPools, ImportPool, ListDatasets, ListMounts, ListVolumes, Mount,
+    NewDevices, NewLayout, NewVdev, OpenedPool,
 };
 use server::daemon::Daemon;
 
@@ -71,13 +71,22 @@ pub fn run(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<()> {
         };
         warnings.extend(block_on(daemon.create_dataset(volume))?.warnings);
     }
+    match super::fuse_missing().filter(|_| !arguments.no_mount) {
+        Some(why) => warnings.push(format!("{why}: filesystems are not mounted, only volumes served")),
+        None if arguments.no_mount => {}
+        None => {
+            let changed =
+                block_on(daemon.mount(Mount { pool: Some(opened.name.clone()), ..Mount::default() }))?;
+            warnings.extend(changed.failed.into_iter().map(|error| error.message));
+        }
+    }
     let host = Host::start(daemon, &socket, &arguments.tcp)?;
     let up = Up {
         pool: opened.name,
         guid: opened.guid,
         txg: opened.txg,
         readonly: false,
-        mounts: Vec::new(),
+        mounts: daemon.list_mounts(ListMounts {})?,
         volumes: daemon.list_volumes(ListVolumes {})?,
         socket,
         warnings,

@@ -3,6 +3,7 @@
 mod guest;
 mod kills;
 
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -42,6 +43,13 @@ impl Up {
         Path::new(self.told["socket"].as_str().unwrap()).with_file_name("nbd.sock")
     }
 
+    /// Where its filesystem is mounted; `None` on a machine where none can be.
+    fn mountpoint(&self) -> Option<PathBuf> {
+        let at = self.told["mounts"][0]["mountpoint"].as_str().map(PathBuf::from);
+        assert!(at.is_some() || testkit::skipped("fuse", "cenote up"), "{}", self.told);
+        at
+    }
+
     fn end(mut self, signal: libc::c_int) -> ExitStatus {
         // SAFETY: the child was not waited for, so that its number is still its own.
         assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
@@ -53,6 +61,10 @@ impl Drop for Up {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // One that died leaves its mount to whoever comes next.
+        if let Some(at) = self.told["mounts"][0]["mountpoint"].as_str().filter(|_| std::thread::panicking()) {
+            let _ = Command::new("fusermount3").args(["-u", "-z", at]).output();
+        }
     }
 }
 
@@ -85,6 +97,12 @@ fn a_pool_of_ones_own_keeps_what_it_promised() {
     assert_eq!(up.told["volumes"][0]["size_bytes"], 4u64 << 30);
     qemu_io(up.uri(), &["write -P 0x5a 1M 3M", "flush", "write -P 0x77 -f 100M 64k"]);
 
+    if let Some(at) = up.mountpoint() {
+        fs::create_dir(at.join("directory")).unwrap();
+        fs::write(at.join("directory/file"), b"stable").unwrap();
+        File::open(at.join("directory/file")).unwrap().sync_all().unwrap();
+    }
+
     let second = Up::command(place.path()).output().unwrap();
     let said = String::from_utf8_lossy(&second.stderr);
     assert!(!second.status.success() && said.contains("is up already"), "{said}");
@@ -93,11 +111,18 @@ fn a_pool_of_ones_own_keeps_what_it_promised() {
     up.end(libc::SIGKILL);
     let up = Up::start(place.path());
     qemu_io(up.uri(), &["read -P 0x5a 1M 3M", "read -P 0x77 100M 64k", "read -P 0 200M 1M"]);
+    if let Some(at) = up.mountpoint() {
+        assert_eq!(fs::read(at.join("directory/file")).unwrap(), b"stable");
+        fs::write(at.join("another"), b"file").unwrap();
+    }
     assert!(up.end(libc::SIGINT).success());
     let directory = place.path().join("cenote");
     assert!(!directory.join("api.sock").exists());
     judge(place.path());
     let up = Up::start(place.path());
     qemu_io(up.uri(), &["read -P 0x5a 1M 3M", "read -P 0x77 100M 64k"]);
+    if let Some(at) = up.mountpoint() {
+        assert_eq!(fs::read(at.join("another")).unwrap(), b"file");
+    }
     assert!(up.end(libc::SIGINT).success());
 }

@@ -196,6 +196,11 @@ impl Syncing {
         self.pool.env.random()
     }
 
+    /// User and group that the root of a new filesystem belongs to.
+    pub fn owner(&self) -> (u32, u32) {
+        self.pool.env.owner()
+    }
+
     /// Takes up the object set of a dataset that was just created, so that this group writes it.
     pub fn adopt(&self, objset: Arc<LiveObjset>) {
         self.pool.adopt(objset);

@@ -12,8 +12,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use engine::Result;
 use engine::dataset::zpl::{Stat, Zpl};
+use engine::{Error, Result};
 use fuser::{FileAttr, FileType, INodeNo};
 use ondisk::ObjectId;
 
@@ -144,6 +144,10 @@ impl Served {
             }
             Node::Root | Node::Object(..) => {
                 let (tree, dir) = self.object(parent)?;
+                if name.len() > self.trees.head().max_name() as usize {
+                    let what = name.escape_ascii().to_string();
+                    return Err(Error::Os { what, errno: libc::ENAMETOOLONG });
+                }
                 let found = device::block_on(self.trees.lookup(tree, dir, name))?;
                 found.map(|object| self.told(tree, object)).transpose()?
             }

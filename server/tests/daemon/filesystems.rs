@@ -185,6 +185,7 @@ fn what_is_refused_is_refused_with_the_right_number() {
     assert_eq!(errno(fs::remove_dir(at.join("dir/file"))), libc::ENOTDIR);
     assert_eq!(errno(fs::rename(at.join("dir"), at.join("dir/below"))), libc::EINVAL);
     assert_eq!(errno(fs::write(at.join("n".repeat(256)), b"")), libc::ENAMETOOLONG);
+    assert_eq!(errno(fs::remove_file(at.join("n".repeat(256)))), libc::ENAMETOOLONG);
     assert_eq!(errno(fs::create_dir(at.join(".zfs"))), libc::EEXIST);
     set(&running, "tank", "quota", "40M");
     let written = fs::write(at.join("too large"), vec![1; 60 << 20]);

@@ -69,9 +69,10 @@ pub(super) async fn fill(
             };
             let normalization = number(Prop::Normalization);
             let now = Time { seconds: i64::try_from(s.now()).unwrap_or(i64::MAX), nanoseconds: 0 };
+            let (uid, gid) = s.owner();
             let filesystem = NewFilesystem {
-                uid: 0,
-                gid: 0,
+                uid,
+                gid,
                 mode: ROOT_MODE,
                 // Names that are compared by normal forms must have some.
                 utf8_only: normalization != 0 || number(Prop::Utf8only) != 0,

@@ -45,6 +45,10 @@ pub enum Error {
     #[error("{0}: no space left")]
     NoSpace(String),
 
+    /// There is room on the pool, but a quota of the dataset, or of one above it, is used up.
+    #[error("{0}: disk quota exceeded")]
+    Quota(String),
+
     /// The block is encrypted and its dataset's key is not loaded.
     #[error("{at}: encrypted, and the key of its dataset is not loaded")]
     KeyNotLoaded {

@@ -31,7 +31,7 @@ fn said(doing: &str, error: engine::Error) -> ApiError {
     let (kind, why) = match error {
         engine::Error::NotFound(_) => (ErrorKind::NotFound, "dataset does not exist".to_owned()),
         engine::Error::Exists(_) => (ErrorKind::Busy, "dataset already exists".to_owned()),
-        engine::Error::NoSpace(_) => (ErrorKind::Failed, "out of space".to_owned()),
+        engine::Error::NoSpace(_) | engine::Error::Quota(_) => (ErrorKind::Failed, "out of space".to_owned()),
         other => {
             let ApiError { kind, message } = other.into();
             (kind, message)

@@ -190,14 +190,6 @@ impl OpenPool {
                 plan.at.display()
             ))));
         }
-        if let (false, Some(around)) = (is_root(), self.find_mount(|at| plan.at.starts_with(at))) {
-            // The helper wants the mountpoint to be the user's, and in there it is the pool's.
-            return Err(ApiError::refused(refuse(format!(
-                "without root it cannot be mounted inside '{}' at {}; mount it elsewhere",
-                around.dataset,
-                around.mountpoint.display()
-            ))));
-        }
         self.clear_stale(&plan.at);
         if !leads_nowhere_else(&plan.at, plan.confined_to.as_deref()) {
             return Err(ApiError::refused(refuse(format!(

@@ -78,7 +78,7 @@ impl VolumeExport {
 
     fn failed(&self, error: engine::Error) -> ExportError {
         let errno = match error {
-            engine::Error::NoSpace(_) => Errno::NoSpace,
+            engine::Error::NoSpace(_) | engine::Error::Quota(_) => Errno::NoSpace,
             engine::Error::Invalid(_) => Errno::Inval,
             engine::Error::ReadOnly(_) => Errno::Perm,
             _ => Errno::Io,

@@ -131,6 +131,7 @@ pub fn errno(error: &engine::Error) -> Errno {
         E::Exists(_) => Errno::EEXIST,
         E::Busy(_) => Errno::EBUSY,
         E::NoSpace(_) => Errno::ENOSPC,
+        E::Quota(_) => Errno::EDQUOT,
         E::Os { errno, .. } => Errno::from_i32(*errno),
         _ => Errno::EIO,
     }

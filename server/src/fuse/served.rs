@@ -25,6 +25,9 @@ use super::files::OpenFile;
 use super::node::{Node, Tree};
 use super::trees::Trees;
 
+/// How often a change is tried for which there seems to be no room: freed space is used again after two commits.
+const ROOM_TRIES: u32 = 3;
+
 /// A filesystem that is mounted.
 ///
 /// | lock | guards | order |
@@ -106,6 +109,21 @@ impl Served {
         match (self.place(number), self.live()) {
             (Some((Tree::Head, object)), Some(live)) if self.is_writable() => Ok((live, object)),
             _ => Err(refuse()),
+        }
+    }
+
+    /// Does what may be refused because there seems to be no room. What is accepted counts as more than it will take, and what is freed counts when it is committed:
+    /// so a refusal is tried again after a commit.
+    pub(super) fn with_room<T>(&self, change: impl Fn() -> Result<T>) -> Result<T> {
+        let mut tries = ROOM_TRIES;
+        loop {
+            match (change(), self.trees.pool()) {
+                (Err(Error::NoSpace(_) | Error::Quota(_)), Some(pool)) if tries > 1 => {
+                    tries -= 1;
+                    device::block_on(pool.txgs().wait_synced(pool.txgs().open_txg()))?;
+                }
+                (done, _) => return done,
+            }
         }
     }
 

@@ -183,6 +183,14 @@ impl Trees {
         self.options.xattr
     }
 
+    /// The pool, where it is open for writing.
+    pub fn pool(&self) -> Option<&Arc<LivePool>> {
+        match &self.source {
+            Source::Committed(..) => None,
+            Source::Live(live) => Some(&live.pool),
+        }
+    }
+
     /// A mounted snapshot has no `.zfs`.
     pub fn has_snapshot_dir(&self) -> bool {
         !self.source.dataset().is_snapshot()

@@ -91,8 +91,10 @@ impl DatasetRoom {
         if needed > dataset.left() || needed > pool.left() {
             drop((dataset, pool));
             self.txgs.kick();
-            let what = if by_quota { "disk quota exceeded" } else { "no space left on the pool" };
-            return Err(Error::NoSpace(format!("{}: {what}", self.name)));
+            return Err(match by_quota {
+                true => Error::Quota(self.name.clone()),
+                false => Error::NoSpace(self.name.clone()),
+            });
         }
         dataset.accepted[0] += needed;
         pool.accepted[0] += needed;

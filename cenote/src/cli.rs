@@ -11,6 +11,7 @@ use server::nbd::Tls;
 use tokio::net::TcpListener;
 
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
+use crate::lab::Lab;
 use crate::up::UpArguments;
 use crate::zdb;
 use crate::zfs::Zfs;
@@ -50,6 +51,9 @@ pub enum Command {
     /// Look at what is stored, from labels to blocks, and verify it (no root, no daemon)
     #[command(disable_help_flag = true)]
     Zdb(Box<zdb::Arguments>),
+    /// Find out by experiments which settings help, and prove it
+    #[command(subcommand)]
+    Lab(Lab),
     /// Print the completion script of a shell, to be sourced
     Completion {
         /// The shell
@@ -114,6 +118,7 @@ impl Command {
             Self::Cat(arguments) => copy::cat::run(&arguments),
             Self::Extract(arguments) => copy::extract::run(&arguments),
             Self::Zdb(arguments) => zdb::run(&arguments),
+            Self::Lab(command) => command.run(),
             Self::Completion { shell } => {
                 clap_complete::generate(shell, &mut Cli::command(), "cenote", &mut std::io::stdout());
                 Ok(())

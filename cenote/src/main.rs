@@ -8,6 +8,7 @@ mod client;
 mod columns;
 mod copy;
 mod exported;
+mod lab;
 mod output;
 mod prompt;
 mod property_list;

@@ -1,0 +1,75 @@
+//! The machine that figures belong to.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// What a reader must know of a machine to judge figures.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Environment {
+    /// The processor's name.
+    pub cpu: String,
+    /// Processors that programs may use.
+    pub cores: usize,
+    /// Instructions that storage uses, of those that the processor has.
+    pub cpu_flags: Vec<String>,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// The kernel's version.
+    pub kernel: String,
+    /// The frequency governor, where there is one.
+    pub governor: Option<String>,
+    /// Whether this is a virtual machine, as far as the processor tells.
+    pub is_virtual: bool,
+    /// Version of this program.
+    pub version: String,
+}
+
+/// Instructions that make checksums, parity and encryption fast.
+const FLAGS: [&str; 12] = [
+    "aes",
+    "pclmulqdq",
+    "vaes",
+    "vpclmulqdq",
+    "sha_ni",
+    "ssse3",
+    "avx",
+    "avx2",
+    "avx512f",
+    "avx512bw",
+    "gfni",
+    "bmi2",
+];
+
+impl Environment {
+    /// That of this machine. What cannot be found out is empty.
+    pub fn of_this_machine() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let field = |name: &str| {
+            let line =
+                cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
+            line.and_then(|line| line.split_once(':'))
+                .map(|(_, value)| value.trim().to_owned())
+                .unwrap_or_default()
+        };
+        let flags = field("flags");
+        let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+        let kib: u64 = kib
+            .and_then(|line| line.split_whitespace().next())
+            .and_then(|word| word.parse().ok())
+            .unwrap_or(0);
+        let one_line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+        Self {
+            cpu: field("model name"),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cpu_flags: FLAGS.iter().filter(|flag| has(flag)).map(|flag| (*flag).to_owned()).collect(),
+            memory_bytes: kib << 10,
+            kernel: one_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            governor: one_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            is_virtual: has("hypervisor"),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What can go wrong, in words that say what to do.
+
+use std::path::{Path, PathBuf};
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an experiment cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The experiment's text is not one.
+    #[error("experiment: {0}")]
+    Experiment(String),
+    /// A program that is needed could not be started.
+    #[error("cannot run '{program}': {error}; install it, or put it on the PATH")]
+    Missing {
+        /// Its name.
+        program: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A program ended with an error.
+    #[error("'{command}' failed: {output}")]
+    Failed {
+        /// What was run.
+        command: String,
+        /// What it said, the end of it.
+        output: String,
+    },
+    /// A program's output is not what it should be.
+    #[error("{program}: {what}")]
+    Output {
+        /// Its name.
+        program: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// A file of the results.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Results that are damaged, or of another experiment.
+    #[error("{path}: {what}")]
+    Results {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Error {
+    /// For [`std::io::Result`]s about a file.
+    pub(crate) fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
+        move |error| Self::File { path: path.to_owned(), error }
+    }
+}

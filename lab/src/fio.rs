@@ -1,0 +1,209 @@
+//! One run of fio, and what its JSON says.
+//!
+//! fio's own figures are taken as they are: `iops`, `bw_bytes`, `clat_ns` with its percentiles, of the reads and the writes together. Whoever both reads and writes has the
+//! latencies of the direction with more operations.
+//!
+//! Source: fio 3.33, `HOWTO` and its JSON output.
+
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::experiment::Workload;
+use crate::size::Size;
+
+/// Where fio works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A file or block device.
+    Path(std::path::PathBuf),
+    /// An NBD export.
+    Nbd(String),
+}
+
+/// What a run of fio found.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Figures {
+    /// Operations in a second.
+    pub iops: f64,
+    /// Bytes in a second.
+    pub throughput: f64,
+    /// Mean time of an operation, nanoseconds.
+    pub latency: f64,
+    /// The time that half of the operations take at most.
+    pub latency_p50: f64,
+    /// The time that one of a hundred exceeds.
+    pub latency_p99: f64,
+    /// The time that one of a thousand exceeds.
+    pub latency_p999: f64,
+    /// Bytes read in all.
+    pub read_bytes: u64,
+    /// Bytes written in all.
+    pub written_bytes: u64,
+    /// CPU time of fio itself, as a share of one core.
+    pub client_cpu: f64,
+}
+
+/// The arguments of fio for a workload.
+pub fn arguments(workload: &Workload, at: &Endpoint, size: Size, seed: u64) -> Vec<String> {
+    let mut arguments = vec![
+        "--name=lab".to_owned(),
+        "--output-format=json".to_owned(),
+        "--group_reporting".to_owned(),
+        "--time_based".to_owned(),
+        format!("--rw={}", workload.rw),
+        format!("--bs={}", workload.bs.0),
+        format!("--iodepth={}", workload.iodepth),
+        format!("--size={}", size.0),
+        format!("--runtime={}ms", (workload.seconds * 1000.0).round()),
+        format!("--randseed={seed}"),
+        "--norandommap=1".to_owned(),
+        "--percentile_list=50:99:99.9".to_owned(),
+    ];
+    if workload.ramp_seconds > 0.0 {
+        arguments.push(format!("--ramp_time={}ms", (workload.ramp_seconds * 1000.0).round()));
+    }
+    match at {
+        Endpoint::Path(path) => arguments.extend([
+            "--ioengine=io_uring".to_owned(),
+            "--direct=1".to_owned(),
+            // A colon would end the name.
+            format!("--filename={}", path.display().to_string().replace(':', "\\:")),
+        ]),
+        Endpoint::Nbd(uri) => arguments.extend(["--ioengine=nbd".to_owned(), format!("--uri={uri}")]),
+    }
+    if workload.compressible > 0 {
+        arguments.push(format!("--buffer_compress_percentage={}", workload.compressible));
+    }
+    arguments.push("--refill_buffers".to_owned());
+    // A server's cache of writes is written out within the time that is measured.
+    if workload.rw.contains("write") || workload.rw == "randrw" || workload.rw == "rw" {
+        arguments.push("--end_fsync=1".to_owned());
+    }
+    for (name, value) in &workload.options {
+        arguments.push(format!("--{name}={value}"));
+    }
+    arguments
+}
+
+/// Runs fio.
+pub fn run(arguments: &[String]) -> Result<Figures> {
+    let mut command = Command::new("fio");
+    command.args(arguments).stdin(Stdio::null());
+    let output = command.output().map_err(|error| Error::Missing { program: "fio".into(), error })?;
+    if !output.status.success() {
+        let said = [output.stderr, output.stdout].concat();
+        let said = String::from_utf8_lossy(&said);
+        let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).take(6).collect();
+        return Err(Error::Failed {
+            command: format!("fio {}", arguments.join(" ")),
+            output: lines.join("; "),
+        });
+    }
+    parse(&output.stdout)
+}
+
+#[derive(Deserialize)]
+struct Output {
+    jobs: Vec<Job>,
+}
+
+#[derive(Deserialize)]
+struct Job {
+    #[serde(default)]
+    error: i64,
+    read: Direction,
+    write: Direction,
+    #[serde(default)]
+    usr_cpu: f64,
+    #[serde(default)]
+    sys_cpu: f64,
+}
+
+#[derive(Deserialize)]
+struct Direction {
+    io_bytes: u64,
+    bw_bytes: f64,
+    iops: f64,
+    total_ios: u64,
+    clat_ns: Latency,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    mean: f64,
+    #[serde(default)]
+    percentile: std::collections::BTreeMap<String, f64>,
+}
+
+impl Latency {
+    fn at(&self, percent: f64) -> f64 {
+        let found = self
+            .percentile
+            .iter()
+            .find(|(name, _)| name.parse::<f64>().is_ok_and(|name| (name - percent).abs() < 1e-6));
+        found.map_or(self.mean, |(_, value)| *value)
+    }
+}
+
+fn parse(output: &[u8]) -> Result<Figures> {
+    let wrong = |what: String| Error::Output { program: "fio", what };
+    // Warnings may stand before the JSON.
+    let start =
+        output.iter().position(|byte| *byte == b'{').ok_or_else(|| wrong("no JSON in its output".into()))?;
+    let output: Output =
+        serde_json::from_slice(&output[start..]).map_err(|error| wrong(format!("its JSON: {error}")))?;
+    let [job] = output.jobs.as_slice() else { return Err(wrong("not one group of jobs".into())) };
+    if job.error != 0 {
+        return Err(wrong(format!("its job ended with error {}", job.error)));
+    }
+    let main = if job.write.total_ios > job.read.total_ios { &job.write } else { &job.read };
+    let figures = Figures {
+        iops: job.read.iops + job.write.iops,
+        throughput: job.read.bw_bytes + job.write.bw_bytes,
+        latency: main.clat_ns.mean,
+        latency_p50: main.clat_ns.at(50.0),
+        latency_p99: main.clat_ns.at(99.0),
+        latency_p999: main.clat_ns.at(99.9),
+        read_bytes: job.read.io_bytes,
+        written_bytes: job.write.io_bytes,
+        client_cpu: (job.usr_cpu + job.sys_cpu) / 100.0,
+    };
+    if figures.iops <= 0.0 {
+        return Err(wrong("it did nothing in its time".into()));
+    }
+    Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = r#"fio: a warning
+        {"jobs": [{"error": 0, "usr_cpu": 10.0, "sys_cpu": 15.0,
+          "read": {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "total_ios": 0, "clat_ns": {"mean": 0.0}},
+          "write": {"io_bytes": 8192, "bw_bytes": 4096, "iops": 1.0, "total_ios": 2,
+            "clat_ns": {"mean": 5.0, "percentile": {"50.000000": 4, "99.000000": 9, "99.900000": 10}}}}]}"#;
+
+    #[test]
+    fn figures_come_out_of_fios_json() {
+        let figures = parse(OUTPUT.as_bytes()).unwrap();
+        assert_eq!((figures.iops, figures.throughput, figures.written_bytes), (1.0, 4096.0, 8192));
+        assert_eq!(
+            (figures.latency, figures.latency_p50, figures.latency_p99, figures.latency_p999),
+            (5.0, 4.0, 9.0, 10.0)
+        );
+        assert_eq!(figures.client_cpu, 0.25);
+    }
+
+    #[test]
+    fn a_run_that_did_nothing_or_failed_is_no_result() {
+        for (from, to) in
+            [("\"iops\": 1.0", "\"iops\": 0.0"), ("\"error\": 0", "\"error\": 5"), ("{\"jobs\"", "jobs")]
+        {
+            assert!(parse(OUTPUT.replace(from, to).as_bytes()).is_err(), "{to}");
+        }
+        assert!(parse(b"").is_err());
+    }
+}

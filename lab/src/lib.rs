@@ -1,0 +1,44 @@
+//! The lab: which settings make storage fast for a workload, and the proof of it.
+//!
+//! # The idea
+//! An [`Experiment`] is data: a target, workloads, settings that are held fixed, and factors, each a setting with the values to compare. Its
+//! [`Plan`] has one *variant* for each value of each factor (one changed at a time), the *baseline* that they are all compared with, the baseline a
+//! second time under another name (which shows how much two equal things differ: the *noise floor*), and where there is one the raw device (the *limit*).
+//! Every round runs each variant with each workload once, in an order drawn anew, so that whatever else the machine does falls on all of them. Two variants are
+//! compared within rounds only, and a difference that is not certain, or smaller than the noise floor, is called no difference.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`experiment`] | the TOML of an experiment: parsed, checked |
+//! | [`recipes`] | experiments that come with the program |
+//! | [`plan`] | variants and the order of runs: pure functions of the experiment and a seed |
+//! | [`fio`] | one run of fio and what its JSON says |
+//! | [`target`] | where variants live: volumes of pools made for them, files and devices, a host with OpenZFS |
+//! | [`store`] | the directory of results: each run kept as soon as it ended |
+//! | [`run`] | carrying the plan out, from the start or where it was left |
+//! | [`stats`] | intervals, comparisons, corrections: pure functions |
+//! | [`analysis`] | from runs to findings |
+//! | [`report`] | findings as HTML, Markdown, CSV and JSON |
+//! | [`models`] | formulas that foretell what a layout costs |
+//!
+//! # What is never done
+//! Nothing is touched that the lab did not make: pools on files in the experiment's own directory, volumes with its own names below a dataset that was named.
+
+pub mod analysis;
+pub mod environment;
+pub mod error;
+pub mod experiment;
+pub mod fio;
+pub mod models;
+pub mod plan;
+pub mod recipes;
+pub mod report;
+pub mod run;
+pub mod size;
+pub mod stats;
+pub mod store;
+pub mod target;
+
+pub use error::{Error, Result};
+pub use experiment::Experiment;
+pub use plan::Plan;

@@ -1,0 +1,77 @@
+//! Experiments that come with the program: each the question of somebody who spent days on it.
+
+use crate::experiment::Experiment;
+
+/// An experiment by name.
+#[derive(Debug, Clone, Copy)]
+pub struct Recipe {
+    /// Its name.
+    pub name: &'static str,
+    /// What it answers.
+    pub about: &'static str,
+    text: &'static str,
+}
+
+/// All of them.
+pub const RECIPES: [Recipe; 5] = [
+    Recipe {
+        name: "volblocksize",
+        about: "volblocksize 8K to 64K by random writes of 4K and 1M and reads outside the cache",
+        text: include_str!("../recipes/volblocksize.toml"),
+    },
+    Recipe {
+        name: "matrix",
+        about: "4K, 64K and 1M, random and sequential, read and write, against the raw device",
+        text: include_str!("../recipes/matrix.toml"),
+    },
+    Recipe {
+        name: "compression",
+        about: "off, lz4, zstd and gzip: speed, space and CPU with data that compress by half",
+        text: include_str!("../recipes/compression.toml"),
+    },
+    Recipe {
+        name: "topology",
+        about: "stripe, mirrors and raidz of six devices: random and sequential, and the space they take",
+        text: include_str!("../recipes/topology.toml"),
+    },
+    Recipe {
+        name: "sync",
+        about: "sync standard, always and disabled, with and without a log device: what safety costs",
+        text: include_str!("../recipes/sync.toml"),
+    },
+];
+
+/// The recipe `name`.
+pub fn find(name: &str) -> Option<Recipe> {
+    RECIPES.into_iter().find(|recipe| recipe.name == name)
+}
+
+impl Recipe {
+    /// Its experiment.
+    pub fn experiment(&self) -> Experiment {
+        Experiment::parse(self.text).expect("a recipe is right, its test says so")
+    }
+
+    /// Its text, to start one's own from.
+    pub fn text(&self) -> &'static str {
+        self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Plan;
+
+    #[test]
+    fn every_recipe_is_an_experiment() {
+        for recipe in RECIPES {
+            let experiment =
+                Experiment::parse(recipe.text).unwrap_or_else(|error| panic!("{}: {error}", recipe.name));
+            assert_eq!(experiment.name, recipe.name);
+            assert!(!experiment.question.is_empty(), "{}", recipe.name);
+            assert!(!Plan::new(&experiment, 1).round(0).is_empty());
+        }
+        assert!(find("no such").is_none());
+    }
+}

@@ -1,0 +1,96 @@
+//! The report as one page that needs nothing else.
+
+use super::markdown::facts;
+use super::plot::{Bar, bars, escaped};
+use super::{metrics, written};
+use crate::analysis::{Finding, Findings, Verdict, base_words};
+use crate::plan::{BASELINE, DEVICE, TWIN};
+use crate::store::Store;
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}\
+.verdict{font-size:1.15rem;border-left:4px solid #2a6;padding:.4rem 1rem;background:#f3f8f5}\
+svg{max-width:100%;height:auto;font-size:13px}table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}\
+td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child{text-align:left}\
+rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}\
+path.interval{stroke:#111;fill:none;stroke-width:1.5}code{font-size:12px;word-break:break-all}\
+@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}text{fill:#ddd}.verdict{background:#1d2b23}td,th{border-color:#333}path.interval{stroke:#eee}}";
+
+/// The page.
+pub fn page(store: &Store, findings: &Findings) -> String {
+    let experiment = store.experiment();
+    let name = escaped(&experiment.name);
+    let mut page = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>{name}</title><style>{STYLE}</style><h1>{name}</h1><p>{}</p><p class=\"verdict\">{}</p>",
+        escaped(&experiment.question),
+        escaped(&findings.verdict)
+    );
+    for workload in &experiment.workloads {
+        page.push_str(&format!("<h2>{}</h2>", escaped(&workload.name)));
+        for metric in metrics(store, findings) {
+            let of: Vec<&Finding> = findings
+                .findings
+                .iter()
+                .filter(|it| it.workload == workload.name && it.metric == metric)
+                .collect();
+            if of.is_empty() {
+                continue;
+            }
+            let better = if metric.more_is_better() { "more is better" } else { "less is better" };
+            page.push_str(&format!("<h3>{} <small>({better})</small></h3>", metric.title()));
+            let base = base_words(experiment);
+            let rows: Vec<Bar<'_>> = of
+                .iter()
+                .map(|it| Bar {
+                    label: if it.variant == BASELINE { &base } else { &it.variant },
+                    text: written(metric, it.median.value),
+                    value: it.median.value,
+                    interval: (it.median.low, it.median.high),
+                    class: class(it),
+                })
+                .collect();
+            page.push_str(&bars(&rows));
+            page.push_str(&table(&of));
+        }
+    }
+    page.push_str("<h2>How it was measured</h2><ul>");
+    for fact in facts(store, findings) {
+        page.push_str(&format!("<li>{}</li>", escaped(&fact)));
+    }
+    page.push_str("</ul></html>\n");
+    page
+}
+
+fn class(finding: &Finding) -> &'static str {
+    match (finding.variant.as_str(), finding.compared.map(|compared| compared.verdict)) {
+        (BASELINE | TWIN, _) => "baseline",
+        (DEVICE, _) => "limit",
+        (_, Some(Verdict::Better)) => "better",
+        (_, Some(Verdict::Worse)) => "worse",
+        _ => "same",
+    }
+}
+
+fn table(findings: &[&Finding]) -> String {
+    let mut rows = String::new();
+    for it in findings {
+        let Some(compared) = it.compared else { continue };
+        let ratio = compared.comparison.ratio;
+        rows.push_str(&format!(
+            "<tr><td>{}<td>{:.2}<td>{:.2} to {:.2}<td>{:.4}<td>{:.1} %<td>{}",
+            escaped(&it.variant),
+            ratio.value,
+            ratio.low,
+            ratio.high,
+            compared.corrected_p,
+            compared.noise_floor * 100.0,
+            compared.verdict.words()
+        ));
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "<table><tr><th>variant<th>times the baseline<th>interval<th>p, corrected<th>noise floor<th>verdict{rows}</table>"
+    )
+}

@@ -1,0 +1,134 @@
+//! Carrying a plan out.
+//!
+//! Before each run the pool commits what the run before left, and after it what this one left, so that each pays for its own writes. Every run is kept when it ends; one that was kept is never
+//! done again, so that an experiment can be stopped at any moment and gone on with. Rounds go on beyond the least number while the goal's intervals are too wide; that only
+//! looks at widths, never at who wins, which would find winners where there are none.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::analysis;
+use crate::error::{Error, Result};
+use crate::experiment::{Place, Workload};
+use crate::fio::{self, Endpoint};
+use crate::plan::{Plan, Step, Variant, VariantKind};
+use crate::store::{Run, Store};
+use crate::target::{Bench, Counters};
+
+/// Who is told how it goes.
+pub trait Progress {
+    /// A run begins: how many are done, how many there are at least, and what it is.
+    fn begins(&self, done: usize, total: usize, what: &str);
+    /// A run ended.
+    fn ended(&self, run: &Run);
+    /// Whether somebody wants it to stop after this run.
+    fn stops(&self) -> bool;
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// All rounds are done.
+    Complete,
+    /// Somebody wanted it to stop; it can be gone on with.
+    Stopped,
+}
+
+/// The seed of an experiment: the same for the same name, so that a resumed one has the same order.
+fn seed(name: &str) -> u64 {
+    name.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The plan of the experiment whose results are in `store`.
+pub fn plan(store: &Store) -> Plan {
+    Plan::new(store.experiment(), seed(&store.experiment().name))
+}
+
+/// Runs what is not done yet.
+pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) -> Result<Ended> {
+    let experiment = store.experiment().clone();
+    let plan = plan(store);
+    let most = experiment.max_rounds.unwrap_or(experiment.rounds).max(experiment.rounds);
+    for round in 0..most {
+        if round >= experiment.rounds && analysis::is_precise(store) {
+            break;
+        }
+        for step in plan.round(round) {
+            let variant = &plan.variants()[step.variant];
+            let workload = &experiment.workloads[step.workload];
+            if store.has(round, &variant.name, &workload.name) {
+                continue;
+            }
+            if progress.stops() {
+                return Ok(Ended::Stopped);
+            }
+            let total = plan.variants().len() * experiment.workloads.len() * experiment.rounds.max(round + 1);
+            let what = format!("round {}: {}, {}", round + 1, variant.name, workload.name);
+            progress.begins(store.runs().len(), total, &what);
+            let run = one(bench, &experiment.target.size(), step, variant, workload)?;
+            progress.ended(&run);
+            store.add(run)?;
+        }
+    }
+    Ok(Ended::Complete)
+}
+
+/// The workload with the variant's settings of the job.
+fn job(workload: &Workload, variant: &Variant) -> Result<Workload> {
+    let mut job = workload.clone();
+    for (name, value) in variant.settings.iter().filter(|(name, _)| Place::of(name) == Place::Job) {
+        let wrong = |what: String| Error::Experiment(format!("{name}={value}: {what}"));
+        match name.as_str() {
+            "rw" => job.rw.clone_from(value),
+            "bs" => job.bs = value.parse().map_err(wrong)?,
+            "iodepth" => job.iodepth = value.parse().map_err(|_| wrong("not a number".into()))?,
+            "sync_job" => drop(job.options.insert("sync".into(), value.clone())),
+            _ => drop(job.options.insert(name.clone(), value.clone())),
+        }
+    }
+    Ok(job)
+}
+
+fn one(
+    bench: &mut Bench<'_>,
+    size: &crate::size::Size,
+    step: Step,
+    variant: &Variant,
+    workload: &Workload,
+) -> Result<Run> {
+    let mut endpoint = bench.endpoint(variant)?;
+    let workload = job(workload, variant)?;
+    bench.settle(variant)?;
+    if workload.cold {
+        bench.make_cold(variant)?;
+        if variant.kind != VariantKind::Device {
+            endpoint = bench.endpoint(variant)?;
+        }
+    }
+    let mut command = fio::arguments(&workload, &endpoint, *size, step.round as u64 + 1);
+    if matches!(endpoint, Endpoint::Nbd(_)) {
+        // fio's engine for it has one connection a job, and no direct I/O to ask for.
+        command.retain(|argument| argument != "--direct=1");
+    }
+    let before = bench.counters(variant)?;
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let figures = fio::run(&command)?;
+    bench.settle(variant)?;
+    let after = bench.counters(variant)?;
+    let served = before.zip(after).map(|(before, after)| Counters {
+        read_bytes: after.read_bytes.saturating_sub(before.read_bytes),
+        written_bytes: after.written_bytes.saturating_sub(before.written_bytes),
+        cpu_seconds: (after.cpu_seconds - before.cpu_seconds).max(0.0),
+        peak_memory_bytes: after.peak_memory_bytes,
+    });
+    Ok(Run {
+        round: step.round,
+        variant: variant.name.clone(),
+        workload: workload.name.clone(),
+        began,
+        command,
+        figures,
+        served,
+        space: bench.space(variant)?,
+    })
+}

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::session::Session;
 
@@ -268,4 +269,47 @@ fn a_destroyed_pool_comes_back_until_its_labels_are_cleared() {
     session.print(&["zpool", "labelclear", "-f", &disks[0]]);
     let ended = session.run(&["zpool", "import", "-d", place]);
     assert_eq!(ended.err, "no pools available to import\n");
+}
+
+#[test]
+fn volumes_have_blocks_of_any_size_and_openzfs_says_which_waste_space() {
+    let session = Session::start();
+    let (place, disks) = disks(&session, "wide", 10);
+    let create = "zpool create -f -m none -o ashift=12 wide draid1:8d %0 %1 %2 %3 %4 %5 %6 %7 %8 %9";
+    session.print(&words(create, &disks));
+    let volume = |options: &str, name: &str| {
+        let line = format!("zfs create -s {options} -V 64M wide/{name}");
+        let ended = session.run(&line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!((ended.code, ended.out.as_str()), (0, ""), "{options}: {}", ended.err);
+        let size = session.print(&["zfs", "get", "-Hpo", "value", "volblocksize", &format!("wide/{name}")]);
+        (size.trim().to_owned(), ended.err)
+    };
+    assert_eq!(volume("", "default"), ("32768".into(), String::new()));
+    let (size, said) = volume("-b 8K", "small");
+    assert_eq!(size, "8192");
+    assert!(
+        said.contains("volblocksize (8192) is less than the default minimum block size (16384)."),
+        "{said}"
+    );
+    assert!(said.contains("To reduce wasted space a volblocksize of 32768 is recommended."), "{said}");
+    let (_, said) = volume("-o volblocksize=16K", "medium");
+    assert!(said.contains("unit (32768), which wastes at least 50% of space."), "{said}");
+    for (number, bytes) in [512, 4096, 131_072, 1 << 20, 16 << 20].into_iter().enumerate() {
+        let (size, said) = volume(&format!("-b {bytes}"), &format!("v{number}"));
+        assert_eq!((size, said.is_empty()), (bytes.to_string(), bytes > 8192), "{said}");
+        let nbd = session.directory().join("nbd.sock");
+        let uri = format!("nbd+unix:///wide/v{number}?socket={}", nbd.display());
+        let written = Command::new("qemu-io")
+            .args(["-f", "raw", &uri, "-c", "write -P 7 0 5M", "-c", "flush", "-c", "read -P 7 1M 4M"])
+            .output()
+            .expect("qemu-io cannot be run; install qemu-utils");
+        let said = String::from_utf8_lossy(&written.stdout);
+        assert!(written.status.success() && !said.contains("failed"), "{said}");
+    }
+    let refused = session.run(&["zfs", "create", "-s", "-b", "32M", "-V", "64M", "wide/v"]);
+    assert!(refused.code == 1 && refused.err.contains("power of 2 from 512B to 16M"), "{}", refused.err);
+    session.print(&["zpool", "export", "wide"]);
+    assert_judged_good(&place, "wide");
+    let Some(told) = testkit::oracle::zdb_of(&place, "-d", "wide", &[]) else { return };
+    assert!(told.contains("Verified large_blocks feature refcount of 2 is correct"), "{told}");
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use engine::dataset::dsl::{Dsl, Kind};
 use engine::dataset::properties::Prop;
+use engine::pool::live::LivePool;
+use engine::vdev::{self, Class, Vdev};
 
 use super::super::edits::{self, New};
 use super::super::{Daemon, OpenPool, names};
@@ -31,16 +33,21 @@ impl Daemon {
             return Ok(Created::default());
         };
         let mut properties = request.properties.clone();
+        let mut warnings = Vec::new();
         let volume = match request.volume_bytes {
-            Some(bytes) => Some((whole_blocks(bytes, &properties, &doing)?, request.sparse)),
+            Some(bytes) => {
+                let block = volume_block(live, &mut properties, &doing, &mut warnings)?;
+                Some((whole_blocks(bytes, block, &doing)?, request.sparse))
+            }
             None => None,
         };
+        let wanted = properties.clone();
         if properties.iter().any(|(name, _)| name == "refreservation") {
             // What is said counts.
         } else if let (Some((bytes, false)), true) = (volume, request.dry_run) {
             properties.push(("refreservation".to_owned(), bytes.to_string()));
         }
-        let created = Created { created: true, parents: parents.clone(), properties, warnings: Vec::new() };
+        let created = Created { created: true, parents: parents.clone(), properties, warnings };
         if request.dry_run {
             return Ok(created);
         }
@@ -48,7 +55,7 @@ impl Daemon {
             .iter()
             .map(|parent| New { name: parent.clone(), volume: None, properties: Vec::new() })
             .collect();
-        all.push(New { name: name.clone(), volume, properties: request.properties.clone() });
+        all.push(New { name: name.clone(), volume, properties: wanted });
         drop(dsl);
         let changing = pool.change().await?;
         let done = edits::change(live, request.command.clone(), move |s| async move {
@@ -164,15 +171,60 @@ pub(super) async fn missing_parents(
     Ok(Some(missing))
 }
 
-/// A volume's size, rounded up to whole blocks.
-fn whole_blocks(bytes: u64, properties: &[(String, String)], doing: &str) -> Result<u64, ApiError> {
+/// The block size of a new volume: what is said, and then perhaps a word of warning; else one that the vdevs can store without much waste, which becomes
+/// one of its properties if it is not the default (`default_volblocksize`).
+fn volume_block(
+    live: &LivePool,
+    properties: &mut Vec<(String, String)>,
+    doing: &str,
+    warnings: &mut Vec<String>,
+) -> Result<u64, ApiError> {
+    let unit = largest_unit(live);
+    let mut advised = DEFAULT_VOLBLOCKSIZE;
+    while advised * 2 <= unit {
+        advised *= 2;
+    }
     let is_block_size = |name: &str| Prop::from_name(name) == Some(Prop::Volblocksize);
-    let given = properties.iter().rev().find(|(name, _)| is_block_size(name));
-    let block = match given {
-        Some((_, text)) => parse_size(text)
-            .map_err(|why| ApiError::invalid(format!("{doing}: bad volume block size '{text}': {why}")))?,
-        None => DEFAULT_VOLBLOCKSIZE,
+    let Some((_, text)) = properties.iter().rev().find(|(name, _)| is_block_size(name)) else {
+        if advised != DEFAULT_VOLBLOCKSIZE {
+            properties.push(("volblocksize".to_owned(), advised.to_string()));
+        }
+        return Ok(advised);
     };
+    let block = parse_size(text)
+        .map_err(|why| ApiError::invalid(format!("{doing}: bad volume block size '{text}': {why}")))?;
+    if block < DEFAULT_VOLBLOCKSIZE {
+        warnings.push(format!(
+            "Warning: volblocksize ({block}) is less than the default minimum block size ({DEFAULT_VOLBLOCKSIZE}).\n\
+             To reduce wasted space a volblocksize of {advised} is recommended."
+        ));
+    } else if block < advised {
+        warnings.push(format!(
+            "Warning: volblocksize ({block}) is much less than the minimum allocation\n\
+             unit ({unit}), which wastes at least {}% of space. To reduce wasted space,\n\
+             use a larger volblocksize ({advised} is recommended), fewer dRAID data disks\n\
+             per group, or smaller sector size (ashift).",
+            100 * (unit - block) / unit
+        ));
+    }
+    Ok(block)
+}
+
+/// The largest of the units in which the normal vdevs of a pool allocate (`vdev_get_min_alloc`).
+fn largest_unit(live: &LivePool) -> u64 {
+    let tops = live.pool().vdevs().tops.iter().filter(|top| top.class() == Class::Normal);
+    let unit = |top: &Vdev| {
+        let columns = match &top.kind {
+            vdev::Kind::Draid(draid) => draid.config().data as u64,
+            _ => 1,
+        };
+        columns << top.ashift
+    };
+    tops.map(unit).max().unwrap_or(512)
+}
+
+/// A volume's size, rounded up to whole blocks.
+fn whole_blocks(bytes: u64, block: u64, doing: &str) -> Result<u64, ApiError> {
     if bytes == 0 {
         return Err(ApiError::invalid(format!("{doing}: volume size cannot be zero")));
     }

@@ -18,20 +18,20 @@ use ondisk::zpl::FileType;
 
 use crate::support::{Disks, new_pool, surroundings};
 
-const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, mode: 0o640, umask: 0, uid: 7, gid: 8 };
+pub const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, mode: 0o640, umask: 0, uid: 7, gid: 8 };
 const DIRECTORY: NewNode<'_> = NewNode { kind: NewKind::Directory, mode: 0o755, umask: 0, uid: 7, gid: 8 };
 
 /// What can be seen of one file.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
-    mode: u32,
-    links: u32,
-    size: u64,
-    content: Vec<u8>,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+pub struct Seen {
+    pub mode: u32,
+    pub links: u32,
+    pub size: u64,
+    pub content: Vec<u8>,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-async fn see(zpl: &Arc<Zpl>) -> BTreeMap<String, Seen> {
+pub async fn see(zpl: &Arc<Zpl>) -> BTreeMap<String, Seen> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![("/".to_owned(), zpl.root())];
     while let Some((path, id)) = waiting.pop() {

@@ -8,9 +8,14 @@ mod files;
 mod filesystem;
 mod full;
 mod golden;
+#[allow(dead_code, reason = "parts of it are for others")]
+#[path = "../golden/support.rs"]
+mod golden_support;
+mod golden_written;
 mod log;
 mod multihost;
 mod quotas;
+mod random;
 mod space;
 mod support;
 mod trim;

@@ -131,6 +131,7 @@ async fn check_rollback(s: &Syncing, head: &FoundHead, snapshot: Option<&str>) -
         return Err(Error::Busy(format!("{}: more recent bookmarks exist", head.name)));
     }
     destroy::check_supported(s, head).await?;
+    destroy::check_log(s, head).await?;
     policy::of_dir(s, phys.dir).await?;
     let previous = objects::dataset(s, phys.prev_snap).await?;
     let refquota = properties::number(s, phys.dir, Prop::Refquota).await?;

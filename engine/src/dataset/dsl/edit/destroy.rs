@@ -56,7 +56,8 @@ async fn check(s: &Syncing, head: &FoundHead) -> Result<()> {
     if !objects::entries(s, dir.child_dir_zap).await?.is_empty() {
         return Err(Error::Busy(format!("{}: has children", head.name)));
     }
-    check_supported(s, head).await
+    check_supported(s, head).await?;
+    check_log(s, head).await
 }
 
 /// What is destroyed must be of a kind that this version can count.
@@ -71,6 +72,11 @@ pub(super) async fn check_supported(s: &Syncing, head: &FoundHead) -> Result<()>
     if objects::field(s, head.object, dsl_dataset::field::REMAP_DEADLIST).await?.is_some() {
         return unsupported("datasets with blocks that left removed vdevs");
     }
+    Ok(())
+}
+
+/// Refuses what has not given its intent log back.
+pub(super) async fn check_log(s: &Syncing, head: &FoundHead) -> Result<()> {
     match contents::has_log(s, head).await? {
         true => Err(Error::Busy(format!("{}: its intent log is in use", head.name))),
         false => Ok(()),

@@ -176,7 +176,7 @@ fn small_groups(dir: &Path, what: &str, with: impl Fn(&Feature) -> bool) {
             pool.txgs().wait_synced(pool.txgs().open_txg()).await.expect("a commit");
         }
         let written = number_in("/proc/self/io", "write_bytes:") - before;
-        println!("{what}: {} KiB to the device for a group of {WRITES} blocks", written / GROUPS >> 10);
+        println!("{what}: {} KiB to the device for a group of {WRITES} blocks", (written / GROUPS) >> 10);
     });
     block_on(pool.close(PoolState::Exported)).expect("an export");
 }

@@ -57,7 +57,8 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fits = UNITS.iter().rev().find(|(_, factor)| self.0 >= *factor && self.0 % (factor / 4) == 0);
+        let fits =
+            UNITS.iter().rev().find(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(factor / 4));
         match fits {
             Some((unit, factor)) => write!(f, "{}{unit}", self.0 as f64 / *factor as f64),
             None => write!(f, "{}", self.0),

@@ -109,7 +109,7 @@ fn copies_of_stored_blocks_share_them_until_the_last_is_gone() {
         }
         let mut models = vec![Vec::new(); FILES];
         // One file, and its copy.
-        models[0] = (0..20 * BLOCK + 77).map(|at| (at * 2_654_435_761 >> 13) as u8).collect();
+        models[0] = (0..20 * BLOCK + 77).map(|at| ((at * 2_654_435_761) >> 13) as u8).collect();
         zpl.write(files[0], 0, &models[0], &WriteOptions::default()).await.unwrap();
         pool.sync().await.unwrap();
         let size = models[0].len() as u64;

@@ -55,7 +55,7 @@ pub struct VolumeExport {
 #[derive(Debug)]
 enum Access {
     Reading(Arc<Zvol>),
-    Writing(LiveReader, Arc<LiveDataset>),
+    Writing(Box<LiveReader>, Arc<LiveDataset>),
 }
 
 impl VolumeExport {
@@ -301,7 +301,7 @@ async fn open_live(live: &Arc<LivePool>, dataset: &Dataset) -> engine::Result<(A
     let open = live.dataset(dataset.objset_id()).await?;
     let reader = live.volume(dataset.objset_id()).await?.reader().await?;
     let is_writable = !open.is_read_only();
-    Ok((Access::Writing(reader, open), is_writable))
+    Ok((Access::Writing(Box::new(reader), open), is_writable))
 }
 
 impl Daemon {

@@ -51,7 +51,7 @@ impl LiveZpl {
         let mut list = Nvlist::new();
         list.flags = UNIQUE_NAME;
         let mut add = |name: &[u8], acl: &PosixAcl| {
-            list.push(ByteString::new(name), NvValue::ByteArray(acl.encode().into()));
+            list.push(ByteString::new(name), NvValue::ByteArray(acl.encode()));
         };
         if new.kind == NewKind::Directory {
             add(POSIX_ACL_DEFAULT, &default);

@@ -144,7 +144,7 @@ impl LiveZpl {
     /// Brings the block that is cut at `edge` into the cache.
     pub(super) async fn warm(&self, node: &Node, edge: u64) -> Result<()> {
         let block_size = node.object.block_size();
-        if edge % block_size != 0 && edge < node.object.end() {
+        if !edge.is_multiple_of(block_size) && edge < node.object.end() {
             node.object.block(edge / block_size).await?;
         }
         Ok(())

@@ -26,7 +26,7 @@ use crate::dmu::{Object, Objset, Reader, zap};
 use crate::{Error, Result};
 
 /// The object that holds the content.
-pub(super) const CONTENT: ObjectId = ObjectId(1);
+pub(crate) const CONTENT: ObjectId = ObjectId(1);
 /// The object that tells the size.
 const PROPERTIES: ObjectId = ObjectId(2);
 

@@ -51,6 +51,9 @@ pub struct VolumeExport {
     access: RwLock<Option<Arc<Access>>>,
 }
 
+/// How often a change is tried for which there seems to be no room: what a group frees can be used two groups later.
+const ROOM_TRIES: u32 = 4;
+
 /// How a connection gets at a volume.
 #[derive(Debug)]
 enum Access {
@@ -73,6 +76,23 @@ impl VolumeExport {
                 Ok(Arc::clone(reader.volume()))
             }
             _ => Err(ExportError { errno: Errno::Perm, message: format!("'{}' is read-only", self.name) }),
+        }
+    }
+
+    /// Whether a change that ended so is to be made again, because there seemed to be no room for it: what is freed counts when it is committed, which is
+    /// waited for.
+    async fn is_to_be_tried_again(
+        &self,
+        volume: &LiveZvol,
+        done: engine::Result<()>,
+        tries: &mut u32,
+    ) -> Result<bool, ExportError> {
+        match done {
+            Err(engine::Error::NoSpace(_) | engine::Error::Quota(_)) if *tries > 1 => {
+                *tries -= 1;
+                volume.wait_committed().await.map(|()| true).map_err(|error| self.failed(error))
+            }
+            done => done.map(|()| false).map_err(|error| self.failed(error)),
         }
     }
 
@@ -129,7 +149,14 @@ impl Export for VolumeExport {
     }
 
     async fn write(&self, offset: u64, data: IoBuf, stable: bool) -> Result<(), ExportError> {
-        self.writing()?.write_at(offset, &data, stable).await.map_err(|error| self.failed(error))
+        let volume = self.writing()?;
+        let mut tries = ROOM_TRIES;
+        loop {
+            let done = volume.write_at(offset, &data, stable).await;
+            if !self.is_to_be_tried_again(&volume, done, &mut tries).await? {
+                return Ok(());
+            }
+        }
     }
 
     async fn trim(&self, offset: u64, len_bytes: u64, stable: bool) -> Result<(), ExportError> {
@@ -143,8 +170,14 @@ impl Export for VolumeExport {
         allocate: bool,
         stable: bool,
     ) -> Result<(), ExportError> {
-        let zeroed = self.writing()?.write_zeroes(offset, len_bytes, allocate, stable).await;
-        zeroed.map_err(|error| self.failed(error))
+        let volume = self.writing()?;
+        let mut tries = ROOM_TRIES;
+        loop {
+            let done = volume.write_zeroes(offset, len_bytes, allocate, stable).await;
+            if !self.is_to_be_tried_again(&volume, done, &mut tries).await? {
+                return Ok(());
+            }
+        }
     }
 
     async fn flush(&self) -> Result<(), ExportError> {

@@ -102,6 +102,11 @@ impl LiveZvol {
         }
     }
 
+    /// Waits until all that was changed is committed. Needs somebody who commits groups.
+    pub async fn wait_committed(&self) -> Result<()> {
+        self.txgs.wait_synced(self.txgs.open_txg()).await
+    }
+
     /// A reader with a read-ahead of its own. It sees what is written.
     pub async fn reader(self: &Arc<Self>) -> Result<LiveReader> {
         let content = self.objset.view().object(CONTENT).await?;

@@ -6,7 +6,8 @@
 //! accepted is taken off; what was accepted into the group that is being written stays taken off until that group is committed and the figures include it.
 //!
 //! Data are counted as they come, before compression, times what they may take at worst: copies, parity of small blocks, and a share for metadata. Overwriting
-//! counts like anything else, since the new block is written before the old one is free. When the room is used up the open group is committed at once:
+//! counts like anything else, since the new block is written before the old one is free. A small write may make an indirect block dirty that is much larger than it: each is
+//! counted as two copies of one, until a group has counted as many as the dataset can have. When the room is used up the open group is committed at once:
 //! what it frees may make room, and its real sizes replace the guesses. A writer that is refused in the meantime is told so; the pool's slop, which
 //! no dataset may use, covers what guesses leave out.
 //!
@@ -19,13 +20,22 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::LivePool;
+use ondisk::objset::ObjsetType;
+
 use crate::dataset::dsl::edit;
+use crate::dataset::zvol;
 use crate::error::{Error, Result};
 use crate::txg::Txgs;
 use crate::vdev::Class;
 
 /// Added to data for their share of metadata: one part in this many.
 const METADATA_SHARE: u64 = 32;
+/// Largest indirect block, uncompressed, in two copies.
+const INDIRECT_BYTES: u64 = 2 * (128 << 10);
+/// Block pointers in it.
+const POINTERS: u64 = 1024;
+/// Size of the blocks of a filesystem, as far as its indirect blocks are concerned: most are larger.
+const FILE_BLOCK_BYTES: u64 = 8 << 10;
 
 /// What may still be accepted.
 #[derive(Debug, Default)]
@@ -42,11 +52,23 @@ struct State {
     by_quota: bool,
     /// Bytes that a dataset refers to as of the last group.
     referenced: u64,
+    /// Size of its blocks.
+    block: u64,
+    /// Bytes of indirect blocks that the open group was charged with.
+    indirect: u64,
 }
 
 impl State {
     fn left(&self) -> u64 {
         self.free.saturating_sub(self.accepted[0]).saturating_sub(self.accepted[1])
+    }
+
+    /// What one more write of `bytes` into the open group may make dirty of a dataset's indirect blocks.
+    fn indirect_of(&self, bytes: u64) -> u64 {
+        let block = self.block.max(512);
+        let touched = bytes / (block * POINTERS) + 1;
+        let all = self.referenced / block * (INDIRECT_BYTES / POINTERS);
+        touched.saturating_mul(INDIRECT_BYTES).min(all.saturating_sub(self.indirect))
     }
 }
 
@@ -59,6 +81,7 @@ impl Gauge {
     pub(super) fn quiesced(&self) {
         let mut state = self.state();
         state.accepted = [0, state.accepted[0] + state.accepted[1]];
+        state.indirect = 0;
     }
 
     /// The closed group is committed, and `free` bytes are left after it.
@@ -84,9 +107,10 @@ impl DatasetRoom {
 
     /// Accepts `bytes` of data, or fails when there is no room for them.
     pub fn accept(&self, bytes: u64) -> Result<()> {
-        let needed = bytes.saturating_add(bytes / METADATA_SHARE);
         let mut dataset = self.gauge.state();
         let mut pool = self.pool.state();
+        let indirect = dataset.indirect_of(bytes);
+        let needed = bytes.saturating_add(indirect.max(bytes / METADATA_SHARE));
         let by_quota = dataset.by_quota && needed > dataset.left();
         if needed > dataset.left() || needed > pool.left() {
             drop((dataset, pool));
@@ -96,6 +120,7 @@ impl DatasetRoom {
                 false => Error::NoSpace(self.name.clone()),
             });
         }
+        dataset.indirect += indirect;
         dataset.accepted[0] += needed;
         pool.accepted[0] += needed;
         // Half of the room is accepted: better commit now than refuse what would have fitted.
@@ -143,7 +168,15 @@ impl LivePool {
     pub(super) async fn set_room(self: &Arc<Self>, dataset: &super::LiveDataset) -> Result<()> {
         let room = edit::room(&self.reading(), dataset.objset.id()).await?;
         dataset.room.gauge.set(room.bytes / u64::from(dataset.objset.policy().copies.max(1)), room.by_quota);
-        dataset.room.gauge.state().referenced = room.referenced_bytes;
+        let block = match dataset.objset.kind() {
+            ObjsetType::Zvol => {
+                let content = dataset.objset.object(zvol::CONTENT).await;
+                content.map_or(FILE_BLOCK_BYTES, |content| content.block_size())
+            }
+            _ => FILE_BLOCK_BYTES,
+        };
+        let mut state = dataset.room.gauge.state();
+        (state.referenced, state.block) = (room.referenced_bytes, block);
         Ok(())
     }
 }

@@ -22,6 +22,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -36,11 +37,14 @@ use crate::{
 
 /// Linux's request to read a partition table anew (`linux/fs.h`).
 const BLKRRPART: libc::Ioctl = 0x125f;
+/// How long a lock is tried for. Whoever lets a device go may hold it a moment longer, until reads ahead have ended.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A regular file or a block device.
 pub struct FileDevice {
     path: PathBuf,
     file: Arc<OwnedFd>,
+    is_locked: bool,
     size_bytes: AtomicU64,
     sector_sizes: SectorSizes,
     /// The multiple that direct I/O asks of offsets and lengths; 1 through the page cache.
@@ -109,6 +113,30 @@ impl OpenOptions {
     }
 }
 
+impl Drop for FileDevice {
+    /// Lets the lock go. Closing the file would do that later: a child process that was just forked has it open until it becomes another program, and a thread
+    /// of the kernel that worked for the ring may close it seconds after it was done.
+    fn drop(&mut self) {
+        if self.is_locked {
+            // A lock that cannot be let go ends with the file.
+            let _ = fs::flock(&self.file, FlockOperation::Unlock);
+        }
+    }
+}
+
+/// Locks, unless somebody else keeps the lock.
+fn lock(file: &OwnedFd, operation: FlockOperation) -> Result<(), Cause> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match fs::flock(file, operation) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(LOCK_PATIENCE / 50),
+            Err(Errno::WOULDBLOCK) => return Err(Cause::InUse),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
 impl FileDevice {
     /// Opens `path` for reading, without a lock.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, IoError> {
@@ -127,12 +155,12 @@ impl FileDevice {
                 _ => (open_file(path, options, OFlags::empty())?, 1),
             };
         match options.lock {
-            Lock::None => Ok(()),
-            Lock::Shared => fs::flock(&file, FlockOperation::NonBlockingLockShared),
-            Lock::Exclusive => fs::flock(&file, FlockOperation::NonBlockingLockExclusive),
+            Lock::None => {}
+            Lock::Shared => lock(&file, FlockOperation::NonBlockingLockShared)?,
+            Lock::Exclusive => lock(&file, FlockOperation::NonBlockingLockExclusive)?,
         }
-        .map_err(|errno| if errno == Errno::WOULDBLOCK { Cause::InUse } else { errno.into() })?;
         Ok(Self {
+            is_locked: options.lock != Lock::None,
             path: path.to_owned(),
             // The same for regular files and for block devices, of which the kernel's `stat` says 0.
             size_bytes: fs::seek(&file, fs::SeekFrom::End(0))?.into(),

@@ -33,7 +33,7 @@
 //!
 //! Access control is the caller's.
 //!
-//! Each operation notes what it did for the intent log while it holds the group, and ends with [`LiveZpl::settled`] after it let everything go.
+//! Each operation notes what it did for the intent log while it holds the group, and ends with `settled` after it let everything go.
 //!
 //! | lock | guards | order |
 //! |---|---|---|

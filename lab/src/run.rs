@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::analysis;
 use crate::error::{Error, Result};
 use crate::experiment::{Place, Workload};
-use crate::fio::{self, Endpoint};
+use crate::fio;
 use crate::plan::{Plan, Step, Variant, VariantKind};
 use crate::store::{Run, Store};
 use crate::target::{Bench, Counters};
@@ -105,11 +105,7 @@ fn one(
             endpoint = bench.endpoint(variant)?;
         }
     }
-    let mut command = fio::arguments(&workload, &endpoint, *size, step.round as u64 + 1);
-    if matches!(endpoint, Endpoint::Nbd(_)) {
-        // fio's engine for it has one connection a job, and no direct I/O to ask for.
-        command.retain(|argument| argument != "--direct=1");
-    }
+    let command = fio::arguments(&workload, &endpoint, *size, step.round as u64 + 1);
     let before = bench.counters(variant)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let figures = fio::run(&command)?;

@@ -1,5 +1,6 @@
 //! `cenote up` without arguments: a pool of one's own, on which clients and machines may rely, also across `kill -9`.
 
+mod files;
 mod guest;
 mod kills;
 

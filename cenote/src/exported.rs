@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use engine::Pool;
+use engine::cache::ArcCache;
 use engine::dataset::dsl::{Dataset, Dsl};
 use engine::pool::discovery;
 use engine::pool::import::{ImportOptions, import, select};
@@ -22,6 +23,10 @@ pub struct PoolPlace {
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
 }
+
+/// Memory for cached blocks. Each block is read once or a few times in a row, so that more would not be hit more often; and
+/// memory that is used again costs less than memory that the system must find and clear first.
+const CACHE_BYTES: u64 = 32 << 20;
 
 /// Largest key file, in bytes: no format needs more.
 const MAX_KEY_FILE_BYTES: u64 = 4096;
@@ -49,7 +54,8 @@ impl PoolPlace {
             true => anyhow!("{error}\nno pool was found in {}", shown(&self.places)),
             false => anyhow!("{error}\nfound here: {}", names.join(", ")),
         })?;
-        Ok(import(&found, options).await?)
+        let cache = options.cache.clone().unwrap_or_else(|| Arc::new(ArcCache::new(CACHE_BYTES)));
+        Ok(import(&found, &ImportOptions { cache: Some(cache), ..options.clone() }).await?)
     }
 
     /// Makes sure that the key of `dataset` is loaded, if it needs one.

@@ -1,6 +1,8 @@
 //! `cenote cat`: the bytes of a file, or of a whole volume, to the standard output.
 
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, ensure};
 
@@ -24,7 +26,8 @@ pub fn run(arguments: &CatArguments) -> Result<()> {
     device::block_on(async {
         let target = &arguments.target;
         let (_dsl, content) = target.open(&arguments.place).await?;
-        let mut out = std::io::stdout().lock();
+        // Not through `Stdout`, which looks for line ends and holds back what follows the last.
+        let mut out = File::from(std::io::stdout().as_fd().try_clone_to_owned().context("cannot write")?);
         let mut buffer = vec![0; PIECE_BYTES];
         let mut offset = 0;
         match content {
@@ -52,6 +55,6 @@ pub fn run(arguments: &CatArguments) -> Result<()> {
                 }
             }
         }
-        out.flush().context("cannot write")
+        Ok(())
     })
 }

@@ -1,15 +1,17 @@
-//! Writing volumes, against the raw device and OpenZFS's own engine, in turns, as ratios.
+//! Writing volumes, in process and over NBD, against the raw device and OpenZFS's own engine, in turns, as ratios.
 //!
-//!     CENOTE_BENCH_DIR=DIR cargo bench -p cenote-engine --bench writes
+//!     CENOTE_BENCH_DIR=DIR cargo bench -p cenote --bench writes
 //!
 //! In `DIR` (a file system that takes direct I/O) each round makes a pool on one file anew and runs every row once; the table has the medians. Rates of
 //! buffered rows include the commit at their end. With `CENOTE_OZBENCH` (the path of a program that drives OpenZFS's engine in userspace through a
 //! volume: `ozbench create POOL stripe BLOCK COMPRESSION off SIZE_MB FILE`, `ozbench run POOL DIR randwrite|write BLOCK THREADS SECONDS`, printing JSON with `iops_synced`)
-//! it is run beside. After the rates of each row stand, of this engine, bytes written to the device for each byte of data and processor
+//! it is run beside. Over NBD fio writes to a volume of `cenote serve`; it has no FUA, so that a stable write is a write and a flush there, and as many
+//! connections as the row has writes under way. After the rates of each row stand, of the engine in process, bytes written to the device for each byte of data and processor
 //! time for each operation; at the end the most memory held.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -105,34 +107,48 @@ fn main() {
     };
     let ozbench = std::env::var_os("CENOTE_OZBENCH").map(PathBuf::from);
     println!(
-        "{:28} {:>12} {:>12} {:>12} {:>7} {:>7} {:>9} {:>9}",
-        "operations a second", "cenote", "raw", "openzfs", "/raw", "/ozfs", "written", "us of CPU"
+        "{:28} {:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>8} {:>9}",
+        "operations a second",
+        "cenote",
+        "nbd",
+        "raw",
+        "openzfs",
+        "/raw",
+        "/ozfs",
+        "n/raw",
+        "n/ozfs",
+        "written",
+        "us of CPU"
     );
     for row in ROWS {
-        let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+        let mut rates = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
         let (mut written, mut processor) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let run = ours(&dir, row);
             rates[0].extend(run.as_ref().map(|run| run.rate));
             written.extend(run.as_ref().map(|run| run.written));
             processor.extend(run.map(|run| run.processor_us));
-            rates[1].extend(raw(&dir, row));
-            rates[2].extend(ozbench.as_deref().and_then(|program| theirs(program, &dir, row)));
+            rates[1].extend(over_nbd(&dir, row));
+            rates[2].extend(raw(&dir, row));
+            rates[3].extend(ozbench.as_deref().and_then(|program| theirs(program, &dir, row)));
         }
-        let [ours, raw, theirs] = rates.map(|mut all| median(&mut all));
+        let [ours, nbd, raw, theirs] = rates.map(|mut all| median(&mut all));
         let show = |rate: Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.0}"));
-        let ratio = |peer: Option<f64>| match (ours, peer) {
+        let ratio = |ours: Option<f64>, peer: Option<f64>| match (ours, peer) {
             (Some(ours), Some(peer)) => format!("{:.2}", ours / peer),
             _ => "-".into(),
         };
         println!(
-            "{:28} {:>12} {:>12} {:>12} {:>7} {:>7} {:>9.2} {:>9.1}",
+            "{:28} {:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>8.2} {:>9.1}",
             row.name,
             show(ours),
+            show(nbd),
             show(raw),
             show(theirs),
-            ratio(raw),
-            ratio(theirs),
+            ratio(ours, raw),
+            ratio(ours, theirs),
+            ratio(nbd, raw),
+            ratio(nbd, theirs),
             median(&mut written).unwrap_or(0.0),
             median(&mut processor).unwrap_or(0.0),
         );
@@ -273,22 +289,99 @@ fn ours(dir: &Path, row: &Row) -> Option<Run> {
 
 fn raw(dir: &Path, row: &Row) -> Option<f64> {
     let path = new_file(dir);
-    let mut fio = Command::new("fio");
-    fio.args(["--name=raw", "--ioengine=io_uring", "--direct=1", "--time_based", "--output-format=json"])
+    let mut fio = fio(row);
+    fio.args(["--ioengine=io_uring", "--direct=1"])
         .arg(format!("--filename={}", path.display()))
-        .arg(format!("--size={VOLUME_BYTES}"))
-        .arg(format!("--runtime={SECONDS}"))
-        .arg(format!("--bs={}", row.write_bytes))
-        .arg(format!("--iodepth={}", if row.stable { 1 } else { row.depth }))
-        .arg(if row.random { "--rw=randwrite" } else { "--rw=write" });
+        .arg(format!("--iodepth={}", if row.stable { 1 } else { row.depth }));
     if row.stable {
         fio.arg("--sync=dsync");
     }
+    written(&mut fio)?["iops"].as_f64()
+}
+
+/// fio with what is the same for each of its targets.
+fn fio(row: &Row) -> Command {
+    let mut fio = Command::new("fio");
+    fio.args(["--name=writes", "--time_based", "--group_reporting", "--output-format=json"])
+        .arg(format!("--size={VOLUME_BYTES}"))
+        .arg(format!("--runtime={SECONDS}"))
+        .arg(format!("--bs={}", row.write_bytes))
+        .arg(if row.random { "--rw=randwrite" } else { "--rw=write" });
+    if row.noise < 100 {
+        fio.arg(format!("--buffer_compress_percentage={}", 100 - row.noise))
+            .arg(format!("--buffer_compress_chunk={}", row.write_bytes));
+    }
+    fio
+}
+
+/// What fio says of its writes.
+fn written(fio: &mut Command) -> Option<serde_json::Value> {
     let output = fio.output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // The first rate of the "write" section.
-    let write = text.split("\"write\" :").nth(1)?;
-    write.split("\"iops\" :").nth(1)?.split(',').next()?.trim().parse().ok()
+    let json = output.stdout.get(output.stdout.iter().position(|byte| *byte == b'{')?..)?;
+    let mut report: serde_json::Value = serde_json::from_slice(json).ok()?;
+    Some(report["jobs"][0]["write"].take())
+}
+
+/// A daemon that ends with its owner.
+struct Daemon {
+    child: Child,
+    api: PathBuf,
+}
+
+impl Daemon {
+    fn start(dir: &Path) -> Option<Self> {
+        let api = dir.join("bench.sock");
+        let child = Command::new(env!("CARGO_BIN_EXE_cenote"))
+            .arg("serve")
+            .arg("--socket")
+            .arg(&api)
+            .env("CENOTE_LOG", "error")
+            .stdin(Stdio::null())
+            .spawn()
+            .ok()?;
+        let daemon = Self { child, api };
+        let began = Instant::now();
+        while UnixStream::connect(&daemon.api).is_err() {
+            (began.elapsed() < Duration::from_secs(20)).then_some(())?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Some(daemon)
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Option<()> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command.args(arguments).env("CENOTE_SOCKET", &self.api).status().ok()?.success().then_some(())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+    }
+}
+
+fn over_nbd(dir: &Path, row: &Row) -> Option<f64> {
+    let path = new_file(dir);
+    let daemon = Daemon::start(dir)?;
+    let block = format!("volblocksize={}", row.volblocksize);
+    let size = VOLUME_BYTES.to_string();
+    daemon.ask(&["zpool", "create", "-O", "compression=lz4", "-m", "none", "bench", path.to_str()?])?;
+    daemon.ask(&["zfs", "create", "-s", "-o", &block, "-V", &size, "bench/vol"])?;
+    let mut fio = fio(row);
+    let nbd = daemon.api.with_file_name("nbd.sock");
+    fio.arg("--ioengine=nbd").arg(format!("--uri=nbd+unix:///bench/vol?socket={}", nbd.display()));
+    if row.stable {
+        fio.arg("--fsync=1").arg(format!("--numjobs={}", row.depth));
+    } else {
+        fio.arg(format!("--iodepth={}", row.depth));
+    }
+    let write = written(&mut fio)?;
+    let commit = Instant::now();
+    daemon.ask(&["zpool", "sync", "bench"])?;
+    let seconds = write["runtime"].as_f64()? / 1000.0 + commit.elapsed().as_secs_f64();
+    daemon.ask(&["zpool", "export", "bench"])?;
+    Some(write["total_ios"].as_f64()? / seconds)
 }
 
 fn theirs(program: &Path, dir: &Path, row: &Row) -> Option<f64> {

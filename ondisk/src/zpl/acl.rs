@@ -106,7 +106,8 @@ impl AceType {
         }
     }
 
-    const fn has_object(self) -> bool {
+    /// Its entries name object types.
+    pub const fn has_object(self) -> bool {
         matches!(self, AceType::Other(5..=8))
     }
 }

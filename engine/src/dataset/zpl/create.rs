@@ -8,8 +8,9 @@ use ondisk::dmu::DmuType;
 use ondisk::sa::Attr;
 use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, ZnodeFlags, master};
 
+use super::CaseSensitivity;
 use super::attr::Time;
-use super::{CaseSensitivity, trivial};
+use super::nfs4::FileAcl;
 use crate::dmu::sa::edit::{self as sa, LiveRegistry};
 use crate::dmu::zap::edit as zap;
 use crate::dmu::zap::normalize::FOLD_UPPER;
@@ -68,9 +69,10 @@ pub async fn create_filesystem(objset: &Arc<LiveObjset>, tx: &Tx, new: &NewFiles
     let registry = LiveRegistry::load(objset, attributes).await?;
     let root_id = root.id().0;
     let mode = DIRECTORY | new.mode & 0o7777;
-    let flags = ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0 | trivial::flags(mode, true);
+    let acl = FileAcl::trivial(mode, true);
+    let flags = acl.flags_after(ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0);
     let now = new.now.stored();
-    let (count, aces) = trivial::stored(mode, true)?;
+    let (count, aces) = acl.stored()?;
     let word = u64::to_le_bytes;
     let mut set = Default::default();
     registry.change(

@@ -19,7 +19,7 @@
 //! | `replay` | applying the log after a crash |
 //! | `quotas` | what users, groups and projects may use |
 //! | `permit` | what attributes of files forbid |
-//! | `acls` | POSIX ACLs, the mode and what new files inherit |
+//! | `acls` | ACLs, the mode and what new files inherit |
 //! | `xattrs` | extended attributes, in the attributes of the file or in a directory |
 //!
 //! # Order
@@ -78,7 +78,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::ObjectId;
 use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, master};
 
-use super::{Settings, Space, StatFs, Time, Zpl, ZplOptions};
+use super::{AclRules, Settings, Space, StatFs, Time, Zpl, ZplOptions};
 use crate::dataset::zvol::Room;
 use crate::dmu::LiveObjset;
 use crate::dmu::sa::edit::LiveRegistry;
@@ -138,10 +138,13 @@ pub struct LiveZpl {
     locks: locks::FileLocks,
     moving: AsyncMutex<()>,
     opened: Mutex<HashMap<u64, Opened>>,
+    /// How many know files by number that are not open.
+    remember: AtomicU32,
     record_size: AtomicU32,
     dnode_slots: AtomicU32,
     atime: AtomicU8,
     xattr_place: AtomicU8,
+    acl_rules: RwLock<AclRules>,
     room: RwLock<Option<Arc<dyn Room>>>,
 }
 
@@ -151,6 +154,8 @@ struct Opened {
     count: u64,
     /// It has no name any more.
     unlinked: bool,
+    /// One of them knows its number, and has not forgotten it.
+    remembered: bool,
 }
 
 impl LiveZpl {
@@ -187,10 +192,12 @@ impl LiveZpl {
             locks: locks::FileLocks::default(),
             moving: AsyncMutex::new(()),
             opened: Mutex::new(HashMap::new()),
+            remember: AtomicU32::new(0),
             record_size: AtomicU32::new(128 << 10),
             dnode_slots: AtomicU32::new(1),
             atime: AtomicU8::new(AtimeMode::Relative as u8),
             xattr_place: AtomicU8::new(XattrPlace::Attributes as u8),
+            acl_rules: RwLock::default(),
             room: RwLock::new(None),
         });
         opened.free_unlinked().await?;
@@ -217,7 +224,13 @@ impl LiveZpl {
         self.set_atime(settings.atime);
         let place = settings.xattrs.unwrap_or(XattrPlace::Attributes);
         self.xattr_place.store(place as u8, Ordering::Release);
+        *self.acl_rules.write().unwrap_or_else(PoisonError::into_inner) = settings.acl_rules;
         self.zpl.set_options(settings.options());
+    }
+
+    /// The properties `aclinherit` and `aclmode`.
+    fn acl_rules(&self) -> AclRules {
+        *self.acl_rules.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where new extended attributes go, by the property `xattr`.

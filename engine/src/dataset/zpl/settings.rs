@@ -6,7 +6,7 @@
 //! Source: OpenZFS 2.3 `zfs_vfsops.c` (property callbacks), `dmu_objset.c` (`dnodesize_changed_cb`).
 
 use super::live::{AtimeMode, XattrPlace};
-use super::{AclType, ZplOptions};
+use super::{AclRules, AclType, ZplOptions};
 
 /// Slots of new dnodes with `dnodesize=auto`.
 const AUTO_SLOTS: u64 = 2;
@@ -25,6 +25,8 @@ pub struct Settings {
     pub xattrs: Option<XattrPlace>,
     /// `acltype`.
     pub acl: AclType,
+    /// `aclinherit` and `aclmode`.
+    pub acl_rules: AclRules,
     /// `longname`.
     pub long_names: bool,
 }
@@ -38,6 +40,7 @@ impl Default for Settings {
             atime: AtimeMode::Relative,
             xattrs: Some(XattrPlace::Attributes),
             acl: AclType::Off,
+            acl_rules: AclRules::default(),
             long_names: false,
         }
     }

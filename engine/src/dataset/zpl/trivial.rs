@@ -6,10 +6,7 @@
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_acl.c` (Linux).
 
-use ondisk::ByteOrder;
-use ondisk::zpl::{Ace, AceType, ZnodeFlags, ace_flags, ace_mask, write_aces};
-
-use crate::error::{Error, Result};
+use ondisk::zpl::{Ace, AceType, ZnodeFlags, ace_flags, ace_mask};
 
 /// Access that everybody has to what describes a file.
 const LOOK: u32 =
@@ -27,8 +24,25 @@ const EVERYONE: u16 = ace_flags::EVERYONE;
 /// All three bits that let somebody execute.
 const EXECUTE: u32 = 0o111;
 
+/// The entries that a mode comes to.
+pub(super) struct Parts {
+    /// Those that stand first, where a class may less than one below it.
+    pub(super) exceptions: Vec<Ace>,
+    /// What owner, group and everyone may, at the end.
+    pub(super) classes: [Ace; 3],
+    /// What the group may.
+    pub(super) group_mask: u32,
+}
+
 /// The entries of the trivial ACL of a mode.
 pub(super) fn aces(mode: u32, is_directory: bool) -> Vec<Ace> {
+    let Parts { mut exceptions, classes, .. } = parts(mode, is_directory);
+    exceptions.extend(classes);
+    exceptions
+}
+
+/// The same, in parts.
+pub(super) fn parts(mode: u32, is_directory: bool) -> Parts {
     let child = if is_directory { ace_mask::DELETE_CHILD } else { 0 };
     let kinds = [
         (0o4, ace_mask::READ_DATA),
@@ -57,20 +71,13 @@ pub(super) fn aces(mode: u32, is_directory: bool) -> Vec<Ace> {
         (AceType::Deny, OWNER, deny_owner),
         (AceType::Deny, GROUP, deny_group),
     ];
+    let exceptions = exceptions.into_iter().filter(|(_, _, mask)| *mask != 0);
     let classes = [(OWNER, owner), (GROUP, group), (EVERYONE, everyone)];
-    exceptions
-        .into_iter()
-        .filter(|(_, _, mask)| *mask != 0)
-        .map(|(ace_type, flags, mask)| entry(ace_type, flags, mask))
-        .chain(classes.into_iter().map(|(flags, mask)| entry(AceType::Allow, flags, mask)))
-        .collect()
-}
-
-/// The trivial ACL as files store it: the number of entries, and the entries.
-pub(super) fn stored(mode: u32, is_directory: bool) -> Result<(u64, Vec<u8>)> {
-    let aces = aces(mode, is_directory);
-    let bytes = write_aces(&aces, 1, ByteOrder::Little).map_err(Error::format("an ACL"))?;
-    Ok((aces.len() as u64, bytes))
+    Parts {
+        exceptions: exceptions.map(|(ace_type, flags, mask)| entry(ace_type, flags, mask)).collect(),
+        classes: classes.map(|(flags, mask)| entry(AceType::Allow, flags, mask)),
+        group_mask: group,
+    }
 }
 
 /// What the mode and its trivial ACL say in the flags of a file.

@@ -16,7 +16,7 @@ use ondisk::objset::ObjsetType;
 use super::{features, objects, properties, space};
 use crate::dataset::properties::Prop;
 use crate::dataset::zpl::live::XattrPlace;
-use crate::dataset::zpl::{self, AclType};
+use crate::dataset::zpl::{self, AclRules, AclType};
 use crate::dataset::zvol;
 use crate::dmu::Policy;
 use crate::error::{Error, Result};
@@ -71,6 +71,7 @@ async fn filesystem(s: &Syncing, chain: &[(ObjectId, DslDirPhys)]) -> Result<zpl
             2 => AclType::Nfs4,
             _ => AclType::Off,
         },
+        acl_rules: AclRules::from_numbers(number(Prop::Aclinherit).await?, number(Prop::Aclmode).await?),
         long_names: number(Prop::Longname).await? != 0,
     })
 }

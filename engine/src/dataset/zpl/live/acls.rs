@@ -1,17 +1,18 @@
-//! POSIX ACLs of files that are changed: with `acltype=posix` they follow the mode, the mode follows them, and new files inherit the default ACL of
-//! their directory instead of losing the bits of the umask.
+//! ACLs of files that are changed. With `acltype=posix` POSIX ACLs follow the mode, the mode follows them, and new files inherit the default ACL of
+//! their directory instead of losing the bits of the umask. NFSv4 ACLs, which every file has, are kept by the rules in [`super::super::nfs4`].
 //!
-//! A change of the mode and one of the ACL are two changes, as with OpenZFS.
+//! A change of the mode and one of the POSIX ACL are two changes, as with OpenZFS.
 //!
 //! Source: behaviour of OpenZFS 2.3 `zpl_xattr.c` (`zpl_init_acl`, `zpl_set_acl_impl`, `zpl_chmod_acl`).
 
 use ondisk::ObjectId;
 use ondisk::nvlist::{ByteString, Encoding, NvValue, Nvlist, UNIQUE_NAME};
-use ondisk::zpl::FileType;
+use ondisk::zpl::{FileType, ZnodeFlags};
 
 use super::names::{NewKind, NewNode};
 use super::nodes::Node;
 use super::{LiveZpl, SetAttributes, XattrSet, errno};
+use crate::dataset::zpl::nfs4::{AclMode, FileAcl, Subject};
 use crate::dataset::zpl::posix_acl::PosixAcl;
 use crate::dataset::zpl::{AclType, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 use crate::error::{Error, Result};
@@ -22,6 +23,14 @@ pub(super) struct Inherited {
     pub(super) mode: u32,
     /// Its extended attributes, packed.
     pub(super) xattrs: Option<Vec<u8>>,
+}
+
+impl Node {
+    /// Whether what is created in it inherits entries of its NFSv4 ACL.
+    pub(super) fn passes_acl_on(&self) -> Result<bool> {
+        let flags = self.flags()?;
+        Ok(flags.contains(ZnodeFlags::INHERIT_ACE) && !flags.contains(ZnodeFlags::XATTR))
+    }
 }
 
 impl LiveZpl {
@@ -64,6 +73,36 @@ impl LiveZpl {
         }
         let packed = list.encode(Encoding::Xdr).map_err(Error::format("extended attributes"))?;
         Ok(Inherited { mode, xattrs: Some(packed) })
+    }
+
+    /// The NFSv4 ACL of what is created in a directory.
+    pub(super) async fn acl_of_new(&self, parent: &Node, file: Subject) -> Result<FileAcl> {
+        if parent.passes_acl_on()? {
+            return Ok(FileAcl::inherited(&parent.znode.acl().await?, self.acl_rules(), file));
+        }
+        Ok(FileAcl::trivial(file.mode, file.kind == FileType::Directory))
+    }
+
+    /// The NFSv4 ACL of a file that is to have another mode.
+    pub(super) async fn acl_of_mode(&self, node: &Node, file: Subject) -> Result<FileAcl> {
+        let (flags, rules) = (node.flags()?, self.acl_rules());
+        if flags.contains(ZnodeFlags::ACL_TRIVIAL) || rules.mode == AclMode::Discard {
+            return Ok(FileAcl::changed(Vec::new(), flags, rules, file));
+        }
+        if rules.mode == AclMode::Restricted && !node.is_replayed {
+            let what = format!("object {}: it has an ACL (aclmode=restricted)", node.id());
+            return Err(self.refuse(what, errno::EPERM));
+        }
+        Ok(FileAcl::changed(node.znode.acl().await?, flags, rules, file))
+    }
+
+    /// The NFSv4 ACL of a file that is to have another owner, where that may matter.
+    pub(super) async fn acl_of_owner(&self, node: &Node, file: Subject) -> Result<Option<FileAcl>> {
+        let flags = node.flags()?;
+        if flags.contains(ZnodeFlags::ACL_TRIVIAL) || self.zpl.options().acl == AclType::Posix {
+            return Ok(None);
+        }
+        Ok(Some(FileAcl::given_away(node.znode.acl().await?, flags, file)))
     }
 
     /// Gives a file another ACL, or takes it away.

@@ -10,20 +10,13 @@ use ondisk::zpl::{FileType, ZnodeFlags};
 use super::nodes::{Node, Values};
 use super::quotas::Owners;
 use super::{LiveZpl, errno};
-use crate::dataset::zpl::{Time, Znode, trivial};
+use crate::dataset::zpl::nfs4::{FileAcl, Subject};
+use crate::dataset::zpl::{Time, Znode};
 use crate::error::Result;
 use crate::txg::Tx;
 
 /// Permission bits of a mode; the others are the file's type.
 const PERMISSIONS: u32 = 0o7777;
-/// Flags that say what the ACL is like.
-const ACL_FLAGS: u64 = ZnodeFlags::ACL_TRIVIAL.0
-    | ZnodeFlags::INHERIT_ACE.0
-    | ZnodeFlags::ACL_OBJ_ACE.0
-    | ZnodeFlags::ACL_PROTECTED.0
-    | ZnodeFlags::ACL_DEFAULTED.0
-    | ZnodeFlags::ACL_AUTO_INHERIT.0
-    | ZnodeFlags::NO_EXECS_DENIED.0;
 /// Flags that somebody may set: DOS attributes, immutable and the like.
 pub(super) const SETTABLE: u64 = ZnodeFlags::READONLY.0
     | ZnodeFlags::HIDDEN.0
@@ -49,7 +42,7 @@ const ATIME_SECONDS: i64 = 24 * 3600;
 /// Attributes that are to be changed; the others stay.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetAttributes {
-    /// Permission bits. The NFSv4 ACL becomes the trivial one; a POSIX ACL says the same as the mode afterwards.
+    /// Permission bits. The NFSv4 ACL becomes what `aclmode` says; a POSIX ACL says the same as the mode afterwards.
     pub mode: Option<u32>,
     /// Owner.
     pub uid: Option<u32>,
@@ -134,10 +127,9 @@ impl LiveZpl {
             flags = flags & !SETTABLE | given.0 & SETTABLE;
         }
         let mut mode = node.znode.mode();
-        if let Some(given) = set.mode {
-            mode = mode & !PERMISSIONS | given & PERMISSIONS;
-            let (count, aces) = trivial::stored(mode, node.is_directory())?;
-            flags = flags & !ACL_FLAGS | trivial::flags(mode, node.is_directory());
+        if let Some(acl) = self.changed_acl(&node, set).await? {
+            (mode, flags) = (acl.mode, acl.flags_after(flags));
+            let (count, aces) = acl.stored()?;
             values = values.number(Attr::DaclCount, count).bytes(Attr::DaclAces, aces);
         }
         if set.kill_privileges && !node.is_directory() {
@@ -179,6 +171,22 @@ impl LiveZpl {
         }
         self.update(&node.object, &tx, values).await?;
         self.give_xattrs(&node, &tx, &set).await
+    }
+
+    /// The NFSv4 ACL that goes with another mode or owner.
+    async fn changed_acl(&self, node: &Node, set: &SetAttributes) -> Result<Option<FileAcl>> {
+        let old = node.znode.mode();
+        let file = Subject {
+            kind: node.znode.file_type(),
+            mode: set.mode.map_or(old, |given| old & !PERMISSIONS | given & PERMISSIONS),
+            owner: set.uid.map_or(node.number(Attr::Uid)?, u64::from),
+            group: set.gid.map_or(node.number(Attr::Gid)?, u64::from),
+        };
+        match (set.mode, set.uid.or(set.gid)) {
+            (Some(_), _) => self.acl_of_mode(node, file).await.map(Some),
+            (None, Some(_)) => self.acl_of_owner(node, file).await,
+            (None, None) => Ok(None),
+        }
     }
 
     /// The files of its extended attributes belong to whom a file belongs to.

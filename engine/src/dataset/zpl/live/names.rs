@@ -15,7 +15,8 @@ use super::nodes::{Node, Values};
 use super::quotas::Owners;
 use super::replay::time;
 use super::{LiveZpl, errno};
-use crate::dataset::zpl::{CaseSensitivity, DirEntry, Time, trivial};
+use crate::dataset::zpl::nfs4::Subject;
+use crate::dataset::zpl::{CaseSensitivity, DirEntry, Time};
 use crate::dmu::zap::{Key, Match, Value, Zap, edit};
 use crate::dmu::{LiveObject, NewObject};
 use crate::error::{Error, Result};
@@ -198,9 +199,11 @@ impl LiveZpl {
             let values = self.logged_attributes(&self.node(object.id()).await?, attributes)?;
             self.update(&object, &tx, values).await?;
         }
+        if inherited.xattrs.is_some() || parent.passes_acl_on()? {
+            self.log_inherited(&tx);
+        }
         if let Some(xattrs) = inherited.xattrs {
             self.update(&object, &tx, Values::default().bytes(Attr::Dxattr, xattrs)).await?;
-            self.log_inherited(&tx);
         }
         let links = i64::from(new.kind == NewKind::Directory);
         self.directory_changed(dir, &tx, 1, links, now).await?;
@@ -273,9 +276,11 @@ impl LiveZpl {
             (now, generation) = (time(object.crtime), object.generation);
         }
         let mode = u32::from(new.file_type().raw()) << 12 | mode;
+        let file = Subject { kind: new.file_type(), mode, owner: new.uid.into(), group: gid };
+        let acl = self.acl_of_new(parent, file).await?;
         let inherited = parent.flags()?;
         let mut flags = ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0 | extra.0;
-        flags |= inherited.0 & ZnodeFlags::XATTR.0 | trivial::flags(mode, is_directory);
+        flags = acl.flags_after(flags | inherited.0 & ZnodeFlags::XATTR.0);
         let project = Some(self.project_of_new(parent)?);
         let project = project.filter(|project| *project != 0 || self.objset.counts_projects());
         if project.is_some() {
@@ -289,9 +294,9 @@ impl LiveZpl {
             NewKind::Symlink(target) => target.len() as u64,
             _ => 0,
         };
-        let (count, aces) = trivial::stored(mode, is_directory)?;
+        let (count, aces) = acl.stored()?;
         let mut values = Values::default()
-            .number(Attr::Mode, mode.into())
+            .number(Attr::Mode, acl.mode.into())
             .number(Attr::Size, size)
             .number(Attr::Gen, generation)
             .number(Attr::Uid, new.uid.into())

@@ -2,6 +2,12 @@
 //!
 //! A file that loses its last name is freed, unless somebody has it open: then it goes into the *unlinked set*, a ZAP of object numbers, and
 //! is freed by the last who closes it, or when the filesystem is opened after a crash. Freeing costs the same for a file of any size.
+//!
+//! # Files that a kernel knows
+//! A kernel that the filesystem is served to knows files that nobody has open: the working directory of a process, what was opened with `O_PATH`, what is just about to be
+//! opened. Any that loses its last name is known at that moment. So with [`LiveZpl::remember_unlinked`] it stays until [`LiveZpl::forget`].
+
+use std::sync::atomic::Ordering;
 
 use ondisk::ObjectId;
 use ondisk::sa::Attr;
@@ -24,6 +30,35 @@ impl LiveZpl {
     /// Says that somebody has a file open: it is not freed before [`LiveZpl::close`].
     pub fn hold(&self, file: ObjectId) {
         self.opened().entry(file.0).or_default().count += 1;
+    }
+
+    /// From now on somebody knows files by number: those that lose their last name stay until [`LiveZpl::forget`], or [`LiveZpl::forget_all`].
+    pub fn remember_unlinked(&self) {
+        self.remember.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A file is not known any more; it is freed if it has no name and is not open.
+    pub async fn forget(&self, file: ObjectId) -> Result<()> {
+        let is_remembered = match self.opened().get_mut(&file.0) {
+            Some(state) => std::mem::take(&mut state.remembered),
+            None => false,
+        };
+        if is_remembered { self.close(file, 1).await } else { Ok(()) }
+    }
+
+    /// One who knew files by number is gone; when it was the last, no file is known any more.
+    pub async fn forget_all(&self) -> Result<()> {
+        if self.remember.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return Ok(());
+        }
+        let known: Vec<u64> = {
+            let opened = self.opened();
+            opened.iter().filter(|(_, state)| state.remembered).map(|(file, _)| *file).collect()
+        };
+        for file in known {
+            self.forget(ObjectId(file)).await?;
+        }
+        Ok(())
     }
 
     /// `count` fewer have a file open. The last one frees it if it has no name.
@@ -115,12 +150,7 @@ impl LiveZpl {
         let links = node.number(Attr::Links)?;
         let left = if node.is_directory() { 0 } else { links.saturating_sub(1) };
         if left == 0 {
-            let is_open = {
-                let mut opened = self.opened();
-                let state = opened.get_mut(&node.id().0);
-                state.map(|Opened { unlinked, .. }| *unlinked = true).is_some()
-            };
-            if !is_open {
+            if !self.stays(node.id()) {
                 self.free_file(node, tx).await?;
                 return Ok(true);
             }
@@ -131,6 +161,20 @@ impl LiveZpl {
         let values = Values::default().number(Attr::Links, left).time(Attr::Ctime, now);
         self.update(&node.object, tx, values).await?;
         Ok(left == 0)
+    }
+
+    /// Whether a file that lost its last name is to stay, because it is open or known; from now on whoever lets it go frees it.
+    fn stays(&self, file: ObjectId) -> bool {
+        let mut opened = self.opened();
+        if self.remember.load(Ordering::Acquire) == 0 {
+            return opened.get_mut(&file.0).map(|Opened { unlinked, .. }| *unlinked = true).is_some();
+        }
+        let state = opened.entry(file.0).or_default();
+        state.unlinked = true;
+        if !std::mem::replace(&mut state.remembered, true) {
+            state.count += 1;
+        }
+        true
     }
 
     /// The objects that a file's extended attributes are in: files, and at last their directory.

@@ -12,13 +12,14 @@ use tokio::net::TcpListener;
 
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
 use crate::lab::Lab;
+use crate::mount_helper;
 use crate::up::UpArguments;
 use crate::zdb;
 use crate::zfs::Zfs;
 use crate::zpool::Zpool;
 
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
-const APPLETS: [&str; 3] = ["zpool", "zfs", "zdb"];
+const APPLETS: [&str; 5] = ["zpool", "zfs", "zdb", "mount.cenote", "mount.fuse.cenote"];
 
 /// OpenZFS pools in userspace: list, mount, serve and copy out, without a kernel module.
 #[derive(Debug, Parser)]
@@ -51,6 +52,9 @@ pub enum Command {
     /// Look at what is stored, from labels to blocks, and verify it (no root, no daemon)
     #[command(disable_help_flag = true)]
     Zdb(Box<zdb::Arguments>),
+    /// Mount a filesystem with mountpoint=legacy; what mount(8) runs when linked as /sbin/mount.cenote
+    #[command(name = "mount.cenote", alias = "mount.fuse.cenote")]
+    MountHelper(mount_helper::Arguments),
     /// Find out by experiments which settings help, and prove it
     #[command(subcommand)]
     Lab(Lab),
@@ -118,6 +122,7 @@ impl Command {
             Self::Cat(arguments) => copy::cat::run(&arguments),
             Self::Extract(arguments) => copy::extract::run(&arguments),
             Self::Zdb(arguments) => zdb::run(&arguments),
+            Self::MountHelper(arguments) => arguments.run(),
             Self::Lab(command) => command.run(),
             Self::Completion { shell } => {
                 clap_complete::generate(shell, &mut Cli::command(), "cenote", &mut std::io::stdout());

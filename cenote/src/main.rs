@@ -9,6 +9,7 @@ mod columns;
 mod copy;
 mod exported;
 mod lab;
+mod mount_helper;
 mod output;
 mod prompt;
 mod property_list;

@@ -108,6 +108,8 @@ fn hint(error: &std::io::Error) -> &'static str {
 pub struct FuseMount {
     dataset: String,
     at: PathBuf,
+    /// The number by which the kernel knows it.
+    device: libc::dev_t,
     options: Mutex<MountOptions>,
     served: Arc<Served>,
     session: Option<fuser::BackgroundSession>,
@@ -137,10 +139,12 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
     let session = fuser::Session::new(Mounted(Arc::clone(&served)), at, &config)
         .and_then(fuser::Session::spawn)
         .map_err(refused)?;
-    raise_read_ahead(at);
+    let device = std::fs::metadata(at).map_err(refused)?.dev();
+    raise_read_ahead(device);
     Ok(FuseMount {
         dataset: name,
         at: at.to_owned(),
+        device,
         options: Mutex::new(options.clone()),
         served,
         session: Some(session),
@@ -184,9 +188,8 @@ fn remount(at: &Path, options: &MountOptions) -> std::io::Result<()> {
 }
 
 /// The kernel's default window of 128 KiB keeps one request in flight; more must be asked for in sysfs, as root. Best effort.
-fn raise_read_ahead(at: &Path) {
-    let Ok(metadata) = std::fs::metadata(at) else { return };
-    let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
+fn raise_read_ahead(device: libc::dev_t) {
+    let (major, minor) = (libc::major(device), libc::minor(device));
     let knob = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
     if let Err(error) = std::fs::write(&knob, KERNEL_READ_AHEAD_KIB.to_string()) {
         tracing::debug!(%error, knob, "the kernel's read-ahead stays as it is");
@@ -261,6 +264,14 @@ impl FuseMount {
     /// False once the kernel has ended the session, for example because somebody ran `umount`.
     pub fn is_alive(&self) -> bool {
         self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
+    }
+
+    /// Whether it can still be reached: whoever unmounts it takes it away before the session ends. True where that cannot be found out.
+    pub fn is_in_mount_table(&self) -> bool {
+        let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return true };
+        let (major, minor) = (libc::major(self.device), libc::minor(self.device));
+        let device = format!("{major}:{minor}");
+        table.lines().any(|line| line.split(' ').nth(2) == Some(&device))
     }
 
     /// Unmounts and waits for the session to end. With `force` a mount in use leaves the tree at once.

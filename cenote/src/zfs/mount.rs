@@ -70,6 +70,7 @@ impl MountArguments {
             options: self.options,
             overlay: self.overlay,
             load_keys: self.load_keys,
+            legacy: false,
         };
         let changed = output::ask(&request, |request| MountsChanged {
             failed: output::none_of(&request.dataset, "dataset does not exist"),

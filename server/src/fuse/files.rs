@@ -102,10 +102,24 @@ impl Served {
         drop(released);
     }
 
-    /// Forgets all handles.
+    /// Forgets all handles, and what the kernel knew.
     pub(super) fn release_all(&self) {
         let released = std::mem::take(&mut *self.files());
         drop(released);
+        if let Some(live) = self.live()
+            && let Err(error) = device::block_on(live.forget_all())
+        {
+            tracing::warn!(%error, "files that were unlinked could not be freed");
+        }
+    }
+
+    /// The kernel knows a file no more. That it may forget one of several lookups only does no harm: a file without a name is freed too early then, and answers that it is gone.
+    pub(super) fn forget(&self, number: INodeNo) {
+        if let (Some((Tree::Head, object)), Some(live)) = (self.place(number), self.live())
+            && let Err(error) = device::block_on(live.forget(object))
+        {
+            tracing::warn!(%error, object = object.0, "a file that was unlinked could not be freed");
+        }
     }
 
     fn file(&self, number: INodeNo, handle: FileHandle) -> Result<Arc<OpenFile>> {

@@ -83,6 +83,9 @@ impl Filesystem for Mounted {
         }
         let _ = config.set_max_write(MAX_WRITE_BYTES);
         let _ = config.set_max_background(64);
+        if let Some(live) = self.0.live() {
+            live.remember_unlinked();
+        }
         Ok(())
     }
 
@@ -98,6 +101,10 @@ impl Filesystem for Mounted {
             }
             Err(error) => reply.error(self.0.failed("look up a name in", parent, &error)),
         }
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, _: u64) {
+        self.0.forget(number);
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {

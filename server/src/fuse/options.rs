@@ -99,12 +99,14 @@ impl MountOptions {
     /// A word that means nothing, as a sentence.
     pub fn apply_word(&mut self, word: &str) -> Result<(), String> {
         match word {
-            "defaults" | "nomand" | "zfsutil" => {}
+            // Listing a directory changes no time of it.
+            "defaults" | "nomand" | "zfsutil" | "nodiratime" => {}
             "ro" => self.writable = false,
             "rw" => self.writable = true,
             "atime" if self.atime == AtimeMode::Off => self.atime = AtimeMode::On,
             "norelatime" if self.atime == AtimeMode::Relative => self.atime = AtimeMode::On,
             "atime" | "norelatime" => {}
+            "strictatime" => self.atime = AtimeMode::On,
             "noatime" => self.atime = AtimeMode::Off,
             "relatime" => self.atime = AtimeMode::Relative,
             "exec" => self.exec = true,

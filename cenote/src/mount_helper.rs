@@ -1,0 +1,86 @@
+//! `mount.cenote`: what `mount` of the system starts for `mount -t cenote tank/fs /mnt`, and for such lines of `fstab`, when a link of that name in `/sbin` leads
+//! to this program. It mounts filesystems with `mountpoint=legacy`, and snapshots.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use server::api::{Mount, MountsChanged};
+
+use crate::output;
+
+/// Exit code of a mount that failed.
+const MOUNT_FAILED: u8 = 32;
+
+/// Arguments of `mount.cenote`, as `mount` gives them.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub struct Arguments {
+    /// The filesystem or snapshot
+    #[arg(value_name = "DATASET")]
+    dataset: String,
+    /// Where
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Mount options
+    #[arg(short = 'o', value_name = "OPTION,…", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Do everything but mount
+    #[arg(short)]
+    fake: bool,
+    /// Say more, of which there is nothing to say
+    #[arg(short, hide = true)]
+    verbose: bool,
+    /// Do not write `/etc/mtab`, which nobody does
+    #[arg(short, hide = true)]
+    no_mtab: bool,
+    /// Pass over options that mean nothing
+    #[arg(short)]
+    sloppy: bool,
+    /// The type
+    #[arg(short = 't', value_name = "TYPE", hide = true)]
+    kind: Option<String>,
+}
+
+impl Arguments {
+    fn mount(self) -> Result<()> {
+        if self.fake {
+            return Ok(());
+        }
+        let at = std::path::absolute(&self.directory)
+            .with_context(|| format!("cannot use '{}'", self.directory.display()))?;
+        let remount = self.options.iter().any(|word| word == "remount");
+        // The kernel keeps no access times for any mount of ours, whatever the filesystem does.
+        let is_ours = |word: &String| !is_for_mount(word) && !(remount && word == "noatime");
+        let options = self.options.into_iter().filter(is_ours).collect();
+        let request = Mount {
+            dataset: Some(self.dataset),
+            at: Some(at),
+            options,
+            legacy: true,
+            ..Mount::default()
+        };
+        let changed = output::ask(&request, |request| MountsChanged {
+            failed: output::none_of(&request.dataset, "dataset does not exist"),
+            ..MountsChanged::default()
+        })?;
+        output::complain(&changed.failed)
+    }
+
+    /// Mounts, with the exit codes that `mount` knows.
+    pub fn run(self) -> Result<()> {
+        self.mount().map_err(|error| {
+            output::report(error);
+            output::Exit(MOUNT_FAILED).into()
+        })
+    }
+}
+
+/// Options that are meant for others than the filesystem: those of `fstab`, and those of the mount table, which `mount -o remount` repeats.
+fn is_for_mount(word: &str) -> bool {
+    const WORDS: [&str; 13] = [
+        "auto", "noauto", "user", "nouser", "users", "owner", "group", "_netdev", "nofail", "async", "silent", "loud",
+        "default_permissions",
+    ];
+    const STARTS: [&str; 6] = ["x-", "X-", "comment=", "user_id=", "group_id=", "max_read="];
+    WORDS.contains(&word) || STARTS.iter().any(|start| word.starts_with(start))
+}

@@ -52,13 +52,8 @@ impl Arguments {
         // The kernel keeps no access times for any mount of ours, whatever the filesystem does.
         let is_ours = |word: &String| !is_for_mount(word) && !(remount && word == "noatime");
         let options = self.options.into_iter().filter(is_ours).collect();
-        let request = Mount {
-            dataset: Some(self.dataset),
-            at: Some(at),
-            options,
-            legacy: true,
-            ..Mount::default()
-        };
+        let request =
+            Mount { dataset: Some(self.dataset), at: Some(at), options, legacy: true, ..Mount::default() };
         let changed = output::ask(&request, |request| MountsChanged {
             failed: output::none_of(&request.dataset, "dataset does not exist"),
             ..MountsChanged::default()
@@ -78,7 +73,18 @@ impl Arguments {
 /// Options that are meant for others than the filesystem: those of `fstab`, and those of the mount table, which `mount -o remount` repeats.
 fn is_for_mount(word: &str) -> bool {
     const WORDS: [&str; 13] = [
-        "auto", "noauto", "user", "nouser", "users", "owner", "group", "_netdev", "nofail", "async", "silent", "loud",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "owner",
+        "group",
+        "_netdev",
+        "nofail",
+        "async",
+        "silent",
+        "loud",
         "default_permissions",
     ];
     const STARTS: [&str; 6] = ["x-", "X-", "comment=", "user_id=", "group_id=", "max_read="];

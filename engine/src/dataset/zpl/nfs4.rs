@@ -34,8 +34,7 @@ use super::trivial;
 use crate::error::{Error, Result};
 
 /// Flags that only an ACL that somebody set gives a file.
-const KEPT: u64 =
-    ZnodeFlags::ACL_PROTECTED.0 | ZnodeFlags::ACL_DEFAULTED.0 | ZnodeFlags::ACL_AUTO_INHERIT.0;
+const KEPT: u64 = ZnodeFlags::ACL_PROTECTED.0 | ZnodeFlags::ACL_DEFAULTED.0 | ZnodeFlags::ACL_AUTO_INHERIT.0;
 /// All flags of files that say what the ACL is like.
 const FLAGS: u64 = KEPT
     | ZnodeFlags::ACL_TRIVIAL.0
@@ -245,9 +244,7 @@ fn inherit(parent: &[Ace], rules: AclRules, file: Subject) -> (Vec<Ace>, bool) {
         let has = |flag| ace.flags & flag != 0;
         match is_directory && has(ace_flags::DIRECTORY_INHERIT) {
             true => true,
-            false => {
-                has(ace_flags::FILE_INHERIT) && !(is_directory && has(ace_flags::NO_PROPAGATE_INHERIT))
-            }
+            false => has(ace_flags::FILE_INHERIT) && !(is_directory && has(ace_flags::NO_PROPAGATE_INHERIT)),
         }
     };
     let mut mode_counts = true;
@@ -322,7 +319,8 @@ fn mode_of(aces: &[Ace], file: Subject) -> (u32, bool) {
             }
         };
         let bits = BITS.iter().filter(|(_, mask)| ace.mask & mask != 0).map(|(bit, _)| bit);
-        let told = bits.flat_map(|bit| classes.iter().map(move |class| bit << class)).fold(0, |all, bit| all | bit);
+        let told =
+            bits.flat_map(|bit| classes.iter().map(move |class| bit << class)).fold(0, |all, bit| all | bit);
         if ace.ace_type == AceType::Allow {
             allowed |= told & !seen;
         }
@@ -390,8 +388,12 @@ mod tests {
                 // A change of the mode comes to the same, whatever the rules.
                 for mode_rule in [AclMode::Discard, AclMode::GroupMask, AclMode::Passthrough] {
                     let rules = rules(AclInherit::Restricted, mode_rule);
-                    let changed =
-                        FileAcl::changed(trivial::aces(0o715, is_directory), ZnodeFlags(trivial.flags), rules, file(kind, mode));
+                    let changed = FileAcl::changed(
+                        trivial::aces(0o715, is_directory),
+                        ZnodeFlags(trivial.flags),
+                        rules,
+                        file(kind, mode),
+                    );
                     assert_eq!(changed, trivial, "{mode:o} {mode_rule:?}");
                 }
             }
@@ -404,7 +406,8 @@ mod tests {
         let deny = Ace { ace_type: AceType::Deny, ..user(8, INHERIT_ALL, WRITE) };
         let parent = [user(7, INHERIT_ALL, all), deny, user(9, 0, all)];
         let masks = |inherit, mode| {
-            let acl = FileAcl::inherited(&parent, rules(inherit, AclMode::Discard), file(FileType::Regular, mode));
+            let acl =
+                FileAcl::inherited(&parent, rules(inherit, AclMode::Discard), file(FileType::Regular, mode));
             assert_eq!(acl.mode, mode, "none of these decides on the mode");
             let inherited = acl.aces.iter().filter(|ace| ace.flags & ace_flags::INHERITED != 0);
             inherited.map(|ace| (ace.fuid.unwrap().0, ace.flags, ace.mask)).collect::<Vec<_>>()
@@ -438,10 +441,15 @@ mod tests {
             user(4, ace_flags::FILE_INHERIT | ace_flags::NO_PROPAGATE_INHERIT, READ),
         ];
         let acl = FileAcl::inherited(&parent, AclRules::default(), file(FileType::Directory, 0o755));
-        let inherited = acl.aces.iter().filter_map(|ace| Some((ace.fuid?.0, ace.flags & !ace_flags::INHERITED)));
+        let inherited =
+            acl.aces.iter().filter_map(|ace| Some((ace.fuid?.0, ace.flags & !ace_flags::INHERITED)));
         assert_eq!(
             inherited.collect::<Vec<_>>(),
-            [(1, ace_flags::FILE_INHERIT | ace_flags::INHERIT_ONLY), (2, ace_flags::DIRECTORY_INHERIT), (3, 0)]
+            [
+                (1, ace_flags::FILE_INHERIT | ace_flags::INHERIT_ONLY),
+                (2, ace_flags::DIRECTORY_INHERIT),
+                (3, 0)
+            ]
         );
         assert_ne!(acl.flags & ZnodeFlags::INHERIT_ACE.0, 0);
         assert_eq!(acl.flags & ZnodeFlags::ACL_TRIVIAL.0, 0);
@@ -458,7 +466,12 @@ mod tests {
         ];
         let change = |mode| {
             let rules = rules(AclInherit::Restricted, mode);
-            let acl = FileAcl::changed(old.clone(), ZnodeFlags::ACL_PROTECTED, rules, file(FileType::Directory, 0o740));
+            let acl = FileAcl::changed(
+                old.clone(),
+                ZnodeFlags::ACL_PROTECTED,
+                rules,
+                file(FileType::Directory, 0o740),
+            );
             assert_eq!(acl.mode, 0o740);
             assert_ne!(acl.flags & ZnodeFlags::ACL_PROTECTED.0, 0);
             acl.aces[..acl.aces.len() - 3].to_vec()

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use device::modelled::Link;
+use device::simulated::Model;
 use server::api::ExportPool;
 use server::daemon::{Daemon, TcpEndpoint};
 use server::http::{self, ApiSocket};
@@ -67,8 +69,19 @@ impl Sockets {
 /// Serves until it is told to stop.
 pub fn run(arguments: &ServeArguments) -> Result<()> {
     let socket: PathBuf = arguments.socket.clone().unwrap_or_else(http::default_socket);
+    if let Some(directory) = &arguments.modelled {
+        let cannot = || format!("cannot model devices in {}", directory.display());
+        device::modelled::serve_models_in(directory).with_context(cannot)?;
+    }
+    let link = match &arguments.modelled_link {
+        Some(name) => {
+            let model = Model::link(name).with_context(|| format!("there is no model of a link '{name}'"))?;
+            Some(Arc::new(Link::new(model)))
+        }
+        None => None,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let daemon = Arc::new(Daemon::default());
+    let daemon = Arc::new(Daemon::default().behind(link));
     let served = runtime.block_on(async {
         let sockets = Sockets::bind(&socket, &arguments.tcp).await?;
         let mut interrupt = signal(SignalKind::interrupt())?;

@@ -12,6 +12,7 @@
 //! | `error` | [`IoError`]: which device, operation, range and reason |
 //! | `file` | [`FileDevice`]: regular files and block devices |
 //! | `memory` | [`MemoryDevice`]: plain memory |
+//! | [`modelled`] | files that are opened as if they lay on another medium; links |
 //! | [`simulated`] | any device with scripted faults and the timing of a modelled medium |
 //! | `operation` | one request to the kernel, and who keeps its memory |
 //! | `ring` | one io_uring per thread |
@@ -27,6 +28,7 @@ mod error;
 mod executor;
 mod file;
 mod memory;
+pub mod modelled;
 mod operation;
 mod ring;
 mod shared;
@@ -81,6 +83,11 @@ pub trait Device: Send + Sync + Debug {
 
     /// Whether writes, flushes and discards are refused.
     fn is_read_only(&self) -> bool;
+
+    /// The name of the medium that it only plays, where its timing is modelled.
+    fn modelled(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Reads exactly `len` bytes at `offset`; no alignment is asked of the caller.
     fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf>;

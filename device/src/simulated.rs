@@ -24,11 +24,10 @@ use std::{
 
 pub use clock::{Clock, RealClock, VirtualClock};
 pub use fault::Fault;
-pub use model::Model;
+pub use model::{Arm, Medium, Model};
 
 use crate::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
 use fault::{Faults, WriteFate};
-use model::Medium;
 
 /// A device with injected faults and the timing of a modelled medium.
 pub struct SimulatedDevice {
@@ -107,9 +106,13 @@ impl SimulatedDevice {
             let fate = state.faults.check_read(offset, len as u64);
             (fate, self.deadline_ns(&mut state, Operation::Read, offset, len as u64))
         };
-        self.wait_until(deadline_ns).await;
-        fate.map_err(self.error(Operation::Read, offset, len as u64))?;
+        if let Err(cause) = fate {
+            self.wait_until(deadline_ns).await;
+            return Err(self.error(Operation::Read, offset, len as u64)(cause));
+        }
+        // The other device's own time is part of the modelled one.
         let mut buf = self.inner.read(offset, len).await?;
+        self.wait_until(deadline_ns).await;
         self.lock().faults.flip_bits(offset, &mut buf);
         Ok(buf)
     }
@@ -122,18 +125,23 @@ impl SimulatedDevice {
             let fate = state.faults.check_write(offset, len, sector_bytes);
             (fate, self.deadline_ns(&mut state, Operation::Write, offset, len))
         };
-        self.wait_until(deadline_ns).await;
-        match fate.map_err(self.error(Operation::Write, offset, len))? {
-            WriteFate::Whole => {
+        match fate {
+            Ok(WriteFate::Whole) => {
                 let data = self.inner.write(offset, data).await?;
+                self.wait_until(deadline_ns).await;
                 self.lock().faults.replaced(offset, len);
                 Ok(data)
             }
-            WriteFate::Torn { kept_bytes } => {
+            Ok(WriteFate::Torn { kept_bytes }) => {
+                self.wait_until(deadline_ns).await;
                 if kept_bytes > 0 {
                     self.inner.write(offset, IoBuf::from(&data[..kept_bytes as usize])).await?;
                 }
                 Err(self.error(Operation::Write, offset, len)(Cause::Missing))
+            }
+            Err(cause) => {
+                self.wait_until(deadline_ns).await;
+                Err(self.error(Operation::Write, offset, len)(cause))
             }
         }
     }
@@ -144,9 +152,11 @@ impl SimulatedDevice {
             let fate = state.faults.check_presence();
             (fate, self.deadline_ns(&mut state, Operation::Flush, 0, 0))
         };
+        if fate.is_ok() {
+            self.inner.flush().await?;
+        }
         self.wait_until(deadline_ns).await;
-        fate.map_err(self.error(Operation::Flush, 0, 0))?;
-        self.inner.flush().await
+        fate.map_err(self.error(Operation::Flush, 0, 0))
     }
 
     async fn simulated_discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
@@ -175,6 +185,10 @@ impl Device for SimulatedDevice {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn modelled(&self) -> Option<&'static str> {
+        self.lock().medium.as_ref().map(|medium| medium.model().name)
     }
 
     fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf> {

@@ -80,7 +80,7 @@ fn healing_removes_all_faults() {
 fn a_virtual_disk_takes_its_time_and_costs_none_of_ours() {
     let clock = VirtualClock::new();
     let (memory, _) = over_memory(1);
-    let device = SimulatedDevice::new(memory, 1).with_model(Model::HDD, Arc::new(clock.clone()));
+    let device = SimulatedDevice::new(memory, 1).with_model(Model::HDD_7200, Arc::new(clock.clone()));
     clock.run(async {
         for index in 0..1000 {
             device.read(index * 7919 % 255 * 4096, 4096).await.unwrap();

@@ -53,6 +53,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
+use device::modelled::Link;
 use engine::cache::ArcCache;
 use tokio::sync::Notify;
 
@@ -72,6 +73,8 @@ pub struct Daemon {
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
     cache: Arc<ArcCache>,
     nbd: OnceLock<NbdAddresses>,
+    /// What is modelled between volumes and their clients.
+    link: Option<Arc<Link>>,
     stop: Notify,
 }
 
@@ -91,6 +94,7 @@ impl Default for Daemon {
             pools: RwLock::default(),
             cache: Arc::new(ArcCache::new(bytes)),
             nbd: OnceLock::new(),
+            link: None,
             stop: Notify::new(),
         }
     }
@@ -173,6 +177,12 @@ async fn answer<A: Action>(
 }
 
 impl Daemon {
+    /// The same, with volumes served as if over a link.
+    #[must_use]
+    pub fn behind(self, link: Option<Arc<Link>>) -> Self {
+        Self { link, ..self }
+    }
+
     /// Who answers.
     ///
     /// # Errors

@@ -229,6 +229,9 @@ impl Config<'_> {
             (_, Some(words)) => line.push_str(&format!("  {words}")),
             _ => {}
         }
+        if let Some(model) = &vdev.modelled {
+            line.push_str(&format!("  (modelled {model})"));
+        }
         if vdev.children.is_empty() && !is_spare && vdev.class != VdevClass::L2cache && vdev.kind != "root" {
             line.push_str(&self.trimmed(vdev));
         }

@@ -141,7 +141,12 @@ pub fn vdev_json(name: &str, vdev: &VdevNode, numbers: Numbers) -> Map<String, V
     item.insert("name".into(), name.into());
     item.insert("vdev_type".into(), vdev.kind.as_str().into());
     item.insert("guid".into(), Numbers { literal: true, ..numbers }.exact(vdev.guid));
-    let texts = [("path", &vdev.path), ("phys_path", &vdev.phys_path), ("devid", &vdev.devid)];
+    let texts = [
+        ("path", &vdev.path),
+        ("phys_path", &vdev.phys_path),
+        ("devid", &vdev.devid),
+        ("modelled", &vdev.modelled),
+    ];
     for (key, text) in texts {
         if let Some(text) = text {
             item.insert(key.into(), text.as_str().into());

@@ -189,7 +189,7 @@ impl Ranges {
 }
 
 /// A small seeded source of numbers (SplitMix64): good enough to choose faults, and the same on every machine.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
 impl Random {

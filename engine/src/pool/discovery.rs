@@ -18,7 +18,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use device::{Device, FileDevice, Lock, OpenOptions};
+use device::{Device, Lock, OpenOptions};
 use ondisk::nvlist::Nvlist;
 use ondisk::vdev_config::{PoolConfig, PoolState, VdevConfig};
 use ondisk::{Guid, Txg};
@@ -143,7 +143,7 @@ pub async fn scan<P: AsRef<Path>>(places: &[P]) -> Result<Vec<FoundPool>> {
     let mut candidates = Vec::new();
     for path in device_paths(places)? {
         // A device that cannot be opened may be somebody else's; what it means for a pool shows when the pool lacks it.
-        let opened = match OpenOptions::read_only().lock(Lock::None).open(&path) {
+        let opened = match OpenOptions::read_only().lock(Lock::None).open_device(&path) {
             Ok(device) => device,
             Err(error) => {
                 tracing::debug!(path = %path.display(), %error, "not looked at");
@@ -153,7 +153,7 @@ pub async fn scan<P: AsRef<Path>>(places: &[P]) -> Result<Vec<FoundPool>> {
         if opened.size_bytes() < MIN_DEVICE_BYTES {
             continue;
         }
-        candidates.extend(Candidate::examine(Arc::new(opened) as Arc<dyn Device>).await);
+        candidates.extend(Candidate::examine(opened).await);
     }
     Ok(group(candidates))
 }
@@ -199,10 +199,8 @@ pub fn device_paths<P: AsRef<Path>>(places: &[P]) -> Result<Vec<PathBuf>> {
 
 /// Opens one device for reading, as `scan` does.
 pub fn open_device(path: &Path) -> Result<Arc<dyn Device>> {
-    match FileDevice::open(path) {
-        Ok(device) => Ok(Arc::new(device)),
-        Err(error) => Err(Error::Os { what: path.display().to_string(), errno: error.errno() }),
-    }
+    let opened = OpenOptions::read_only().open_device(path);
+    opened.map_err(|error| Error::Os { what: path.display().to_string(), errno: error.errno() })
 }
 
 /// Groups devices by pool. Spares and cache devices, whose labels name no pool, are given to every pool: its config knows them by guid.

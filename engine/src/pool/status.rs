@@ -157,6 +157,8 @@ pub struct VdevNode {
     pub devid: Option<String>,
     /// Physical location of the device.
     pub phys_path: Option<String>,
+    /// The medium that a leaf's device only plays ([`device::Device::modelled`]).
+    pub modelled: Option<String>,
     /// The pool partitioned the whole disk itself.
     pub whole_disk: bool,
     /// The device could not be found: `was /dev/…`.
@@ -586,6 +588,7 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         path: None,
         devid: None,
         phys_path: None,
+        modelled: None,
         whole_disk: false,
         not_present: false,
         class: VdevClass::Normal,
@@ -613,6 +616,7 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
     let not_present = missing && vdev.status().state == State::CantOpen;
     let device_bytes =
         device.iter().flatten().map(|device| device.size_bytes() / LABEL_BYTES * LABEL_BYTES).next();
+    let modelled = device.iter().flatten().find_map(|device| device.modelled()).map(str::to_owned);
     let (path, name) = match device.flatten() {
         Some(device) => (Some(device.path().display().to_string()), vdev.name.clone()),
         None if not_present => (text(&vdev.config.path), vdev.guid.to_string()),
@@ -625,6 +629,7 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
         path,
         devid: text(&vdev.config.devid),
         phys_path: text(&vdev.config.phys_path),
+        modelled,
         whole_disk: vdev.config.whole_disk.unwrap_or(false),
         not_present,
         class,

@@ -27,7 +27,7 @@
 //! `cmd/zed/agents/zfs_diagnosis.c` (numbers and times of errors).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use device::{Cause, Device, IoError};
 use ondisk::Guid;
@@ -165,8 +165,8 @@ impl VdevTree {
         let Some(path) = path.filter(|path| path.is_absolute()) else { return cannot_open };
         // A file is locked as long as it is open.
         drop(slot.replace(None));
-        let device: Arc<dyn Device> = match open_for_writing(path, leaf.ashift) {
-            Ok(device) => Arc::new(device),
+        let device = match open_for_writing(path, leaf.ashift) {
+            Ok(device) => device,
             Err(error) => {
                 tracing::info!(%error, "the device of a pool cannot be opened");
                 return cannot_open;

@@ -27,7 +27,7 @@ pub fn reopen_for_writing(device: &Arc<dyn Device>, ashift: u32) -> Result<Optio
         return Ok(Some(Arc::clone(device)));
     }
     match open_for_writing(device.path(), ashift) {
-        Ok(device) => Ok(Some(Arc::new(device))),
+        Ok(device) => Ok(Some(device)),
         Err(error)
             if matches!(error.errno(), libc_errno::ENOENT | libc_errno::ENXIO | libc_errno::ENODEV) =>
         {
@@ -41,9 +41,9 @@ pub fn reopen_for_writing(device: &Arc<dyn Device>, ashift: u32) -> Result<Optio
 ///
 /// # Errors
 /// As [`reopen_for_writing`].
-pub fn open_for_writing(path: &Path, ashift: u32) -> Result<FileDevice, IoError> {
+pub fn open_for_writing(path: &Path, ashift: u32) -> Result<Arc<dyn Device>, IoError> {
     let sector_bytes = 1u32.checked_shl(ashift).unwrap_or(512);
-    OpenOptions::read_write().unit_at_most(sector_bytes).open(path)
+    OpenOptions::read_write().unit_at_most(sector_bytes).open_device(path)
 }
 
 /// Makes a whole disk ready for a pool: partitions it, and opens the partition that the pool gets. Everything that the disk held is lost. Waits until

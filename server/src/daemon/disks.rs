@@ -225,8 +225,8 @@ async fn open_one(
             check_partition(&partition, open_pools, faults).await;
         }
     }
-    let device = match OpenOptions::read_write().open(path) {
-        Ok(device) => Arc::new(device) as Arc<dyn Device>,
+    let device = match OpenOptions::read_write().open_device(path) {
+        Ok(device) => device,
         Err(error) if matches!(error.cause, Cause::InUse) => {
             faults.errors.push(match is_block {
                 true => format!("{shown} is in use and contains a unknown filesystem."),

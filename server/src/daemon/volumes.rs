@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use device::IoBuf;
+use device::modelled::Link;
 use engine::dataset::dsl::{Dataset, Dsl, Kind, Walk};
 use engine::dataset::zvol::{LiveReader, LiveZvol, Zvol};
 use engine::dmu::Objset;
@@ -47,6 +48,8 @@ pub struct VolumeExport {
     name: String,
     block_bytes: u32,
     is_writable: bool,
+    /// What is modelled between the client and this.
+    link: Option<Arc<Link>>,
     /// Taken away when the pool is closed by force.
     access: RwLock<Option<Arc<Access>>>,
 }
@@ -76,6 +79,13 @@ impl VolumeExport {
                 Ok(Arc::clone(reader.volume()))
             }
             _ => Err(ExportError { errno: Errno::Perm, message: format!("'{}' is read-only", self.name) }),
+        }
+    }
+
+    /// Waits as long as a modelled link takes to bring the client its answer.
+    async fn replied(&self, len: usize) {
+        if let Some(link) = &self.link {
+            link.fetch(len as u64).await;
         }
     }
 
@@ -130,7 +140,9 @@ impl Export for VolumeExport {
             Access::Reading(zvol) => zvol.read_at(offset, into).await,
             Access::Writing(reader, _) => reader.read_at(offset, into).await,
         };
-        read.map_err(|error| self.failed(error))
+        read.map_err(|error| self.failed(error))?;
+        self.replied(into.len()).await;
+        Ok(())
     }
 
     async fn extent(&self, offset: u64) -> Result<Extent, ExportError> {
@@ -150,6 +162,9 @@ impl Export for VolumeExport {
 
     async fn write(&self, offset: u64, data: IoBuf, stable: bool) -> Result<(), ExportError> {
         let volume = self.writing()?;
+        if let Some(link) = &self.link {
+            link.bring(data.len() as u64).await;
+        }
         let mut tries = ROOM_TRIES;
         loop {
             let done = volume.write_at(offset, &data, stable).await;
@@ -181,10 +196,11 @@ impl Export for VolumeExport {
     }
 
     async fn flush(&self) -> Result<(), ExportError> {
-        match &*self.access()? {
-            Access::Writing(reader, _) => reader.volume().flush().await.map_err(|error| self.failed(error)),
-            Access::Reading(_) => Ok(()),
+        if let Access::Writing(reader, _) = &*self.access()? {
+            reader.volume().flush().await.map_err(|error| self.failed(error))?;
         }
+        self.replied(0).await;
+        Ok(())
     }
 }
 
@@ -211,7 +227,7 @@ impl Exports for Volumes {
 
     async fn open(&self, name: &str) -> Option<Arc<VolumeExport>> {
         let pool = self.0.pool_of(name).ok()?;
-        match pool.connect(name).await {
+        match pool.connect(name, self.0.link.clone()).await {
             Ok(export) => Some(export),
             Err(error) => {
                 tracing::debug!(name, %error, "no such export");
@@ -268,7 +284,7 @@ impl OpenPool {
         Ok((volume, zvol))
     }
 
-    async fn connect(&self, name: &str) -> engine::Result<Arc<VolumeExport>> {
+    async fn connect(&self, name: &str, link: Option<Arc<Link>>) -> engine::Result<Arc<VolumeExport>> {
         let dsl = self.dsl().await?;
         let dataset = dsl.find(name).await?;
         let (Volume { name, block_bytes, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
@@ -287,7 +303,7 @@ impl OpenPool {
             Some(connections) => {
                 connections.retain(|other| other.strong_count() > 0);
                 let access = RwLock::new(Some(Arc::new(access)));
-                let export = Arc::new(VolumeExport { name, block_bytes, is_writable, access });
+                let export = Arc::new(VolumeExport { name, block_bytes, is_writable, link, access });
                 connections.push(Arc::downgrade(&export));
                 Ok(export)
             }

@@ -1,5 +1,7 @@
 //! `cenote lab`: experiments, from the question to the report.
 
+mod advise;
+mod model;
 mod progress;
 mod server;
 
@@ -8,17 +10,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use lab::compare::Compared;
 use lab::environment::Environment;
 use lab::experiment::{Experiment, Target};
-use lab::models::raidz::Raidz;
 use lab::recipes::{self, RECIPES};
 use lab::run::Ended;
 use lab::store::Store;
-use lab::target::{Bench, KernelPrograms, Programs};
+use lab::target::{Bench, KernelPrograms, Programs, modelled_devices};
 use serde_json::json;
 
 use crate::output::{self, Exit, print};
-use crate::table::{pad_left, pad_right};
+use crate::table::pad_right;
+use advise::AdviseArguments;
+use model::ModelArguments;
 use progress::Shown;
 use server::Private;
 
@@ -38,6 +42,12 @@ pub enum Lab {
     New {
         /// The recipe to start from
         recipe: String,
+        /// Other factors than the recipe's: sync=standard,always
+        #[arg(short, long = "factor", value_name = "NAME=VALUE,…")]
+        factors: Vec<String>,
+        /// Another layout of its pools: 'mirror 2 + mirror 2'
+        #[arg(short, long)]
+        layout: Option<String>,
         /// Where to write it; printed where left out
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -75,21 +85,22 @@ pub enum Lab {
         #[arg(short, long)]
         json: bool,
     },
-    /// What blocks of each size cost on raidz: parity, padding, efficiency
-    Raidz {
-        /// Devices
-        #[arg(short, long)]
-        width: u64,
-        /// How many may fail: 1 to 3
-        #[arg(short, long, default_value_t = 1)]
-        parity: u64,
-        /// Sectors have 2^ASHIFT bytes
-        #[arg(short, long, default_value_t = 12)]
-        ashift: u32,
+    /// List what to change about a live pool, each with evidence, gain, cost, risk, and the command that would prove it
+    Advise(AdviseArguments),
+    /// Put results beside each other: two, or many over time with the places where they change
+    Compare {
+        /// Directories of results
+        #[arg(required = true, num_args = 2..)]
+        directories: Vec<PathBuf>,
+        /// Write a page with plots too
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
         /// Print JSON
         #[arg(short, long)]
         json: bool,
     },
+    /// What formulas foretell: space, speed, rebuilds, dedup, caches, logs, compression
+    Model(ModelArguments),
 }
 
 impl Lab {
@@ -97,7 +108,9 @@ impl Lab {
     pub fn run(self) -> Result<()> {
         match self {
             Self::Recipes { json } => list(json),
-            Self::New { recipe, output } => new(&recipe, output.as_deref()),
+            Self::New { recipe, factors, layout, output } => {
+                new(&recipe, &factors, layout.as_deref(), output.as_deref())
+            }
             Self::Run { experiment, output, quick, rounds, json } => {
                 let mut experiment = load(&experiment)?;
                 if let Some(rounds) = rounds {
@@ -114,7 +127,9 @@ impl Lab {
             }
             Self::Resume { directory, json } => carry_out(Store::open(&directory)?, json),
             Self::Report { directory, json } => report(&Store::open(&directory)?, json),
-            Self::Raidz { width, parity, ashift, json } => raidz(width, parity, ashift, json),
+            Self::Advise(arguments) => advise::run(&arguments),
+            Self::Compare { directories, output, json } => compare(&directories, output.as_deref(), json),
+            Self::Model(arguments) => model::run(arguments),
         }
     }
 }
@@ -127,7 +142,7 @@ fn list(json: bool) -> Result<()> {
             .collect();
         return print(&format!("{}\n", serde_json::to_string_pretty(&recipes)?));
     }
-    let lines = RECIPES.iter().map(|recipe| format!("{}  {}\n", pad_right(recipe.name, 13), recipe.about));
+    let lines = RECIPES.iter().map(|recipe| format!("{}  {}\n", pad_right(recipe.name, 16), recipe.about));
     print(&lines.collect::<String>())
 }
 
@@ -138,9 +153,17 @@ fn recipe(name: &str) -> Result<recipes::Recipe> {
     })
 }
 
-fn new(name: &str, output: Option<&Path>) -> Result<()> {
-    let text = recipe(name)?.text();
-    let Some(path) = output else { return print(text) };
+fn new(name: &str, factors: &[String], layout: Option<&str>, output: Option<&Path>) -> Result<()> {
+    let recipe = recipe(name)?;
+    let text = match factors.is_empty() && layout.is_none() {
+        true => recipe.text().to_owned(),
+        false => {
+            let mut experiment = recipe.experiment();
+            experiment.vary(factors, layout)?;
+            experiment.to_toml()?
+        }
+    };
+    let Some(path) = output else { return print(&text) };
     let mut file =
         std::fs::File::create_new(path).with_context(|| format!("cannot make {}", path.display()))?;
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
@@ -164,7 +187,9 @@ fn carry_out(mut store: Store, json: bool) -> Result<()> {
     let directory = std::path::absolute(store.directory())?;
     let shown = Shown::start()?;
     let programs: Option<Box<dyn Programs>> = match &experiment.target {
-        Target::Volume { .. } => Some(Box::new(Private::start()?)),
+        Target::Volume { link, .. } => {
+            Some(Box::new(Private::start(&modelled_devices(&directory)?, link.as_deref())?))
+        }
         Target::Host { .. } => Some(Box::new(KernelPrograms)),
         Target::Path { .. } | Target::Nbd { .. } => None,
     };
@@ -201,29 +226,14 @@ fn report(store: &Store, json: bool) -> Result<()> {
     print(&format!("\nwith plots: {page}\n"))
 }
 
-fn raidz(width: u64, parity: u64, ashift: u32, json: bool) -> Result<()> {
-    let raidz = Raidz::new(width, parity, ashift)?;
-    let costs = raidz.costs();
+fn compare(directories: &[PathBuf], output: Option<&Path>, json: bool) -> Result<()> {
+    let compared = Compared::of(directories)?;
+    if let Some(path) = output {
+        let page = lab::compare::page(&compared);
+        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     if json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(&costs)?));
+        return print(&format!("{}\n", serde_json::to_string_pretty(&compared)?));
     }
-    let mut text = format!(
-        "raidz{parity} of {width} devices with sectors of {} bytes: at best {:.1} % of their space is data\n\n",
-        1_u64 << ashift,
-        raidz.ideal() * 100.0
-    );
-    let columns = ["block", "takes", "parity", "padding", "efficiency"];
-    let row = |cells: [String; 5]| cells.map(|cell| pad_left(&cell, 10)).concat() + "\n";
-    text.push_str(&row(columns.map(str::to_owned)));
-    for cost in costs {
-        let size = |bytes| lab::size::Size(bytes).to_string();
-        text.push_str(&row([
-            cost.block.to_string(),
-            size(cost.allocated),
-            size(cost.parity),
-            size(cost.padding),
-            format!("{:.1} %", cost.efficiency * 100.0),
-        ]));
-    }
-    print(&text)
+    print(&lab::compare::text(&compared))
 }

@@ -96,7 +96,7 @@ fn what_is_wrong_with_an_experiment_is_said() {
 }
 
 #[test]
-fn recipes_are_listed_written_and_the_models_computed() {
+fn recipes_are_listed_and_written() {
     let directory = tempfile::tempdir().unwrap();
     let listed = lab(directory.path(), &["recipes", "--json"]);
     let recipes: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
@@ -104,8 +104,4 @@ fn recipes_are_listed_written_and_the_models_computed() {
     assert!(lab(directory.path(), &["new", "sync", "-o", "mine.toml"]).status.success());
     assert!(fs::read_to_string(directory.path().join("mine.toml")).unwrap().contains("[[factor]]"));
     assert!(!lab(directory.path(), &["new", "sync", "-o", "mine.toml"]).status.success(), "it is kept");
-    let raidz = lab(directory.path(), &["raidz", "-w", "6", "-p", "2", "--json"]);
-    let costs: serde_json::Value = serde_json::from_slice(&raidz.stdout).unwrap();
-    assert!(costs.as_array().unwrap().iter().any(|it| it["block"] == "8K" && it["allocated"] == 24576));
-    assert!(!lab(directory.path(), &["raidz", "-w", "2", "-p", "2"]).status.success());
 }

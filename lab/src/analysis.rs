@@ -187,7 +187,8 @@ fn of_metric(experiment: &Experiment, plan: &Plan, runs: &[Run], metric: Metric)
     findings
 }
 
-fn judge(comparison: &Comparison, p: f64, noise_floor: f64, more_is_better: bool) -> Verdict {
+/// What a comparison means.
+pub(crate) fn judge(comparison: &Comparison, p: f64, noise_floor: f64, more_is_better: bool) -> Verdict {
     let ratio = comparison.ratio;
     let above_noise = ratio.value.ln().abs() > noise_floor.ln_1p();
     if p < ALPHA && above_noise {
@@ -283,10 +284,6 @@ mod tests {
     use crate::environment::Environment;
     use crate::fio::Figures;
 
-    fn normal(rng: &mut fastrand::Rng) -> f64 {
-        (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
-    }
-
     /// An experiment whose variants have planted speeds: the baseline 1000, the others as given, with 2 % noise and a drift.
     fn planted(ratios: &[f64], rounds: usize, seed: u64) -> (tempfile::TempDir, Store) {
         let values: Vec<String> = (0..=ratios.len()).map(|value| format!("\"{value}\"")).collect();
@@ -309,7 +306,7 @@ mod tests {
                     _ => 1.0,
                 };
                 drift *= 0.999;
-                let iops = 1000.0 * truth * drift * (0.02 * normal(&mut rng)).exp();
+                let iops = 1000.0 * truth * drift * (0.02 * stats::normal(&mut rng)).exp();
                 let figures = Figures { iops, ..Figures::default() };
                 let run = Run {
                     round,

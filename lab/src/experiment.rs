@@ -33,13 +33,13 @@
 //! # Targets
 //! | kind | what it is | fields |
 //! |---|---|---|
-//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own | `size`, `layout`, `device_size` |
+//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own; with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link` |
 //! | `path` | a file, made if it is missing, or a block device. **What is in it is overwritten** | `path`, `size` |
 //! | `nbd` | a volume that some NBD server serves. **What is in it is overwritten** | `uri`, `size` |
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
 //!
 //! # Settings
-//! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's options), the pool (`layout`, `log`, `ashift`, `feature@…`), else
+//! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's options), the pool (`layout`, `log`, `ashift`, `devices`, `feature@…`), else
 //! it is a property of the volume. So a factor is data: a property that the engine learns is at once one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,6 +185,12 @@ pub enum Target {
         /// Size of each device's file; what the volume needs twice, where left out.
         #[serde(default)]
         device_size: Option<Size>,
+        /// The medium that the devices play, where the setting `devices` says nothing: `hdd-7200` and others; real files where left out.
+        #[serde(default)]
+        devices: Option<String>,
+        /// The link that clients are behind: `1gbe`, `10gbe`; none where left out.
+        #[serde(default)]
+        link: Option<String>,
     },
     /// A file or block device.
     Path {
@@ -267,7 +273,7 @@ impl Place {
             | "random_distribution"
             | "buffer_compress_percentage"
             | "dedupe_percentage" => Self::Job,
-            "layout" | "log" | "ashift" => Self::Pool,
+            "layout" | "log" | "ashift" | "devices" => Self::Pool,
             _ if name.starts_with("feature@") => Self::Pool,
             _ => Self::Volume,
         }
@@ -329,6 +335,27 @@ impl Experiment {
     pub fn goal_workload(&self) -> &str {
         let first = self.workloads.first().map_or("", |workload| &workload.name);
         self.goal.workload.as_deref().unwrap_or(first)
+    }
+
+    /// Asks of other factors, each `name=value,value…`, and where given of pools of another layout. What was held fixed and is a factor now is held fixed no more.
+    pub fn vary(&mut self, factors: &[String], layout: Option<&str>) -> Result<()> {
+        if !factors.is_empty() {
+            self.factors.clear();
+        }
+        for text in factors {
+            let (name, values) = text.split_once('=').ok_or_else(|| {
+                Error::Experiment(format!("factor '{text}': write for example sync=standard,always"))
+            })?;
+            let values = values.split(',').map(|value| value.trim().to_owned()).collect();
+            self.settings.remove(name);
+            self.factors.push(Factor { name: name.to_owned(), values });
+        }
+        if let (Some(wanted), Target::Volume { layout, .. }) = (layout, &mut self.target) {
+            wanted.parse::<crate::layout::Layout>()?;
+            wanted.clone_into(layout);
+            self.settings.remove("layout");
+        }
+        self.check()
     }
 
     /// Makes it short: fewer rounds, less time and data. Its findings are less certain, and say so by their intervals.
@@ -423,6 +450,22 @@ impl Experiment {
         Ok(())
     }
 
+    /// What is modelled in it, in words; nothing where all of it is real.
+    pub fn modelled(&self) -> Option<String> {
+        let Target::Volume { devices, link, .. } = &self.target else { return None };
+        let values = |name: &str| {
+            let of_factors =
+                self.factors.iter().filter(|factor| factor.name == name).flat_map(|factor| &factor.values);
+            of_factors.chain(self.settings.get(name)).cloned().collect::<Vec<_>>()
+        };
+        let mut models: Vec<String> = values("devices");
+        models.extend(devices.clone().filter(|_| models.is_empty()));
+        models.extend(values("log").into_iter().filter(|log| log != "none" && log != "file"));
+        models.extend(link.clone());
+        models.dedup();
+        (!models.is_empty()).then(|| models.join(", "))
+    }
+
     fn variant_count(&self) -> usize {
         match self.full {
             true => self.factors.iter().fold(1, |all, factor| all.saturating_mul(factor.values.len())),
@@ -456,6 +499,20 @@ mod tests {
         let experiment = Experiment::parse(SMALL).unwrap();
         assert_eq!(Experiment::parse(&experiment.to_toml().unwrap()).unwrap(), experiment);
         assert_eq!(experiment.goal_workload(), "w");
+    }
+
+    #[test]
+    fn factors_and_layout_can_be_others() {
+        let mut experiment = Experiment::parse(SMALL).unwrap();
+        let factors = ["compression=off, lz4".to_owned(), "layout=2,raidz1 3".to_owned()];
+        experiment.vary(&factors, Some("mirror 2")).unwrap();
+        assert_eq!(experiment.factors.len(), 2);
+        assert_eq!(experiment.factors[0].values, ["off", "lz4"]);
+        assert!(experiment.settings.is_empty());
+        assert!(matches!(&experiment.target, Target::Volume { layout, .. } if layout == "mirror 2"));
+        assert!(experiment.vary(&["sync".to_owned()], None).is_err());
+        assert!(experiment.vary(&["sync=always".to_owned()], None).is_err());
+        assert!(experiment.vary(&[], Some("mirrored")).is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`experiment`] | the TOML of an experiment: parsed, checked |
 //! | [`recipes`] | experiments that come with the program |
+//! | [`layout`] | how vdevs are put together, as text and as types |
 //! | [`plan`] | variants and the order of runs: pure functions of the experiment and a seed |
 //! | [`fio`] | one run of fio and what its JSON says |
 //! | [`target`] | where variants live: volumes of pools made for them, files and devices, a host with OpenZFS |
@@ -18,17 +19,22 @@
 //! | [`run`] | carrying the plan out, from the start or where it was left |
 //! | [`stats`] | intervals, comparisons, corrections: pure functions |
 //! | [`analysis`] | from runs to findings |
+//! | [`compare`] | results beside each other, and changes over time |
+//! | [`advice`] | what to change about a live pool, with evidence |
 //! | [`report`] | findings as HTML, Markdown, CSV and JSON |
-//! | [`models`] | formulas that foretell what a layout costs |
+//! | [`models`] | formulas that foretell what a setting or a layout costs |
 //!
 //! # What is never done
 //! Nothing is touched that the lab did not make: pools on files in the experiment's own directory, volumes with its own names below a dataset that was named.
 
+pub mod advice;
 pub mod analysis;
+pub mod compare;
 pub mod environment;
 pub mod error;
 pub mod experiment;
 pub mod fio;
+pub mod layout;
 pub mod models;
 pub mod plan;
 pub mod recipes;

@@ -1,3 +1,120 @@
-//! Formulas that foretell what a layout costs; each is compared with what is really allocated.
+//! Formulas that foretell what a setting or a layout costs, without measuring it.
+//!
+//! Each model says its formula and where that comes from, computes a typed result, and shows it as a table that fits a terminal. Each is checked against what is
+//! measured, or against exact figures: by the engine's own arithmetic, by `zdb`, by counting all cases.
+//!
+//! | module | what it foretells |
+//! |---|---|
+//! | [`space`] | parity and padding of blocks on mirrors, raidz and draid |
+//! | [`speed`] | IOPS and bandwidth of layouts of modelled devices |
+//! | [`rebuild`] | odds to survive failures, and what a rebuild takes |
+//! | [`dedup`] | entries, memory and gain of a dedup table for real data |
+//! | [`l2arc`] | memory for the headers of a cache device |
+//! | [`slog`] | the largest log device that can be of use |
+//! | [`compression`] | ratio and speed of each algorithm on real data |
+//! | `sample` | blocks of one's own files |
 
-pub mod raidz;
+pub mod compression;
+pub mod dedup;
+pub mod l2arc;
+pub mod rebuild;
+mod sample;
+pub mod slog;
+pub mod space;
+pub mod speed;
+
+use std::fmt::Display;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// What a model says. [`Display`] is for people, [`Serialize`] for programs.
+pub trait Model: Display + Serialize {
+    /// How it is computed.
+    const FORMULA: &'static str;
+    /// Where that comes from.
+    const SOURCE: &'static str;
+
+    /// For programs, with formula and source.
+    fn to_json(&self) -> Value {
+        json!({ "formula": Self::FORMULA, "source": Self::SOURCE, "result": self })
+    }
+}
+
+/// For people, with formula and source.
+pub fn told<M: Model>(all: &[M]) -> String {
+    let all: Vec<String> = all.iter().map(M::to_string).collect();
+    format!("{}\nformula: {}\nsource:  {}\n", all.join("\n"), M::FORMULA, M::SOURCE)
+}
+
+/// Rows under their headings, as wide as they must be; the first column to the left, the others to the right.
+fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain(headings.get(column).map(|heading| heading.chars().count())).max().unwrap_or(0)
+    };
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let cells = cells.enumerate().map(|(column, cell)| match column {
+            0 => format!("{cell:<0$}", width(column)),
+            _ => format!("{cell:>0$}", width(column)),
+        });
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    let mut text = line(&mut headings.iter().copied());
+    for row in rows {
+        text.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    text
+}
+
+/// A bar for a share from 0 to 1.
+fn bar(share: f64) -> String {
+    const WIDTH: f64 = 20.0;
+    let full = (share.clamp(0.0, 1.0) * WIDTH).round() as usize;
+    format!("{}{}", "#".repeat(full), ".".repeat(WIDTH as usize - full))
+}
+
+/// A share in per cent, with digits where they count.
+pub(crate) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        small if small > 0.0 && small < 0.1 => format!("{small:.1e} %"),
+        percent => format!("{percent:.1} %"),
+    }
+}
+
+/// Bytes in the unit that people read them in.
+pub(crate) fn bytes(bytes: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{value:.0} {}", units[unit]) } else { format!("{value:.1} {}", units[unit]) }
+}
+
+/// Seconds in the unit that people read them in.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{seconds:.1} s"),
+        ..7200.0 => format!("{:.1} min", seconds / 60.0),
+        ..172_800.0 => format!("{:.1} h", seconds / 3600.0),
+        _ => format!("{:.1} d", seconds / 86_400.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_written_in_units_that_fit() {
+        assert_eq!([bytes(512.0), bytes(1536.0), bytes(3e12)], ["512 B", "1.5 KiB", "2.7 TiB"]);
+        assert_eq!([duration(90.0), duration(5400.0), duration(360_000.0)], ["90.0 s", "90.0 min", "4.2 d"]);
+        assert_eq!([percent(0.25), percent(0.000_02)], ["25.0 %", "2.0e-3 %"]);
+        assert_eq!(bar(0.25), "#####...............");
+        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["bb".to_owned(), "22".to_owned()]];
+        assert_eq!(table(&["x", "y"], &rows), "x    y\na    1\nbb  22\n");
+    }
+}

@@ -85,7 +85,8 @@ impl Plan {
             let name = changed.collect::<Vec<_>>().join(" ");
             variants.push(variant(name, VariantKind::Change, &settings));
         }
-        if matches!(experiment.target, Target::Volume { .. }) {
+        // A file is no limit of what plays another medium.
+        if matches!(experiment.target, Target::Volume { .. }) && experiment.modelled().is_none() {
             variants.push(variant(DEVICE.into(), VariantKind::Device, &BTreeMap::new()));
         }
         Self { variants, workloads: experiment.workloads.len(), seed }

@@ -13,7 +13,7 @@ pub struct Recipe {
 }
 
 /// All of them.
-pub const RECIPES: [Recipe; 5] = [
+pub const RECIPES: [Recipe; 9] = [
     Recipe {
         name: "volblocksize",
         about: "volblocksize 8K to 64K by random writes of 4K and 1M and reads outside the cache",
@@ -38,6 +38,26 @@ pub const RECIPES: [Recipe; 5] = [
         name: "sync",
         about: "sync standard, always and disabled, with and without a log device: what safety costs",
         text: include_str!("../recipes/sync.toml"),
+    },
+    Recipe {
+        name: "optane-log",
+        about: "raidz1 of three modelled 7200 rpm disks with and without a modelled Optane log",
+        text: include_str!("../recipes/optane-log.toml"),
+    },
+    Recipe {
+        name: "nas-1gbe",
+        about: "raidz2 of seven modelled 7200 rpm disks behind a modelled gigabit link",
+        text: include_str!("../recipes/nas-1gbe.toml"),
+    },
+    Recipe {
+        name: "striped-mirrors",
+        about: "four modelled 7200 rpm disks as mirrors, raidz1 and raidz2",
+        text: include_str!("../recipes/striped-mirrors.toml"),
+    },
+    Recipe {
+        name: "home-nas",
+        about: "six modelled 5400 rpm disks as raidz2, mirrors and two raidz1",
+        text: include_str!("../recipes/home-nas.toml"),
     },
 ];
 

@@ -24,7 +24,10 @@ pub fn write(store: &Store) -> Result<Vec<PathBuf>> {
     ])
 }
 
+pub(crate) use html::STYLE;
 pub use markdown::markdown;
+pub(crate) use markdown::table;
+pub(crate) use plot::{Bar, bars, escaped};
 
 /// Every run, a line each.
 pub fn csv(store: &Store) -> String {

@@ -80,10 +80,41 @@ pub fn compare(pairs: &[(f64, f64)]) -> Option<Comparison> {
     if n < 2 {
         return None;
     }
-    let mean = logs.iter().sum::<f64>() / n as f64;
-    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
-    let error = (variance / n as f64).sqrt();
-    let student = StudentsT::new(0.0, 1.0, (n - 1) as f64).ok()?;
+    let (mean, variance) = moments(&logs);
+    told(mean, (variance / n as f64).sqrt(), (n - 1) as f64, variance.sqrt(), n)
+}
+
+/// Compares values of a variant with values of a baseline that were not measured together (Welch). `None` of fewer than two of either.
+pub fn compare_unpaired(variant: &[f64], baseline: &[f64]) -> Option<Comparison> {
+    let logs = |values: &[f64]| {
+        values.iter().map(|value| value.ln()).filter(|log| log.is_finite()).collect::<Vec<_>>()
+    };
+    let (ours, theirs) = (logs(variant), logs(baseline));
+    let (n, m) = (ours.len() as f64, theirs.len() as f64);
+    if n < 2.0 || m < 2.0 {
+        return None;
+    }
+    let ((mean, variance), (other_mean, other_variance)) = (moments(&ours), moments(&theirs));
+    let (a, b) = (variance / n, other_variance / m);
+    let freedom = if a + b > 0.0 {
+        (a + b).powi(2) / (a.powi(2) / (n - 1.0) + b.powi(2) / (m - 1.0))
+    } else {
+        n + m - 2.0
+    };
+    let spread = f64::midpoint(variance, other_variance).sqrt();
+    told(mean - other_mean, (a + b).sqrt(), freedom, spread, ours.len().min(theirs.len()))
+}
+
+/// Mean and variance of a sample of two or more.
+fn moments(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0))
+}
+
+/// A difference of logarithms with its standard error and degrees of freedom, as a comparison.
+fn told(mean: f64, error: f64, freedom: f64, spread: f64, rounds: usize) -> Option<Comparison> {
+    let student = StudentsT::new(0.0, 1.0, freedom).ok()?;
     let reach = student.inverse_cdf((1.0 + CONFIDENCE) / 2.0) * error;
     let p = match error > 0.0 {
         true => 2.0 * student.cdf(-(mean / error).abs()),
@@ -91,8 +122,12 @@ pub fn compare(pairs: &[(f64, f64)]) -> Option<Comparison> {
         false => 0.0,
     };
     let ratio = Estimate { value: mean.exp(), low: (mean - reach).exp(), high: (mean + reach).exp() };
-    let effect_size = if variance > 0.0 { mean / variance.sqrt() } else { 0.0 };
-    Some(Comparison { ratio, p, effect_size, rounds: n })
+    Some(Comparison { ratio, p, effect_size: if spread > 0.0 { mean / spread } else { 0.0 }, rounds })
+}
+
+/// Draws from a normal distribution (Box and Muller).
+pub(crate) fn normal(rng: &mut fastrand::Rng) -> f64 {
+    (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
 }
 
 /// The p-values, each corrected for its being one of many (Holm).
@@ -117,11 +152,6 @@ pub fn noise_floor(equal: &Comparison) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Draws from a normal distribution (Box and Muller).
-    fn normal(rng: &mut fastrand::Rng) -> f64 {
-        (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
-    }
 
     /// Rounds of a variant that is `ratio` times the baseline, with 3 % noise each and a machine that gets slower by half on the way.
     fn rounds(rng: &mut fastrand::Rng, n: usize, ratio: f64) -> Vec<(f64, f64)> {

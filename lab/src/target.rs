@@ -6,6 +6,7 @@
 //! | in the experiment's directory | what |
 //! |---|---|
 //! | `devices/lab0-0`, `devices/lab0-1` … | the devices of pool `lab0` |
+//! | `devices/modelled/MODEL/lab0-0` | devices that play a medium: the experiment's own daemon slows them down by their directory |
 //! | `devices/raw` | the file that the raw device is measured by |
 //!
 //! The programs that make pools and volumes are behind [`Programs`]: this system's own, in a process of their own, or those of a host that runs OpenZFS.
@@ -20,11 +21,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Place, Target};
 use crate::fio::{self, Endpoint};
+use crate::layout::Layout;
+use crate::models::speed;
 use crate::plan::{Variant, VariantKind};
 use crate::size::Size;
 
-/// Devices that a layout may have.
-const MOST_DEVICES: usize = 64;
 /// A device is at least this large.
 const LEAST_DEVICE_BYTES: u64 = 256 << 20;
 
@@ -185,7 +186,9 @@ impl<'a> Bench<'a> {
     }
 
     fn make_pool(&self, pool: &str, settings: &BTreeMap<String, String>) -> Result<()> {
-        let Target::Volume { size, layout, device_size } = &self.experiment.target else { return Ok(()) };
+        let Target::Volume { size, layout, device_size, devices, .. } = &self.experiment.target else {
+            return Ok(());
+        };
         let layout = settings.get("layout").unwrap_or(layout);
         // Room for the volumes of all variants, were they all in one pool.
         let variants =
@@ -193,30 +196,34 @@ impl<'a> Bench<'a> {
         let room = Size(size.0.saturating_mul(2 * variants).max(LEAST_DEVICE_BYTES));
         let device_size = device_size.unwrap_or(room);
         let mut count = 0;
-        let mut device = || -> Result<String> {
-            let path = self.devices.join(format!("{pool}-{count}"));
+        let mut device = |model: Option<&String>| -> Result<String> {
+            let directory = match model {
+                Some(model) => modelled(&self.devices).join(speed::device(model)?.name),
+                None => self.devices.clone(),
+            };
+            let path = directory.join(format!("{pool}-{count}"));
             count += 1;
             let _ = fs::remove_file(&path);
             make_file(&path, device_size.0)?;
             Ok(path.display().to_string())
         };
         let mut arguments: Vec<String> = vec!["create".into(), "-f".into(), "-m".into(), "none".into()];
-        for (name, value) in settings.iter().filter(|(name, _)| !matches!(name.as_str(), "layout" | "log")) {
+        for (name, value) in
+            settings.iter().filter(|(name, _)| !matches!(name.as_str(), "layout" | "log" | "devices"))
+        {
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
         arguments.push(pool.to_owned());
-        for (kind, devices) in parse_layout(layout)? {
-            arguments.extend(kind);
-            for _ in 0..devices {
-                arguments.push(device()?);
+        for vdev in layout.parse::<Layout>()?.vdevs() {
+            arguments.extend(vdev.keyword());
+            for _ in 0..vdev.devices() {
+                arguments.push(device(settings.get("devices").or(devices.as_ref()))?);
             }
         }
-        match settings.get("log").map(String::as_str) {
-            None | Some("none") => {}
-            Some("file") => arguments.extend(["log".to_owned(), device()?]),
-            Some(other) => {
-                return Err(Error::Experiment(format!("log: '{other}' is neither 'none' nor 'file'")));
-            }
+        match settings.get("log") {
+            Some(log) if log == "file" => arguments.extend(["log".to_owned(), device(None)?]),
+            Some(log) if log != "none" => arguments.extend(["log".to_owned(), device(Some(log))?]),
+            _ => {}
         }
         self.programs()?.zpool(&arguments).map(|_| ())
     }
@@ -263,10 +270,20 @@ impl<'a> Bench<'a> {
         {
             let programs = self.programs()?;
             programs.zpool(&["export".to_owned(), pool.clone()])?;
-            let from = self.devices.display().to_string();
-            programs.zpool(&["import".to_owned(), "-d".to_owned(), from, pool.clone()])?;
+            let mut arguments = vec!["import".to_owned()];
+            for directory in self.device_directories() {
+                arguments.extend(["-d".to_owned(), directory.display().to_string()]);
+            }
+            arguments.push(pool.clone());
+            programs.zpool(&arguments)?;
         }
         Ok(())
+    }
+
+    /// Where the pools' devices are.
+    fn device_directories(&self) -> Vec<PathBuf> {
+        let models = fs::read_dir(modelled(&self.devices)).into_iter().flatten().flatten();
+        std::iter::once(self.devices.clone()).chain(models.map(|entry| entry.path())).collect()
     }
 
     /// The counters of whoever serves a variant.
@@ -320,31 +337,16 @@ impl Drop for Bench<'_> {
     }
 }
 
-/// `mirror 2 + mirror 2`: the words and the number of devices of each vdev.
-fn parse_layout(layout: &str) -> Result<Vec<(Option<String>, usize)>> {
-    let wrong = || {
-        Error::Experiment(format!(
-            "layout '{layout}': write for example '1', 'mirror 2 + mirror 2' or 'raidz1 3'"
-        ))
-    };
-    let mut total = 0;
-    layout
-        .split('+')
-        .map(|vdev| {
-            let words: Vec<&str> = vdev.split_whitespace().collect();
-            let (kind, count) = match words.as_slice() {
-                [count] => (None, count),
-                [kind, count] => (Some((*kind).to_owned()), count),
-                _ => return Err(wrong()),
-            };
-            let count: usize = count.parse().map_err(|_| wrong())?;
-            total += count;
-            if count == 0 || total > MOST_DEVICES {
-                return Err(wrong());
-            }
-            Ok((kind, count))
-        })
-        .collect()
+/// The directory of devices that play a medium, below that of all devices.
+fn modelled(devices: &Path) -> PathBuf {
+    devices.join("modelled")
+}
+
+/// The same, for the daemon that slows them down, made where it does not exist. `directory` is the experiment's.
+pub fn modelled_devices(directory: &Path) -> Result<PathBuf> {
+    let modelled = modelled(&directory.join("devices"));
+    fs::create_dir_all(&modelled).map_err(Error::file(&modelled))?;
+    Ok(modelled)
 }
 
 /// A sparse file of at least `bytes`; a block device stays as it is.
@@ -359,19 +361,4 @@ fn make_file(path: &Path, bytes: u64) -> Result<()> {
         file.set_len(bytes).map_err(Error::file(path))?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layouts_are_vdevs_with_their_devices() {
-        let mirror = || Some("mirror".to_owned());
-        assert_eq!(parse_layout("3").unwrap(), [(None, 3)]);
-        assert_eq!(parse_layout("mirror 2 + mirror 2").unwrap(), [(mirror(), 2), (mirror(), 2)]);
-        for wrong in ["", "mirror", "mirror 0", "mirror two", "a b c", "65", "mirror 40 + mirror 40"] {
-            assert!(parse_layout(wrong).is_err(), "{wrong}");
-        }
-    }
 }

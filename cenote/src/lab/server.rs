@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -27,14 +27,15 @@ pub struct Private {
 }
 
 impl Private {
-    /// Starts it.
-    pub fn start() -> Result<Self> {
+    /// Starts it. Files in `modelled` are slowed down to what their directories are named after, clients to what `link` is.
+    pub fn start(modelled: &Path, link: Option<&str>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot tell where this program is")?;
         let sockets =
             tempfile::Builder::new().prefix("cenote-lab-").tempdir().context("cannot make a directory")?;
         let socket = sockets.path().join("api.sock");
         let mut serve = Command::new(&program);
-        serve.arg("serve").arg("--socket").arg(&socket);
+        serve.arg("serve").arg("--socket").arg(&socket).arg("--modelled").arg(modelled);
+        serve.args(link.map(|link| ["--modelled-link", link]).into_iter().flatten());
         // Ctrl-C is for the lab, which ends it in order.
         serve.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         let child = serve.spawn().context("cannot start the experiment's daemon")?;

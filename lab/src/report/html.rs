@@ -1,19 +1,21 @@
 //! The report as one page that needs nothing else.
 
-use super::markdown::facts;
+use super::markdown::{facts, modelled};
 use super::plot::{Bar, bars, escaped};
 use super::{metrics, written};
 use crate::analysis::{Finding, Findings, Verdict, base_words};
 use crate::plan::{BASELINE, DEVICE, TWIN};
 use crate::store::Store;
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}\
+/// How pages look.
+pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}\
 .verdict{font-size:1.15rem;border-left:4px solid #2a6;padding:.4rem 1rem;background:#f3f8f5}\
+.modelled{border-left:4px solid #c83;padding:.4rem 1rem;background:#fbf4ea}\
 svg{max-width:100%;height:auto;font-size:13px}table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}\
 td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child{text-align:left}\
 rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}\
 path.interval{stroke:#111;fill:none;stroke-width:1.5}code{font-size:12px;word-break:break-all}\
-@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}text{fill:#ddd}.verdict{background:#1d2b23}td,th{border-color:#333}path.interval{stroke:#eee}}";
+@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}text{fill:#ddd}.verdict{background:#1d2b23}.modelled{background:#2b2418}td,th{border-color:#333}path.interval{stroke:#eee}}";
 
 /// The page.
 pub fn page(store: &Store, findings: &Findings) -> String {
@@ -21,8 +23,11 @@ pub fn page(store: &Store, findings: &Findings) -> String {
     let name = escaped(&experiment.name);
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{name}</title><style>{STYLE}</style><h1>{name}</h1><p>{}</p><p class=\"verdict\">{}</p>",
+         <title>{name}</title><style>{STYLE}</style><h1>{name}</h1><p>{}</p>{}<p class=\"verdict\">{}</p>",
         escaped(&experiment.question),
+        modelled(experiment)
+            .map(|it| format!("<p class=\"modelled\">{}</p>", escaped(&it)))
+            .unwrap_or_default(),
         escaped(&findings.verdict)
     );
     for workload in &experiment.workloads {

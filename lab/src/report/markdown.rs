@@ -2,13 +2,18 @@
 
 use super::{metrics, written};
 use crate::analysis::{Findings, base_words};
+use crate::experiment::Experiment;
 use crate::plan::BASELINE;
 use crate::store::Store;
 
 /// The report.
 pub fn markdown(store: &Store, findings: &Findings) -> String {
     let experiment = store.experiment();
-    let mut text = format!("# {}\n\n{}\n\n**{}**\n", experiment.name, experiment.question, findings.verdict);
+    let mut text = format!("# {}\n\n{}\n\n", experiment.name, experiment.question);
+    if let Some(modelled) = modelled(experiment) {
+        text.push_str(&format!("**{modelled}**\n\n"));
+    }
+    text.push_str(&format!("**{}**\n", findings.verdict));
     for workload in &experiment.workloads {
         text.push_str(&format!("\n## {}\n\n", workload.name));
         let metrics: Vec<_> = metrics(store, findings)
@@ -59,6 +64,12 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
     text
 }
 
+/// What nobody may take for real.
+pub(super) fn modelled(experiment: &Experiment) -> Option<String> {
+    let models = experiment.modelled()?;
+    Some(format!("Modelled: {models}. No such hardware was there; figures are those of its model."))
+}
+
 /// What a reader needs to believe it, and to repeat it.
 pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let (experiment, machine) = (store.experiment(), store.environment());
@@ -93,7 +104,8 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     facts
 }
 
-fn table(rows: &[Vec<String>]) -> String {
+/// Rows under the first of them.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns)
         .map(|column| {

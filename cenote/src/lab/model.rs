@@ -1,0 +1,188 @@
+//! `cenote lab model`: what formulas foretell.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use lab::layout::Layout;
+use lab::models::compression::Compression;
+use lab::models::dedup::Dedup;
+use lab::models::l2arc::L2arc;
+use lab::models::rebuild::{Devices, Rebuild};
+use lab::models::slog::Slog;
+use lab::models::space::Space;
+use lab::models::speed::{self, Speed};
+use lab::size::Size;
+
+use crate::output::print;
+
+/// A model, and what it is asked.
+#[derive(Debug, Args)]
+pub struct ModelArguments {
+    /// Print JSON
+    #[arg(short, long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    model: Model,
+}
+
+/// The models.
+#[derive(Debug, Subcommand)]
+enum Model {
+    /// What blocks of each size cost on a layout: parity, padding, efficiency
+    Space {
+        /// Layouts: 'raidz2 6', 'mirror 2', 'draid2:4d:1s 11'
+        #[arg(required = true)]
+        layouts: Vec<Layout>,
+        /// Sectors have 2^ASHIFT bytes
+        #[arg(short, long, default_value_t = 12)]
+        ashift: u32,
+    },
+    /// IOPS and bandwidth of a layout of modelled devices
+    Speed {
+        /// Layouts: 'raidz2 6', 'mirror 2 + mirror 2'
+        #[arg(required = true)]
+        layouts: Vec<Layout>,
+        /// Model of the devices: hdd-7200, hdd-5400, sata-ssd, nvme, optane, usb-flash
+        #[arg(short, long, default_value = "hdd-7200")]
+        device: String,
+        /// Model of a log device
+        #[arg(short, long)]
+        log: Option<String>,
+        /// Size of a block
+        #[arg(short, long, default_value = "16K")]
+        block: Size,
+        /// The share of each device that data lie on
+        #[arg(short, long, default_value_t = 1.0)]
+        used: f64,
+    },
+    /// Odds to survive failures, and what a rebuild takes
+    Rebuild {
+        /// Layouts: 'raidz2 6', 'mirror 2 + mirror 2'
+        #[arg(required = true)]
+        layouts: Vec<Layout>,
+        /// Model of the devices
+        #[arg(short, long, default_value = "hdd-7200")]
+        device: String,
+        /// Size of a device
+        #[arg(short, long, default_value = "8T")]
+        size: Size,
+        /// The share of it that is allocated
+        #[arg(short, long, default_value_t = 0.5)]
+        full: f64,
+        /// What a device holds of a block, in the mean
+        #[arg(short, long, default_value = "64K")]
+        piece: Size,
+        /// The chance that a device fails within a year
+        #[arg(long, default_value_t = 0.015)]
+        failures: f64,
+        /// The chance that a bit cannot be read
+        #[arg(long, default_value_t = 1e-15)]
+        errors: f64,
+    },
+    /// What deduplication finds in your files, and the memory of its table
+    Dedup {
+        /// Files and directories
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// Size of a block: recordsize or volblocksize
+        #[arg(short, long, default_value = "128K")]
+        block: Size,
+        /// How they are compressed
+        #[arg(short, long, default_value = "lz4")]
+        compression: String,
+        /// Sectors have 2^ASHIFT bytes
+        #[arg(short, long, default_value_t = 12)]
+        ashift: u32,
+        /// The cache in memory that the table shares
+        #[arg(long, default_value = "8G")]
+        cache: Size,
+    },
+    /// Memory for the headers of a cache device, and the largest that makes sense
+    L2arc {
+        /// Size of the device
+        size: Size,
+        /// The cache in memory
+        #[arg(long, default_value = "8G")]
+        arc: Size,
+        /// Bytes a second that it is filled by (l2arc_write_max)
+        #[arg(long, default_value = "32M")]
+        fill: Size,
+    },
+    /// The largest log device that can be of use
+    Slog {
+        /// What clients send in a second: 1gbe, 10gbe, or a size
+        rate: String,
+        /// Seconds that a transaction group stays open
+        #[arg(short, long, default_value_t = 5.0)]
+        timeout: f64,
+        /// Memory of the server
+        #[arg(short, long, default_value = "16G")]
+        memory: Size,
+    },
+    /// Ratio and speed of each compression on your files
+    Compression {
+        /// Files and directories
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+        /// Size of a block: recordsize or volblocksize
+        #[arg(short, long, default_value = "128K")]
+        block: Size,
+        /// Sectors have 2^ASHIFT bytes
+        #[arg(short, long, default_value_t = 12)]
+        ashift: u32,
+        /// How much is drawn of the files
+        #[arg(short, long, default_value = "8M")]
+        sample: Size,
+    },
+}
+
+/// Prints what a model says of each thing it is asked of.
+pub fn run(arguments: ModelArguments) -> Result<()> {
+    let json = arguments.json;
+    match arguments.model {
+        Model::Space { layouts, ashift } => show(&[Space::of(&layouts, ashift)?], json),
+        Model::Speed { layouts, device, log, block, used } => {
+            let (device, log) = (speed::device(&device)?, log.as_deref().map(speed::device).transpose()?);
+            let told = layouts.iter().map(|layout| Speed::of(layout, device, log, block, used));
+            show(&told.collect::<lab::Result<Vec<_>>>()?, json)
+        }
+        Model::Rebuild { layouts, device, size, full, piece, failures, errors } => {
+            let model = speed::device(&device)?;
+            let alone = Speed::of(&"1".parse()?, model, None, piece, full)?;
+            let devices = Devices {
+                size,
+                full,
+                bytes_per_second: model.write_bytes_per_second.min(model.read_bytes_per_second) as f64,
+                iops: alone.iops(1).unwrap_or(1.0),
+                piece,
+                annual_failure_rate: failures,
+                bit_error_rate: errors,
+            };
+            let told = layouts.iter().map(|layout| Rebuild::of(layout, devices));
+            show(&told.collect::<lab::Result<Vec<_>>>()?, json)
+        }
+        Model::Dedup { paths, block, compression, ashift, cache } => {
+            show(&[Dedup::of(&paths, block, &compression, ashift, cache)?], json)
+        }
+        Model::L2arc { size, arc, fill } => show(&[L2arc::of(size, arc, fill)?], json),
+        Model::Slog { rate, timeout, memory } => {
+            let rate = match device::simulated::Model::link(&rate) {
+                Some(link) => Size(link.write_bytes_per_second),
+                None => rate.parse().map_err(anyhow::Error::msg)?,
+            };
+            show(&[Slog::of(rate, timeout, memory)?], json)
+        }
+        Model::Compression { paths, block, ashift, sample } => {
+            show(&[Compression::of(&paths, block, ashift, sample)?], json)
+        }
+    }
+}
+
+fn show<M: lab::models::Model>(told: &[M], json: bool) -> Result<()> {
+    if json {
+        let told: Vec<_> = told.iter().map(M::to_json).collect();
+        return print(&format!("{}\n", serde_json::to_string_pretty(&told)?));
+    }
+    print(&lab::models::told(told))
+}

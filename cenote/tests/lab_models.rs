@@ -1,0 +1,324 @@
+//! What the lab's models and its advice say, beside what pools, zdb and measurements say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A daemon of a test's own, and a directory for its devices.
+struct Daemon {
+    directory: tempfile::TempDir,
+    child: Child,
+}
+
+impl Daemon {
+    fn start(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("api.sock");
+        fs::create_dir_all(directory.path().join("modelled/hdd-7200")).unwrap();
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        serve.arg("serve").arg("--socket").arg(&socket).args(arguments).current_dir(directory.path());
+        let child = serve.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !socket.exists() {
+            assert!(Instant::now() < deadline, "the daemon does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { directory, child }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn device(&self, name: &str, bytes: u64) -> String {
+        let path = self.path(name);
+        fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+        path.display().to_string()
+    }
+
+    fn output(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command
+            .args(arguments)
+            .env("CENOTE_SOCKET", self.path("api.sock"))
+            .current_dir(self.directory.path());
+        command.output().unwrap()
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.run(arguments)).unwrap()
+    }
+
+    fn fio(&self, volume: &str, arguments: &[&str]) -> Value {
+        let uri = format!("--uri=nbd+unix:///{volume}?socket={}", self.path("nbd.sock").display());
+        let mut fio = Command::new("fio");
+        fio.args(["--name=job", "--ioengine=nbd", "--output-format=json", &uri]).args(arguments);
+        let output = fio.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        let text = String::from_utf8(output.stdout).unwrap();
+        serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.output(&["zpool", "export", "-a", "-f"]);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
+}
+
+fn model(arguments: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    let output = command.args(["lab", "model", "--json"]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    all[0]["result"].clone()
+}
+
+/// Data of which a part is there twice, a part is text and a part zeros, in blocks of 16 KiB.
+fn data(path: &Path, blocks: u32) {
+    let mut state = 1_u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32
+    };
+    let mut bytes = Vec::new();
+    for block in 0..blocks {
+        let mut content = vec![0; 16 << 10];
+        match block % 10 {
+            0 => {}
+            1..=4 => content.iter_mut().for_each(|byte| *byte = b'a' + (random() % 6) as u8),
+            _ => content.iter_mut().for_each(|byte| *byte = random() as u8),
+        }
+        bytes.extend_from_slice(&content);
+        if block % 3 == 0 {
+            bytes.extend_from_slice(&content);
+        }
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn dedup_and_compression_foretell_what_zdb_and_a_pool_say_of_the_same_data() {
+    let daemon = Daemon::start(&[]);
+    let device = daemon.device("d0", 512 << 20);
+    let path = daemon.path("data");
+    data(&path, 1200);
+    let bytes = fs::metadata(&path).unwrap().len();
+    daemon.run(&["zpool", "create", "-o", "ashift=12", "-O", "mountpoint=none", "tank", &device]);
+    let size = bytes.to_string();
+    daemon.run(&[
+        "zfs",
+        "create",
+        "-s",
+        "-V",
+        &size,
+        "-o",
+        "volblocksize=16K",
+        "-o",
+        "compression=lz4",
+        "tank/v",
+    ]);
+    let uri = format!("nbd+unix:///tank/v?socket={}", daemon.path("nbd.sock").display());
+    let copied = Command::new("nbdcopy").arg(&path).arg(uri).output().unwrap();
+    assert!(copied.status.success(), "{}", text(&copied));
+    daemon.run(&["zpool", "sync", "tank"]);
+    let ratio = daemon.json(&["zfs", "get", "-j", "-p", "compressratio", "tank/v"]);
+    let ratio: f64 = ratio["datasets"]["tank/v"]["properties"]["compressratio"]["value"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    daemon.run(&["zpool", "export", "tank"]);
+
+    let zdb = Command::new("zdb")
+        .arg("-e")
+        .arg("-p")
+        .arg(daemon.directory.path())
+        .args(["-P", "-S", "tank"])
+        .output()
+        .unwrap();
+    assert!(zdb.status.success(), "{}", text(&zdb));
+    let zdb = text(&zdb);
+    let total =
+        zdb.lines().find(|line| line.trim_start().starts_with("Total")).unwrap_or_else(|| panic!("{zdb}"));
+    let numbers: Vec<f64> = total.split_whitespace().skip(1).map(nice).collect();
+    let (entries, blocks) = (numbers[0], numbers[4]);
+    let path = path.display().to_string();
+    let told = model(&["dedup", &path, "--block", "16K"]);
+    for (name, expected) in [("entries", entries), ("blocks", blocks)] {
+        let got = told[name].as_f64().unwrap();
+        assert!((got / expected - 1.0).abs() < 0.1, "{name}: {got}, zdb {expected}\n{zdb}");
+    }
+
+    let told = model(&["compression", &path, "--block", "16K", "--sample", "64M"]);
+    let lz4 = told["algorithms"].as_array().unwrap().iter().find(|it| it["name"] == "lz4").unwrap();
+    // The property does not count holes.
+    let holes = 0.1;
+    let got = lz4["ratio"]["value"].as_f64().unwrap() * (1.0 - holes);
+    assert!((got / ratio - 1.0).abs() < 0.1, "{got}, the pool says {ratio}");
+}
+
+/// A number as zdb prints it.
+fn nice(word: &str) -> f64 {
+    let (digits, unit) = match word.find(|c: char| c.is_ascii_alphabetic()) {
+        Some(at) => word.split_at(at),
+        None => (word, ""),
+    };
+    let factor = match unit {
+        "K" => 1024.0,
+        "M" => 1_048_576.0,
+        "G" => 1_073_741_824.0,
+        _ => 1.0,
+    };
+    digits.parse::<f64>().unwrap() * factor
+}
+
+#[test]
+fn entries_and_memory_of_a_dedup_table_are_what_zdb_says_of_a_golden_pool() {
+    let Some(pool) = testkit::golden::pool("dedupfast") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut extract = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    extract
+        .args(["extract", "-r", "-d"])
+        .arg(&pool.dir)
+        .args(["dedupfast/sha256"])
+        .arg(directory.path().join("out"));
+    let extracted = extract.output().unwrap();
+    assert!(extracted.status.success(), "{}", text(&extracted));
+    let zdb =
+        Command::new("zdb").arg("-e").arg("-p").arg(&pool.dir).args(["-DD", "dedupfast"]).output().unwrap();
+    let zdb = text(&zdb);
+    let line = zdb
+        .lines()
+        .find(|line| line.starts_with("DDT-sha256-zap-unique:"))
+        .unwrap_or_else(|| panic!("{zdb}"));
+    let field = |name: &str| -> f64 {
+        line.split("; ")
+            .find_map(|field| field.split(": ").last()?.strip_prefix(name))
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    let out = directory.path().join("out").display().to_string();
+    let told = model(&["dedup", &out, "--block", "8K", "--ashift", "9"]);
+    for (name, expected) in [("entries", field("entries=")), ("memory", field("mspace="))] {
+        let got = told[name].as_f64().unwrap();
+        assert!((got / expected - 1.0).abs() < 0.1, "{name}: {got}, zdb {expected}\n{zdb}");
+    }
+}
+
+#[test]
+fn advice_finds_what_is_wrong_with_a_pool_and_its_proofs_can_be_made() {
+    let daemon = Daemon::start(&[]);
+    let devices: Vec<String> = (0..3).map(|index| daemon.device(&format!("d{index}"), 256 << 20)).collect();
+    let mut create = vec!["zpool", "create", "-o", "ashift=9", "-O", "mountpoint=none", "tank", "raidz1"];
+    create.extend(devices.iter().map(String::as_str));
+    daemon.run(&create);
+    daemon.run(&[
+        "zfs",
+        "create",
+        "-s",
+        "-V",
+        "32M",
+        "-o",
+        "volblocksize=4K",
+        "-o",
+        "sync=disabled",
+        "-o",
+        "compression=off",
+        "tank/v",
+    ]);
+    let advised = daemon.json(&["lab", "advise", "--json"]);
+    let advice = advised[0]["advice"].as_array().unwrap();
+    let found = |rule: &str, about: &str| advice.iter().any(|it| it["rule"] == rule && it["about"] == about);
+    assert!(found("sync-disabled", "tank/v") && found("uncompressed", "tank/v"), "{advised}");
+    assert!(found("misaligned", "raidz1-0"), "{advised}");
+    for advice in advice {
+        let proof = advice["proof"].as_str().unwrap();
+        let Some(command) = proof.strip_prefix("cenote lab new ") else { continue };
+        let made = Command::new("sh")
+            .arg("-c")
+            .arg(format!(
+                "rm -f *.toml; {} lab new {}",
+                env!("CARGO_BIN_EXE_cenote"),
+                command.split(" && ").next().unwrap()
+            ))
+            .current_dir(daemon.directory.path())
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{proof}: {}", text(&made));
+    }
+    let told = daemon.run(&["lab", "advise", "tank"]);
+    assert!(told.starts_with("DANGER tank/v: set sync=standard"), "{told}");
+    daemon.run(&["zfs", "set", "sync=standard", "tank/v"]);
+    assert!(!daemon.run(&["lab", "advise", "tank"]).contains("sync=standard\n"));
+    assert!(!daemon.output(&["lab", "advise", "no-such-pool"]).status.success());
+}
+
+/// A pool `tank` on modelled disks with a volume `tank/v` of 64 MiB that is written.
+fn modelled_pool(daemon: &Daemon, kind: &str, count: usize) {
+    let devices: Vec<String> =
+        (0..count).map(|index| daemon.device(&format!("modelled/hdd-7200/d{index}"), 256 << 20)).collect();
+    let mut create = vec!["zpool", "create", "-o", "ashift=12", "-O", "mountpoint=none", "-f", "tank", kind];
+    create.extend(devices.iter().map(String::as_str));
+    daemon.run(&create);
+    daemon.run(&[
+        "zfs",
+        "create",
+        "-s",
+        "-V",
+        "64M",
+        "-o",
+        "volblocksize=16K",
+        "-o",
+        "compression=off",
+        "tank/v",
+    ]);
+    daemon.fio("tank/v", &["--rw=write", "--bs=1M", "--size=64M", "--iodepth=4"]);
+}
+
+#[test]
+fn pools_on_modelled_disks_say_so() {
+    let daemon = Daemon::start(&["--modelled", "modelled"]);
+    modelled_pool(&daemon, "mirror", 2);
+    for _ in 0..2 {
+        let status = daemon.run(&["zpool", "status", "tank"]);
+        assert_eq!(status.matches("(modelled hdd-7200)").count(), 2, "{status}");
+        let status = daemon.run(&["zpool", "status", "-j", "tank"]);
+        assert!(status.contains("\"modelled\":\"hdd-7200\""), "{status}");
+        assert!(daemon.run(&["zpool", "list", "-v", "tank"]).contains("modelled/hdd-7200/d0"));
+        // Opened again, they are what they were.
+        daemon.run(&["zpool", "export", "tank"]);
+        daemon.run(&["zpool", "import", "-d", "modelled/hdd-7200", "tank"]);
+    }
+    daemon.fio("tank/v", &["--rw=randread", "--bs=16K", "--size=64M", "--io_size=1M"]);
+    daemon.run(&["zpool", "destroy", "-f", "tank"]);
+}
+
+#[test]
+fn a_modelled_link_is_the_limit_of_its_clients() {
+    let daemon = Daemon::start(&["--modelled-link", "1gbe"]);
+    let device = daemon.device("d0", 256 << 20);
+    daemon.run(&["zpool", "create", "-O", "mountpoint=none", "tank", &device]);
+    daemon.run(&["zfs", "create", "-s", "-V", "64M", "tank/v"]);
+    let run = daemon.fio("tank/v", &["--rw=write", "--bs=1M", "--size=32M", "--iodepth=4"]);
+    let rate = run["jobs"][0]["write"]["bw_bytes"].as_f64().unwrap();
+    assert!(rate < 1.1 * 117e6, "{rate}");
+    let refused = daemon.output(&["serve", "--socket", "other.sock", "--modelled-link", "2gbe"]);
+    assert!(!refused.status.success() && text(&refused).contains("2gbe"), "{}", text(&refused));
+}

@@ -1,0 +1,103 @@
+//! What to change about a live pool.
+//!
+//! [`Seen`] is what the pool's commands and this machine tell: vdevs, properties of pool and datasets, counters, the media below the devices. Each rule is a function from that to
+//! [`Advice`], which never comes without evidence: the value that was seen, and what a model makes of it. What a change gains is the model's word; so each has the command that
+//! would prove it here.
+//!
+//! Only commands that read are used, and nothing is changed.
+
+mod rules;
+mod seen;
+
+use std::fmt;
+
+use serde::Serialize;
+
+pub use seen::{Commands, Seen};
+
+/// How much it matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weight {
+    /// Data can be lost.
+    Danger,
+    /// Speed or space is lost.
+    Cost,
+    /// Worth a look.
+    Hint,
+}
+
+impl Weight {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Danger => "DANGER",
+            Self::Cost => "COST",
+            Self::Hint => "HINT",
+        }
+    }
+}
+
+/// Something to change.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Advice {
+    /// A short name of the rule, the same each time.
+    pub rule: &'static str,
+    /// How much it matters.
+    pub weight: Weight,
+    /// The dataset, vdev or machine that it is about.
+    pub about: String,
+    /// What to change.
+    pub change: String,
+    /// What was seen.
+    pub evidence: String,
+    /// What the change gives.
+    pub gain: String,
+    /// What it takes.
+    pub cost: String,
+    /// What can go wrong with it.
+    pub risk: String,
+    /// The command that would prove it.
+    pub proof: String,
+}
+
+/// All that there is to say of a pool, the weightiest first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Advised {
+    /// The pool.
+    pub pool: String,
+    /// What to change.
+    pub advice: Vec<Advice>,
+}
+
+impl Advised {
+    /// What the rules make of what was seen.
+    pub fn of(seen: &Seen) -> Self {
+        let mut advice: Vec<Advice> = rules::RULES.iter().flat_map(|rule| rule(seen)).collect();
+        advice.sort_by_key(|advice| advice.weight);
+        Self { pool: seen.pool.clone(), advice }
+    }
+}
+
+impl fmt::Display for Advised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.advice.is_empty() {
+            return writeln!(f, "{}: nothing to change that these rules know of", self.pool);
+        }
+        for (index, advice) in self.advice.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            writeln!(f, "{} {}: {}", advice.weight.word(), advice.about, advice.change)?;
+            for (name, text) in [
+                ("seen", &advice.evidence),
+                ("gain", &advice.gain),
+                ("cost", &advice.cost),
+                ("risk", &advice.risk),
+                ("proof", &advice.proof),
+            ] {
+                writeln!(f, "  {name:<6} {text}")?;
+            }
+        }
+        Ok(())
+    }
+}

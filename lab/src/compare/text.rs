@@ -1,0 +1,55 @@
+//! Results beside each other, for a terminal.
+
+use super::{Compared, Series};
+use crate::analysis::Verdict;
+use crate::experiment::Metric;
+use crate::report::{table, written};
+
+/// All that is of interest: the goal's metric, and of the others what differs.
+pub fn text(compared: &Compared) -> String {
+    let mut text = format!("**{}**\n\n", compared.verdict);
+    for (index, given) in compared.results.iter().enumerate() {
+        text.push_str(&format!("{}. {}, {} runs\n", index + 1, given.directory.display(), given.runs));
+    }
+    for metric in Metric::ALL {
+        let of = shown(compared, metric);
+        if of.is_empty() {
+            continue;
+        }
+        let mut rows = vec![vec!["variant".to_owned(), "workload".to_owned()]];
+        rows[0].extend((1..=compared.results.len()).map(|number| number.to_string()));
+        rows[0].extend(["last to first".to_owned(), "verdict".to_owned()]);
+        for series in of {
+            let mut row = vec![series.variant.clone(), series.workload.clone()];
+            row.extend(series.medians.iter().map(|median| written(metric, median.value)));
+            let ratio = series.last_to_first.comparison.ratio;
+            row.push(format!("{:.2} ({:.2} to {:.2})", ratio.value, ratio.low, ratio.high));
+            row.push(verdict(series));
+            rows.push(row);
+        }
+        text.push_str(&format!("\n## {}\n\n{}", metric.title(), table(&rows)));
+    }
+    if !compared.differences.is_empty() {
+        text.push_str("\nWhat else differs:\n");
+        for difference in &compared.differences {
+            text.push_str(&format!("- {difference}\n"));
+        }
+    }
+    text
+}
+
+/// The series of a metric that are shown.
+pub(super) fn shown(compared: &Compared, metric: Metric) -> Vec<&Series> {
+    let differs = |series: &Series| {
+        matches!(series.last_to_first.verdict, Verdict::Better | Verdict::Worse) || !series.changes.is_empty()
+    };
+    let of = compared.series.iter().filter(|series| series.metric == metric);
+    of.filter(|series| metric == compared.goal || differs(series)).collect()
+}
+
+/// What a series says, in words.
+pub(super) fn verdict(series: &Series) -> String {
+    let changes =
+        series.changes.iter().map(|change| format!(", {:.2} times from {} on", change.ratio, change.at + 1));
+    format!("{}{}", series.last_to_first.verdict.words(), changes.collect::<String>())
+}

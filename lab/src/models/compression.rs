@@ -1,0 +1,361 @@
+//! Ratio and speed of each algorithm on real data.
+//!
+//! Blocks are drawn from the files by chance, each as likely as any other, and stored by every algorithm as a pool would: a block of zeros is a hole, what compresses to 112 bytes lies in
+//! the block pointer, else compression must save an eighth of the block in whole sectors, or the block is stored as it is. The ratio is bytes before over bytes after, its
+//! interval a bootstrap over the blocks. The speed is that of one core of this machine.
+
+use std::fmt;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use codec::compress::{compress, decompress, zstd_level_code};
+use ondisk::blkptr::{CompressType, EMBEDDED_PAYLOAD_MAX};
+use serde::Serialize;
+
+use super::{Model, bytes, sample, table};
+use crate::error::{Error, Result};
+use crate::size::Size;
+use crate::stats::{CONFIDENCE, Estimate};
+
+/// Samples drawn for an interval.
+const DRAWS: usize = 500;
+
+/// An algorithm with its level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Algorithm {
+    kind: CompressType,
+    level: u8,
+}
+
+impl Algorithm {
+    /// The one that the property `compression` calls `name`.
+    pub fn named(name: &str) -> Result<Self> {
+        let unknown = || Error::Experiment(format!("there is no compression '{name}'"));
+        let zstd = |level: i32| {
+            let level = zstd_level_code(level).ok_or_else(unknown)?;
+            Ok(Self { kind: CompressType::Zstd, level })
+        };
+        let number = |text: &str| text.parse::<i32>().map_err(|_| unknown());
+        match name {
+            "off" => Ok(Self { kind: CompressType::Off, level: 0 }),
+            "on" => Self::named("lz4"),
+            "gzip" => Self::named("gzip-6"),
+            "zstd" => zstd(3),
+            "zstd-fast" => zstd(-1),
+            _ => {
+                if let Some(level) = name.strip_prefix("zstd-fast-") {
+                    return zstd(-number(level)?);
+                }
+                if let Some(level) = name.strip_prefix("zstd-") {
+                    return zstd(number(level)?);
+                }
+                let stands = |kind: &&CompressType| {
+                    kind.name() == name
+                        && !matches!(kind, CompressType::Inherit | CompressType::On | CompressType::Empty)
+                };
+                let kind = *CompressType::ALL.iter().find(stands).ok_or_else(unknown)?;
+                Ok(Self { kind, level: 0 })
+            }
+        }
+    }
+}
+
+/// Those that are compared.
+const NAMES: [&str; 22] = [
+    "lz4",
+    "lzjb",
+    "zle",
+    "zstd-fast-10",
+    "zstd-fast-1",
+    "zstd-1",
+    "zstd-3",
+    "zstd-6",
+    "zstd-9",
+    "zstd-12",
+    "zstd-15",
+    "zstd-19",
+    "gzip-1",
+    "gzip-2",
+    "gzip-3",
+    "gzip-4",
+    "gzip-5",
+    "gzip-6",
+    "gzip-7",
+    "gzip-8",
+    "gzip-9",
+    "off",
+];
+
+/// How a block is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// It is zeros.
+    Hole,
+    /// In its pointer.
+    Embedded,
+    /// Compressed, in so many bytes that were written of whole sectors.
+    Compressed(usize),
+    /// As it is.
+    Plain,
+}
+
+impl Stored {
+    /// Bytes on devices, in sectors of `2^ashift`.
+    pub(super) fn bytes(self, block: usize, ashift: u32) -> u64 {
+        match self {
+            Self::Hole | Self::Embedded => 0,
+            Self::Compressed(len) => (len as u64).next_multiple_of(1 << ashift),
+            Self::Plain => (block as u64).next_multiple_of(1 << ashift),
+        }
+    }
+}
+
+/// How `block` is stored; `packed`, which is as long at least, gets its compressed bytes.
+pub(super) fn store(algorithm: Algorithm, ashift: u32, block: &[u8], packed: &mut [u8]) -> Stored {
+    if algorithm.kind == CompressType::Off {
+        return Stored::Plain;
+    }
+    if codec::is_all_zero(block) {
+        return Stored::Hole;
+    }
+    let most = block.len() - block.len() / 8;
+    let whole = most >> ashift << ashift;
+    let room = if whole == 0 { EMBEDDED_PAYLOAD_MAX.min(most) } else { whole };
+    let Some(packed) = packed.get_mut(..room) else { return Stored::Plain };
+    match compress(algorithm.kind, algorithm.level, block, packed) {
+        Some(len) if len <= EMBEDDED_PAYLOAD_MAX => Stored::Embedded,
+        Some(len) => Stored::Compressed(len),
+        None => Stored::Plain,
+    }
+}
+
+/// The size of a block, checked.
+pub(super) fn block_bytes(block: Size, ashift: u32) -> Result<usize> {
+    let is_right = block.0.is_power_of_two() && (512..=16 << 20).contains(&block.0);
+    if !is_right || !(9..=16).contains(&ashift) {
+        return Err(Error::Experiment(format!(
+            "block {block}, ashift {ashift}: a power of two from 512 to 16M, and 9 to 16"
+        )));
+    }
+    usize::try_from(block.0).map_err(|error| Error::Experiment(error.to_string()))
+}
+
+/// What each algorithm does with some data.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compression {
+    /// Size of a block.
+    pub block: Size,
+    /// Blocks that were drawn.
+    pub sampled: usize,
+    /// Bytes of all files.
+    pub whole: u64,
+    /// Each algorithm.
+    pub algorithms: Vec<Told>,
+}
+
+/// What one algorithm does.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Told {
+    /// As the property `compression` has it.
+    pub name: String,
+    /// How many times less space data take.
+    pub ratio: Estimate,
+    /// Bytes a second that it compresses.
+    pub compresses: f64,
+    /// Bytes a second that it gives back; none where nothing was compressed.
+    pub decompresses: Option<f64>,
+}
+
+impl Compression {
+    /// Of the files at `paths`, in blocks of `block` bytes with sectors of `2^ashift`, from a sample of `most` bytes.
+    pub fn of(paths: &[PathBuf], block: Size, ashift: u32, most: Size) -> Result<Self> {
+        let block_bytes = block_bytes(block, ashift)?;
+        let files = sample::files(paths)?;
+        let whole = files.iter().map(|(_, size)| size).sum();
+        let blocks = draw(&files, block_bytes, (most.0 / block.0).max(1))?;
+        if blocks.is_empty() {
+            return Err(Error::Experiment("there are no data in these files".into()));
+        }
+        let algorithms = NAMES.iter().map(|name| Ok(tell(name, Algorithm::named(name)?, ashift, &blocks)));
+        Ok(Self { block, sampled: blocks.len(), whole, algorithms: algorithms.collect::<Result<_>>()? })
+    }
+}
+
+/// Blocks of the files by chance, the same each time; all of them, where they are no more than `most`.
+fn draw(files: &[(PathBuf, u64)], block: usize, most: u64) -> Result<Vec<Vec<u8>>> {
+    let count = |size: u64| size.div_ceil(block as u64);
+    let all: u64 = files.iter().map(|(_, size)| count(*size)).sum();
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut chosen: Vec<u64> = match all <= most {
+        true => (0..all).collect(),
+        false => (0..most).map(|_| rng.u64(..all)).collect(),
+    };
+    chosen.sort_unstable();
+    let mut blocks = Vec::with_capacity(chosen.len());
+    let mut chosen = chosen.into_iter().peekable();
+    let mut first = 0;
+    for (path, size) in files {
+        let end = first + count(*size);
+        if chosen.peek().is_some_and(|next| *next < end) {
+            let file = File::open(path).map_err(Error::file(path))?;
+            while let Some(index) = chosen.next_if(|next| *next < end) {
+                blocks.push(sample::block(&file, *size, block, index - first).map_err(Error::file(path))?);
+            }
+        }
+        first = end;
+    }
+    Ok(blocks)
+}
+
+fn tell(name: &str, algorithm: Algorithm, ashift: u32, blocks: &[Vec<u8>]) -> Told {
+    let longest = blocks.iter().map(Vec::len).max().unwrap_or(0);
+    let (mut packed, mut plain) = (vec![0; longest], vec![0; longest]);
+    let (mut packing, mut unpacking) = (Duration::ZERO, Duration::ZERO);
+    let mut unpacked = 0;
+    let sizes: Vec<(u64, u64)> = blocks
+        .iter()
+        .map(|block| {
+            let began = Instant::now();
+            let stored = store(algorithm, ashift, block, &mut packed);
+            packing += began.elapsed();
+            if let Stored::Compressed(len) = stored {
+                let began = Instant::now();
+                // What was just made is right; were it not, it would not count.
+                if decompress(algorithm.kind, &packed[..len], &mut plain[..block.len()]).is_ok() {
+                    unpacking += began.elapsed();
+                    unpacked += block.len();
+                }
+            }
+            (block.len() as u64, stored.bytes(block.len(), ashift))
+        })
+        .collect();
+    let all: u64 = sizes.iter().map(|(before, _)| before).sum();
+    let rate = |bytes: f64, time: Duration| bytes / time.as_secs_f64().max(1e-9);
+    Told {
+        name: name.to_owned(),
+        ratio: ratio(&sizes),
+        compresses: rate(all as f64, packing),
+        decompresses: (unpacked > 0).then(|| rate(unpacked as f64, unpacking)),
+    }
+}
+
+/// Bytes before over bytes after, with its interval.
+fn ratio(sizes: &[(u64, u64)]) -> Estimate {
+    let of = |drawn: &mut dyn Iterator<Item = (u64, u64)>| {
+        let (before, after) = drawn.fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
+        // Where nothing is left to store, a sector stands for it.
+        before as f64 / after.max(512) as f64
+    };
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut ratios: Vec<f64> = (0..DRAWS)
+        .map(|_| of(&mut (0..sizes.len()).filter_map(|_| sizes.get(rng.usize(..sizes.len())).copied())))
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    let at = |share: f64| ratios[((ratios.len() - 1) as f64 * share).round() as usize];
+    Estimate {
+        value: of(&mut sizes.iter().copied()),
+        low: at((1.0 - CONFIDENCE) / 2.0),
+        high: at((1.0 + CONFIDENCE) / 2.0),
+    }
+}
+
+impl Model for Compression {
+    const FORMULA: &'static str = "ratio = sum of block sizes / sum of sizes stored in whole sectors, where compression saves an eighth; speed: bytes / time of one core";
+    const SOURCE: &'static str =
+        "OpenZFS 2.3, zio.c (zio_write_compress); Efron 1979 (bootstrap); measured on this machine";
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} blocks of {} out of {}; one core of this machine\n",
+            self.sampled,
+            self.block,
+            bytes(self.whole as f64)
+        )?;
+        let best = self.algorithms.iter().map(|it| it.ratio.value).fold(1.0, f64::max);
+        let rows: Vec<Vec<String>> = self
+            .algorithms
+            .iter()
+            .map(|it| {
+                vec![
+                    it.name.clone(),
+                    format!("{:.2}", it.ratio.value),
+                    format!("{:.2} to {:.2}", it.ratio.low, it.ratio.high),
+                    format!("{:.0}", it.compresses / 1e6),
+                    it.decompresses.map_or_else(|| "-".to_owned(), |rate| format!("{:.0}", rate / 1e6)),
+                    super::bar(it.ratio.value / best),
+                ]
+            })
+            .collect();
+        f.write_str(&table(&["algorithm", "ratio", "interval", "MB/s in", "MB/s out", ""], &rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(len: usize) -> Vec<u8> {
+        let mut rng = fastrand::Rng::with_seed(2);
+        let words = ["pool ", "block ", "tree ", "of ", "the ", "and ", "disk ", "write\n"];
+        let mut text = Vec::new();
+        while text.len() < len {
+            text.extend_from_slice(words[rng.usize(..words.len())].as_bytes());
+        }
+        text.truncate(len);
+        text
+    }
+
+    #[test]
+    fn blocks_are_stored_by_the_rules_of_a_pool() {
+        let mut packed = vec![0; 8192];
+        let mut noise = vec![0; 8192];
+        fastrand::Rng::with_seed(1).fill(&mut noise);
+        let lz4 = Algorithm::named("lz4").unwrap();
+        let mut stored = |algorithm, ashift, block: &[u8]| store(algorithm, ashift, block, &mut packed);
+        assert_eq!(stored(lz4, 9, &[0; 8192]), Stored::Hole);
+        assert_eq!(stored(lz4, 9, &[1; 8192]), Stored::Embedded);
+        assert_eq!(stored(lz4, 9, &noise), Stored::Plain);
+        assert!(matches!(stored(lz4, 9, &text(8192)), Stored::Compressed(len) if len < 7168));
+        // Saving less than a sector saves nothing.
+        assert_eq!(stored(lz4, 12, &text(4096)), Stored::Plain);
+        assert_eq!(stored(Algorithm::named("off").unwrap(), 9, &[0; 8192]), Stored::Plain);
+        assert_eq!(Stored::Compressed(513).bytes(8192, 9), 1024);
+    }
+
+    #[test]
+    fn every_algorithm_has_a_name() {
+        for name in NAMES {
+            Algorithm::named(name).unwrap();
+        }
+        assert_eq!(Algorithm::named("zstd").unwrap(), Algorithm::named("zstd-3").unwrap());
+        assert_eq!(Algorithm::named("on").unwrap(), Algorithm::named("lz4").unwrap());
+        for wrong in ["", "inherit", "zstd-20", "zstd-x", "gzip-0", "empty"] {
+            assert!(Algorithm::named(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_sample_has_the_ratio_of_the_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut noise = vec![0; 2 << 20];
+        fastrand::Rng::with_seed(1).fill(&mut noise);
+        std::fs::write(directory.path().join("noise"), &noise).unwrap();
+        std::fs::write(directory.path().join("text"), text(2 << 20)).unwrap();
+        let of =
+            |most| Compression::of(&[directory.path().to_owned()], Size(16 << 10), 9, Size(most)).unwrap();
+        let (whole, sampled) = (of(64 << 20), of(1 << 20));
+        assert_eq!((whole.sampled, sampled.sampled), (256, 64));
+        let ratio =
+            |of: &Compression, name: &str| of.algorithms.iter().find(|it| it.name == name).unwrap().ratio;
+        for name in ["lz4", "gzip-6", "zstd-3"] {
+            let (whole, sampled) = (ratio(&whole, name), ratio(&sampled, name));
+            assert!((sampled.low..=sampled.high).contains(&whole.value), "{name}: {sampled:?} {whole:?}");
+            assert!(whole.value > 1.2 && whole.value < 2.0, "{name}: {whole:?}");
+        }
+        assert_eq!(ratio(&whole, "off").value, 1.0);
+    }
+}

@@ -1,0 +1,344 @@
+//! What deduplication would find in real data, and what its table costs.
+//!
+//! # The sample
+//! Every block is hashed, and a block is in the sample when its hash begins with so many zero bits. Equal blocks have equal hashes, so a block is in it with all of its copies or not at
+//! all: how often blocks occur is what it is in the whole, which a sample of places would get wrong. The sample starts with everything; whenever it grows too large, one more zero bit is
+//! asked for, and half of it goes. With `n` of them left the figures are right to about `1 / sqrt(n)`.
+//!
+//! Blocks of zeros are holes, and what compresses to 112 bytes or less lies in its block pointer: neither has an entry.
+//!
+//! # The table
+//! An entry is a record of a ZAP: 1 chunk of 24 bytes for the record, `ceil(40 / 21)` for the key, `ceil(value / 21)` for the packed value, mostly under 42 bytes. A leaf of 32 KiB has 1278
+//! chunks; it splits in two when it is full. Keys are hashes, so leaves of one depth hold numbers of entries that scatter like Poisson's around `entries / 2^depth`, and a leaf is
+//! there for each that fits whose parent did not.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use codec::checksum::{self, Digest};
+use ondisk::ByteOrder;
+use ondisk::blkptr::ChecksumType;
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, Normal};
+
+use super::compression::{Algorithm, Stored, block_bytes, store};
+use super::{Model, bytes, percent, sample, table};
+use crate::error::Result;
+use crate::size::Size;
+
+/// Blocks of the sample.
+const MOST_SAMPLED: usize = 1 << 18;
+/// Size of a block of the table.
+const LEAF_BYTES: f64 = 32768.0;
+/// Chunks in it: what its 1024 hash buckets and its header leave.
+const LEAF_CHUNKS: u64 = 1278;
+/// Chunks of an entry: record, key, value.
+const ENTRY_CHUNKS: u64 = 1 + 2 + 2;
+/// Share of the cache that a table may take before it drives out what the cache is for.
+const CACHE_SHARE: f64 = 0.25;
+
+/// How data would be deduplicated.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Dedup {
+    /// Size of a block.
+    pub block: Size,
+    /// The algorithm that blocks are compressed by.
+    pub compression: String,
+    /// One block in so many is in the sample.
+    pub one_in: u64,
+    /// Blocks of the sample.
+    pub sampled: u64,
+    /// Blocks that are written.
+    pub blocks: u64,
+    /// Entries that the table has: blocks that differ.
+    pub entries: u64,
+    /// Entries of blocks that occur once only, for which the table is no use.
+    pub unique: u64,
+    /// Bytes of all blocks, compressed.
+    pub referenced: u64,
+    /// Bytes of those that differ.
+    pub allocated: u64,
+    /// How many times less space the data take.
+    pub ratio: f64,
+    /// Bytes of the table in memory, where all of it is.
+    pub memory: u64,
+    /// The cache that it was compared with.
+    pub cache: Size,
+    /// Whether it fits a quarter of that.
+    pub fits: bool,
+    /// Random reads that each write costs in the mean, where it does not.
+    pub reads_a_write: f64,
+    /// Each block size that equal blocks were counted by: how often they occur, at least, and how many there are.
+    pub histogram: Vec<Bucket>,
+}
+
+/// Blocks that occur about equally often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Bucket {
+    /// From so many times on, up to twice that.
+    pub copies: u64,
+    /// So many blocks that differ.
+    pub blocks: u64,
+}
+
+/// A block that is in the sample.
+struct Seen {
+    copies: u64,
+    psize: u64,
+}
+
+/// The sample while it grows.
+struct Sample {
+    zero_bits: u32,
+    seen: HashMap<Digest, Option<Seen>>,
+    most: usize,
+}
+
+impl Sample {
+    fn add(&mut self, digest: Digest, psize: impl FnOnce() -> Option<u64>) {
+        if digest[0].leading_zeros() < self.zero_bits {
+            return;
+        }
+        let seen = self.seen.entry(digest).or_insert_with(|| psize().map(|psize| Seen { copies: 0, psize }));
+        if let Some(seen) = seen {
+            seen.copies += 1;
+        }
+        while self.seen.len() > self.most {
+            self.zero_bits += 1;
+            let zero_bits = self.zero_bits;
+            self.seen.retain(|digest, _| digest[0].leading_zeros() >= zero_bits);
+        }
+    }
+}
+
+impl Dedup {
+    /// Of the files at `paths`, in blocks of `block` bytes compressed by `compression`, with sectors of `2^ashift` bytes and a cache of `cache`.
+    pub fn of(paths: &[PathBuf], block: Size, compression: &str, ashift: u32, cache: Size) -> Result<Self> {
+        Self::with_sample_of(MOST_SAMPLED, paths, block, compression, ashift, cache)
+    }
+
+    fn with_sample_of(
+        most: usize,
+        paths: &[PathBuf],
+        block: Size,
+        compression: &str,
+        ashift: u32,
+        cache: Size,
+    ) -> Result<Self> {
+        let (block_bytes, algorithm) = (block_bytes(block, ashift)?, Algorithm::named(compression)?);
+        let mut sample = Sample { zero_bits: 0, seen: HashMap::new(), most };
+        let mut packed = vec![0; block_bytes];
+        for (path, size) in sample::files(paths)? {
+            sample::blocks(&path, size, block_bytes, |block| {
+                // It has no salt, so it cannot fail.
+                let Ok(digest) = checksum::compute(ChecksumType::Sha256, block, ByteOrder::Little, None)
+                else {
+                    return;
+                };
+                sample.add(digest, || match store(algorithm, ashift, block, &mut packed) {
+                    Stored::Hole | Stored::Embedded => None,
+                    stored => Some(stored.bytes(block.len(), ashift)),
+                });
+            })?;
+        }
+        Ok(Self::told_by(&sample, block, compression, cache))
+    }
+
+    fn told_by(sample: &Sample, block: Size, compression: &str, cache: Size) -> Self {
+        let one_in = 1_u64 << sample.zero_bits;
+        let seen: Vec<&Seen> = sample.seen.values().flatten().collect();
+        let whole = |of: &dyn Fn(&Seen) -> u64| seen.iter().map(|seen| of(seen)).sum::<u64>() * one_in;
+        let (referenced, allocated) = (whole(&|seen| seen.psize * seen.copies), whole(&|seen| seen.psize));
+        let entries = seen.len() as u64 * one_in;
+        let memory = table_bytes(entries);
+        let room = cache.0 as f64 * CACHE_SHARE;
+        let mut histogram: Vec<Bucket> = Vec::new();
+        for power in 0..64 {
+            let copies = 1_u64 << power;
+            let blocks = whole(&|seen| u64::from(seen.copies.ilog2() == power));
+            if blocks > 0 {
+                histogram.push(Bucket { copies, blocks });
+            }
+        }
+        Self {
+            block,
+            compression: compression.to_owned(),
+            one_in,
+            sampled: seen.len() as u64,
+            blocks: whole(&|seen| seen.copies),
+            entries,
+            unique: whole(&|seen| u64::from(seen.copies == 1)),
+            referenced,
+            allocated,
+            ratio: referenced as f64 / allocated.max(1) as f64,
+            memory: memory as u64,
+            cache,
+            fits: memory <= room,
+            reads_a_write: (1.0 - room / memory).max(0.0),
+            histogram,
+        }
+    }
+}
+
+/// Bytes of a table of `entries`: its header, and its leaves.
+fn table_bytes(entries: u64) -> f64 {
+    let most = LEAF_CHUNKS / ENTRY_CHUNKS;
+    if entries == 0 {
+        return 0.0;
+    }
+    let mut leaves = 0.0;
+    // The chance that the entries of a leaf's parent fit a leaf; the first leaf has no parent.
+    let mut above_fits = 0.0;
+    for depth in 0..56 {
+        let count = (1_u64 << depth) as f64;
+        let fits = at_most(most, entries as f64 / count);
+        // What fits the parent fits the leaf too, so the difference is the chance of a leaf just here.
+        leaves += (fits - above_fits).max(0.0) * count;
+        above_fits = fits;
+        if fits > 1.0 - 1e-12 {
+            break;
+        }
+    }
+    (1.0 + leaves) * LEAF_BYTES
+}
+
+/// The chance that a number that scatters like Poisson's around `expected` is at most `most`.
+fn at_most(most: u64, expected: f64) -> f64 {
+    // Close to normal where it is not certain, as numbers are large.
+    let deviations = (most as f64 + 0.5 - expected) / expected.max(1e-9).sqrt();
+    Normal::standard().cdf(deviations)
+}
+
+impl Model for Dedup {
+    const FORMULA: &'static str = "entries: sampled blocks that differ * 2^zero bits; memory: (1 + leaves) * 32 KiB, a leaf of at most 1278 / 5 entries; reads a write: 1 - room / memory";
+    const SOURCE: &'static str =
+        "OpenZFS 2.3, ddt.c, ddt_zap.c, zap_leaf.h; Wegman's adaptive sampling (Flajolet 1990)";
+}
+
+impl fmt::Display for Dedup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "blocks of {}, compressed by {}; one in {} sampled\n",
+            self.block, self.compression, self.one_in
+        )?;
+        let rows: Vec<Vec<String>> = self
+            .histogram
+            .iter()
+            .map(|bucket| {
+                let share = bucket.blocks as f64 / self.entries.max(1) as f64;
+                vec![bucket.copies.to_string(), bucket.blocks.to_string(), percent(share), super::bar(share)]
+            })
+            .collect();
+        writeln!(f, "{}", table(&["copies", "blocks", "", ""], &rows))?;
+        let (referenced, allocated) = (bytes(self.referenced as f64), bytes(self.allocated as f64));
+        writeln!(f, "{referenced} become {allocated}: {:.2} times less", self.ratio)?;
+        writeln!(
+            f,
+            "{} entries, {} of memory; {} occur once only",
+            self.entries,
+            bytes(self.memory as f64),
+            self.unique
+        )?;
+        match self.fits {
+            true => writeln!(f, "that is at most a quarter of a cache of {}", self.cache),
+            false => writeln!(
+                f,
+                "that is more than a quarter of a cache of {}: each write costs {:.2} random reads more in the mean",
+                self.cache, self.reads_a_write
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_tells_what_the_whole_would() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut rng = fastrand::Rng::with_seed(5);
+        // 20000 blocks that differ, of which every fourth is there three times, and holes.
+        let mut data = Vec::new();
+        for index in 0..20_000_u32 {
+            let mut block = vec![0; 512];
+            rng.fill(&mut block);
+            data.extend_from_slice(&block);
+            if index % 4 == 0 {
+                data.extend_from_slice(&block);
+                data.extend_from_slice(&block);
+            }
+            if index % 10 == 0 {
+                data.extend_from_slice(&[0; 512]);
+            }
+        }
+        let path = directory.path().join("data");
+        std::fs::write(&path, data).unwrap();
+        let of =
+            |most| Dedup::with_sample_of(most, &[path.clone()], Size(512), "lz4", 9, Size(1 << 30)).unwrap();
+        let whole = of(usize::MAX);
+        assert_eq!((whole.one_in, whole.entries, whole.blocks, whole.unique), (1, 20_000, 30_000, 15_000));
+        assert_eq!(
+            whole.histogram,
+            [Bucket { copies: 1, blocks: 15_000 }, Bucket { copies: 2, blocks: 5_000 }]
+        );
+        assert_eq!(whole.ratio, 1.5);
+        let sampled = of(4096);
+        assert!(sampled.one_in >= 4 && sampled.sampled <= 4096);
+        for (sampled, whole) in [(sampled.entries, whole.entries), (sampled.blocks, whole.blocks)] {
+            assert!((sampled as f64 / whole as f64 - 1.0).abs() < 0.05, "{sampled} {whole}");
+        }
+        assert!((sampled.ratio / whole.ratio - 1.0).abs() < 0.03, "{}", sampled.ratio);
+    }
+
+    #[test]
+    fn tables_grow_leaf_by_leaf() {
+        assert_eq!(table_bytes(0), 0.0);
+        // One leaf and the header, as zdb says of tables with 173 entries.
+        assert!((table_bytes(173) - 65536.0).abs() < 1.0, "{}", table_bytes(173));
+        // Played through: entries fall on leaves by their hashes, full leaves split.
+        for entries in [1000, 5000, 40_000, 100_000] {
+            let mut rng = fastrand::Rng::with_seed(1);
+            let mut leaves: Vec<Vec<u64>> = vec![Vec::new()];
+            let mut prefixes: Vec<(u64, u32)> = vec![(0, 0)];
+            for _ in 0..entries {
+                let hash = rng.u64(..);
+                let mut at = prefixes
+                    .iter()
+                    .position(|(prefix, bits)| *bits == 0 || hash >> (64 - bits) == *prefix)
+                    .unwrap();
+                while leaves[at].len() as u64 == LEAF_CHUNKS / ENTRY_CHUNKS {
+                    let (prefix, bits) = prefixes[at];
+                    let (upper, lower): (Vec<u64>, Vec<u64>) =
+                        leaves[at].iter().partition(|hash| *hash >> (63 - bits) & 1 == 1);
+                    leaves[at] = lower;
+                    prefixes[at] = (prefix << 1, bits + 1);
+                    leaves.push(upper);
+                    prefixes.push((prefix << 1 | 1, bits + 1));
+                    if hash >> (63 - bits) & 1 == 1 {
+                        at = leaves.len() - 1;
+                    }
+                }
+                leaves[at].push(hash);
+            }
+            let played = (1 + leaves.len()) as f64 * LEAF_BYTES;
+            let model = table_bytes(entries);
+            assert!((model / played - 1.0).abs() < 0.1, "{entries}: {model} {played}");
+        }
+    }
+
+    #[test]
+    fn a_table_that_does_not_fit_costs_reads() {
+        let sample = |count: u64| Sample {
+            zero_bits: 10,
+            seen: (0..count).map(|index| ([index, 0, 0, 0], Some(Seen { copies: 1, psize: 4096 }))).collect(),
+            most: usize::MAX,
+        };
+        let told = |cache| Dedup::told_by(&sample(1000), Size(8192), "lz4", Size(cache));
+        assert!(told(16 << 30).fits && told(16 << 30).reads_a_write == 0.0);
+        assert!(!told(64 << 20).fits && told(64 << 20).reads_a_write > 0.5);
+        assert!(told(64 << 20).to_string().contains("random reads more"));
+    }
+}

@@ -1,0 +1,140 @@
+//! Memory for a cache device.
+//!
+//! For each block on the device a header stays in memory, without which it could not be found: 96 bytes. That is the block's identity (address of 16 bytes, birth of 8), its place in
+//! the hash table (8), type, sizes and flags (16), pool (8), and where it is on the device (40). So a device of `size` bytes with blocks of `block` takes `size / block * 96` bytes of
+//! the cache in memory, which is faster than any device.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Model, bytes, duration, percent, table};
+use crate::error::{Error, Result};
+use crate::size::Size;
+
+/// Bytes of memory for a block on the device.
+pub(crate) const HEADER_BYTES: u64 = 96;
+/// The share of the cache in memory that headers may take before it costs more than it gives.
+const SENSIBLE_SHARE: f64 = 0.25;
+
+/// A cache device beside a cache in memory.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct L2arc {
+    /// Size of the device.
+    pub size: Size,
+    /// The cache in memory.
+    pub arc: Size,
+    /// Bytes a second that it is filled by, at most.
+    pub fill: Size,
+    /// Seconds until it is full, at least.
+    pub fill_seconds: f64,
+    /// Each block size.
+    pub blocks: Vec<Headers>,
+}
+
+/// What headers take where blocks have one size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Headers {
+    /// Size of a block, compressed.
+    pub block: Size,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// The share of the cache in memory.
+    pub share: f64,
+    /// The largest device whose headers take a quarter of the cache in memory.
+    pub largest: u64,
+}
+
+impl L2arc {
+    /// A device of `size` beside a cache of `arc`, filled by at most `fill` a second.
+    pub fn of(size: Size, arc: Size, fill: Size) -> Result<Self> {
+        if size.0 == 0 || arc.0 == 0 || fill.0 == 0 {
+            return Err(Error::Experiment("sizes of caches are above zero".into()));
+        }
+        let blocks = [4, 8, 16, 32, 64, 128, 1024].map(|kib| {
+            let block = kib << 10;
+            let memory = size.0 / block * HEADER_BYTES;
+            Headers {
+                block: Size(block),
+                memory,
+                share: memory as f64 / arc.0 as f64,
+                largest: (arc.0 as f64 * SENSIBLE_SHARE / HEADER_BYTES as f64 * block as f64) as u64,
+            }
+        });
+        Ok(Self { size, arc, fill, fill_seconds: size.0 as f64 / fill.0 as f64, blocks: blocks.to_vec() })
+    }
+}
+
+impl Model for L2arc {
+    const FORMULA: &'static str = "memory = size / block * 96 bytes; largest = cache / 4 / 96 * block";
+    const SOURCE: &'static str =
+        "OpenZFS 2.3, arc_impl.h (arc_buf_hdr up to b_l1hdr), arc.c (l2arc_write_max)";
+}
+
+impl fmt::Display for L2arc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "cache device of {} beside {} in memory; full after {} at least\n",
+            self.size,
+            self.arc,
+            duration(self.fill_seconds)
+        )?;
+        let rows: Vec<Vec<String>> = self
+            .blocks
+            .iter()
+            .map(|it| {
+                vec![
+                    it.block.to_string(),
+                    bytes(it.memory as f64),
+                    percent(it.share),
+                    bytes(it.largest as f64),
+                ]
+            })
+            .collect();
+        f.write_str(&table(&["blocks", "headers", "of the cache", "largest sensible"], &rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The fields that stay for a block that is on the device only, as the compiler lays them out.
+    #[repr(C)]
+    struct Header {
+        dva: [u64; 2],
+        birth: u64,
+        kind: u32,
+        complevel: u8,
+        reserved: u8,
+        l2size: u16,
+        hash_next: u64,
+        flags: u32,
+        psize: u16,
+        lsize: u16,
+        pool: u64,
+        device: u64,
+        address: u64,
+        hits: u32,
+        state: u32,
+        node: [u64; 2],
+    }
+
+    #[test]
+    fn headers_are_as_large_as_their_fields() {
+        assert_eq!(size_of::<Header>() as u64, HEADER_BYTES);
+    }
+
+    #[test]
+    fn the_largest_device_takes_a_quarter_of_the_cache() {
+        let first = L2arc::of(Size(1 << 40), Size(16 << 30), Size(32 << 20)).unwrap();
+        assert_eq!(first.fill_seconds, 32768.0);
+        for headers in first.blocks {
+            let largest = L2arc::of(Size(headers.largest), Size(16 << 30), Size(1)).unwrap();
+            let same = largest.blocks.iter().find(|it| it.block == headers.block).unwrap();
+            assert!((same.share - SENSIBLE_SHARE).abs() < 0.001, "{headers:?}");
+        }
+        assert!(L2arc::of(Size(0), Size(1), Size(1)).is_err());
+    }
+}

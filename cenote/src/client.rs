@@ -27,6 +27,14 @@ pub fn call<A: Action>(action: &A) -> Result<A::Reply> {
     })
 }
 
+/// Sends one request to the daemon that listens on `socket`.
+pub fn call_at<A: Action>(socket: &Path, action: &A) -> Result<A::Reply> {
+    runtime()?.block_on(async {
+        let stream = UnixStream::connect(socket).await;
+        exchange(stream.with_context(|| format!("nothing listens on {}", socket.display()))?, action).await
+    })
+}
+
 /// Like [`call`], but `None` when no daemon runs: for what makes no sense without one.
 pub fn call_running<A: Action>(action: &A) -> Result<Option<A::Reply>> {
     runtime()?.block_on(async {

@@ -3,6 +3,7 @@
 mod advise;
 mod model;
 mod progress;
+mod record;
 mod server;
 
 use std::io::Write;
@@ -12,11 +13,11 @@ use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use lab::compare::Compared;
 use lab::environment::Environment;
-use lab::experiment::{Experiment, Target};
+use lab::experiment::{Experiment, Settings, Target, presets};
 use lab::recipes::{self, RECIPES};
 use lab::run::Ended;
 use lab::store::Store;
-use lab::target::{Bench, KernelPrograms, Programs, modelled_devices};
+use lab::target::{Bench, KernelPrograms, Launch, Programs, modelled_devices};
 use serde_json::json;
 
 use crate::output::{self, Exit, print};
@@ -34,6 +35,12 @@ const QUICK_SECONDS: f64 = 1.0;
 pub enum Lab {
     /// List the experiments that come with this program
     Recipes {
+        /// Print JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// List the workloads that experiments can start from: preset = "NAME" in a [[workload]]
+    Presets {
         /// Print JSON
         #[arg(short, long)]
         json: bool,
@@ -59,6 +66,9 @@ pub enum Lab {
         /// The directory of its results and, while it runs, its pools (default: ./lab-NAME)
         #[arg(short, long, value_name = "DIR")]
         output: Option<PathBuf>,
+        /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and remove them afterwards
+        #[arg(long, value_name = "DATASET")]
+        host: Option<String>,
         /// At most three rounds of one second a run: an impression, with wide intervals
         #[arg(long)]
         quick: bool,
@@ -81,9 +91,26 @@ pub enum Lab {
     Report {
         /// The directory of its results
         directory: PathBuf,
+        /// Print all that fio said of one run instead: its number, as in report.csv and report.json
+        #[arg(long, value_name = "N")]
+        run: Option<usize>,
         /// Print the findings as JSON
         #[arg(short, long)]
         json: bool,
+    },
+    /// Record what clients ask of a volume, until Ctrl-C: `rw = "replay"` in a [[workload]] replays it, and so does fio's --read_iolog
+    Record {
+        /// The volume, of a pool that the daemon has open
+        volume: String,
+        /// The file to write; there must be none
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        /// End after so many seconds
+        #[arg(short, long, value_name = "N")]
+        seconds: Option<f64>,
+        /// End after so many requests
+        #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+        most: usize,
     },
     /// List what to change about a live pool, each with evidence, gain, cost, risk, and the command that would prove it
     Advise(AdviseArguments),
@@ -108,11 +135,15 @@ impl Lab {
     pub fn run(self) -> Result<()> {
         match self {
             Self::Recipes { json } => list(json),
+            Self::Presets { json } => list_presets(json),
             Self::New { recipe, factors, layout, output } => {
                 new(&recipe, &factors, layout.as_deref(), output.as_deref())
             }
-            Self::Run { experiment, output, quick, rounds, json } => {
+            Self::Run { experiment, output, host, quick, rounds, json } => {
                 let mut experiment = load(&experiment)?;
+                if let Some(dataset) = host {
+                    experiment.target = Target::Host { dataset, size: experiment.target.size() };
+                }
                 if let Some(rounds) = rounds {
                     experiment.rounds = rounds;
                     experiment.max_rounds = experiment.max_rounds.filter(|most| *most >= rounds);
@@ -126,7 +157,11 @@ impl Lab {
                 carry_out(store, json)
             }
             Self::Resume { directory, json } => carry_out(Store::open(&directory)?, json),
-            Self::Report { directory, json } => report(&Store::open(&directory)?, json),
+            Self::Report { directory, run: Some(run), .. } => {
+                print(&Store::open(&directory)?.fio_json(run)?)
+            }
+            Self::Report { directory, run: None, json } => report(&Store::open(&directory)?, json),
+            Self::Record { volume, output, seconds, most } => record::run(&volume, &output, seconds, most),
             Self::Advise(arguments) => advise::run(&arguments),
             Self::Compare { directories, output, json } => compare(&directories, output.as_deref(), json),
             Self::Model(arguments) => model::run(arguments),
@@ -143,6 +178,17 @@ fn list(json: bool) -> Result<()> {
         return print(&format!("{}\n", serde_json::to_string_pretty(&recipes)?));
     }
     let lines = RECIPES.iter().map(|recipe| format!("{}  {}\n", pad_right(recipe.name, 16), recipe.about));
+    print(&lines.collect::<String>())
+}
+
+fn list_presets(json: bool) -> Result<()> {
+    let presets = presets::all();
+    if json {
+        let presets: Vec<_> =
+            presets.iter().map(|preset| json!({ "name": preset.name, "about": preset.about })).collect();
+        return print(&format!("{}\n", serde_json::to_string_pretty(&presets)?));
+    }
+    let lines = presets.iter().map(|preset| format!("{}  {}\n", pad_right(&preset.name, 15), preset.about));
     print(&lines.collect::<String>())
 }
 
@@ -179,21 +225,35 @@ fn load(name: &str) -> Result<Experiment> {
         recipe(name).with_context(|| format!("there is no file {name} either"))?;
     }
     let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
-    Experiment::parse(&text).with_context(|| format!("{name} is not an experiment"))
+    let mut experiment =
+        Experiment::parse(&text).with_context(|| format!("{name} is not an experiment"))?;
+    // It may be resumed from elsewhere.
+    for workload in &mut experiment.workloads {
+        for path in [&mut workload.trace, &mut workload.source].into_iter().flatten() {
+            *path = std::path::absolute(&path)?;
+        }
+    }
+    Ok(experiment)
 }
 
 fn carry_out(mut store: Store, json: bool) -> Result<()> {
     let experiment = store.experiment().clone();
     let directory = std::path::absolute(store.directory())?;
     let shown = Shown::start()?;
-    let programs: Option<Box<dyn Programs>> = match &experiment.target {
-        Target::Volume { link, .. } => {
-            Some(Box::new(Private::start(&modelled_devices(&directory)?, link.as_deref())?))
-        }
-        Target::Host { .. } => Some(Box::new(KernelPrograms)),
+    let modelled = modelled_devices(&directory)?;
+    let launch: Option<Launch<'_>> = match &experiment.target {
+        Target::Volume(pools) | Target::Filesystem(pools) => Some(Box::new(move |settings: &Settings| {
+            let failed = |error: anyhow::Error| lab::Error::Failed {
+                command: "cenote serve".to_owned(),
+                output: format!("{error:#}"),
+            };
+            let private = Private::start(settings, &modelled, pools.link.as_deref());
+            Ok(Box::new(private.map_err(failed)?) as Box<dyn Programs>)
+        })),
+        Target::Host { .. } => Some(Box::new(|_: &Settings| Ok(Box::new(KernelPrograms) as Box<dyn Programs>))),
         Target::Path { .. } | Target::Nbd { .. } => None,
     };
-    let mut bench = Bench::new(&experiment, &directory, programs);
+    let mut bench = Bench::new(&experiment, &directory, launch);
     let ended = lab::run::run(&mut store, &mut bench, &shown);
     let removed = bench.remove();
     drop(bench);

@@ -81,7 +81,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         None => None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let daemon = Arc::new(Daemon::default().behind(link));
+    let daemon = arguments.arc_max.map_or_else(Daemon::default, Daemon::with_cache);
+    let daemon = Arc::new(daemon.behind(link));
     let served = runtime.block_on(async {
         let sockets = Sockets::bind(&socket, &arguments.tcp).await?;
         let mut interrupt = signal(SignalKind::interrupt())?;

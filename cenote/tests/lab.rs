@@ -28,7 +28,7 @@ name = "cold reads"
 rw = "randread"
 bs = "4K"
 seconds = 0.2
-cold = true
+cache = "cold"
 "#;
 
 fn lab(directory: &Path, arguments: &[&str]) -> Output {
@@ -60,9 +60,16 @@ fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
     assert!(of("log=file", "iops").unwrap() > 0.0);
     assert!(of("raw device", "iops").unwrap() > 0.0);
     // A mirror writes everything twice at least, and nothing tells what the raw device's server does.
-    if let Some(amplification) = of("baseline", "amplification") {
-        assert!(amplification >= 2.0 || amplification == 0.0, "{amplification}");
-    }
+    assert!(of("baseline", "amplification").unwrap() >= 2.0);
+    let layers = findings["layers"].as_array().unwrap();
+    let layers = layers.iter().find(|it| it["variant"] == "baseline" && it["workload"] == "stable writes");
+    let layers: Vec<f64> =
+        layers.unwrap()["layers"].as_array().unwrap().iter().filter_map(|bytes| bytes.as_f64()).collect();
+    let [logical, compressed, allocated, metadata, log, device] = layers[..] else { panic!("{layers:?}") };
+    // Blocks of 16K hold 4K that were written; what is flushed goes to the log as well.
+    assert!(logical > 1.0 && compressed <= logical && allocated >= compressed, "{layers:?}");
+    assert!(metadata > 0.0 && log >= 1.0, "{layers:?}");
+    assert!(device >= 2.0 * (allocated + metadata + log) * 0.999, "{layers:?}");
     assert_eq!(of("raw device", "cpu"), None);
     let out = directory.path().join("out");
     let page = fs::read_to_string(out.join("report.html")).unwrap();
@@ -70,13 +77,141 @@ fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
     assert_eq!(fs::read_to_string(out.join("report.csv")).unwrap().lines().count(), 17);
     assert!(!out.join("devices").exists(), "the pools are gone");
 
+    // Each figure leads to what fio said.
+    let number = findings["findings"][0]["runs"][0].as_u64().unwrap().to_string();
+    let value = findings["findings"][0]["values"][0].as_f64().unwrap();
+    let shown = lab(directory.path(), &["report", "out", "--run", &number]);
+    let fio: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let job = &fio["jobs"][0];
+    let iops = job["read"]["iops"].as_f64().unwrap() + job["write"]["iops"].as_f64().unwrap();
+    assert!((iops - value).abs() < 1e-6 * value, "{iops} {value}");
+
     // Nothing is left to do, and nothing is measured again.
-    let before = fs::read(out.join("runs.jsonl")).unwrap();
+    let before = fs::read(out.join("report.csv")).unwrap();
     let again = lab(directory.path(), &["resume", "out"]);
     assert!(again.status.success(), "{}", text(&again));
-    assert_eq!(fs::read(out.join("runs.jsonl")).unwrap(), before);
+    assert_eq!(fs::read(out.join("report.csv")).unwrap(), before);
     let twice = lab(directory.path(), &["run", "small.toml", "-o", "out"]);
     assert!(!twice.status.success() && text(&twice).contains("resume it"), "{}", text(&twice));
+}
+
+const FILES: &str = r#"
+name = "files"
+rounds = 2
+[target]
+kind = "filesystem"
+size = "32M"
+[settings]
+arc_max = "64M"
+[[factor]]
+name = "recordsize"
+values = ["128K", "16K"]
+[[workload]]
+preset = "small-files"
+files = 50
+[[workload]]
+name = "dirty"
+rw = "randread"
+bs = "16K"
+size = "8M"
+seconds = 0.2
+cache = "dirty"
+[[workload]]
+name = "warm"
+rw = "randread"
+bs = "16K"
+size = "8M"
+seconds = 0.2
+cache = "warm"
+[[workload]]
+name = "cold"
+rw = "randread"
+bs = "16K"
+size = "8M"
+seconds = 0.2
+cache = "cold"
+"#;
+
+#[test]
+fn filesystems_are_mounted_filled_and_read_in_every_state_of_the_cache() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("files.toml"), FILES).unwrap();
+    let run = lab(directory.path(), &["run", "files.toml", "-o", "out", "--json"]);
+    assert!(run.status.success(), "{}", text(&run));
+    let findings: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    // Baseline, its twin, the other record size and the host's filesystem, with seven workloads, twice.
+    assert_eq!(findings["runs"].as_u64(), Some(56));
+    let has = |workload: &str, metric: &str| {
+        findings["findings"].as_array().unwrap().iter().any(|it| {
+            it["variant"] == "recordsize=16K" && it["workload"] == workload && it["metric"] == metric
+        })
+    };
+    for workload in ["create files", "open and read files", "stat files", "delete files", "dirty", "warm", "cold"] {
+        assert!(has(workload, "iops"), "{workload}");
+    }
+    assert!(has("create files", "throughput") && !has("stat files", "throughput"));
+    let from_devices = |workload: &str| {
+        let all = findings["findings"].as_array().unwrap();
+        let found = all.iter().find(|it| {
+            it["variant"] == "baseline" && it["workload"] == workload && it["metric"] == "read_amplification"
+        });
+        found.unwrap()["median"]["value"].as_f64().unwrap()
+    };
+    // All that is read fits into the cache; what a commit meanwhile reads for itself is little.
+    let (cold, warm) = (from_devices("cold"), from_devices("warm"));
+    assert!(cold > 4.0 * warm && cold > 0.0, "{cold} {warm}");
+    assert!(!directory.path().join("out/mnt").exists() && !directory.path().join("out/devices").exists());
+}
+
+const SEARCHED: &str = r#"
+name = "searched"
+rounds = 2
+mode = "search"
+budget = 5
+[goal]
+metric = "throughput"
+also = ["latency"]
+[target]
+kind = "path"
+path = "data"
+size = "8M"
+[[factor]]
+name = "bs"
+values = ["4K", "64K", "1M"]
+[[factor]]
+name = "iodepth"
+values = ["1", "2"]
+[[workload]]
+name = "reads"
+rw = "read"
+seconds = 0.1
+"#;
+
+#[test]
+fn a_search_finds_something_within_its_budget_and_measures_it_again() {
+    let directory = tempfile::tempdir().unwrap();
+    for mode in ["search", "improve"] {
+        let text_of = SEARCHED.replace("\"search\"", &format!("\"{mode}\""));
+        let text_of = if mode == "improve" { text_of.replace("budget = 5", "") } else { text_of };
+        fs::write(directory.path().join("searched.toml"), text_of).unwrap();
+        let run = lab(directory.path(), &["run", "searched.toml", "-o", mode, "--json"]);
+        assert!(run.status.success(), "{}", text(&run));
+        let findings: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+        let sought = &findings["sought"];
+        assert!(sought["settings"]["bs"].is_string(), "{sought}");
+        let csv = fs::read_to_string(directory.path().join(mode).join("report.csv")).unwrap();
+        let searched = csv.lines().filter(|line| line.contains(",search,")).count();
+        assert_eq!(sought["runs"].as_u64(), Some(searched as u64), "{csv}");
+        assert!(if mode == "search" { searched <= 5 } else { searched == 10 }, "{searched}");
+        assert_eq!(sought["steps"].as_array().unwrap().len(), if mode == "search" { 0 } else { 2 });
+        // Whatever it found is compared with the baseline, twice, and its twin.
+        assert_eq!(findings["rounds"].as_u64(), Some(2));
+        assert!(!findings["front"].as_array().unwrap().is_empty());
+        // The report needs no second look at anything.
+        let again = lab(directory.path(), &["resume", mode]);
+        assert!(again.status.success(), "{}", text(&again));
+        assert_eq!(fs::read_to_string(directory.path().join(mode).join("report.csv")).unwrap(), csv);
+    }
 }
 
 #[test]
@@ -104,4 +239,99 @@ fn recipes_are_listed_and_written() {
     assert!(lab(directory.path(), &["new", "sync", "-o", "mine.toml"]).status.success());
     assert!(fs::read_to_string(directory.path().join("mine.toml")).unwrap().contains("[[factor]]"));
     assert!(!lab(directory.path(), &["new", "sync", "-o", "mine.toml"]).status.success(), "it is kept");
+}
+
+/// A daemon with a pool `tank` that has a volume `tank/vol`; it ends with the test.
+struct Served {
+    daemon: std::process::Child,
+}
+
+impl Served {
+    fn start(directory: &Path) -> Self {
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        let daemon = serve.args(["serve", "--socket"]).arg(directory.join("api.sock")).spawn().unwrap();
+        let served = Self { daemon };
+        wait_for(&directory.join("api.sock"));
+        let disk = directory.join("disk");
+        fs::File::create(&disk).unwrap().set_len(256 << 20).unwrap();
+        let run = |arguments: &[&str]| {
+            let ran = cenote(directory, arguments);
+            assert!(ran.status.success(), "{arguments:?}: {}", text(&ran));
+        };
+        run(&["zpool", "create", "-m", "none", "tank", disk.to_str().unwrap()]);
+        run(&["zfs", "create", "-s", "-V", "16M", "tank/vol"]);
+        served
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+fn cenote(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    command.args(arguments).env("CENOTE_SOCKET", directory.join("api.sock")).output().unwrap()
+}
+
+fn wait_for(path: &Path) {
+    for _ in 0..6000 {
+        if path.exists() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{} does not appear", path.display());
+}
+
+const REPLAYED: &str = r#"
+name = "replayed"
+rounds = 2
+[target]
+kind = "volume"
+size = "16M"
+[[workload]]
+name = "what was recorded"
+rw = "replay"
+trace = "vol.trace"
+at_once = true
+iodepth = 4
+"#;
+
+#[test]
+fn what_clients_ask_of_a_volume_is_recorded_and_replayed_by_fio() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let _served = Served::start(place);
+    let trace = place.join("vol.trace");
+    let mut record = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    record.args(["lab", "record", "tank/vol", "--most", "200", "-o"]).arg(&trace);
+    let mut record = record.env("CENOTE_SOCKET", place.join("api.sock")).spawn().unwrap();
+    // It is made once the recording has begun.
+    wait_for(&trace);
+    let mut fio = Command::new("fio");
+    fio.args(["--name=load", "--ioengine=nbd", "--rw=randrw", "--bs=8k", "--size=16M", "--number_ios=300"]);
+    fio.arg(format!("--uri=nbd+unix:///tank/vol?socket={}", place.join("nbd.sock").display()));
+    let load = fio.output().unwrap();
+    assert!(load.status.success(), "{}", text(&load));
+    assert!(record.wait().unwrap().success());
+
+    let recorded = fs::read_to_string(&trace).unwrap();
+    let count = |operation: &str| recorded.lines().filter(|line| line.contains(operation)).count() as u64;
+    let (reads, writes) = (count(" read "), count(" write "));
+    assert!(reads > 50 && writes > 50 && reads + writes <= 200, "{recorded}");
+    assert!(recorded.lines().filter(|line| line.contains(" read ")).all(|line| line.ends_with(" 8192")));
+
+    fs::write(place.join("replayed.toml"), REPLAYED).unwrap();
+    let run = lab(place, &["run", "replayed.toml", "-o", "out", "--json"]);
+    assert!(run.status.success(), "{}", text(&run));
+    let shown = lab(place, &["report", "out", "--run", "1"]);
+    let fio: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let done = |direction: &str| fio["jobs"][0][direction]["total_ios"].as_u64().unwrap();
+    assert_eq!((done("read"), done("write")), (reads, writes));
+
+    let missing = cenote(place, &["lab", "record", "tank/none", "-o", "none.trace"]);
+    assert!(!missing.status.success() && text(&missing).contains("tank/none"), "{}", text(&missing));
 }

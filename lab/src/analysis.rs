@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Metric};
 use crate::plan::{BASELINE, DEVICE, Plan, TWIN, VariantKind};
+use crate::pareto;
 use crate::run;
+use crate::seek::{self, Sought};
 use crate::stats::{self, Comparison, Estimate};
-use crate::store::{Run, Store};
+use crate::store::Store;
 
 /// Chance of a false alarm in a family of comparisons.
 pub const ALPHA: f64 = 0.05;
@@ -58,6 +60,8 @@ pub struct Finding {
     pub median: Estimate,
     /// Each round's value.
     pub values: Vec<f64>,
+    /// The numbers of the runs that had them, one by one: `lab report DIR --run N` shows one.
+    pub runs: Vec<usize>,
     /// The comparison with the baseline; `None` for the baseline itself and for the raw device.
     pub compared: Option<Compared>,
 }
@@ -76,7 +80,7 @@ pub struct Compared {
 }
 
 /// All that an experiment found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Findings {
     /// The answer in a sentence or two.
     pub verdict: String,
@@ -86,8 +90,25 @@ pub struct Findings {
     pub rounds: usize,
     /// Runs in all.
     pub runs: usize,
+    /// What a search came to, where there was one and it has ended.
+    pub sought: Option<Sought>,
+    /// The variants that no other beats in all metrics of the goal, by the first; empty where it has one metric only.
+    pub front: Vec<String>,
+    /// What became of written bytes.
+    pub layers: Vec<Written>,
     /// Each variant, workload and metric.
     pub findings: Vec<Finding>,
+}
+
+/// What became of a byte that was written: medians over rounds, per byte of the client's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Written {
+    /// The variant's name.
+    pub variant: String,
+    /// The workload's name.
+    pub workload: String,
+    /// Bytes of each of [`crate::target::Layers::NAMES`].
+    pub layers: [f64; 6],
 }
 
 impl Findings {
@@ -99,14 +120,14 @@ impl Findings {
     }
 }
 
-/// The values of a metric, by variant, workload and round.
-type Values<'a> = BTreeMap<(&'a str, &'a str), BTreeMap<usize, f64>>;
+/// The values of a metric, by variant, workload and round, each with the number of its run.
+type Values<'a> = BTreeMap<(&'a str, &'a str), BTreeMap<usize, (usize, f64)>>;
 
-fn values(runs: &[Run], metric: Metric) -> Values<'_> {
+fn values(store: &Store, metric: Metric) -> Values<'_> {
     let mut values = Values::new();
-    for run in runs {
+    for (number, run) in store.compared() {
         if let Some(value) = run.metric(metric) {
-            values.entry((&run.variant, &run.workload)).or_default().insert(run.round, value);
+            values.entry((&run.variant, &run.workload)).or_default().insert(run.round, (number, value));
         }
     }
     values
@@ -115,14 +136,14 @@ fn values(runs: &[Run], metric: Metric) -> Values<'_> {
 fn compare(values: &Values<'_>, variant: &str, baseline: &str, workload: &str) -> Option<Comparison> {
     let (ours, theirs) = (values.get(&(variant, workload))?, values.get(&(baseline, workload))?);
     let pairs: Vec<(f64, f64)> =
-        ours.iter().filter_map(|(round, value)| Some((*value, *theirs.get(round)?))).collect();
+        ours.iter().filter_map(|(round, (_, value))| Some((*value, theirs.get(round)?.1))).collect();
     stats::compare(&pairs)
 }
 
 /// Whether all changes of the goal's metric and workload are known as exactly as the experiment wants.
 pub fn is_precise(store: &Store) -> bool {
     let experiment = store.experiment();
-    let values = values(store.runs(), experiment.goal.metric);
+    let values = values(store, experiment.goal.metric);
     let plan = run::plan(store);
     let changes = plan.variants().iter().filter(|variant| variant.kind == VariantKind::Change);
     changes.map(|variant| compare(&values, &variant.name, BASELINE, experiment.goal_workload())).all(
@@ -137,30 +158,34 @@ pub fn findings(store: &Store) -> Findings {
     let (experiment, plan) = (store.experiment(), run::plan(store));
     let findings: Vec<Finding> = Metric::ALL
         .into_iter()
-        .flat_map(|metric| of_metric(experiment, &plan, store.runs(), metric))
+        .flat_map(|metric| of_metric(store, &plan, metric))
         .collect();
     let runs_of_round = plan.variants().len() * experiment.workloads.len();
     let rounds = (0..)
-        .take_while(|round| store.runs().iter().filter(|run| run.round == *round).count() == runs_of_round);
+        .take_while(|round| store.compared().filter(|(_, run)| run.round == *round).count() == runs_of_round);
     let mut all = Findings {
         verdict: String::new(),
         goal_reached: None,
         rounds: rounds.count(),
         runs: store.runs().len(),
+        sought: seek::found(store),
+        front: Vec::new(),
+        layers: layers(store, &plan),
         findings,
     };
+    all.front = pareto::front(experiment, &all);
     (all.verdict, all.goal_reached) = verdict(experiment, &plan, &all);
     all
 }
 
-fn of_metric(experiment: &Experiment, plan: &Plan, runs: &[Run], metric: Metric) -> Vec<Finding> {
-    let values = values(runs, metric);
+fn of_metric(store: &Store, plan: &Plan, metric: Metric) -> Vec<Finding> {
+    let values = values(store, metric);
     let mut findings = Vec::new();
     let mut comparisons = Vec::new();
-    for workload in &experiment.workloads {
+    for workload in &store.experiment().workloads {
         for variant in plan.variants() {
             let Some(mine) = values.get(&(variant.name.as_str(), workload.name.as_str())) else { continue };
-            let mine: Vec<f64> = mine.values().copied().collect();
+            let (runs, mine): (Vec<usize>, Vec<f64>) = mine.values().copied().unzip();
             let Some(median) = stats::median_estimate(&mine) else { continue };
             if variant.kind == VariantKind::Change
                 && let Some(comparison) = compare(&values, &variant.name, BASELINE, &workload.name)
@@ -173,6 +198,7 @@ fn of_metric(experiment: &Experiment, plan: &Plan, runs: &[Run], metric: Metric)
                 metric,
                 median,
                 values: mine,
+                runs,
                 compared: None,
             });
         }
@@ -185,6 +211,32 @@ fn of_metric(experiment: &Experiment, plan: &Plan, runs: &[Run], metric: Metric)
         findings[at].compared = Some(Compared { comparison, corrected_p, noise_floor, verdict });
     }
     findings
+}
+
+fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
+    let mut all = Vec::new();
+    for workload in &store.experiment().workloads {
+        for variant in plan.variants() {
+            let runs = store.compared().map(|(_, run)| run);
+            let runs = runs.filter(|run| run.variant == variant.name && run.workload == workload.name);
+            let shares: Vec<[f64; 6]> = runs
+                .filter_map(|run| {
+                    let written = run.figures.written_bytes;
+                    let layers = run.served?.layers.filter(|_| written > 0)?;
+                    Some(layers.bytes().map(|bytes| bytes as f64 / written as f64))
+                })
+                .collect();
+            let median_of = |at: usize| stats::median(&shares.iter().map(|shares| shares[at]).collect::<Vec<_>>());
+            if !shares.is_empty() {
+                all.push(Written {
+                    variant: variant.name.clone(),
+                    workload: workload.name.clone(),
+                    layers: std::array::from_fn(|at| median_of(at).unwrap_or_default()),
+                });
+            }
+        }
+    }
+    all
 }
 
 /// What a comparison means.
@@ -283,6 +335,7 @@ mod tests {
     use super::*;
     use crate::environment::Environment;
     use crate::fio::Figures;
+    use crate::store::{Run, Stage};
 
     /// An experiment whose variants have planted speeds: the baseline 1000, the others as given, with 2 % noise and a drift.
     fn planted(ratios: &[f64], rounds: usize, seed: u64) -> (tempfile::TempDir, Store) {
@@ -309,6 +362,7 @@ mod tests {
                 let iops = 1000.0 * truth * drift * (0.02 * stats::normal(&mut rng)).exp();
                 let figures = Figures { iops, ..Figures::default() };
                 let run = Run {
+                    stage: Stage::Rounds,
                     round,
                     variant: variant.name.clone(),
                     workload: "w".into(),
@@ -318,7 +372,7 @@ mod tests {
                     served: None,
                     space: None,
                 };
-                store.add(run).unwrap();
+                store.add(&run, "{}").unwrap();
             }
         }
         (directory, store)

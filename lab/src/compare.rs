@@ -347,7 +347,7 @@ mod tests {
     use super::*;
     use crate::environment::Environment;
     use crate::fio::Figures;
-    use crate::store::Run;
+    use crate::store::{Run, Stage};
 
     /// A result whose two variants have these IOPS, with noise within it.
     fn result(directory: &std::path::Path, baseline: f64, change: f64, began: u64, seed: u64) -> Store {
@@ -359,7 +359,7 @@ mod tests {
         for round in 0..5 {
             for (variant, truth) in [("baseline", baseline), ("baseline again", baseline), ("f=1", change)] {
                 let iops = truth * (0.02 * stats::normal(&mut rng)).exp();
-                store.add(run(round, variant, iops, began)).unwrap();
+                store.add(&run(round, variant, iops, began), "{}").unwrap();
             }
         }
         store
@@ -367,6 +367,7 @@ mod tests {
 
     fn run(round: usize, variant: &str, iops: f64, began: u64) -> Run {
         Run {
+            stage: Stage::Rounds,
             round,
             variant: variant.into(),
             workload: "w".into(),

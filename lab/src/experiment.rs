@@ -6,14 +6,16 @@
 //! rounds = 5                    # at least; more while intervals are wider than `precision`
 //! max_rounds = 10
 //! precision = 0.05              # half the width of an interval that is narrow enough, as a share
+//! mode = "each"                 # one change at a time; full: all combinations; search: the best of them, within `budget` runs; improve: keep what proves itself
 //!
 //! [goal]
 //! metric = "iops"               # iops, throughput, latency, latency_p99, space, cpu
 //! workload = "4K random write"  # the first one, where left out
 //! at_least = 20000              # what counts as success; may be left out
+//! also = ["space"]              # other metrics that variants are weighed by: the report shows which no other beats in all
 //!
 //! [target]
-//! kind = "volume"               # volume, path, nbd, host: see below
+//! kind = "volume"               # volume, filesystem, path, nbd, host: see below
 //! size = "512M"
 //!
 //! [settings]                    # held fixed
@@ -34,27 +36,45 @@
 //! | kind | what it is | fields |
 //! |---|---|---|
 //! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own; with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link` |
-//! | `path` | a file, made if it is missing, or a block device. **What is in it is overwritten** | `path`, `size` |
+//! | `filesystem` | a filesystem for each variant, in such pools, mounted in the experiment's directory by that process | as of volumes |
+//! | `path` | a file, made if it is missing, a file in a directory, or a block device. **What is in it is overwritten** | `path`, `size` |
 //! | `nbd` | a volume that some NBD server serves. **What is in it is overwritten** | `uri`, `size` |
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
 //!
 //! # Settings
-//! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's options), the pool (`layout`, `log`, `ashift`, `devices`, `feature@…`), else
-//! it is a property of the volume. So a factor is data: a property that the engine learns is at once one.
+//! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`,
+//! `log`, `ashift`, `devices`, `feature@…`), else it is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at once one.
+//!
+//! # Workloads
+//! A workload is a job of fio ([`Workload`] has the fields), or starts from a preset that others are added to: `preset = "database-8k"`. [`presets`] lists them.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `goal` | what counts |
+//! | `target` | what is measured |
+//! | `setting` | what can differ |
+//! | `workload` | what is done |
+//! | `presets` | workloads that come with the program |
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+mod goal;
+pub mod presets;
+mod setting;
+mod target;
+mod workload;
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::size::Size;
+
+pub use goal::{Goal, Metric};
+pub use setting::{Factor, Place, Settings};
+pub use target::{Pools, Target};
+pub use workload::{CacheState, Work, Workload};
 
 /// Most runs that a plan may have.
 const MOST_RUNS: usize = 20_000;
-/// Options of fio that a workload does not take, because the lab decides them.
-const OURS: [&str; 9] =
-    ["filename", "uri", "ioengine", "output", "output-format", "name", "runtime", "time_based", "size"];
 
 /// What is asked, of what, under which load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,9 +94,12 @@ pub struct Experiment {
     /// Half the width of a ratio's interval, as a share, that needs no more rounds.
     #[serde(default = "five_percent")]
     pub precision: f64,
-    /// Whether all combinations of the factors' values are run instead of one change at a time.
+    /// Which variants there are.
     #[serde(default)]
-    pub full: bool,
+    pub mode: Mode,
+    /// Runs that a search may take; a quarter of what all combinations would, where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<usize>,
     /// What counts.
     #[serde(default)]
     pub goal: Goal,
@@ -84,13 +107,28 @@ pub struct Experiment {
     pub target: Target,
     /// Settings that all variants have.
     #[serde(default)]
-    pub settings: BTreeMap<String, String>,
+    pub settings: Settings,
     /// Settings that differ.
     #[serde(default, rename = "factor")]
     pub factors: Vec<Factor>,
     /// What is done to each variant.
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
+}
+
+/// Which variants of an experiment are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Each value of each factor, one changed at a time.
+    #[default]
+    Each,
+    /// All combinations.
+    Full,
+    /// The best combination that a search within a budget finds ([`crate::search::find`]).
+    Search,
+    /// What is left when one factor after the other is changed, and only what proves itself is kept ([`crate::search::improve`]).
+    Improve,
 }
 
 fn five() -> usize {
@@ -101,227 +139,15 @@ fn five_percent() -> f64 {
     0.05
 }
 
-/// What counts.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Goal {
-    /// By what variants are judged.
-    #[serde(default)]
-    pub metric: Metric,
-    /// With which workload; the first where left out.
-    #[serde(default)]
-    pub workload: Option<String>,
-    /// A value that must be reached.
-    #[serde(default)]
-    pub at_least: Option<f64>,
-    /// A value that must not be exceeded.
-    #[serde(default)]
-    pub at_most: Option<f64>,
-}
-
-/// A figure of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// Operations in a second.
-    #[default]
-    Iops,
-    /// Bytes in a second.
-    Throughput,
-    /// Mean time of an operation, in nanoseconds.
-    Latency,
-    /// The time that one operation of a hundred exceeds, in nanoseconds.
-    LatencyP99,
-    /// CPU seconds of the server for a gigabyte.
-    Cpu,
-    /// Bytes written to devices for each byte that the client wrote.
-    Amplification,
-    /// Bytes that the variant takes for each byte in it.
-    Space,
-}
-
-impl Metric {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Iops,
-        Self::Throughput,
-        Self::Latency,
-        Self::LatencyP99,
-        Self::Cpu,
-        Self::Amplification,
-        Self::Space,
-    ];
-
-    /// Its title.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Iops => "IOPS",
-            Self::Throughput => "throughput",
-            Self::Latency => "mean latency",
-            Self::LatencyP99 => "99th percentile latency",
-            Self::Cpu => "CPU",
-            Self::Amplification => "write amplification",
-            Self::Space => "space",
-        }
-    }
-
-    /// Whether more is better.
-    pub fn more_is_better(self) -> bool {
-        matches!(self, Self::Iops | Self::Throughput)
-    }
-}
-
-/// What is measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Target {
-    /// Volumes of pools that the lab makes.
-    Volume {
-        /// Size of a volume.
-        size: Size,
-        /// The pool's vdevs, where the setting `layout` says nothing: `mirror 2`, `raidz1 3` …, several with `+`.
-        #[serde(default = "one_device")]
-        layout: String,
-        /// Size of each device's file; what the volume needs twice, where left out.
-        #[serde(default)]
-        device_size: Option<Size>,
-        /// The medium that the devices play, where the setting `devices` says nothing: `hdd-7200` and others; real files where left out.
-        #[serde(default)]
-        devices: Option<String>,
-        /// The link that clients are behind: `1gbe`, `10gbe`; none where left out.
-        #[serde(default)]
-        link: Option<String>,
-    },
-    /// A file or block device.
-    Path {
-        /// Where.
-        path: PathBuf,
-        /// How much of it is used.
-        size: Size,
-    },
-    /// An NBD export.
-    Nbd {
-        /// Its URI.
-        uri: String,
-        /// How much of it is used.
-        size: Size,
-    },
-    /// Volumes on a host that runs OpenZFS.
-    Host {
-        /// The dataset below which they are made, and removed afterwards.
-        dataset: String,
-        /// Size of a volume.
-        size: Size,
-    },
-}
-
-fn one_device() -> String {
-    "1".to_owned()
-}
-
-impl Target {
-    /// Bytes that workloads use.
-    pub fn size(&self) -> Size {
-        match self {
-            Self::Volume { size, .. }
-            | Self::Path { size, .. }
-            | Self::Nbd { size, .. }
-            | Self::Host { size, .. } => *size,
-        }
-    }
-
-    /// Whether it has properties that variants can differ in.
-    pub fn has_properties(&self) -> bool {
-        matches!(self, Self::Volume { .. } | Self::Host { .. })
-    }
-}
-
-/// A setting and the values to compare.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Factor {
-    /// Its name.
-    pub name: String,
-    /// Its values; the first is the baseline's.
-    pub values: Vec<String>,
-}
-
-/// What has a setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// The load: an option of fio.
-    Job,
-    /// The pool: it must be made anew.
-    Pool,
-    /// The volume: a property.
-    Volume,
-}
-
-impl Place {
-    /// Of the setting `name`.
-    pub fn of(name: &str) -> Self {
-        match name {
-            "rw"
-            | "bs"
-            | "iodepth"
-            | "numjobs"
-            | "rwmixread"
-            | "fsync"
-            | "fdatasync"
-            | "sync_job"
-            | "direct"
-            | "random_distribution"
-            | "buffer_compress_percentage"
-            | "dedupe_percentage" => Self::Job,
-            "layout" | "log" | "ashift" | "devices" => Self::Pool,
-            _ if name.starts_with("feature@") => Self::Pool,
-            _ => Self::Volume,
-        }
-    }
-}
-
-/// A job of fio.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Workload {
-    /// Its name.
-    pub name: String,
-    /// fio's `rw`: `randwrite`, `read` ….
-    pub rw: String,
-    /// Size of an operation.
-    pub bs: Size,
-    /// Operations under way at once.
-    #[serde(default = "one")]
-    pub iodepth: u32,
-    /// Seconds that are measured.
-    #[serde(default = "ten")]
-    pub seconds: f64,
-    /// Seconds before that.
-    #[serde(default)]
-    pub ramp_seconds: f64,
-    /// What is read was not read before: the pool is exported and imported first, and the system's page cache dropped where that is allowed.
-    #[serde(default)]
-    pub cold: bool,
-    /// Share of the data that compresses away, in per cent.
-    #[serde(default)]
-    pub compressible: u32,
-    /// More options of fio.
-    #[serde(default)]
-    pub options: BTreeMap<String, String>,
-}
-
-fn one() -> u32 {
-    1
-}
-
-fn ten() -> f64 {
-    10.0
-}
-
 impl Experiment {
     /// Reads and checks one.
     pub fn parse(text: &str) -> Result<Self> {
-        let experiment: Self = toml::from_str(text).map_err(|error| Error::Experiment(error.to_string()))?;
+        let wrong = |error: toml::de::Error| Error::Experiment(error.to_string());
+        let experiment: Self = match presets::expanded(toml::from_str(text).map_err(wrong)?)? {
+            Some(table) => table.try_into().map_err(wrong)?,
+            // Its errors name lines.
+            None => toml::from_str(text).map_err(wrong)?,
+        };
         experiment.check()?;
         Ok(experiment)
     }
@@ -350,9 +176,9 @@ impl Experiment {
             self.settings.remove(name);
             self.factors.push(Factor { name: name.to_owned(), values });
         }
-        if let (Some(wanted), Target::Volume { layout, .. }) = (layout, &mut self.target) {
+        if let (Some(wanted), Target::Volume(pools) | Target::Filesystem(pools)) = (layout, &mut self.target) {
             wanted.parse::<crate::layout::Layout>()?;
-            wanted.clone_into(layout);
+            wanted.clone_into(&mut pools.layout);
             self.settings.remove("layout");
         }
         self.check()
@@ -400,20 +226,7 @@ impl Experiment {
             if name.is_empty() || !names.insert(name) {
                 return wrong(format!("workload '{name}': names must differ, and say something"));
             }
-            if !(0.1..=86_400.0).contains(&workload.seconds)
-                || !(0.0..=86_400.0).contains(&workload.ramp_seconds)
-            {
-                return wrong(format!("workload '{name}': seconds from 0.1 to 86400"));
-            }
-            if workload.bs.0 == 0 || workload.bs > self.target.size() {
-                return wrong(format!("workload '{name}': bs {} does not fit the target", workload.bs));
-            }
-            if workload.compressible > 99 {
-                return wrong(format!("workload '{name}': compressible is a percentage below 100"));
-            }
-            if let Some(option) = workload.options.keys().find(|option| OURS.contains(&option.as_str())) {
-                return wrong(format!("workload '{name}': the lab decides fio's option '{option}'"));
-            }
+            workload.check(&self.target)?;
         }
         if !names.iter().any(|name| *name == self.goal_workload()) {
             return wrong(format!("goal: there is no workload '{}'", self.goal_workload()));
@@ -436,12 +249,18 @@ impl Experiment {
         }
         let all = self.factors.iter().map(|factor| &factor.name).chain(self.settings.keys());
         for name in all {
-            match (Place::of(name), &self.target) {
-                (Place::Job, _) | (_, Target::Volume { .. }) | (Place::Volume, Target::Host { .. }) => {}
-                _ => return wrong(format!("this target has no setting '{name}'")),
+            if !self.target.has(Place::of(name)) {
+                return wrong(format!("this target has no setting '{name}'"));
             }
         }
+        if self.budget.is_some() && self.mode != Mode::Search {
+            return wrong("budget: only mode = \"search\" has one".into());
+        }
+        if matches!(self.mode, Mode::Search | Mode::Improve) && self.factors.is_empty() {
+            return wrong("there is no [[factor]] to search among".into());
+        }
         let runs = self.variant_count().saturating_mul(self.workloads.len()).saturating_mul(self.rounds);
+        let runs = runs.saturating_add(self.search_runs());
         if runs > MOST_RUNS {
             return wrong(format!(
                 "it would take {runs} runs, more than {MOST_RUNS}: leave out values or workloads"
@@ -452,7 +271,7 @@ impl Experiment {
 
     /// What is modelled in it, in words; nothing where all of it is real.
     pub fn modelled(&self) -> Option<String> {
-        let Target::Volume { devices, link, .. } = &self.target else { return None };
+        let Pools { devices, link, .. } = self.target.pools()?;
         let values = |name: &str| {
             let of_factors =
                 self.factors.iter().filter(|factor| factor.name == name).flat_map(|factor| &factor.values);
@@ -466,10 +285,29 @@ impl Experiment {
         (!models.is_empty()).then(|| models.join(", "))
     }
 
-    fn variant_count(&self) -> usize {
-        match self.full {
-            true => self.factors.iter().fold(1, |all, factor| all.saturating_mul(factor.values.len())),
-            false => 1 + self.factors.iter().map(|factor| factor.values.len() - 1).sum::<usize>(),
+    /// Combinations of the factors' values.
+    fn combinations(&self) -> usize {
+        self.factors.iter().fold(1, |all, factor| all.saturating_mul(factor.values.len()))
+    }
+
+    /// Variants that are compared round by round, without the baseline's twin and the raw device.
+    pub(crate) fn variant_count(&self) -> usize {
+        match self.mode {
+            Mode::Each => 1 + self.factors.iter().map(|factor| factor.values.len() - 1).sum::<usize>(),
+            Mode::Full => self.combinations(),
+            Mode::Search | Mode::Improve => 2,
+        }
+    }
+
+    /// Runs before that, which look for the variant to compare; at most.
+    pub fn search_runs(&self) -> usize {
+        match self.mode {
+            Mode::Each | Mode::Full => 0,
+            Mode::Search => self.budget.unwrap_or(self.combinations().saturating_mul(self.rounds) / 4).max(1),
+            Mode::Improve => {
+                let values = self.factors.iter().map(|factor| factor.values.len()).sum::<usize>();
+                values.saturating_mul(self.rounds)
+            }
         }
     }
 }
@@ -509,7 +347,7 @@ mod tests {
         assert_eq!(experiment.factors.len(), 2);
         assert_eq!(experiment.factors[0].values, ["off", "lz4"]);
         assert!(experiment.settings.is_empty());
-        assert!(matches!(&experiment.target, Target::Volume { layout, .. } if layout == "mirror 2"));
+        assert_eq!(experiment.target.pools().unwrap().layout, "mirror 2");
         assert!(experiment.vary(&["sync".to_owned()], None).is_err());
         assert!(experiment.vary(&["sync=always".to_owned()], None).is_err());
         assert!(experiment.vary(&[], Some("mirrored")).is_err());

@@ -1,26 +1,21 @@
 //! One run of fio, and what its JSON says.
 //!
+//! `jobs` has the arguments of a run; here it is carried out, and its JSON read.
+//!
 //! fio's own figures are taken as they are: `iops`, `bw_bytes`, `clat_ns` with its percentiles, of the reads and the writes together. Whoever both reads and writes has the
 //! latencies of the direction with more operations.
 //!
 //! Source: fio 3.33, `HOWTO` and its JSON output.
+
+mod jobs;
 
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::experiment::Workload;
-use crate::size::Size;
 
-/// Where fio works.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Endpoint {
-    /// A file or block device.
-    Path(std::path::PathBuf),
-    /// An NBD export.
-    Nbd(String),
-}
+pub use jobs::{Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, replay};
 
 /// What a run of fio found.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -45,50 +40,17 @@ pub struct Figures {
     pub client_cpu: f64,
 }
 
-/// The arguments of fio for a workload.
-pub fn arguments(workload: &Workload, at: &Endpoint, size: Size, seed: u64) -> Vec<String> {
-    let mut arguments = vec![
-        "--name=lab".to_owned(),
-        "--output-format=json".to_owned(),
-        "--group_reporting".to_owned(),
-        "--time_based".to_owned(),
-        format!("--rw={}", workload.rw),
-        format!("--bs={}", workload.bs.0),
-        format!("--iodepth={}", workload.iodepth),
-        format!("--size={}", size.0),
-        format!("--runtime={}ms", (workload.seconds * 1000.0).round()),
-        format!("--randseed={seed}"),
-        "--norandommap=1".to_owned(),
-        "--percentile_list=50:99:99.9".to_owned(),
-    ];
-    if workload.ramp_seconds > 0.0 {
-        arguments.push(format!("--ramp_time={}ms", (workload.ramp_seconds * 1000.0).round()));
-    }
-    match at {
-        Endpoint::Path(path) => arguments.extend([
-            "--ioengine=io_uring".to_owned(),
-            "--direct=1".to_owned(),
-            // A colon would end the name.
-            format!("--filename={}", path.display().to_string().replace(':', "\\:")),
-        ]),
-        Endpoint::Nbd(uri) => arguments.extend(["--ioengine=nbd".to_owned(), format!("--uri={uri}")]),
-    }
-    if workload.compressible > 0 {
-        arguments.push(format!("--buffer_compress_percentage={}", workload.compressible));
-    }
-    arguments.push("--refill_buffers".to_owned());
-    // A server's cache of writes is written out within the time that is measured.
-    if workload.rw.contains("write") || workload.rw == "randrw" || workload.rw == "rw" {
-        arguments.push("--end_fsync=1".to_owned());
-    }
-    for (name, value) in &workload.options {
-        arguments.push(format!("--{name}={value}"));
-    }
-    arguments
+/// A run that ended.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outcome {
+    /// What it found.
+    pub figures: Figures,
+    /// All that fio said: its JSON.
+    pub json: String,
 }
 
 /// Runs fio.
-pub fn run(arguments: &[String]) -> Result<Figures> {
+pub fn run(arguments: &[String]) -> Result<Outcome> {
     let mut command = Command::new("fio");
     command.args(arguments).stdin(Stdio::null());
     let output = command.output().map_err(|error| Error::Missing { program: "fio".into(), error })?;
@@ -101,7 +63,10 @@ pub fn run(arguments: &[String]) -> Result<Figures> {
             output: lines.join("; "),
         });
     }
-    parse(&output.stdout)
+    let said = String::from_utf8_lossy(&output.stdout);
+    // Warnings may stand before the JSON.
+    let json = said.find('{').map_or("", |start| &said[start..]);
+    Ok(Outcome { figures: parse(json)?, json: json.to_owned() })
 }
 
 #[derive(Deserialize)]
@@ -147,13 +112,9 @@ impl Latency {
     }
 }
 
-fn parse(output: &[u8]) -> Result<Figures> {
+fn parse(json: &str) -> Result<Figures> {
     let wrong = |what: String| Error::Output { program: "fio", what };
-    // Warnings may stand before the JSON.
-    let start =
-        output.iter().position(|byte| *byte == b'{').ok_or_else(|| wrong("no JSON in its output".into()))?;
-    let output: Output =
-        serde_json::from_slice(&output[start..]).map_err(|error| wrong(format!("its JSON: {error}")))?;
+    let output: Output = serde_json::from_str(json).map_err(|error| wrong(format!("its JSON: {error}")))?;
     let [job] = output.jobs.as_slice() else { return Err(wrong("not one group of jobs".into())) };
     if job.error != 0 {
         return Err(wrong(format!("its job ended with error {}", job.error)));
@@ -180,15 +141,14 @@ fn parse(output: &[u8]) -> Result<Figures> {
 mod tests {
     use super::*;
 
-    const OUTPUT: &str = r#"fio: a warning
-        {"jobs": [{"error": 0, "usr_cpu": 10.0, "sys_cpu": 15.0,
+    const OUTPUT: &str = r#"{"jobs": [{"error": 0, "usr_cpu": 10.0, "sys_cpu": 15.0,
           "read": {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "total_ios": 0, "clat_ns": {"mean": 0.0}},
           "write": {"io_bytes": 8192, "bw_bytes": 4096, "iops": 1.0, "total_ios": 2,
             "clat_ns": {"mean": 5.0, "percentile": {"50.000000": 4, "99.000000": 9, "99.900000": 10}}}}]}"#;
 
     #[test]
     fn figures_come_out_of_fios_json() {
-        let figures = parse(OUTPUT.as_bytes()).unwrap();
+        let figures = parse(OUTPUT).unwrap();
         assert_eq!((figures.iops, figures.throughput, figures.written_bytes), (1.0, 4096.0, 8192));
         assert_eq!(
             (figures.latency, figures.latency_p50, figures.latency_p99, figures.latency_p999),
@@ -202,8 +162,8 @@ mod tests {
         for (from, to) in
             [("\"iops\": 1.0", "\"iops\": 0.0"), ("\"error\": 0", "\"error\": 5"), ("{\"jobs\"", "jobs")]
         {
-            assert!(parse(OUTPUT.replace(from, to).as_bytes()).is_err(), "{to}");
+            assert!(parse(&OUTPUT.replace(from, to)).is_err(), "{to}");
         }
-        assert!(parse(b"").is_err());
+        assert!(parse("").is_err());
     }
 }

@@ -13,37 +13,47 @@
 //! | [`recipes`] | experiments that come with the program |
 //! | [`layout`] | how vdevs are put together, as text and as types |
 //! | [`plan`] | variants and the order of runs: pure functions of the experiment and a seed |
+//! | [`copy`] | a stream of somebody's own files |
 //! | [`fio`] | one run of fio and what its JSON says |
-//! | [`target`] | where variants live: volumes of pools made for them, files and devices, a host with OpenZFS |
+//! | [`target`] | where variants live: volumes and filesystems of pools made for them, files and devices, a host with OpenZFS |
+//! | [`trace`] | requests that were recorded, to be replayed |
 //! | [`store`] | the directory of results: each run kept as soon as it ended |
 //! | [`run`] | carrying the plan out, from the start or where it was left |
+//! | [`search`] | finding a good variant among many: pure functions of what was measured |
+//! | [`seek`] | carrying such a search out |
 //! | [`stats`] | intervals, comparisons, corrections: pure functions |
 //! | [`analysis`] | from runs to findings |
 //! | [`compare`] | results beside each other, and changes over time |
 //! | [`advice`] | what to change about a live pool, with evidence |
+//! | [`pareto`] | variants that no other beats in all that counts |
 //! | [`report`] | findings as HTML, Markdown, CSV and JSON |
 //! | [`models`] | formulas that foretell what a setting or a layout costs |
 //!
 //! # What is never done
-//! Nothing is touched that the lab did not make: pools on files in the experiment's own directory, volumes with its own names below a dataset that was named.
+//! Nothing is touched that the lab did not make: pools on files in the experiment's own directory, volumes with its own names below a dataset that was named, files in a directory of its own in one that was named.
 
 pub mod advice;
 pub mod analysis;
 pub mod compare;
+pub mod copy;
 pub mod environment;
 pub mod error;
 pub mod experiment;
 pub mod fio;
 pub mod layout;
 pub mod models;
+pub mod pareto;
 pub mod plan;
 pub mod recipes;
 pub mod report;
 pub mod run;
+pub mod search;
+pub mod seek;
 pub mod size;
 pub mod stats;
 pub mod store;
 pub mod target;
+pub mod trace;
 
 pub use error::{Error, Result};
 pub use experiment::Experiment;

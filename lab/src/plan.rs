@@ -1,19 +1,18 @@
 //! Which variants there are, and in which order they run.
 //!
-//! One change at a time: the baseline has the first value of each factor; every other value of each factor is one more variant. A full plan has all combinations.
+//! One change at a time: the baseline has the first value of each factor; every other value of each factor is one more variant. A full plan has all combinations. A plan that follows a
+//! search has what that found.
 //! The baseline is there twice, as [`BASELINE`] and [`TWIN`]: what the two differ by is noise.
-
-use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Target};
+use crate::experiment::{Experiment, Mode, Settings};
 
 /// What all others are compared with.
 pub const BASELINE: &str = "baseline";
 /// The same again.
 pub const TWIN: &str = "baseline again";
-/// The file system's file beside the pools' files, with no pool at all: what cannot be beaten by much.
+/// A file, or a directory, of the file system beside the pools' files, with no pool at all: what cannot be beaten by much.
 pub const DEVICE: &str = "raw device";
 
 /// One way to set everything.
@@ -24,7 +23,7 @@ pub struct Variant {
     /// What it is for.
     pub kind: VariantKind,
     /// All its settings: those held fixed, and its value of each factor.
-    pub settings: BTreeMap<String, String>,
+    pub settings: Settings,
 }
 
 /// What a variant is for.
@@ -61,33 +60,22 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of an experiment. The same seed gives the same order.
-    pub fn new(experiment: &Experiment, seed: u64) -> Self {
-        let mut base = experiment.settings.clone();
-        for factor in &experiment.factors {
-            base.extend(factor.values.first().map(|value| (factor.name.clone(), value.clone())));
-        }
-        let variant = |name: String, kind, settings: &BTreeMap<String, String>| Variant {
-            name,
-            kind,
-            settings: settings.clone(),
+    /// The plan of an experiment, in which a search may have found these settings. The same seed gives the same order.
+    pub fn new(experiment: &Experiment, found: Option<&Settings>, seed: u64) -> Self {
+        let base = baseline(experiment);
+        let twin = Variant { name: TWIN.into(), kind: VariantKind::Twin, settings: base.clone() };
+        let mut variants = vec![Variant::of(experiment, base.clone()), twin];
+        let changes = match experiment.mode {
+            Mode::Each => one_at_a_time(experiment, &base),
+            Mode::Full => combinations(experiment, &base),
+            Mode::Search | Mode::Improve => found.cloned().into_iter().collect(),
         };
-        let mut variants = vec![
-            variant(BASELINE.into(), VariantKind::Baseline, &base),
-            variant(TWIN.into(), VariantKind::Twin, &base),
-        ];
-        for settings in changes(experiment, &base) {
-            let changed = experiment.factors.iter().filter_map(|factor| {
-                let value =
-                    settings.get(&factor.name).filter(|value| base.get(&factor.name) != Some(value))?;
-                Some(format!("{}={value}", factor.name))
-            });
-            let name = changed.collect::<Vec<_>>().join(" ");
-            variants.push(variant(name, VariantKind::Change, &settings));
-        }
+        let changes = changes.into_iter().filter(|settings| *settings != base);
+        variants.extend(changes.map(|settings| Variant::of(experiment, settings)));
         // A file is no limit of what plays another medium.
-        if matches!(experiment.target, Target::Volume { .. }) && experiment.modelled().is_none() {
-            variants.push(variant(DEVICE.into(), VariantKind::Device, &BTreeMap::new()));
+        if experiment.target.pools().is_some() && experiment.modelled().is_none() {
+            let settings = Settings::new();
+            variants.push(Variant { name: DEVICE.into(), kind: VariantKind::Device, settings });
         }
         Self { variants, workloads: experiment.workloads.len(), seed }
     }
@@ -110,24 +98,54 @@ impl Plan {
     }
 }
 
-fn changes(experiment: &Experiment, base: &BTreeMap<String, String>) -> Vec<BTreeMap<String, String>> {
-    if experiment.full {
-        let mut all = vec![base.clone()];
-        for factor in &experiment.factors {
-            all = all
-                .iter()
-                .flat_map(|settings| {
-                    factor.values.iter().map(|value| {
-                        let mut settings = settings.clone();
-                        settings.insert(factor.name.clone(), value.clone());
-                        settings
-                    })
-                })
-                .collect();
+impl Variant {
+    /// The one with these settings: the baseline where they are its.
+    pub fn of(experiment: &Experiment, settings: Settings) -> Self {
+        let base = baseline(experiment);
+        if settings == base {
+            return Self { name: BASELINE.into(), kind: VariantKind::Baseline, settings };
         }
-        all.retain(|settings| settings != base);
-        return all;
+        let changed = experiment.factors.iter().filter_map(|factor| {
+            let value = settings.get(&factor.name).filter(|value| base.get(&factor.name) != Some(value))?;
+            Some(format!("{}={value}", factor.name))
+        });
+        let name = changed.collect::<Vec<_>>().join(" ");
+        Self { name, kind: VariantKind::Change, settings }
     }
+}
+
+/// Settings of the baseline: what is held fixed, and the first value of each factor.
+fn baseline(experiment: &Experiment) -> Settings {
+    with_values(experiment, &vec![0; experiment.factors.len()])
+}
+
+/// Settings with the given value of each factor, by index.
+pub fn with_values(experiment: &Experiment, values: &[usize]) -> Settings {
+    let mut settings = experiment.settings.clone();
+    let chosen = experiment.factors.iter().zip(values);
+    let chosen = chosen.filter_map(|(factor, at)| Some((factor.name.clone(), factor.values.get(*at)?.clone())));
+    settings.extend(chosen);
+    settings
+}
+
+fn combinations(experiment: &Experiment, base: &Settings) -> Vec<Settings> {
+    let mut all = vec![base.clone()];
+    for factor in &experiment.factors {
+        all = all
+            .iter()
+            .flat_map(|settings| {
+                factor.values.iter().map(|value| {
+                    let mut settings = settings.clone();
+                    settings.insert(factor.name.clone(), value.clone());
+                    settings
+                })
+            })
+            .collect();
+    }
+    all
+}
+
+fn one_at_a_time(experiment: &Experiment, base: &Settings) -> Vec<Settings> {
     let one = |name: &String, value: &String| {
         let mut settings = base.clone();
         settings.insert(name.clone(), value.clone());
@@ -141,11 +159,11 @@ fn changes(experiment: &Experiment, base: &BTreeMap<String, String>) -> Vec<BTre
 mod tests {
     use super::*;
 
-    fn experiment(full: bool) -> Experiment {
+    fn experiment(mode: &str) -> Experiment {
         let text = format!(
             r#"
             name = "x"
-            full = {full}
+            mode = "{mode}"
             [target]
             kind = "volume"
             size = "64M"
@@ -170,7 +188,7 @@ mod tests {
 
     #[test]
     fn one_thing_is_changed_at_a_time() {
-        let plan = Plan::new(&experiment(false), 1);
+        let plan = Plan::new(&experiment("each"), None, 1);
         let names: Vec<&str> = plan.variants().iter().map(|variant| variant.name.as_str()).collect();
         let expected = [BASELINE, TWIN, "volblocksize=8K", "volblocksize=64K", "compression=lz4", DEVICE];
         assert_eq!(names, expected);
@@ -179,16 +197,27 @@ mod tests {
 
     #[test]
     fn a_full_plan_has_every_combination_once() {
-        let plan = Plan::new(&experiment(true), 1);
+        let plan = Plan::new(&experiment("full"), None, 1);
         assert_eq!(plan.variants().len(), 2 + 5 + 1);
         assert!(plan.variants().iter().any(|variant| variant.name == "volblocksize=64K compression=lz4"));
     }
 
     #[test]
+    fn what_a_search_found_is_compared_with_the_baseline() {
+        let experiment = experiment("search");
+        let found = with_values(&experiment, &[2, 1]);
+        let names = |found: Option<&Settings>| -> Vec<String> {
+            Plan::new(&experiment, found, 1).variants().iter().map(|variant| variant.name.clone()).collect()
+        };
+        assert_eq!(names(Some(&found)), [BASELINE, TWIN, "volblocksize=64K compression=lz4", DEVICE]);
+        assert_eq!(names(Some(&with_values(&experiment, &[0, 0]))), [BASELINE, TWIN, DEVICE]);
+    }
+
+    #[test]
     fn every_round_has_each_run_once_in_an_order_of_its_own() {
-        let plan = Plan::new(&experiment(false), 1);
+        let plan = Plan::new(&experiment("each"), None, 1);
         let (first, second) = (plan.round(0), plan.round(1));
-        assert_eq!(first, Plan::new(&experiment(false), 1).round(0));
+        assert_eq!(first, Plan::new(&experiment("each"), None, 1).round(0));
         let order =
             |steps: &[Step]| steps.iter().map(|step| (step.variant, step.workload)).collect::<Vec<_>>();
         assert_ne!(order(&first), order(&second));

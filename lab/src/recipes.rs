@@ -13,7 +13,7 @@ pub struct Recipe {
 }
 
 /// All of them.
-pub const RECIPES: [Recipe; 9] = [
+pub const RECIPES: [Recipe; 10] = [
     Recipe {
         name: "volblocksize",
         about: "volblocksize 8K to 64K by random writes of 4K and 1M and reads outside the cache",
@@ -33,6 +33,11 @@ pub const RECIPES: [Recipe; 9] = [
         name: "topology",
         about: "stripe, mirrors and raidz of six devices: random and sequential, and the space they take",
         text: include_str!("../recipes/topology.toml"),
+    },
+    Recipe {
+        name: "cold-warm",
+        about: "reads of files smaller and larger than the cache: cold, warm, just written",
+        text: include_str!("../recipes/cold-warm.toml"),
     },
     Recipe {
         name: "sync",
@@ -90,7 +95,7 @@ mod tests {
                 Experiment::parse(recipe.text).unwrap_or_else(|error| panic!("{}: {error}", recipe.name));
             assert_eq!(experiment.name, recipe.name);
             assert!(!experiment.question.is_empty(), "{}", recipe.name);
-            assert!(!Plan::new(&experiment, 1).round(0).is_empty());
+            assert!(!Plan::new(&experiment, None, 1).round(0).is_empty());
         }
         assert!(find("no such").is_none());
     }

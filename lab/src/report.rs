@@ -1,5 +1,6 @@
 //! Findings as people and programs read them.
 
+mod choices;
 mod html;
 mod markdown;
 mod plot;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 use crate::analysis::{self, Findings};
 use crate::error::{Error, Result};
 use crate::experiment::Metric;
-use crate::store::Store;
+use crate::store::{Stage, Store};
 
 /// Writes the report in all its forms; where they are, the HTML first.
 pub fn write(store: &Store) -> Result<Vec<PathBuf>> {
@@ -29,17 +30,19 @@ pub use markdown::markdown;
 pub(crate) use markdown::table;
 pub(crate) use plot::{Bar, bars, escaped};
 
-/// Every run, a line each.
+/// Every run, a line each, with its number.
 pub fn csv(store: &Store) -> String {
-    let mut text = String::from("round,variant,workload,began");
+    let mut text = String::from("run,stage,round,variant,workload,began");
     for metric in Metric::ALL {
         text.push_str(&format!(",{}", metric.title().replace(' ', "_")));
     }
     text.push('\n');
-    for run in store.runs() {
+    for (number, run) in store.runs().iter().enumerate() {
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
         text.push_str(&format!(
-            "{},{},{},{}",
+            "{},{},{},{},{},{}",
+            number + 1,
+            if run.stage == Stage::Search { "search" } else { "rounds" },
             run.round,
             quoted(&run.variant),
             quoted(&run.workload),
@@ -71,7 +74,7 @@ pub fn written(metric: Metric, value: f64) -> String {
         Metric::Latency | Metric::LatencyP99 if value >= 1e6 => scaled(value / 1e6, "ms"),
         Metric::Latency | Metric::LatencyP99 => scaled(value / 1e3, "us"),
         Metric::Cpu => scaled(value, "s/GB"),
-        Metric::Amplification | Metric::Space => format!("{value:.2}"),
+        Metric::Amplification | Metric::ReadAmplification | Metric::Space => format!("{value:.2}"),
     }
 }
 

@@ -8,11 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::analysis;
 use crate::error::{Error, Result};
-use crate::experiment::{Place, Workload};
-use crate::fio;
-use crate::plan::{Plan, Step, Variant, VariantKind};
-use crate::store::{Run, Store};
-use crate::target::{Bench, Counters};
+use crate::experiment::{Place, Work, Workload};
+use crate::fio::Figures;
+use crate::plan::{Plan, Variant};
+use crate::seek;
+use crate::store::{Run, Stage, Store};
+use crate::target::Bench;
 
 /// Who is told how it goes.
 pub trait Progress {
@@ -34,19 +35,23 @@ pub enum Ended {
 }
 
 /// The seed of an experiment: the same for the same name, so that a resumed one has the same order.
-fn seed(name: &str) -> u64 {
+pub(crate) fn seed(name: &str) -> u64 {
     name.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// The plan of the experiment whose results are in `store`.
+/// The plan of the experiment whose results are in `store`, with what a search found, once it has ended.
 pub fn plan(store: &Store) -> Plan {
-    Plan::new(store.experiment(), seed(&store.experiment().name))
+    let found = seek::found(store);
+    Plan::new(store.experiment(), found.as_ref().map(|found| &found.settings), seed(&store.experiment().name))
 }
 
 /// Runs what is not done yet.
 pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) -> Result<Ended> {
     let experiment = store.experiment().clone();
+    if seek::carry_out(store, bench, progress)? == Ended::Stopped {
+        return Ok(Ended::Stopped);
+    }
     let plan = plan(store);
     let most = experiment.max_rounds.unwrap_or(experiment.rounds).max(experiment.rounds);
     for round in 0..most {
@@ -62,12 +67,14 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
             if progress.stops() {
                 return Ok(Ended::Stopped);
             }
-            let total = plan.variants().len() * experiment.workloads.len() * experiment.rounds.max(round + 1);
+            let compared = plan.variants().len() * experiment.workloads.len();
+            let searched = store.runs().len() - store.compared().count();
+            let total = searched + compared * experiment.rounds.max(round + 1);
             let what = format!("round {}: {}, {}", round + 1, variant.name, workload.name);
             progress.begins(store.runs().len(), total, &what);
-            let run = one(bench, &experiment.target.size(), step, variant, workload)?;
+            let (run, said) = one(bench, Stage::Rounds, step.round, variant, workload)?;
             progress.ended(&run);
-            store.add(run)?;
+            store.add(&run, &said)?;
         }
     }
     Ok(Ended::Complete)
@@ -89,42 +96,37 @@ fn job(workload: &Workload, variant: &Variant) -> Result<Workload> {
     Ok(job)
 }
 
-fn one(
+/// Does one run; what it found, and all that fio said.
+pub(crate) fn one(
     bench: &mut Bench<'_>,
-    size: &crate::size::Size,
-    step: Step,
+    stage: Stage,
+    round: usize,
     variant: &Variant,
     workload: &Workload,
-) -> Result<Run> {
-    let mut endpoint = bench.endpoint(variant)?;
+) -> Result<(Run, String)> {
     let workload = job(workload, variant)?;
-    bench.settle(variant)?;
-    if workload.cold {
-        bench.make_cold(variant)?;
-        if variant.kind != VariantKind::Device {
-            endpoint = bench.endpoint(variant)?;
-        }
-    }
-    let command = fio::arguments(&workload, &endpoint, *size, step.round as u64 + 1);
+    bench.ready(variant, &workload)?;
+    let job = bench.job(variant, &workload, round as u64 + 1)?;
     let before = bench.counters(variant)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let figures = fio::run(&command)?;
+    let mut outcome = job.run()?;
+    if matches!(workload.work(), Work::Stat | Work::Delete) {
+        // fio counts the size of each file, of which nothing was transferred.
+        outcome.figures = Figures { throughput: 0.0, read_bytes: 0, ..outcome.figures };
+    }
     bench.settle(variant)?;
     let after = bench.counters(variant)?;
-    let served = before.zip(after).map(|(before, after)| Counters {
-        read_bytes: after.read_bytes.saturating_sub(before.read_bytes),
-        written_bytes: after.written_bytes.saturating_sub(before.written_bytes),
-        cpu_seconds: (after.cpu_seconds - before.cpu_seconds).max(0.0),
-        peak_memory_bytes: after.peak_memory_bytes,
-    });
-    Ok(Run {
-        round: step.round,
+    let served = before.zip(after).map(|(before, after)| after.since(&before));
+    let run = Run {
+        stage,
+        round,
         variant: variant.name.clone(),
         workload: workload.name.clone(),
         began,
-        command,
-        figures,
+        command: job.words(),
+        figures: outcome.figures,
         served,
         space: bench.space(variant)?,
-    })
+    };
+    Ok((run, outcome.json))
 }

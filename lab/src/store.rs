@@ -4,16 +4,19 @@
 //! |---|---|
 //! | `experiment.toml` | the experiment, as it was run |
 //! | `environment.json` | the machine |
-//! | `runs.jsonl` | one line for each run, written and made durable when the run has ended |
+//! | `results.redb` | each run with all that fio said of it, durable when the run has ended |
 //! | `report.html`, `report.md`, `report.csv`, `report.json` | the findings |
-//! | `devices/` | the pools, while the experiment runs |
+//! | `devices/`, `mnt/` | the pools, while the experiment runs |
 //!
-//! A line that a crash cut short is the last one, and is dropped; the run is done again.
+//! # The database
+//! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, table `fio` fio's own JSON of it. Both are written in one transaction, so a run that a crash cut
+//! short is not there at all, and is done again. Only who adds runs holds the database; a second one is refused.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
@@ -22,10 +25,27 @@ use crate::experiment::{Experiment, Metric};
 use crate::fio::Figures;
 use crate::target::Counters;
 
+const RUNS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("runs");
+const FIO: TableDefinition<'_, u64, &str> = TableDefinition::new("fio");
+const DATABASE: &str = "results.redb";
+
+/// What a run is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Looking for the variant to compare.
+    Search,
+    /// Comparing variants round by round.
+    #[default]
+    Rounds,
+}
+
 /// One run that ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// In which round, from zero.
+    /// What it is for.
+    pub stage: Stage,
+    /// In which round of that, from zero.
     pub round: usize,
     /// The variant's name.
     pub variant: String,
@@ -33,7 +53,7 @@ pub struct Run {
     pub workload: String,
     /// When it began: seconds since 1970.
     pub began: u64,
-    /// fio's arguments, to repeat it.
+    /// What was done, in words to repeat it: fio with its arguments.
     pub command: Vec<String>,
     /// What fio found.
     pub figures: Figures,
@@ -50,7 +70,8 @@ impl Run {
         let bytes = (figures.read_bytes + figures.written_bytes) as f64;
         match metric {
             Metric::Iops => Some(figures.iops),
-            Metric::Throughput => Some(figures.throughput),
+            // Looking at files and removing them moves no bytes.
+            Metric::Throughput => Some(figures.throughput).filter(|bytes| *bytes > 0.0),
             Metric::Latency => Some(figures.latency),
             Metric::LatencyP99 => Some(figures.latency_p99),
             Metric::Cpu => self.served.filter(|_| bytes > 0.0).map(|served| served.cpu_seconds / bytes * 1e9),
@@ -58,6 +79,10 @@ impl Run {
                 .served
                 .filter(|_| figures.written_bytes > 0)
                 .map(|served| served.written_bytes as f64 / figures.written_bytes as f64),
+            Metric::ReadAmplification => self
+                .served
+                .filter(|_| figures.read_bytes > 0)
+                .map(|served| served.read_bytes as f64 / figures.read_bytes as f64),
             Metric::Space => self
                 .space
                 .filter(|(_, logical)| *logical > 0)
@@ -67,12 +92,13 @@ impl Run {
 }
 
 /// A directory of results.
-#[derive(Debug)]
 pub struct Store {
     directory: PathBuf,
     experiment: Experiment,
     environment: Environment,
     runs: Vec<Run>,
+    /// Held by who adds runs.
+    database: Option<Database>,
 }
 
 impl Store {
@@ -89,7 +115,7 @@ impl Store {
             .map_err(|error| Error::Results { path: directory.to_owned(), what: error.to_string() })?;
         write_durably(&directory.join("environment.json"), &json)?;
         write_durably(&path, experiment.to_toml()?.as_bytes())?;
-        Ok(Self { directory: directory.to_owned(), experiment, environment, runs: Vec::new() })
+        Ok(Self { directory: directory.to_owned(), experiment, environment, runs: Vec::new(), database: None })
     }
 
     /// Opens what is there.
@@ -102,27 +128,41 @@ impl Store {
         let environment = serde_json::from_str(&read("environment.json")?).map_err(|error| {
             Error::Results { path: directory.join("environment.json"), what: error.to_string() }
         })?;
-        let path = directory.join("runs.jsonl");
-        let mut text = String::new();
-        match File::open(&path) {
-            Ok(mut file) => file.read_to_string(&mut text).map(|_| ()).map_err(Error::file(&path))?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::File { path, error }),
+        let directory = directory.to_owned();
+        let mut store = Self { directory, experiment, environment, runs: Vec::new(), database: None };
+        if let Some(database) = store.read()? {
+            let found = runs_of(&database).map_err(|error| store.failed(error));
+            let failed = |(number, error)| store.failed(format!("run {number}: {error}"));
+            store.runs = found?.into_iter().collect::<std::result::Result<_, _>>().map_err(failed)?;
         }
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let mut runs = Vec::new();
-        for (number, line) in text[..whole].lines().enumerate() {
-            let run = serde_json::from_str(line).map_err(|error| Error::Results {
-                path: path.clone(),
-                what: format!("line {}: {error}", number + 1),
-            })?;
-            runs.push(run);
+        Ok(store)
+    }
+
+    fn failed(&self, error: impl std::fmt::Display) -> Error {
+        Error::Results { path: self.directory.join(DATABASE), what: error.to_string() }
+    }
+
+    /// The database, for a look at it; `None` before the first run.
+    fn read(&self) -> Result<Option<Database>> {
+        let path = self.directory.join(DATABASE);
+        match path.exists() {
+            true => Database::open(&path).map(Some).map_err(|error| self.failed(error)),
+            false => Ok(None),
         }
-        if whole < text.len() {
-            let file = File::options().write(true).open(&path).map_err(Error::file(&path))?;
-            file.set_len(whole as u64).map_err(Error::file(&path))?;
-        }
-        Ok(Self { directory: directory.to_owned(), experiment, environment, runs })
+    }
+
+    /// All that fio said of a run, by its number from 1 on.
+    pub fn fio_json(&self, number: usize) -> Result<String> {
+        let look = |database: &Database| -> std::result::Result<Option<String>, redb::Error> {
+            let table = database.begin_read()?.open_table(FIO)?;
+            Ok(table.get(number as u64)?.map(|json| json.value().to_owned()))
+        };
+        let found = match &self.database {
+            Some(database) => look(database),
+            None => self.read()?.map_or(Ok(None), |database| look(&database)),
+        };
+        let found = found.map_err(|error| self.failed(error))?;
+        found.ok_or_else(|| self.failed(format!("there is no run {number}")))
     }
 
     /// The directory.
@@ -145,20 +185,30 @@ impl Store {
         &self.runs
     }
 
-    /// Whether a run was done.
+    /// Whether a run of the rounds was done.
     pub fn has(&self, round: usize, variant: &str, workload: &str) -> bool {
-        self.runs.iter().any(|run| run.round == round && run.variant == variant && run.workload == workload)
+        self.compared()
+            .any(|(_, run)| run.round == round && run.variant == variant && run.workload == workload)
     }
 
-    /// Keeps a run.
-    pub fn add(&mut self, run: Run) -> Result<()> {
-        let path = self.directory.join("runs.jsonl");
-        let mut line = serde_json::to_vec(&run)
-            .map_err(|error| Error::Results { path: path.clone(), what: error.to_string() })?;
-        line.push(b'\n');
-        let mut file = File::options().append(true).create(true).open(&path).map_err(Error::file(&path))?;
-        file.write_all(&line).and_then(|()| file.sync_data()).map_err(Error::file(&path))?;
-        self.runs.push(run);
+    /// The runs of the rounds, without those of a search, each with its number.
+    pub fn compared(&self) -> impl Iterator<Item = (usize, &Run)> {
+        (1..).zip(&self.runs).filter(|(_, run)| run.stage == Stage::Rounds)
+    }
+
+    /// Keeps a run, and what fio said of it.
+    pub fn add(&mut self, run: &Run, fio_json: &str) -> Result<()> {
+        let bytes = serde_json::to_vec(run).map_err(|error| self.failed(error))?;
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => Database::create(self.directory.join(DATABASE)).map_err(|error| self.failed(error))?,
+        };
+        let number = self.runs.len() as u64 + 1;
+        let kept = keep(&database, number, &bytes, fio_json).map_err(|error| self.failed(error));
+        self.database = Some(database);
+        kept?;
+        // As whoever opens it later has it: the last digit of a figure may not survive being written.
+        self.runs.push(serde_json::from_slice(&bytes).map_err(|error| self.failed(error))?);
         Ok(())
     }
 
@@ -168,6 +218,28 @@ impl Store {
         write_durably(&path, text.as_bytes())?;
         Ok(path)
     }
+}
+
+/// The runs of a database, each or what is wrong with it.
+fn runs_of(
+    database: &Database,
+) -> std::result::Result<Vec<std::result::Result<Run, (u64, serde_json::Error)>>, redb::Error> {
+    let transaction = database.begin_read()?;
+    let table = transaction.open_table(RUNS)?;
+    let mut runs = Vec::new();
+    for entry in table.iter()? {
+        let (number, bytes) = entry?;
+        runs.push(serde_json::from_slice(bytes.value()).map_err(|error| (number.value(), error)));
+    }
+    Ok(runs)
+}
+
+fn keep(database: &Database, number: u64, run: &[u8], fio_json: &str) -> std::result::Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    transaction.open_table(RUNS)?.insert(number, run)?;
+    transaction.open_table(FIO)?.insert(number, fio_json)?;
+    transaction.commit()?;
+    Ok(())
 }
 
 fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -184,6 +256,7 @@ mod tests {
 
     fn run(round: usize) -> Run {
         Run {
+            stage: Stage::Rounds,
             round,
             variant: "v".into(),
             workload: "w".into(),
@@ -196,23 +269,26 @@ mod tests {
     }
 
     #[test]
-    fn runs_outlive_a_line_that_was_cut_short() {
+    fn runs_are_kept_with_what_fio_said() {
         let directory = tempfile::tempdir().unwrap();
         let experiment = recipes::find("sync").unwrap().experiment();
-        let mut store =
-            Store::create(directory.path(), experiment.clone(), Environment::of_this_machine()).unwrap();
-        assert!(Store::create(directory.path(), experiment.clone(), Environment::of_this_machine()).is_err());
-        store.add(run(0)).unwrap();
-        store.add(run(1)).unwrap();
-        let path = directory.path().join("runs.jsonl");
-        let whole = fs::read_to_string(&path).unwrap();
-        fs::write(&path, &whole[..whole.len() - 10]).unwrap();
+        let environment = Environment::of_this_machine();
+        let mut store = Store::create(directory.path(), experiment.clone(), environment.clone()).unwrap();
+        assert!(Store::create(directory.path(), experiment.clone(), environment).is_err());
+        assert!(Store::open(directory.path()).unwrap().runs().is_empty());
+        store.add(&run(0), "{\"first\": 1}").unwrap();
+        store.add(&run(1), "{}").unwrap();
+        assert!(Store::open(directory.path()).is_err(), "somebody adds to it");
+        drop(store);
         let mut store = Store::open(directory.path()).unwrap();
         assert_eq!(store.experiment(), &experiment);
-        assert_eq!((store.runs().len(), store.has(0, "v", "w"), store.has(1, "v", "w")), (1, true, false));
-        store.add(run(1)).unwrap();
-        assert_eq!(Store::open(directory.path()).unwrap().runs(), [run(0), run(1)]);
-        fs::write(&path, "nonsense\n").unwrap();
+        assert_eq!((store.has(0, "v", "w"), store.has(2, "v", "w")), (true, false));
+        assert_eq!(store.fio_json(1).unwrap(), "{\"first\": 1}");
+        assert!(store.fio_json(3).is_err());
+        store.add(&run(2), "{}").unwrap();
+        drop(store);
+        assert_eq!(Store::open(directory.path()).unwrap().runs(), [run(0), run(1), run(2)]);
+        fs::write(directory.path().join(DATABASE), "nonsense").unwrap();
         assert!(Store::open(directory.path()).is_err());
     }
 

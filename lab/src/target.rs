@@ -1,200 +1,239 @@
 //! Where variants live.
 //!
-//! A variant's volume is made once, filled once, and used by every round. Variants that differ in what only a whole pool can have (`layout`, `log`, `ashift`) have pools of
-//! their own; all others share one, so that they share its free space and its age as well.
+//! A variant's volume or filesystem is made once, filled once, and used by every round. Variants that differ in what only a whole pool can have (`layout`, `log`, `ashift`), or
+//! in what a serving process is started with (`arc_max`), have pools or processes of their own; all others share them, so that they share free space and age as well.
 //!
 //! | in the experiment's directory | what |
 //! |---|---|
 //! | `devices/lab0-0`, `devices/lab0-1` … | the devices of pool `lab0` |
 //! | `devices/modelled/MODEL/lab0-0` | devices that play a medium: the experiment's own daemon slows them down by their directory |
-//! | `devices/raw` | the file that the raw device is measured by |
+//! | `devices/raw` | the file or directory that the raw device is measured by |
+//! | `mnt/` | where filesystems are mounted |
 //!
-//! The programs that make pools and volumes are behind [`Programs`]: this system's own, in a process of their own, or those of a host that runs OpenZFS.
+//! The programs that make pools are behind [`Programs`]; [`Launch`] starts them.
+//!
+//! # Caches
+//! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the pool's own process may be by the system: jobs on files go around its page cache
+//! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
+
+mod programs;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use serde::{Deserialize, Serialize};
-
+use crate::copy;
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Place, Target};
+use crate::experiment::{CacheState, Experiment, Place, Settings, Target, Work, Workload};
 use crate::fio::{self, Endpoint};
 use crate::layout::Layout;
 use crate::models::speed;
 use crate::plan::{Variant, VariantKind};
 use crate::size::Size;
+use crate::trace::Trace;
+
+pub use programs::{Counters, KernelPrograms, Layers, Programs, output};
 
 /// A device is at least this large.
 const LEAST_DEVICE_BYTES: u64 = 256 << 20;
 
-/// Counters that only grow.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Counters {
-    /// Bytes read from the pool's devices.
-    pub read_bytes: u64,
-    /// Bytes written to them.
-    pub written_bytes: u64,
-    /// CPU time of whoever serves, in seconds.
-    pub cpu_seconds: f64,
-    /// The most memory it held, in bytes.
-    pub peak_memory_bytes: u64,
-}
+/// Variants of a search that exist at once.
+pub(crate) const MOST_SEARCHED: usize = 6;
 
-/// `zpool` and `zfs` of some system, and what its volumes are reached by.
-pub trait Programs {
-    /// Runs `zpool`; what it printed.
-    fn zpool(&self, arguments: &[String]) -> Result<String>;
-    /// Runs `zfs`; what it printed.
-    fn zfs(&self, arguments: &[String]) -> Result<String>;
-    /// Where the volume `name` is.
-    fn volume(&self, name: &str) -> Result<Endpoint>;
-    /// What was done until now to the devices of a pool, and by whoever serves it; `None` where that cannot be told.
-    fn counters(&self, pool: &str) -> Result<Option<Counters>>;
-}
+/// Starts whoever serves pools, with the settings that such a process is started with.
+pub type Launch<'a> = Box<dyn Fn(&Settings) -> Result<Box<dyn Programs>> + 'a>;
 
-/// The programs of a host that runs OpenZFS in its kernel.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct KernelPrograms;
-
-impl Programs for KernelPrograms {
-    fn zpool(&self, arguments: &[String]) -> Result<String> {
-        output(Command::new("zpool").args(arguments))
-    }
-
-    fn zfs(&self, arguments: &[String]) -> Result<String> {
-        output(Command::new("zfs").args(arguments))
-    }
-
-    fn volume(&self, name: &str) -> Result<Endpoint> {
-        let path = Path::new("/dev/zvol").join(name);
-        for _ in 0..100 {
-            if path.exists() {
-                return Ok(Endpoint::Path(path));
-            }
-            // The link is made by udev.
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        Err(Error::Output {
-            program: "zfs",
-            what: format!("the volume {name} does not appear at {}", path.display()),
-        })
-    }
-
-    fn counters(&self, _: &str) -> Result<Option<Counters>> {
-        Ok(None)
-    }
-}
-
-/// Runs a program to its end; what it printed.
-pub fn output(command: &mut Command) -> Result<String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().map_err(|error| Error::Missing { program, error })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::Failed { command: words.join(" "), output: said })
-}
-
-/// The variants' volumes, made as they are needed.
+/// The variants' volumes and filesystems, made as they are needed.
 pub struct Bench<'a> {
     experiment: &'a Experiment,
-    programs: Option<Box<dyn Programs + 'a>>,
+    launch: Option<Launch<'a>>,
     devices: PathBuf,
-    /// The pools that were made, by the settings that only a pool can have.
-    pools: BTreeMap<BTreeMap<String, String>, String>,
-    /// The volumes that were made, by the variant's name: pool and dataset.
-    volumes: BTreeMap<String, (String, String)>,
+    mounts: PathBuf,
+    /// Those that run, by the settings that they were started with.
+    servers: BTreeMap<Settings, Box<dyn Programs>>,
+    /// The pools that were made, by the settings that only a pool or its server can have.
+    pools: BTreeMap<Settings, String>,
+    /// What was made, by the variant's name.
+    homes: BTreeMap<String, Home>,
+    /// Numbers that were given to pools and datasets, so that no name is used twice.
+    numbered: usize,
     raw_is_filled: bool,
 }
 
+/// Where a variant lives.
+#[derive(Debug, Clone)]
+struct Home {
+    server: Settings,
+    pool: String,
+    dataset: String,
+    endpoint: Endpoint,
+}
+
+/// What a run does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Job {
+    /// fio with these arguments.
+    Fio(Vec<String>),
+    /// Files are copied.
+    Copy {
+        /// From where.
+        source: PathBuf,
+        /// To where.
+        at: Endpoint,
+        /// How many bytes at most.
+        extent: Size,
+        /// Bytes of a piece.
+        bs: Size,
+    },
+}
+
+impl Job {
+    /// It in words, to repeat it.
+    pub fn words(&self) -> Vec<String> {
+        match self {
+            Self::Fio(arguments) => std::iter::once("fio".to_owned()).chain(arguments.iter().cloned()).collect(),
+            Self::Copy { source, at, extent, bs } => {
+                let (source, at) = (source.display().to_string(), at.file());
+                vec!["copy".into(), extent.to_string(), "of".into(), source, "to".into(), at, "by".into(), bs.to_string()]
+            }
+        }
+    }
+
+    /// Does it.
+    pub fn run(&self) -> Result<fio::Outcome> {
+        match self {
+            Self::Fio(arguments) => fio::run(arguments),
+            Self::Copy { source, at, extent, bs } => copy::run(source, at, *extent, *bs),
+        }
+    }
+}
+
 impl<'a> Bench<'a> {
-    /// For an experiment whose files are in `directory`. A target with volumes needs the programs.
-    pub fn new(
-        experiment: &'a Experiment,
-        directory: &Path,
-        programs: Option<Box<dyn Programs + 'a>>,
-    ) -> Self {
+    /// For an experiment whose files are in `directory`. A target with pools needs to launch their programs.
+    pub fn new(experiment: &'a Experiment, directory: &Path, launch: Option<Launch<'a>>) -> Self {
         Self {
             experiment,
-            programs,
+            launch,
             devices: directory.join("devices"),
+            mounts: directory.join("mnt"),
+            servers: BTreeMap::new(),
             pools: BTreeMap::new(),
-            volumes: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            numbered: 0,
             raw_is_filled: false,
         }
     }
 
-    fn programs(&self) -> Result<&dyn Programs> {
-        let programs = self.programs.as_deref();
-        programs.ok_or_else(|| Error::Experiment("this target has no volumes".into()))
+    /// The programs of a server that was started.
+    fn programs(&self, server: &Settings) -> Result<&dyn Programs> {
+        let programs = self.servers.get(server).map(Box::as_ref);
+        programs.ok_or_else(|| Error::Experiment("this target has no pools".into()))
+    }
+
+    fn start(&mut self, server: &Settings) -> Result<()> {
+        if self.servers.contains_key(server) {
+            return Ok(());
+        }
+        let launch = self.launch.as_ref();
+        let launch = launch.ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
+        let programs = launch(server)?;
+        self.servers.insert(server.clone(), programs);
+        Ok(())
     }
 
     /// Where a variant is measured; it is made where it does not exist.
     pub fn endpoint(&mut self, variant: &Variant) -> Result<Endpoint> {
         match &self.experiment.target {
+            Target::Path { path, .. } if path.is_dir() => Ok(Endpoint::Directory(path.clone())),
             Target::Path { path, size } => {
                 make_file(path, size.0)?;
                 Ok(Endpoint::Path(path.clone()))
             }
             Target::Nbd { uri, .. } => Ok(Endpoint::Nbd(uri.clone())),
-            Target::Volume { size, .. } if variant.kind == VariantKind::Device => {
+            target if variant.kind == VariantKind::Device => {
                 let raw = self.devices.join("raw");
-                make_file(&raw, size.0)?;
-                let endpoint = Endpoint::Path(raw);
+                let endpoint = match target {
+                    Target::Filesystem(_) => {
+                        fs::create_dir_all(&raw).map_err(Error::file(&raw))?;
+                        Endpoint::Directory(raw)
+                    }
+                    _ => {
+                        make_file(&raw, target.size().0)?;
+                        Endpoint::Path(raw)
+                    }
+                };
                 if !self.raw_is_filled {
                     self.fill(&endpoint)?;
                     self.raw_is_filled = true;
                 }
                 Ok(endpoint)
             }
-            Target::Volume { .. } | Target::Host { .. } => {
-                if let Some((_, dataset)) = self.volumes.get(&variant.name) {
-                    return self.programs()?.volume(dataset);
+            _ => {
+                if let Some(home) = self.homes.get(&variant.name) {
+                    return Ok(home.endpoint.clone());
                 }
-                let (pool, parent) = self.parent(variant)?;
-                let dataset = format!("{parent}/lab-{}-{}", std::process::id(), self.volumes.len());
-                self.make_volume(variant, &dataset)?;
-                self.volumes.insert(variant.name.clone(), (pool, dataset.clone()));
-                let endpoint = self.programs()?.volume(&dataset)?;
+                let home = self.make(variant)?;
+                let endpoint = home.endpoint.clone();
+                self.homes.insert(variant.name.clone(), home);
                 self.fill(&endpoint)?;
                 Ok(endpoint)
             }
         }
     }
 
-    /// The pool and the dataset below which a variant's volume belongs.
-    fn parent(&mut self, variant: &Variant) -> Result<(String, String)> {
+    /// Makes a variant's volume or filesystem, with its pool and server where there is none for it.
+    fn make(&mut self, variant: &Variant) -> Result<Home> {
+        let server = Place::Server.pick(&variant.settings);
+        self.start(&server)?;
+        let (pool, parent) = self.parent(variant, &server)?;
+        self.numbered += 1;
+        let name = format!("lab-{}-{}", std::process::id(), self.numbered);
+        let dataset = format!("{parent}/{name}");
+        let mut arguments: Vec<String> = vec!["create".into()];
+        for (name, value) in Place::Dataset.pick(&variant.settings) {
+            arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
+        }
+        let programs = self.programs(&server)?;
+        let endpoint = if let Target::Filesystem(_) = self.experiment.target {
+            let at = self.mounts.join(name);
+            arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
+            programs.zfs(&arguments)?;
+            Endpoint::Directory(at)
+        } else {
+            let size = self.experiment.target.size().0.to_string();
+            arguments.extend(["-s".to_owned(), "-V".to_owned(), size, dataset.clone()]);
+            programs.zfs(&arguments)?;
+            programs.volume(&dataset)?
+        };
+        Ok(Home { server, pool, dataset, endpoint })
+    }
+
+    /// The pool and the dataset below which a variant belongs.
+    fn parent(&mut self, variant: &Variant, server: &Settings) -> Result<(String, String)> {
         if let Target::Host { dataset, .. } = &self.experiment.target {
             let pool = dataset.split('/').next().unwrap_or_default().to_owned();
             return Ok((pool, dataset.clone()));
         }
-        let settings = variant.settings.iter().filter(|(name, _)| Place::of(name) == Place::Pool);
-        let settings: BTreeMap<String, String> =
-            settings.map(|(name, value)| (name.clone(), value.clone())).collect();
-        if let Some(pool) = self.pools.get(&settings) {
+        let settings = Place::Pool.pick(&variant.settings);
+        let mut key = server.clone();
+        key.extend(settings.clone());
+        if let Some(pool) = self.pools.get(&key) {
             return Ok((pool.clone(), pool.clone()));
         }
-        let pool = format!("lab{}", self.pools.len());
-        self.make_pool(&pool, &settings)?;
-        self.pools.insert(settings, pool.clone());
+        self.numbered += 1;
+        let pool = format!("lab{}", self.numbered);
+        self.make_pool(&pool, server, &settings)?;
+        self.pools.insert(key, pool.clone());
         Ok((pool.clone(), pool))
     }
 
-    fn make_pool(&self, pool: &str, settings: &BTreeMap<String, String>) -> Result<()> {
-        let Target::Volume { size, layout, device_size, devices, .. } = &self.experiment.target else {
-            return Ok(());
-        };
-        let layout = settings.get("layout").unwrap_or(layout);
-        // Room for the volumes of all variants, were they all in one pool.
-        let variants =
-            2 + self.experiment.factors.iter().map(|factor| factor.values.len()).sum::<usize>() as u64;
-        let room = Size(size.0.saturating_mul(2 * variants).max(LEAST_DEVICE_BYTES));
-        let device_size = device_size.unwrap_or(room);
+    fn make_pool(&self, pool: &str, server: &Settings, settings: &Settings) -> Result<()> {
+        let Some(pools) = self.experiment.target.pools() else { return Ok(()) };
+        let layout = settings.get("layout").unwrap_or(&pools.layout);
+        // Room for what all variants write, were they all in one pool.
+        let variants = MOST_SEARCHED.max(self.experiment.variant_count() + 1) as u64;
+        let room = Size(pools.size.0.saturating_mul(2 * variants).max(LEAST_DEVICE_BYTES));
+        let device_size = pools.device_size.unwrap_or(room);
         let mut count = 0;
         let mut device = |model: Option<&String>| -> Result<String> {
             let directory = match model {
@@ -217,7 +256,7 @@ impl<'a> Bench<'a> {
         for vdev in layout.parse::<Layout>()?.vdevs() {
             arguments.extend(vdev.keyword());
             for _ in 0..vdev.devices() {
-                arguments.push(device(settings.get("devices").or(devices.as_ref()))?);
+                arguments.push(device(settings.get("devices").or(pools.devices.as_ref()))?);
             }
         }
         match settings.get("log") {
@@ -225,58 +264,95 @@ impl<'a> Bench<'a> {
             Some(log) if log != "none" => arguments.extend(["log".to_owned(), device(Some(log))?]),
             _ => {}
         }
-        self.programs()?.zpool(&arguments).map(|_| ())
+        self.programs(server)?.zpool(&arguments).map(|_| ())
     }
 
-    fn make_volume(&self, variant: &Variant, dataset: &str) -> Result<()> {
-        let mut arguments: Vec<String> = vec!["create".into(), "-s".into()];
-        for (name, value) in variant.settings.iter().filter(|(name, _)| Place::of(name) == Place::Volume) {
-            arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
-        }
-        arguments.extend(["-V".to_owned(), self.experiment.target.size().0.to_string(), dataset.to_owned()]);
-        self.programs()?.zfs(&arguments).map(|_| ())
-    }
-
-    /// Writes all of a volume once, so that no run finds it empty.
+    /// Writes all of a volume or file once, so that no run finds it empty.
     fn fill(&self, endpoint: &Endpoint) -> Result<()> {
-        let mut workload = match self.experiment.workloads.first() {
-            Some(workload) => workload.clone(),
-            None => return Ok(()),
+        let has_content = |workload: &&Workload| matches!(workload.work(), Work::Transfers | Work::Replay);
+        let Some(workload) = self.experiment.workloads.iter().find(has_content) else { return Ok(()) };
+        self.pass("write", true, workload, self.experiment.target.size(), endpoint)
+    }
+
+    /// Goes over the first `extent` bytes once, with data as the workload's.
+    fn pass(&self, rw: &str, flush: bool, like: &Workload, extent: Size, endpoint: &Endpoint) -> Result<()> {
+        let workload = Workload {
+            rw: rw.to_owned(),
+            bs: Size((1 << 20).min(extent.0)),
+            size: Some(extent),
+            iodepth: 4,
+            options: BTreeMap::new(),
+            ..like.clone()
         };
-        workload.rw = "write".into();
-        workload.bs = Size((1 << 20).min(self.experiment.target.size().0));
-        workload.iodepth = 4;
-        workload.ramp_seconds = 0.0;
-        workload.options.clear();
-        let mut arguments = fio::arguments(&workload, endpoint, self.experiment.target.size(), 1);
-        arguments.retain(|argument| !argument.starts_with("--runtime") && argument != "--time_based");
-        fio::run(&arguments).map(|_| ())
+        fio::run(&fio::once(&workload, endpoint, extent, flush)).map(|_| ())
+    }
+
+    /// Brings about what a run begins with: the files that it needs, everything else on the devices, and the caches as the workload wants them.
+    pub fn ready(&mut self, variant: &Variant, workload: &Workload) -> Result<()> {
+        let endpoint = self.endpoint(variant)?;
+        if let Endpoint::Directory(directory) = &endpoint {
+            make_files(workload, directory)?;
+        }
+        self.settle(variant)?;
+        let extent = workload.extent(self.experiment.target.size());
+        match workload.cache {
+            CacheState::AsItIs => Ok(()),
+            CacheState::Cold => self.make_cold(variant),
+            CacheState::Warm => self.pass("read", false, workload, extent, &endpoint),
+            CacheState::Dirty => self.pass("write", false, workload, extent, &endpoint),
+        }
+    }
+
+    /// What a run does.
+    pub fn job(&mut self, variant: &Variant, workload: &Workload, seed: u64) -> Result<Job> {
+        let at = self.endpoint(variant)?;
+        if let Some(source) = workload.source.clone() {
+            let extent = workload.extent(self.experiment.target.size());
+            return Ok(Job::Copy { source, at, extent, bs: workload.bs });
+        }
+        self.arguments(&at, workload, seed).map(Job::Fio)
+    }
+
+    fn arguments(&self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Vec<String>> {
+        let size = self.experiment.target.size();
+        if let Some(path) = &workload.trace {
+            let text = fs::read_to_string(path).map_err(Error::file(path))?;
+            let trace = Trace::parse(&text)
+                .and_then(|trace| trace.within(workload.extent(size)))
+                .map_err(|what| Error::Results { path: path.clone(), what })?;
+            let here = self.devices.join("replayed.trace");
+            fs::create_dir_all(&self.devices).map_err(Error::file(&self.devices))?;
+            fs::write(&here, trace.for_fio(&endpoint.file())).map_err(Error::file(&here))?;
+            return Ok(fio::replay(workload, endpoint, &here));
+        }
+        Ok(fio::arguments(workload, endpoint, size, seed))
     }
 
     /// Waits until all that was written is on the devices, so that no run pays for the one before.
     pub fn settle(&self, variant: &Variant) -> Result<()> {
-        match self.volumes.get(&variant.name) {
-            Some((pool, _)) => self.programs()?.zpool(&["sync".to_owned(), pool.clone()]).map(|_| ()),
+        match self.homes.get(&variant.name) {
+            Some(home) => {
+                let sync = ["sync".to_owned(), home.pool.clone()];
+                self.programs(&home.server)?.zpool(&sync).map(|_| ())
+            }
             None => Ok(()),
         }
     }
 
     /// Empties the caches that can be emptied.
-    pub fn make_cold(&self, variant: &Variant) -> Result<()> {
-        // Only root may, and only the page cache of files is in question.
-        let _ = fs::write("/proc/sys/vm/drop_caches", "3");
-        if let (Some((pool, _)), Target::Volume { .. }) =
-            (self.volumes.get(&variant.name), &self.experiment.target)
-        {
-            let programs = self.programs()?;
-            programs.zpool(&["export".to_owned(), pool.clone()])?;
+    fn make_cold(&self, variant: &Variant) -> Result<()> {
+        if let (Some(home), Some(_)) = (self.homes.get(&variant.name), self.experiment.target.pools()) {
+            let programs = self.programs(&home.server)?;
+            programs.zpool(&["export".to_owned(), home.pool.clone()])?;
             let mut arguments = vec!["import".to_owned()];
             for directory in self.device_directories() {
                 arguments.extend(["-d".to_owned(), directory.display().to_string()]);
             }
-            arguments.push(pool.clone());
+            arguments.push(home.pool.clone());
             programs.zpool(&arguments)?;
         }
+        // Only root may, and only the page cache of files is in question.
+        let _ = fs::write("/proc/sys/vm/drop_caches", "3");
         Ok(())
     }
 
@@ -288,45 +364,80 @@ impl<'a> Bench<'a> {
 
     /// The counters of whoever serves a variant.
     pub fn counters(&self, variant: &Variant) -> Result<Option<Counters>> {
-        match self.volumes.get(&variant.name) {
-            Some((pool, _)) => self.programs()?.counters(pool),
+        match self.homes.get(&variant.name) {
+            Some(home) => self.programs(&home.server)?.counters(&home.pool),
             None => Ok(None),
         }
     }
 
-    /// Bytes that a variant's volume takes, and bytes in it.
+    /// Bytes that a variant takes, and bytes in it.
     pub fn space(&self, variant: &Variant) -> Result<Option<(u64, u64)>> {
-        let Some((_, dataset)) = self.volumes.get(&variant.name) else { return Ok(None) };
-        let words = ["get", "-Hp", "-o", "value", "used,logicalused", dataset];
-        let text = self.programs()?.zfs(&words.map(str::to_owned))?;
+        let Some(home) = self.homes.get(&variant.name) else { return Ok(None) };
+        let words = ["get", "-Hp", "-o", "value", "used,logicalused", &home.dataset];
+        let text = self.programs(&home.server)?.zfs(&words.map(str::to_owned))?;
         let mut values = text.lines().map(|line| line.trim().parse().ok());
         Ok(values.next().flatten().zip(values.next().flatten()))
+    }
+
+    /// Removes a variant's volume or filesystem, and its pool where no other is in it.
+    pub fn release(&mut self, variant: &str) -> Result<()> {
+        let Some(home) = self.homes.remove(variant) else { return Ok(()) };
+        let programs = self.programs(&home.server)?;
+        programs.zfs(&["destroy".to_owned(), home.dataset])?;
+        let is_used = self.homes.values().any(|other| other.pool == home.pool);
+        if is_used || self.experiment.target.pools().is_none() {
+            return Ok(());
+        }
+        programs.zpool(&["destroy".to_owned(), "-f".to_owned(), home.pool.clone()])?;
+        self.pools.retain(|_, pool| *pool != home.pool);
+        let of_pool = format!("{}-", home.pool);
+        for directory in self.device_directories() {
+            let files = fs::read_dir(directory).into_iter().flatten().flatten();
+            for file in files.filter(|file| file.file_name().to_string_lossy().starts_with(&of_pool)) {
+                fs::remove_file(file.path()).map_err(Error::file(&file.path()))?;
+            }
+        }
+        if self.homes.values().all(|other| other.server != home.server) {
+            self.servers.remove(&home.server);
+        }
+        Ok(())
     }
 
     /// Removes all that was made.
     pub fn remove(&mut self) -> Result<()> {
         let mut first = Ok(());
-        if let Some(programs) = self.programs.as_deref() {
-            if matches!(self.experiment.target, Target::Host { .. }) {
-                for (_, dataset) in self.volumes.values() {
-                    let destroyed = programs.zfs(&["destroy".to_owned(), dataset.clone()]);
-                    first = first.and(destroyed.map(|_| ()));
-                }
-            }
-            for pool in self.pools.values() {
-                let destroyed = programs.zpool(&["destroy".to_owned(), "-f".to_owned(), pool.clone()]);
+        if let Target::Host { .. } = self.experiment.target {
+            for home in self.homes.values() {
+                let destroy = ["destroy".to_owned(), home.dataset.clone()];
+                let destroyed = self.programs(&home.server).and_then(|programs| programs.zfs(&destroy));
                 first = first.and(destroyed.map(|_| ()));
             }
         }
-        self.volumes.clear();
-        self.pools.clear();
-        self.raw_is_filled = false;
-        match fs::remove_dir_all(&self.devices) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                first.and(Err(error).map_err(Error::file(&self.devices)))
-            }
-            _ => first,
+        for (settings, pool) in &self.pools {
+            let destroy = ["destroy".to_owned(), "-f".to_owned(), pool.clone()];
+            let server = Place::Server.pick(settings);
+            let destroyed = self.programs(&server).and_then(|programs| programs.zpool(&destroy));
+            first = first.and(destroyed.map(|_| ()));
         }
+        self.homes.clear();
+        self.pools.clear();
+        self.servers.clear();
+        self.raw_is_filled = false;
+        let mut made = vec![self.devices.clone(), self.mounts.clone()];
+        if let Target::Path { path, .. } = &self.experiment.target
+            && path.is_dir()
+        {
+            made.push(path.join(fio::OWN_DIRECTORY));
+        }
+        for made in made {
+            match fs::remove_dir_all(&made) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    first = first.and(Err(error).map_err(Error::file(&made)));
+                }
+                _ => {}
+            }
+        }
+        first
     }
 }
 
@@ -335,6 +446,25 @@ impl Drop for Bench<'_> {
         // An error was told before, or is told when the directory is used again.
         let _ = self.remove();
     }
+}
+
+/// Makes what a workload on files needs: an empty directory to create them in, or the files.
+fn make_files(workload: &Workload, directory: &Path) -> Result<()> {
+    let own = directory.join(fio::OWN_DIRECTORY);
+    fs::create_dir_all(&own).map_err(Error::file(&own))?;
+    let files = fio::files_directory(workload, directory);
+    let exist = files.exists();
+    match workload.work() {
+        Work::Transfers | Work::Replay | Work::Copy => return Ok(()),
+        Work::Open | Work::Stat if exist => return Ok(()),
+        _ if exist => fs::remove_dir_all(&files).map_err(Error::file(&files))?,
+        _ => {}
+    }
+    fs::create_dir(&files).map_err(Error::file(&files))?;
+    if workload.work() == Work::Create {
+        return Ok(());
+    }
+    fio::run(&fio::make_files(workload, directory)).map(|_| ())
 }
 
 /// The directory of devices that play a medium, below that of all devices.

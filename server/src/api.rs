@@ -17,6 +17,7 @@ mod mounts;
 mod pools;
 mod serving;
 mod status;
+mod traces;
 mod userspace;
 mod vdevs;
 
@@ -30,6 +31,7 @@ pub use mounts::*;
 pub use pools::*;
 pub use serving::*;
 pub use status::*;
+pub use traces::*;
 pub use userspace::*;
 pub use vdevs::*;
 

@@ -23,6 +23,7 @@
 //! | `datasets` | changes of datasets; `edits` are the engine's side of them, `names` what may be called how |
 //! | `mounts` | filesystems: where, in which order, with which options |
 //! | `volumes` | the exports over NBD |
+//! | `recording` | what clients ask of volumes, for whoever records it |
 //! | `keys` | encryption keys |
 //! | `report` | health of pools, open or not |
 //! | `io` | what was transferred |
@@ -43,6 +44,7 @@ mod mounts;
 mod names;
 mod pool_properties;
 mod pools;
+mod recording;
 mod report;
 mod users;
 mod vdevs;
@@ -89,7 +91,15 @@ struct NbdAddresses {
 
 impl Default for Daemon {
     fn default() -> Self {
-        let bytes = (memory_bytes() / CACHE_SHARE_OF_MEMORY).clamp(*CACHE_BYTES.start(), *CACHE_BYTES.end());
+        Self::with_cache(
+            (memory_bytes() / CACHE_SHARE_OF_MEMORY).clamp(*CACHE_BYTES.start(), *CACHE_BYTES.end()),
+        )
+    }
+}
+
+impl Daemon {
+    /// A daemon whose pools together cache about `bytes` of blocks.
+    pub fn with_cache(bytes: u64) -> Self {
         Self {
             pools: RwLock::default(),
             cache: Arc::new(ArcCache::new(bytes)),
@@ -129,6 +139,7 @@ pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result
         api::RemoveDevices::NAME => answer(body, async |request| daemon.remove_devices(request).await).await,
         api::TrimDevices::NAME => answer(body, async |request| daemon.trim_devices(request).await).await,
         api::ReopenPools::NAME => answer(body, async |request| daemon.reopen_pools(request).await).await,
+        api::TakeTrace::NAME => answer(body, async |request| daemon.take_trace(request)).await,
         api::GetIoStats::NAME => answer(body, async |request| daemon.io_stats(request).await).await,
         api::ListPools::NAME => answer(body, async |request| daemon.list_pools(request).await).await,
         api::ListVdevs::NAME => answer(body, async |request| daemon.list_vdevs(request).await).await,

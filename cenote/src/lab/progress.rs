@@ -26,25 +26,30 @@ impl Shown {
                 .context("the progress bar's template is wrong")?;
         let bar = ProgressBar::new(0).with_style(style);
         bar.enable_steady_tick(Duration::from_millis(500));
-        let stops = Arc::new(AtomicBool::new(false));
-        let noted = Arc::clone(&stops);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut interrupt = {
-            let _entered = runtime.enter();
-            signal(SignalKind::interrupt()).context("cannot watch for Ctrl-C")?
-        };
-        let watch = move || {
-            runtime.block_on(interrupt.recv());
-            noted.store(true, Ordering::Release);
-        };
-        std::thread::Builder::new().name("interrupt".into()).spawn(watch)?;
-        Ok(Self { bar, stops })
+        Ok(Self { bar, stops: interrupted()? })
     }
 
     /// Ends.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// What becomes true when Ctrl-C is pressed.
+pub fn interrupted() -> Result<Arc<AtomicBool>> {
+    let stops = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&stops);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut interrupt = {
+        let _entered = runtime.enter();
+        signal(SignalKind::interrupt()).context("cannot watch for Ctrl-C")?
+    };
+    let watch = move || {
+        runtime.block_on(interrupt.recv());
+        noted.store(true, Ordering::Release);
+    };
+    std::thread::Builder::new().name("interrupt".into()).spawn(watch)?;
+    Ok(stops)
 }
 
 impl Progress for Shown {

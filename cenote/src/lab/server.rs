@@ -1,7 +1,6 @@
 //! A daemon of the experiment's own, so that nothing else is in its memory, and nothing of it is in others'.
 //!
-//! Its counters are the kernel's: `/proc/PID/io` has what the process transferred to and from devices (files in a file system of memory count as nothing), `/proc/PID/stat` its CPU time,
-//! `/proc/PID/status` the most memory that it had.
+//! Its counters of bytes are the pool's own; `/proc/PID/stat` has its CPU time, `/proc/PID/status` the most memory that it had.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -10,9 +9,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use lab::experiment::Settings;
 use lab::fio::Endpoint;
-use lab::target::{Counters, Programs, output};
+use lab::target::{Counters, Layers, Programs, output};
+use rustix::process::Signal;
+use server::api::GetIoStats;
 use tempfile::TempDir;
+
+use crate::client;
 
 /// How long the daemon may take to listen.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -27,8 +31,9 @@ pub struct Private {
 }
 
 impl Private {
-    /// Starts it. Files in `modelled` are slowed down to what their directories are named after, clients to what `link` is.
-    pub fn start(modelled: &Path, link: Option<&str>) -> Result<Self> {
+    /// Starts it with the settings that such a process is started with: `arc_max`. Files in `modelled` are slowed down to what their directories are named after, clients to
+    /// what `link` is.
+    pub fn start(settings: &Settings, modelled: &Path, link: Option<&str>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot tell where this program is")?;
         let sockets =
             tempfile::Builder::new().prefix("cenote-lab-").tempdir().context("cannot make a directory")?;
@@ -36,8 +41,15 @@ impl Private {
         let mut serve = Command::new(&program);
         serve.arg("serve").arg("--socket").arg(&socket).arg("--modelled").arg(modelled);
         serve.args(link.map(|link| ["--modelled-link", link]).into_iter().flatten());
+        for (name, value) in settings {
+            serve.arg(format!("--{}={value}", name.replace('_', "-")));
+        }
         // Ctrl-C is for the lab, which ends it in order.
         serve.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        // A lab that is killed takes it along, so that no pool and no mount stays behind.
+        let orphan = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
+        // SAFETY: it is one system call, with no memory and no lock in it.
+        unsafe { serve.pre_exec(orphan) };
         let child = serve.spawn().context("cannot start the experiment's daemon")?;
         let mut started = Self { program, sockets, child };
         let deadline = Instant::now() + START_LIMIT;
@@ -73,14 +85,16 @@ impl Programs for Private {
         Ok(Endpoint::Nbd(format!("nbd+unix:///{name}?socket={}", socket.display())))
     }
 
-    fn counters(&self, _: &str) -> lab::Result<Option<Counters>> {
+    fn counters(&self, pool: &str) -> lab::Result<Option<Counters>> {
+        let transferred = self.transferred(pool).map_err(|error| lab::Error::Failed {
+            command: format!("zpool iostat {pool}"),
+            output: format!("{error:#}"),
+        })?;
         let read =
             |file: &str| fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap_or_default();
-        let (io, status, stat) = (read("io"), read("status"), read("stat"));
-        let number = |text: &str, name: &str| -> Option<u64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_whitespace().next()?.parse().ok()
-        };
+        let (status, stat) = (read("status"), read("stat"));
+        let peak_kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak_kib: Option<u64> = peak_kib.and_then(|line| line.split_whitespace().next()?.parse().ok());
         // The name of the program, in brackets, may have spaces.
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let ticks: Option<u64> =
@@ -89,13 +103,35 @@ impl Programs for Private {
         let ticks_a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
         let counters = || {
             Some(Counters {
-                read_bytes: number(&io, "read_bytes:")?,
-                written_bytes: number(&io, "write_bytes:")?,
                 cpu_seconds: ticks? as f64 / ticks_a_second,
-                peak_memory_bytes: number(&status, "VmHWM:")? << 10,
+                peak_memory_bytes: peak_kib? << 10,
+                ..transferred
             })
         };
         Ok(counters())
+    }
+}
+
+impl Private {
+    /// The counters of a pool's bytes, from its clients to its devices.
+    fn transferred(&self, pool: &str) -> Result<Counters> {
+        let asked = GetIoStats { pools: vec![pool.to_owned()] };
+        let listed = client::call_at(&self.sockets.path().join("api.sock"), &asked)?;
+        let pool = listed.entries.into_iter().next().context("the pool is not open")?;
+        let leaves: Vec<u64> =
+            pool.vdevs.walk().filter(|vdev| vdev.children.is_empty()).map(|vdev| vdev.guid).collect();
+        let of_leaves = pool.counters.iter().filter(|vdev| leaves.contains(&vdev.guid));
+        let (read, written) = of_leaves
+            .fold((0, 0), |(read, written), vdev| (read + vdev.read.bytes, written + vdev.write.bytes));
+        let layers = pool.written.map(|bytes| Layers {
+            logical: bytes.logical_bytes,
+            compressed: bytes.compressed_bytes,
+            allocated: bytes.allocated_bytes,
+            metadata: bytes.metadata_bytes,
+            log: bytes.log_bytes,
+            device: written,
+        });
+        Ok(Counters { read_bytes: read, written_bytes: written, layers, ..Counters::default() })
     }
 }
 

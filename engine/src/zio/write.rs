@@ -24,6 +24,7 @@
 //! | `gang` | blocks in parts |
 //! | `log_block` | blocks of intent logs |
 //! | `offload` | batches on the compute threads |
+//! | `written` | what became of the bytes, layer by layer |
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c`.
 
@@ -34,6 +35,7 @@ mod offload;
 mod place;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,6 +48,8 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use self::encode::{Encoded, Stored, Units, encode, level_of, predecessor};
 use self::gang::{Gang, Refused};
 use self::place::Placement;
+use self::written::Written;
+pub use self::written::{LayerBytes, WrittenBytes};
 use super::{GangTree, How};
 use crate::alloc::{Allocator, Denied, MetaslabId};
 use crate::error::{Attempt, Error, Result};
@@ -94,12 +98,13 @@ pub struct Writer {
     allocator: Arc<Allocator>,
     hole_birth: bool,
     embedded_data: bool,
+    written: Arc<Written>,
 }
 
 impl Writer {
     /// A writer for a pool that has the features `hole_birth` and `embedded_data`.
     pub fn new(pool: Arc<Pool>, allocator: Arc<Allocator>) -> Self {
-        Self { pool, allocator, hole_birth: true, embedded_data: true }
+        Self { pool, allocator, hole_birth: true, embedded_data: true, written: Arc::default() }
     }
 
     /// Whether holes are to say when they were made: in pools with the feature `hole_birth`.
@@ -127,6 +132,11 @@ impl Writer {
         &self.pool
     }
 
+    /// What was written until now, by this writer and its clones.
+    pub fn written(&self) -> WrittenBytes {
+        self.written.snapshot()
+    }
+
     /// Where space comes from.
     pub fn allocator(&self) -> &Arc<Allocator> {
         &self.allocator
@@ -151,10 +161,15 @@ impl Writer {
             self.give_back(&fresh, txg);
             return Err(error);
         }
+        let mut is_stored = vec![false; batch.len()];
         for owner in stored {
             if let (Some(request), Some(pointer)) = (batch.get(owner), pointers.get(owner)) {
+                is_stored[owner] = true;
                 self.pool.cache().insert(self.pool.cache_key(pointer, false), request.data.clone());
             }
+        }
+        for ((request, pointer), is_stored) in batch.iter().zip(&pointers).zip(is_stored) {
+            self.written.count(request, Some(pointer).filter(|_| is_stored));
         }
         Ok(pointers)
     }

@@ -1,9 +1,12 @@
 //! The report as one page that needs nothing else.
 
+use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
-use super::plot::{Bar, bars, escaped};
+use super::plot::{Bar, Dot, bars, dots_of, escaped};
 use super::{metrics, written};
 use crate::analysis::{Finding, Findings, Verdict, base_words};
+use crate::experiment::{Experiment, Metric};
+use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, TWIN};
 use crate::store::Store;
 
@@ -13,7 +16,7 @@ pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-widt
 .modelled{border-left:4px solid #c83;padding:.4rem 1rem;background:#fbf4ea}\
 svg{max-width:100%;height:auto;font-size:13px}table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}\
 td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child{text-align:left}\
-rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}\
+rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}circle{fill:#9ab}circle.marked{fill:#2a6}path.axis{stroke:#888;fill:none}\
 path.interval{stroke:#111;fill:none;stroke-width:1.5}code{font-size:12px;word-break:break-all}\
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}text{fill:#ddd}.verdict{background:#1d2b23}.modelled{background:#2b2418}td,th{border-color:#333}path.interval{stroke:#eee}}";
 
@@ -30,6 +33,13 @@ pub fn page(store: &Store, findings: &Findings) -> String {
             .unwrap_or_default(),
         escaped(&findings.verdict)
     );
+    if let Some(section) = choices::search(experiment, findings) {
+        page.push_str(&words(&section));
+    }
+    if let Some(section) = choices::front(experiment, findings) {
+        page.push_str(&words(&section));
+        page.push_str(&weighed(experiment, findings));
+    }
     for workload in &experiment.workloads {
         page.push_str(&format!("<h2>{}</h2>", escaped(&workload.name)));
         for metric in metrics(store, findings) {
@@ -57,6 +67,9 @@ pub fn page(store: &Store, findings: &Findings) -> String {
             page.push_str(&bars(&rows));
             page.push_str(&table(&of));
         }
+        if let Some(section) = choices::layers(findings, &workload.name) {
+            page.push_str(&words(&section));
+        }
     }
     page.push_str("<h2>How it was measured</h2><ul>");
     for fact in facts(store, findings) {
@@ -64,6 +77,39 @@ pub fn page(store: &Store, findings: &Findings) -> String {
     }
     page.push_str("</ul></html>\n");
     page
+}
+
+fn words(section: &Section) -> String {
+    let mut text = format!("<h3>{}</h3><p>{}</p>", section.title, escaped(&section.text));
+    if !section.rows.is_empty() {
+        text.push_str("<table>");
+        for (number, row) in section.rows.iter().enumerate() {
+            let cell = if number == 0 { "th" } else { "td" };
+            text.push_str("<tr>");
+            text.extend(row.iter().map(|word| format!("<{cell}>{}", escaped(word))));
+        }
+        text.push_str("</table>");
+    }
+    text
+}
+
+/// The goal's metric against each of the others that count.
+fn weighed(experiment: &Experiment, findings: &Findings) -> String {
+    let metrics = pareto::metrics(experiment);
+    let placed = pareto::placed(experiment, findings);
+    let plot = |(at, metric): (usize, &Metric)| {
+        let dots: Vec<Dot<'_>> = placed
+            .iter()
+            .map(|one| Dot {
+                label: one.variant,
+                x: one.values[at],
+                y: one.values[0],
+                is_marked: findings.front.iter().any(|name| name == one.variant),
+            })
+            .collect();
+        dots_of(&dots, metric.title(), metrics[0].title())
+    };
+    metrics.iter().enumerate().skip(1).map(plot).collect()
 }
 
 fn class(finding: &Finding) -> &'static str {

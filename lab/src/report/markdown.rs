@@ -1,6 +1,6 @@
 //! The report as Markdown; the terminal shows it as well.
 
-use super::{metrics, written};
+use super::{choices, metrics, written};
 use crate::analysis::{Findings, base_words};
 use crate::experiment::Experiment;
 use crate::plan::BASELINE;
@@ -14,6 +14,13 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
         text.push_str(&format!("**{modelled}**\n\n"));
     }
     text.push_str(&format!("**{}**\n", findings.verdict));
+    for section in [choices::search(experiment, findings), choices::front(experiment, findings)].into_iter().flatten()
+    {
+        text.push_str(&format!("\n## {}\n\n{}\n", section.title, section.text));
+        if !section.rows.is_empty() {
+            text.push_str(&format!("\n{}", table(&section.rows)));
+        }
+    }
     for workload in &experiment.workloads {
         text.push_str(&format!("\n## {}\n\n", workload.name));
         let metrics: Vec<_> = metrics(store, findings)
@@ -56,6 +63,9 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
                 compared.noise_floor * 100.0
             ));
         }
+        if let Some(section) = choices::layers(findings, &workload.name) {
+            text.push_str(&format!("\n{}\n\n{}", section.text, table(&section.rows)));
+        }
     }
     text.push_str("\n## How it was measured\n\n");
     for line in facts(store, findings) {
@@ -95,10 +105,10 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         ),
     ];
     if let Some(run) = store.runs().iter().find(|run| run.variant == BASELINE) {
-        facts.push(format!("One run: fio {}", run.command.join(" ")));
+        facts.push(format!("One run: {}", run.command.join(" ")));
     }
     facts.push(format!(
-        "Every run is a line of runs.jsonl beside this report; `cenote lab run experiment.toml -o DIR` repeats it. Cenote {}.",
+        "Every run is a line of report.csv, and `cenote lab report DIR --run N` prints all that fio said of it; `cenote lab run experiment.toml -o DIR` repeats the experiment. Cenote {}.",
         machine.version
     ));
     facts

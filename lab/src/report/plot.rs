@@ -1,4 +1,4 @@
-//! Bars with intervals, as SVG that a page carries itself.
+//! Bars with intervals, and dots between two axes, as SVG that a page carries itself.
 
 use std::fmt::Write;
 
@@ -60,6 +60,55 @@ pub fn bars(bars: &[Bar<'_>]) -> String {
     svg
 }
 
+/// One dot.
+pub struct Dot<'a> {
+    /// What it is.
+    pub label: &'a str,
+    /// How far to the right.
+    pub x: f64,
+    /// How far up.
+    pub y: f64,
+    /// Whether it is told apart.
+    pub is_marked: bool,
+}
+
+const SQUARE: f64 = 320.0;
+const MARGIN: f64 = 40.0;
+
+/// Dots between axes from zero on, with their titles.
+pub fn dots_of(dots: &[Dot<'_>], x_title: &str, y_title: &str) -> String {
+    let most = |of: fn(&Dot<'_>) -> f64| dots.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
+    let (most_x, most_y) = (most(|dot| dot.x), most(|dot| dot.y));
+    let (width, height) = (MARGIN + 1.5 * SQUARE + LABEL_WIDTH, 2.0 * MARGIN + SQUARE);
+    let bottom = MARGIN + SQUARE;
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" role=\"img\">\
+         <path class=\"axis\" d=\"M{MARGIN} {MARGIN}V{bottom}h{:.1}\"/>\
+         <text x=\"{MARGIN}\" y=\"{:.1}\">{}</text><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+        1.5 * SQUARE,
+        MARGIN - 12.0,
+        escaped(y_title),
+        MARGIN + 1.5 * SQUARE,
+        bottom + 20.0,
+        escaped(x_title),
+    );
+    for dot in dots {
+        let x = MARGIN + 1.5 * SQUARE * (dot.x / most_x).clamp(0.0, 1.0);
+        let y = bottom - SQUARE * (dot.y / most_y).clamp(0.0, 1.0);
+        let class = if dot.is_marked { "marked" } else { "" };
+        // Writing to a string does not fail.
+        let _ = write!(
+            svg,
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            x + 8.0,
+            y + 4.0,
+            escaped(dot.label),
+        );
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +120,13 @@ mod tests {
         let svg = bars(&[bar(50.0), bar(100.0)]);
         assert!(svg.contains("width=\"210.0\"") && svg.contains("width=\"420.0\""), "{svg}");
         assert!(svg.contains("a&lt;b") && svg.contains(">&amp;<"), "{svg}");
+    }
+
+    #[test]
+    fn dots_stand_where_their_values_are() {
+        let dot = |x, y, is_marked| Dot { label: "a<b", x, y, is_marked };
+        let svg = dots_of(&[dot(1.0, 50.0, false), dot(2.0, 100.0, true)], "space", "IOPS");
+        assert!(svg.contains("cx=\"280.0\" cy=\"200.0\"") && svg.contains("cx=\"520.0\" cy=\"40.0\""), "{svg}");
+        assert!(svg.matches("class=\"marked\"").count() == 1 && !svg.contains("a<b"), "{svg}");
     }
 }

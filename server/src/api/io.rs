@@ -28,8 +28,26 @@ pub struct PoolIo {
     pub age_ns: u64,
     /// The root vdev, with all vdevs below it, and their space where it is known.
     pub vdevs: VdevNode,
+    /// What became of the bytes that were written to a pool that is open for writing.
+    #[serde(default)]
+    pub written: Option<Written>,
     /// The counters, by guid of vdev. The root has none of its own.
     pub counters: Vec<VdevIo>,
+}
+
+/// What became of written bytes, layer by layer, since the pool was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// Blocks of files and volumes, before compression: whole blocks, also where less was written.
+    pub logical_bytes: u64,
+    /// The same after compression.
+    pub compressed_bytes: u64,
+    /// The same with copies, parity and padding.
+    pub allocated_bytes: u64,
+    /// Everything else that belongs to a group, as it is allocated: pointers, dnodes, space maps.
+    pub metadata_bytes: u64,
+    /// Blocks of intent logs, as they are allocated.
+    pub log_bytes: u64,
 }
 
 /// The counters of one vdev.

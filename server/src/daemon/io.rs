@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use engine::pool::status;
 use engine::vdev::Vdev;
 use engine::vdev::stats::Transfer;
+use engine::zio::write::WrittenBytes;
 
 use super::{Daemon, OpenPool};
-use crate::api::{self, ApiError, Listed, PoolIo, Transfers, VdevIo};
+use crate::api::{self, ApiError, Listed, PoolIo, Transfers, VdevIo, Written};
 
 impl Daemon {
     /// The counters of pools.
@@ -40,7 +41,18 @@ async fn of_pool(open: &OpenPool) -> PoolIo {
         guid: open.guid().0,
         age_ns: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
         vdevs: with_space.unwrap_or_else(|| status::vdevs(&view)),
+        written: open.live().map(|live| written(&live.writer().written())),
         counters,
+    }
+}
+
+fn written(bytes: &WrittenBytes) -> Written {
+    Written {
+        logical_bytes: bytes.data.logical,
+        compressed_bytes: bytes.data.physical,
+        allocated_bytes: bytes.data.allocated,
+        metadata_bytes: bytes.metadata.allocated,
+        log_bytes: bytes.log_bytes,
     }
 }
 

@@ -30,6 +30,7 @@ use super::creating::refused;
 use super::mounts::Mount;
 use super::names::MAX_NAME_BYTES;
 use super::pool_properties::When;
+use super::recording::Recorders;
 use super::volumes::Volume;
 use super::{Daemon, VolumeExport, edits, lock, pool_properties};
 use crate::api::{self, ApiError, Imported, OpenedPool};
@@ -51,6 +52,7 @@ pub struct OpenPool {
     pub(super) volumes: RwLock<Vec<Volume>>,
     /// `None` once no more may come.
     pub(super) connections: Mutex<Option<Vec<Weak<VolumeExport>>>>,
+    pub(super) recorders: Recorders,
 }
 
 /// How a pool is open.
@@ -90,6 +92,7 @@ impl OpenPool {
             mounts: Mutex::default(),
             volumes: RwLock::default(),
             connections: Mutex::new(Some(Vec::new())),
+            recorders: Recorders::default(),
         }
     }
 

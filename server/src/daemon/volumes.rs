@@ -20,8 +20,9 @@ use engine::dmu::Objset;
 use engine::pool::live::{LiveDataset, LivePool};
 use tokio::net::{TcpListener, UnixListener};
 
+use super::recording::Recorder;
 use super::{Daemon, NbdAddresses, OpenPool, lock};
-use crate::api::{self, ApiError, ServedVolume};
+use crate::api::{self, ApiError, ServedVolume, TracedOperation};
 use crate::nbd::{self, Errno, Export, ExportError, Exports, Extent};
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
@@ -52,6 +53,8 @@ pub struct VolumeExport {
     link: Option<Arc<Link>>,
     /// Taken away when the pool is closed by force.
     access: RwLock<Option<Arc<Access>>>,
+    /// Told of each request.
+    recorder: Arc<Recorder>,
 }
 
 /// How often a change is tried for which there seems to be no room: what a group frees can be used two groups later.
@@ -70,6 +73,13 @@ impl VolumeExport {
             errno: Errno::Shutdown,
             message: format!("the pool of '{}' was exported", self.name),
         })
+    }
+
+    /// A request that is to be stable when it is answered is noted as if a flush came with it.
+    fn note_stable(&self, stable: bool) {
+        if stable {
+            self.recorder.note(TracedOperation::Flush, 0, 0);
+        }
     }
 
     /// The volume to change.
@@ -136,6 +146,7 @@ impl Export for VolumeExport {
     }
 
     async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
+        self.recorder.note(TracedOperation::Read, offset, into.len() as u64);
         let read = match &*self.access()? {
             Access::Reading(zvol) => zvol.read_at(offset, into).await,
             Access::Writing(reader, _) => reader.read_at(offset, into).await,
@@ -161,6 +172,8 @@ impl Export for VolumeExport {
     }
 
     async fn write(&self, offset: u64, data: IoBuf, stable: bool) -> Result<(), ExportError> {
+        self.recorder.note(TracedOperation::Write, offset, data.len() as u64);
+        self.note_stable(stable);
         let volume = self.writing()?;
         if let Some(link) = &self.link {
             link.bring(data.len() as u64).await;
@@ -175,6 +188,8 @@ impl Export for VolumeExport {
     }
 
     async fn trim(&self, offset: u64, len_bytes: u64, stable: bool) -> Result<(), ExportError> {
+        self.recorder.note(TracedOperation::Trim, offset, len_bytes);
+        self.note_stable(stable);
         self.writing()?.trim(offset, len_bytes, stable).await.map_err(|error| self.failed(error))
     }
 
@@ -185,6 +200,8 @@ impl Export for VolumeExport {
         allocate: bool,
         stable: bool,
     ) -> Result<(), ExportError> {
+        self.recorder.note(TracedOperation::Trim, offset, len_bytes);
+        self.note_stable(stable);
         let volume = self.writing()?;
         let mut tries = ROOM_TRIES;
         loop {
@@ -196,6 +213,7 @@ impl Export for VolumeExport {
     }
 
     async fn flush(&self) -> Result<(), ExportError> {
+        self.recorder.note(TracedOperation::Flush, 0, 0);
         if let Access::Writing(reader, _) = &*self.access()? {
             reader.volume().flush().await.map_err(|error| self.failed(error))?;
         }
@@ -234,6 +252,13 @@ impl Exports for Volumes {
                 None
             }
         }
+    }
+}
+
+impl Volume {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 }
 
@@ -299,11 +324,13 @@ impl OpenPool {
             Some(live) => open_live(live, &dataset).await?,
         };
         drop((dsl, dataset));
+        let recorder = self.recorder(&name);
         match lock(&self.connections).as_mut() {
             Some(connections) => {
                 connections.retain(|other| other.strong_count() > 0);
                 let access = RwLock::new(Some(Arc::new(access)));
-                let export = Arc::new(VolumeExport { name, block_bytes, is_writable, link, access });
+                let export =
+                    Arc::new(VolumeExport { name, block_bytes, is_writable, link, access, recorder });
                 connections.push(Arc::downgrade(&export));
                 Ok(export)
             }

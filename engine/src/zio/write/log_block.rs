@@ -62,6 +62,10 @@ impl Writer {
         let pieces = bp.dvas().map(piece).collect();
         let written = self.pool.vdevs().write(bp.physical_birth(), pieces).await;
         let tried: Vec<_> = written.into_iter().filter_map(Result::err).flatten().collect();
-        if tried.is_empty() { Ok(()) } else { Err(Error::NotWritten { at, tried }) }
+        if !tried.is_empty() {
+            return Err(Error::NotWritten { at, tried });
+        }
+        self.written.count_log(bp);
+        Ok(())
     }
 }

@@ -1,0 +1,197 @@
+//! A stream of somebody's own files, written to a target: what `dd` and `pv` do, with data that are neither made up nor all alike.
+//!
+//! The files below a directory, in the order of their names, are written one behind the other in pieces of the workload's size, and made stable at the end. What reading
+//! them takes is not counted. An NBD export is written through `nbdcopy`, whose standard input is the stream: then a piece's time is until `nbdcopy` took it.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::error::{Error, Result};
+use crate::fio::{Endpoint, Figures, Outcome};
+use crate::size::Size;
+
+/// Where a stream goes.
+enum Sink {
+    File(File, PathBuf),
+    Nbd(Child),
+}
+
+impl Sink {
+    fn open(at: &Endpoint) -> Result<Self> {
+        if let Endpoint::Nbd(uri) = at {
+            let mut command = Command::new("nbdcopy");
+            command.args(["--flush", "-", uri]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+            let child = command.spawn();
+            return child.map(Self::Nbd).map_err(|error| Error::Missing { program: "nbdcopy".into(), error });
+        }
+        let path = PathBuf::from(at.file());
+        let file = File::options().write(true).create(true).truncate(false).open(&path);
+        Ok(Self::File(file.map_err(Error::file(&path))?, path))
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<()> {
+        match self {
+            Self::File(file, path) => file.write_all(piece).map_err(Error::file(path)),
+            Self::Nbd(child) => {
+                let written = child.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(piece));
+                // Why it takes no more, it says at its end.
+                written.or_else(|error| Self::end(child).and(Err(Error::Missing { program: "nbdcopy".into(), error })))
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<()> {
+        match &mut self {
+            Self::File(file, path) => file.sync_all().map_err(Error::file(path)),
+            Self::Nbd(child) => Self::end(child),
+        }
+    }
+
+    fn end(child: &mut Child) -> Result<()> {
+        drop(child.stdin.take());
+        let mut said = String::new();
+        // What it said is for a message only.
+        let _ = child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut said));
+        let status = child.wait().map_err(|error| Error::Missing { program: "nbdcopy".into(), error })?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Error::Failed { command: "nbdcopy".into(), output: said.trim().to_owned() }),
+        }
+    }
+}
+
+/// Writes at most `extent` bytes of the files in `source` to `at`, in pieces of `bs` bytes.
+pub fn run(source: &Path, at: &Endpoint, extent: Size, bs: Size) -> Result<Outcome> {
+    let mut files = Vec::new();
+    list(source, &mut files).map_err(Error::file(source))?;
+    let mut stream = Stream { files: files.iter(), open: None };
+    let mut sink = Sink::open(at)?;
+    let mut piece = vec![0; usize::try_from(bs.0.min(extent.0)).unwrap_or(1 << 20)];
+    let mut times: Vec<Duration> = Vec::new();
+    let mut left = extent.0;
+    while left > 0 {
+        let most = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let filled = stream.fill(&mut piece[..most])?;
+        if filled == 0 {
+            break;
+        }
+        let began = Instant::now();
+        sink.write(&piece[..filled])?;
+        times.push(began.elapsed());
+        left -= filled as u64;
+    }
+    let written = extent.0 - left;
+    if written == 0 {
+        let what = "there are no bytes in it that could be copied".to_owned();
+        return Err(Error::Results { path: source.to_owned(), what });
+    }
+    let began = Instant::now();
+    sink.finish()?;
+    let seconds = (times.iter().sum::<Duration>() + began.elapsed()).as_secs_f64().max(1e-9);
+    let figures = figures(&mut times, written, seconds);
+    let json = json!({ "copied from": source, "files": files.len(), "bytes": written, "seconds": seconds, "figures": figures });
+    Ok(Outcome { figures, json: json.to_string() })
+}
+
+fn figures(times: &mut [Duration], written: u64, seconds: f64) -> Figures {
+    times.sort_unstable();
+    let at = |share: f64| {
+        let index = ((times.len().saturating_sub(1)) as f64 * share).round() as usize;
+        times.get(index).map_or(0.0, |time| time.as_nanos() as f64)
+    };
+    let count = times.len().max(1) as f64;
+    Figures {
+        iops: times.len() as f64 / seconds,
+        throughput: written as f64 / seconds,
+        latency: times.iter().sum::<Duration>().as_nanos() as f64 / count,
+        latency_p50: at(0.5),
+        latency_p99: at(0.99),
+        latency_p999: at(0.999),
+        read_bytes: 0,
+        written_bytes: written,
+        client_cpu: 0.0,
+    }
+}
+
+/// All plain files below a path, by name. What may not be read is left out.
+fn list(path: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
+    let kind = fs::metadata(path)?;
+    if kind.is_file() {
+        into.push(path.to_owned());
+    }
+    if !kind.is_dir() {
+        return Ok(());
+    }
+    let mut entries: Vec<_> = fs::read_dir(path)?.flatten().collect();
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        // Links may lead anywhere, and back.
+        if entry.file_type().is_ok_and(|kind| kind.is_file() || kind.is_dir()) {
+            let _ = list(&entry.path(), into);
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of files, one behind the other.
+struct Stream<'a> {
+    files: std::slice::Iter<'a, PathBuf>,
+    open: Option<File>,
+}
+
+impl Stream<'_> {
+    /// Fills a piece; less only at the end of all files. A file that cannot be read further ends there.
+    fn fill(&mut self, piece: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        while filled < piece.len() {
+            let Some(file) = &mut self.open else {
+                let Some(path) = self.files.next() else { break };
+                self.open = File::open(path).ok();
+                continue;
+            };
+            match file.read(&mut piece[filled..]) {
+                Ok(0) | Err(_) => self.open = None,
+                Ok(read) => filled += read,
+            }
+        }
+        Ok(filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_streamed_by_name_up_to_the_extent() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("source");
+        fs::create_dir_all(source.join("b")).unwrap();
+        fs::write(source.join("a"), [1; 3000]).unwrap();
+        fs::write(source.join("b/c"), [2; 3000]).unwrap();
+        fs::write(source.join("d"), [3; 3000]).unwrap();
+        std::os::unix::fs::symlink(&source, source.join("e")).unwrap();
+        let whole = [[1; 3000], [2; 3000], [3; 3000]].concat();
+        for (extent, bytes) in [(8000, 8000), (1 << 20, 9000)] {
+            let target = directory.path().join(format!("target-{extent}"));
+            let outcome = run(&source, &Endpoint::Path(target.clone()), Size(extent), Size(4096)).unwrap();
+            assert_eq!(outcome.figures.written_bytes, bytes);
+            assert_eq!(fs::read(target).unwrap(), whole[..bytes as usize]);
+            assert!(outcome.figures.throughput > 0.0 && outcome.json.contains("\"files\":3"), "{}", outcome.json);
+        }
+    }
+
+    #[test]
+    fn nothing_to_copy_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = Endpoint::Path(directory.path().join("target"));
+        assert!(run(&directory.path().join("none"), &at, Size(4096), Size(4096)).is_err());
+        fs::create_dir(directory.path().join("empty")).unwrap();
+        assert!(run(&directory.path().join("empty"), &at, Size(4096), Size(4096)).is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! Settings: what differs between variants, and what has it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Settings by their names.
+pub type Settings = BTreeMap<String, String>;
+
+/// A setting and the values to compare.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Factor {
+    /// Its name.
+    pub name: String,
+    /// Its values; the first is the baseline's.
+    pub values: Vec<String>,
+}
+
+/// What has a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The load: an option of fio.
+    Job,
+    /// The process that serves: it must be another.
+    Server,
+    /// The pool: it must be made anew.
+    Pool,
+    /// The volume or filesystem: a property.
+    Dataset,
+}
+
+impl Place {
+    /// Of the setting `name`.
+    pub fn of(name: &str) -> Self {
+        match name {
+            "rw"
+            | "bs"
+            | "iodepth"
+            | "numjobs"
+            | "rwmixread"
+            | "fsync"
+            | "fdatasync"
+            | "sync_job"
+            | "direct"
+            | "random_distribution"
+            | "buffer_compress_percentage"
+            | "dedupe_percentage" => Self::Job,
+            "arc_max" => Self::Server,
+            "layout" | "log" | "ashift" | "devices" => Self::Pool,
+            _ if name.starts_with("feature@") => Self::Pool,
+            _ => Self::Dataset,
+        }
+    }
+
+    /// Those of `settings` that it has.
+    pub fn pick(self, settings: &Settings) -> Settings {
+        let its = settings.iter().filter(|(name, _)| Self::of(name) == self);
+        its.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}

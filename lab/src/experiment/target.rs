@@ -1,0 +1,100 @@
+//! What is measured.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::Place;
+use crate::size::Size;
+
+/// What is measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Target {
+    /// Volumes of pools that the lab makes, over NBD.
+    Volume(Pools),
+    /// Filesystems of such pools, mounted.
+    Filesystem(Pools),
+    /// A file, directory or block device.
+    Path {
+        /// Where.
+        path: PathBuf,
+        /// How much of it is used.
+        size: Size,
+    },
+    /// An NBD export.
+    Nbd {
+        /// Its URI.
+        uri: String,
+        /// How much of it is used.
+        size: Size,
+    },
+    /// Volumes on a host that runs OpenZFS.
+    Host {
+        /// The dataset below which they are made, and removed afterwards.
+        dataset: String,
+        /// Size of a volume.
+        size: Size,
+    },
+}
+
+/// Pools that the lab makes, on files in the experiment's directory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pools {
+    /// Size of a volume, or of the file that is worked on.
+    pub size: Size,
+    /// The vdevs, where the setting `layout` says nothing: `mirror 2`, `raidz1 3` …, several with `+`.
+    #[serde(default = "one_device")]
+    pub layout: String,
+    /// Size of each device's file; what the variants need twice, where left out.
+    #[serde(default)]
+    pub device_size: Option<Size>,
+    /// The medium that the devices play, where the setting `devices` says nothing: `hdd-7200` and others; real files where left out.
+    #[serde(default)]
+    pub devices: Option<String>,
+    /// The link that clients are behind: `1gbe`, `10gbe`; none where left out.
+    #[serde(default)]
+    pub link: Option<String>,
+}
+
+fn one_device() -> String {
+    "1".to_owned()
+}
+
+impl Target {
+    /// Bytes that workloads use.
+    pub fn size(&self) -> Size {
+        match self {
+            Self::Volume(pools) | Self::Filesystem(pools) => pools.size,
+            Self::Path { size, .. } | Self::Nbd { size, .. } | Self::Host { size, .. } => *size,
+        }
+    }
+
+    /// The pools that are made for it.
+    pub fn pools(&self) -> Option<&Pools> {
+        match self {
+            Self::Volume(pools) | Self::Filesystem(pools) => Some(pools),
+            _ => None,
+        }
+    }
+
+    /// Whether variants can differ in a setting of `place`.
+    pub fn has(&self, place: Place) -> bool {
+        match self {
+            _ if place == Place::Job => true,
+            Self::Volume(_) | Self::Filesystem(_) => true,
+            Self::Host { .. } => place == Place::Dataset,
+            Self::Path { .. } | Self::Nbd { .. } => false,
+        }
+    }
+
+    /// Whether workloads can make files in it.
+    pub fn holds_files(&self) -> bool {
+        match self {
+            Self::Filesystem(_) => true,
+            Self::Path { path, .. } => path.is_dir(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What is done to a variant.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::Target;
+use crate::error::{Error, Result};
+use crate::size::Size;
+
+/// Options of fio that a workload does not take, because the lab decides them.
+const OURS: [&str; 14] = [
+    "filename",
+    "directory",
+    "uri",
+    "ioengine",
+    "output",
+    "output-format",
+    "name",
+    "runtime",
+    "time_based",
+    "size",
+    "nrfiles",
+    "filesize",
+    "read_iolog",
+    "replay_no_stall",
+];
+/// Files that a workload makes at most.
+const MOST_FILES: u32 = 1_000_000;
+
+/// A job of fio.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Its name.
+    pub name: String,
+    /// fio's `rw` (`randwrite`, `read` …), or another of [`Work`]'s.
+    pub rw: String,
+    /// Size of an operation; of each file, where files are made.
+    #[serde(default = "four_kib")]
+    pub bs: Size,
+    /// How much of the target is used; all of it where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Operations under way at once.
+    #[serde(default = "one")]
+    pub iodepth: u32,
+    /// Seconds that are measured. Files are made, found, removed and copied once each, and a trace is replayed to its end, however long that takes.
+    #[serde(default = "ten")]
+    pub seconds: f64,
+    /// Seconds before that.
+    #[serde(default)]
+    pub ramp_seconds: f64,
+    /// What is done to the caches before.
+    #[serde(default)]
+    pub cache: CacheState,
+    /// Share of the data that compresses away, in per cent.
+    #[serde(default)]
+    pub compressible: u32,
+    /// Share of the data that is there already, in per cent.
+    #[serde(default)]
+    pub duplicates: u32,
+    /// How many files are made, where files are made.
+    #[serde(default = "thousand")]
+    pub files: u32,
+    /// The trace, where one is replayed: fio's log of version 3, as `lab record` writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<PathBuf>,
+    /// The files that are copied, where some are: a directory, or a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<PathBuf>,
+    /// Whether a trace is replayed as fast as that goes, instead of with its own pauses.
+    #[serde(default)]
+    pub at_once: bool,
+    /// More options of fio.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+}
+
+/// What caches hold when a run begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheState {
+    /// What the run before left; all that was written is on the devices.
+    #[default]
+    AsItIs,
+    /// Nothing: the pool is exported and imported before, and the system's page cache dropped where that is allowed.
+    Cold,
+    /// What was read last: all that the workload works on is read once before.
+    Warm,
+    /// What was written last, and need not be on the devices yet: all that the workload works on is written once before.
+    Dirty,
+}
+
+/// What `rw` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Reads and writes in one file or device: fio's own words.
+    Transfers,
+    /// `create`: files are made and written.
+    Create,
+    /// `open`: files are opened and read.
+    Open,
+    /// `stat`: attributes of files are read.
+    Stat,
+    /// `delete`: files are removed.
+    Delete,
+    /// `replay`: what a trace says.
+    Replay,
+    /// `copy`: somebody's own files, as one stream ([`crate::copy`]).
+    Copy,
+}
+
+fn four_kib() -> Size {
+    Size(4096)
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn ten() -> f64 {
+    10.0
+}
+
+fn thousand() -> u32 {
+    1000
+}
+
+impl Workload {
+    /// What its `rw` asks for.
+    pub fn work(&self) -> Work {
+        match self.rw.as_str() {
+            "create" => Work::Create,
+            "open" => Work::Open,
+            "stat" => Work::Stat,
+            "delete" => Work::Delete,
+            "replay" => Work::Replay,
+            "copy" => Work::Copy,
+            _ => Work::Transfers,
+        }
+    }
+
+    /// How much of a target it works on.
+    pub fn extent(&self, target: Size) -> Size {
+        self.size.unwrap_or(target)
+    }
+
+    /// Says what is wrong with it, where something is.
+    pub(super) fn check(&self, target: &Target) -> Result<()> {
+        let wrong = |what: String| Err(Error::Experiment(format!("workload '{}': {what}", self.name)));
+        if !(0.1..=86_400.0).contains(&self.seconds) || !(0.0..=86_400.0).contains(&self.ramp_seconds) {
+            return wrong("seconds from 0.1 to 86400".into());
+        }
+        let extent = self.extent(target.size());
+        if extent > target.size() {
+            return wrong(format!("size {extent} is more than the target's {}", target.size()));
+        }
+        if self.bs.0 == 0 || self.bs > extent {
+            return wrong(format!("bs {} does not fit the target", self.bs));
+        }
+        if self.compressible > 99 || self.duplicates > 99 {
+            return wrong("compressible and duplicates are percentages below 100".into());
+        }
+        if let Some(option) = self.options.keys().find(|option| OURS.contains(&option.as_str())) {
+            return wrong(format!("the lab decides fio's option '{option}'"));
+        }
+        match self.work() {
+            Work::Transfers => {}
+            Work::Create | Work::Open | Work::Stat | Work::Delete => {
+                if !target.holds_files() {
+                    return wrong(format!("rw = \"{}\" needs a filesystem or directory", self.rw));
+                }
+                let bytes = u64::from(self.files).checked_mul(self.bs.0);
+                if self.files == 0
+                    || self.files > MOST_FILES
+                    || bytes.is_none_or(|bytes| bytes > target.size().0)
+                {
+                    return wrong(format!("{} files of {} do not fit the target", self.files, self.bs));
+                }
+            }
+            Work::Replay if self.trace.is_none() => return wrong("rw = \"replay\" needs a trace".into()),
+            Work::Copy if self.source.is_none() => return wrong("rw = \"copy\" needs a source".into()),
+            Work::Replay | Work::Copy => {}
+        }
+        if self.source.is_some() && self.work() != Work::Copy {
+            return wrong("source: only rw = \"copy\" has one".into());
+        }
+        if self.trace.is_some() && self.work() != Work::Replay {
+            return wrong("trace: only rw = \"replay\" has one".into());
+        }
+        Ok(())
+    }
+}

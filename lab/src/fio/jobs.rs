@@ -1,0 +1,219 @@
+//! The arguments of fio, for each kind of work.
+//!
+//! | work | fio |
+//! |---|---|
+//! | transfers | `io_uring` on files, around the page cache unless the workload says `direct=0`; `nbd` on exports; for a time |
+//! | creating, opening files | `psync` with as many files as the workload has, each opened, written or read whole, closed; once |
+//! | attributes, removing | `filestat`, `filedelete`; once |
+//! | a trace | `read_iolog` |
+
+use std::path::{Path, PathBuf};
+
+use crate::experiment::{Work, Workload};
+use crate::size::Size;
+
+/// Where fio works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A file or block device.
+    Path(PathBuf),
+    /// A directory: its files are in [`OWN_DIRECTORY`] in it.
+    Directory(PathBuf),
+    /// An NBD export.
+    Nbd(String),
+}
+
+/// The directory of the lab's files in a directory that is worked on.
+pub const OWN_DIRECTORY: &str = "lab-files";
+
+impl Endpoint {
+    /// The file that transfers go to, as fio calls it.
+    pub fn file(&self) -> String {
+        match self {
+            Self::Path(path) => path.display().to_string(),
+            Self::Directory(path) => path.join(OWN_DIRECTORY).join("data").display().to_string(),
+            // Any name would do.
+            Self::Nbd(_) => "nbd".to_owned(),
+        }
+    }
+
+    /// How transfers go there.
+    fn engine(&self) -> Vec<String> {
+        match self {
+            Self::Nbd(uri) => vec!["--ioengine=nbd".to_owned(), format!("--uri={uri}")],
+            _ => vec!["--ioengine=io_uring".to_owned(), "--direct=1".to_owned()],
+        }
+    }
+
+    fn file_argument(&self) -> Option<String> {
+        // A colon would end the name.
+        (!matches!(self, Self::Nbd(_))).then(|| format!("--filename={}", self.file().replace(':', "\\:")))
+    }
+}
+
+/// The arguments of fio for a workload that is measured; of a trace see [`replay`].
+pub fn arguments(workload: &Workload, at: &Endpoint, size: Size, seed: u64) -> Vec<String> {
+    let mut arguments = match (workload.work(), at) {
+        (Work::Transfers | Work::Replay | Work::Copy, _) => {
+            let mut arguments = transfers(workload, at, workload.extent(size));
+            arguments.push("--time_based".to_owned());
+            arguments.push(format!("--runtime={}ms", (workload.seconds * 1000.0).round()));
+            if workload.ramp_seconds > 0.0 {
+                arguments.push(format!("--ramp_time={}ms", (workload.ramp_seconds * 1000.0).round()));
+            }
+            arguments.push("--norandommap=1".to_owned());
+            // A server's cache of writes is written out within the time that is measured.
+            if writes(&workload.rw) {
+                arguments.push("--end_fsync=1".to_owned());
+            }
+            arguments
+        }
+        (work, Endpoint::Directory(directory)) => files(work, workload, directory),
+        // The experiment's check lets this pass only for a directory.
+        (work, at) => files(work, workload, Path::new(&at.file())),
+    };
+    arguments.push(format!("--randseed={seed}"));
+    with_options(arguments, workload)
+}
+
+/// The arguments of fio to go over the first `extent` bytes once.
+pub fn once(workload: &Workload, at: &Endpoint, extent: Size, flush: bool) -> Vec<String> {
+    let mut arguments = transfers(workload, at, extent);
+    if flush && writes(&workload.rw) {
+        arguments.push("--end_fsync=1".to_owned());
+    }
+    arguments
+}
+
+/// The arguments of fio to replay the trace in the file `trace`, which says where it goes.
+pub fn replay(workload: &Workload, at: &Endpoint, trace: &Path) -> Vec<String> {
+    let mut arguments = common(workload);
+    arguments.extend(at.engine());
+    arguments.push(format!("--iodepth={}", workload.iodepth));
+    arguments.push(format!("--read_iolog={}", trace.display().to_string().replace(':', "\\:")));
+    arguments.push(format!("--replay_no_stall={}", u8::from(workload.at_once)));
+    with_options(arguments, workload)
+}
+
+/// The arguments of fio to make the files that a workload opens, looks at or removes.
+pub fn make_files(workload: &Workload, directory: &Path) -> Vec<String> {
+    let mut arguments = common(workload);
+    arguments.extend(of_files(workload, directory));
+    arguments.extend(CREATING.map(str::to_owned));
+    arguments
+}
+
+/// Where a workload's files are in `directory`. Those that are only looked at are the same for all workloads with so many of that size.
+pub fn files_directory(workload: &Workload, directory: &Path) -> PathBuf {
+    let kind = match workload.work() {
+        Work::Create => "created",
+        Work::Delete => "deleted",
+        _ => "kept",
+    };
+    directory.join(OWN_DIRECTORY).join(format!("{kind}-{}-of-{}", workload.files, workload.bs.0))
+}
+
+fn writes(rw: &str) -> bool {
+    rw.contains("write") || rw.starts_with("randrw") || rw.starts_with("rw")
+}
+
+/// What every run has: a name, its kind of output, and data as they are wanted.
+fn common(workload: &Workload) -> Vec<String> {
+    let mut arguments: Vec<String> = ["name=lab", "output-format=json", "group_reporting"]
+        .map(|option| format!("--{option}"))
+        .to_vec();
+    arguments.push("--percentile_list=50:99:99.9".to_owned());
+    if workload.compressible > 0 {
+        arguments.push(format!("--buffer_compress_percentage={}", workload.compressible));
+    }
+    if workload.duplicates > 0 {
+        arguments.push(format!("--dedupe_percentage={}", workload.duplicates));
+    }
+    arguments.push("--refill_buffers".to_owned());
+    arguments
+}
+
+fn transfers(workload: &Workload, at: &Endpoint, extent: Size) -> Vec<String> {
+    let mut arguments = common(workload);
+    arguments.extend(at.engine());
+    arguments.extend(at.file_argument());
+    arguments.extend([
+        format!("--rw={}", workload.rw),
+        format!("--bs={}", workload.bs.0),
+        format!("--iodepth={}", workload.iodepth),
+        format!("--size={}", extent.0),
+    ]);
+    arguments
+}
+
+/// Each file is made as it is opened, not laid out before.
+const CREATING: [&str; 5] =
+    ["--ioengine=psync", "--rw=write", "--create_on_open=1", "--fallocate=none", "--end_fsync=1"];
+
+fn files(work: Work, workload: &Workload, directory: &Path) -> Vec<String> {
+    let mut arguments = common(workload);
+    arguments.extend(of_files(workload, directory));
+    match work {
+        Work::Create => arguments.extend(CREATING.map(str::to_owned)),
+        Work::Stat => arguments.extend(["--ioengine=filestat", "--rw=read"].map(str::to_owned)),
+        Work::Delete => arguments.extend(["--ioengine=filedelete", "--rw=read"].map(str::to_owned)),
+        _ => arguments.extend(["--ioengine=psync", "--rw=read"].map(str::to_owned)),
+    }
+    arguments
+}
+
+fn of_files(workload: &Workload, directory: &Path) -> Vec<String> {
+    vec![
+        format!("--directory={}", files_directory(workload, directory).display().to_string().replace(':', "\\:")),
+        format!("--nrfiles={}", workload.files),
+        format!("--filesize={}", workload.bs.0),
+        format!("--bs={}", workload.bs.0),
+        "--openfiles=1".to_owned(),
+        "--file_service_type=sequential".to_owned(),
+    ]
+}
+
+fn with_options(mut arguments: Vec<String>, workload: &Workload) -> Vec<String> {
+    arguments.extend(workload.options.iter().map(|(name, value)| format!("--{name}={value}")));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fio;
+
+    fn workload(text: &str) -> Workload {
+        toml::from_str(&format!("name = \"w\"\nseconds = 0.2\n{text}")).unwrap()
+    }
+
+    #[test]
+    fn fio_makes_opens_looks_at_and_removes_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = Endpoint::Directory(directory.path().to_owned());
+        let count = |workload: &Workload| {
+            files_directory(workload, directory.path()).read_dir().map_or(0, Iterator::count)
+        };
+        for (rw, left) in [("create", 30), ("open", 30), ("stat", 30), ("delete", 0)] {
+            let workload = workload(&format!("rw = \"{rw}\"\nbs = \"5000\"\nfiles = 30"));
+            std::fs::create_dir_all(files_directory(&workload, directory.path())).unwrap();
+            if rw != "create" {
+                fio::run(&make_files(&workload, directory.path())).unwrap();
+                assert_eq!(count(&workload), 30, "{rw}");
+            }
+            let outcome = fio::run(&arguments(&workload, &at, Size(1 << 20), 1)).unwrap();
+            assert!(outcome.figures.iops > 0.0 && outcome.json.starts_with('{'), "{rw}");
+            assert_eq!(count(&workload), left, "{rw}");
+        }
+    }
+
+    #[test]
+    fn a_pass_touches_its_extent_and_no_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("data");
+        let at = Endpoint::Path(file.clone());
+        let workload = workload("rw = \"write\"\nbs = \"64K\"\nduplicates = 50\ncompressible = 50");
+        fio::run(&once(&workload, &at, Size(1 << 20), true)).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 1 << 20);
+    }
+}

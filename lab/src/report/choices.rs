@@ -1,0 +1,86 @@
+//! What a search came to, what each choice buys and costs, and what became of written bytes: rows of words that both kinds of report have.
+
+use super::written;
+use crate::analysis::Findings;
+use crate::experiment::{Experiment, Mode};
+use crate::pareto;
+use crate::target::Layers;
+
+/// A heading, a sentence, and a table with its head.
+pub struct Section {
+    pub title: &'static str,
+    pub text: String,
+    pub rows: Vec<Vec<String>>,
+}
+
+/// How the variant that is compared was found.
+pub fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+    let sought = findings.sought.as_ref()?;
+    let values: Vec<String> = experiment
+        .factors
+        .iter()
+        .filter_map(|factor| Some(format!("{}={}", factor.name, sought.settings.get(&factor.name)?)))
+        .collect();
+    let values = values.join(" ");
+    if experiment.mode == Mode::Search {
+        let text = format!(
+            "The search took {} runs, where all combinations would have taken {}. It found {values}, which was then measured again against the baseline.",
+            sought.runs, sought.exhaustive_runs
+        );
+        return Some(Section { title: "What the search found", text, rows: Vec::new() });
+    }
+    let text = format!(
+        "One factor after the other was changed, and what proved itself was kept; it ended with {values}, which was then measured again against the start."
+    );
+    let head = ["factor", "from", "to", "times as good", "interval", "p", ""].map(str::to_owned).to_vec();
+    let steps = sought.steps.iter().map(|step| {
+        let ratio = step.comparison.ratio;
+        vec![
+            step.factor.clone(),
+            step.from.clone(),
+            step.to.clone(),
+            format!("{:.2}", ratio.value),
+            format!("{:.2} to {:.2}", ratio.low, ratio.high),
+            format!("{:.4}", step.comparison.p),
+            if step.kept { "kept" } else { "put back" }.to_owned(),
+        ]
+    });
+    Some(Section { title: "Step by step", text, rows: std::iter::once(head).chain(steps).collect() })
+}
+
+/// The variants that none beats in all that counts.
+pub fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+    if findings.front.is_empty() {
+        return None;
+    }
+    let metrics = pareto::metrics(experiment);
+    let mut rows = vec![vec!["variant".to_owned()]];
+    rows[0].extend(metrics.iter().map(|metric| metric.title().to_owned()));
+    let placed = pareto::placed(experiment, findings);
+    for one in findings.front.iter().filter_map(|name| placed.iter().find(|one| one.variant == name)) {
+        let figures = metrics.iter().zip(&one.values).map(|(metric, value)| written(*metric, *value));
+        rows.push(std::iter::once(one.variant.to_owned()).chain(figures).collect());
+    }
+    let text = format!(
+        "With \"{}\", none of these is beaten by another in all that counts; every other variant is.",
+        experiment.goal_workload()
+    );
+    Some(Section { title: "What each choice buys and costs", text, rows })
+}
+
+/// What became of each byte that a workload wrote.
+pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
+    let of: Vec<_> = findings.layers.iter().filter(|it| it.workload == workload).collect();
+    if of.is_empty() {
+        return None;
+    }
+    let head = ["variant", "client"].into_iter().chain(Layers::NAMES).map(str::to_owned).collect();
+    let rows = of.iter().map(|it| {
+        let bytes = it.layers.iter().map(|bytes| format!("{bytes:.2}"));
+        [it.variant.clone(), "1".to_owned()].into_iter().chain(bytes).collect()
+    });
+    let text = "Bytes for each byte that the client wrote: whole blocks of data, those compressed, those with copies, parity and padding; what describes them; the intent log; and all that \
+                devices were given."
+        .to_owned();
+    Some(Section { title: "What became of a written byte", text, rows: std::iter::once(head).chain(rows).collect() })
+}

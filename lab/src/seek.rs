@@ -1,0 +1,257 @@
+//! Carrying a search out: the questions of [`crate::search`] answered by runs.
+//!
+//! Every run is kept, and a search asks the same questions again when it is given the same answers. So its state need not be kept: whoever goes on with it, or reports on it, starts
+//! it from the beginning with the runs that were kept, and is soon where it was.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::experiment::{Experiment, Mode, Settings};
+use crate::plan::{self, Variant};
+use crate::run::{self, Ended, Progress};
+use crate::search::{self, Measure, Point, Space};
+use crate::stats::Comparison;
+use crate::store::{Run, Stage, Store};
+use crate::target::{Bench, MOST_SEARCHED};
+
+/// What a search came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sought {
+    /// The settings that it found.
+    pub settings: Settings,
+    /// Runs that it took.
+    pub runs: usize,
+    /// Runs that all combinations would have taken.
+    pub exhaustive_runs: usize,
+    /// What was tried step by step, where it went in steps.
+    pub steps: Vec<Change>,
+}
+
+/// One factor that was changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// The factor.
+    pub factor: String,
+    /// Its value before.
+    pub from: String,
+    /// The best of its other values.
+    pub to: String,
+    /// That compared with the one before; a ratio above 1 is better.
+    pub comparison: Comparison,
+    /// Whether it was kept.
+    pub kept: bool,
+}
+
+/// What the search of the experiment in `store` came to; `None` where there is none, or it has not ended.
+pub fn found(store: &Store) -> Option<Sought> {
+    let experiment = store.experiment();
+    if !is_searched(experiment) {
+        return None;
+    }
+    seek(experiment, &mut Kept::of(store)).ok()
+}
+
+/// Runs what the search of the experiment in `store` still asks for.
+pub fn carry_out(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) -> Result<Ended> {
+    let experiment = store.experiment().clone();
+    if !is_searched(&experiment) {
+        return Ok(Ended::Complete);
+    }
+    let kept = Kept::of(store);
+    let mut measuring = Measuring { store, bench, progress, kept, recent: Vec::new() };
+    match seek(&experiment, &mut measuring) {
+        Ok(_) => {
+            let recent = std::mem::take(&mut measuring.recent);
+            recent.iter().try_for_each(|variant| measuring.bench.release(variant))?;
+            Ok(Ended::Complete)
+        }
+        Err(None) => Ok(Ended::Stopped),
+        Err(Some(error)) => Err(error),
+    }
+}
+
+fn is_searched(experiment: &Experiment) -> bool {
+    matches!(experiment.mode, Mode::Search | Mode::Improve)
+}
+
+fn seek<M: Measure>(experiment: &Experiment, measure: &mut M) -> std::result::Result<Sought, M::Error> {
+    let space = Space::new(experiment.factors.iter().map(|factor| factor.values.len()).collect());
+    let seed = run::seed(&experiment.name);
+    let exhaustive_runs = space.points().saturating_mul(experiment.rounds);
+    let settings = |point: &Point| plan::with_values(experiment, point);
+    if experiment.mode == Mode::Search {
+        let found = search::find(&space, experiment.search_runs(), seed, measure)?;
+        let steps = Vec::new();
+        return Ok(Sought { settings: settings(&found.best), runs: found.runs, exhaustive_runs, steps });
+    }
+    let improved = search::improve(&space, experiment.rounds, seed, measure)?;
+    let steps = improved.steps.into_iter().map(|step| {
+        let factor = &experiment.factors[step.factor];
+        Change {
+            factor: factor.name.clone(),
+            from: factor.values[step.from].clone(),
+            to: factor.values[step.to].clone(),
+            comparison: step.comparison,
+            kept: step.kept,
+        }
+    });
+    let steps = steps.collect();
+    let runs = experiment.search_runs();
+    Ok(Sought { settings: settings(&improved.end), runs, exhaustive_runs, steps })
+}
+
+/// How good a run is by the goal: more is better.
+fn worth(experiment: &Experiment, run: &Run) -> Option<f64> {
+    let metric = experiment.goal.metric;
+    let value = run.metric(metric).filter(|value| *value > 0.0)?;
+    Some(if metric.more_is_better() { value } else { 1.0 / value })
+}
+
+/// Answers that were given before.
+struct Kept {
+    experiment: Experiment,
+    worths: HashMap<(usize, String), f64>,
+}
+
+impl Kept {
+    fn of(store: &Store) -> Self {
+        let experiment = store.experiment().clone();
+        let runs = store.runs().iter().filter(|run| run.stage == Stage::Search);
+        let worths =
+            runs.filter_map(|run| Some(((run.round, run.variant.clone()), worth(&experiment, run)?))).collect();
+        Self { experiment, worths }
+    }
+
+    fn variant(&self, point: &Point) -> Variant {
+        Variant::of(&self.experiment, plan::with_values(&self.experiment, point))
+    }
+}
+
+impl Measure for Kept {
+    /// There is no answer yet.
+    type Error = ();
+
+    fn measure(&mut self, round: usize, point: &Point) -> std::result::Result<f64, ()> {
+        self.worths.get(&(round, self.variant(point).name)).copied().ok_or(())
+    }
+}
+
+/// Answers by new runs, where there are none yet.
+struct Measuring<'a, 'b> {
+    store: &'a mut Store,
+    bench: &'a mut Bench<'b>,
+    progress: &'a dyn Progress,
+    kept: Kept,
+    /// Variants that exist, the one that was used last at the end.
+    recent: Vec<String>,
+}
+
+impl Measuring<'_, '_> {
+    fn run(&mut self, round: usize, variant: &Variant) -> Result<f64> {
+        let experiment = &self.kept.experiment;
+        let goal = experiment.goal_workload();
+        let workload = experiment.workloads.iter().find(|workload| workload.name == goal);
+        let workload =
+            workload.ok_or_else(|| Error::Experiment(format!("goal: there is no workload '{goal}'")))?;
+        let (run, said) = run::one(self.bench, Stage::Search, round, variant, workload)?;
+        let title = experiment.goal.metric.title();
+        let worth = worth(experiment, &run)
+            .ok_or_else(|| Error::Experiment(format!("goal: a run of '{goal}' says nothing of {title}")))?;
+        self.progress.ended(&run);
+        self.store.add(&run, &said)?;
+        self.recent.retain(|name| *name != variant.name);
+        self.recent.push(variant.name.clone());
+        if self.recent.len() > MOST_SEARCHED {
+            self.bench.release(&self.recent.remove(0))?;
+        }
+        Ok(worth)
+    }
+}
+
+impl Measure for Measuring<'_, '_> {
+    /// An error, or `None` where somebody wanted it to stop.
+    type Error = Option<Error>;
+
+    fn measure(&mut self, round: usize, point: &Point) -> std::result::Result<f64, Option<Error>> {
+        if let Ok(worth) = self.kept.measure(round, point) {
+            return Ok(worth);
+        }
+        if self.progress.stops() {
+            return Err(None);
+        }
+        let variant = self.kept.variant(point);
+        let experiment = &self.kept.experiment;
+        let compared = experiment.variant_count() * experiment.workloads.len() * experiment.rounds;
+        let total = experiment.search_runs() + compared;
+        self.progress.begins(self.store.runs().len(), total, &format!("search: {}", variant.name));
+        self.run(round, &variant).map_err(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+    use crate::fio::Figures;
+
+    /// Answers with planted figures, and keeps them as runs.
+    struct Planting<'a> {
+        store: &'a mut Store,
+        kept: Kept,
+        most: usize,
+    }
+
+    impl Measure for Planting<'_> {
+        type Error = ();
+
+        fn measure(&mut self, round: usize, point: &Point) -> std::result::Result<f64, ()> {
+            if self.store.runs().len() == self.most {
+                return Err(());
+            }
+            let latency = 100.0 - 10.0 * point.iter().sum::<usize>() as f64 + round as f64;
+            let run = Run {
+                stage: Stage::Search,
+                round,
+                variant: self.kept.variant(point).name,
+                workload: "w".into(),
+                began: 0,
+                command: vec![],
+                figures: Figures { latency, ..Figures::default() },
+                served: None,
+                space: None,
+            };
+            let worth = worth(&self.kept.experiment, &run).unwrap();
+            self.store.add(&run, "{}").unwrap();
+            Ok(worth)
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_found_again_in_the_runs_that_were_kept() {
+        for mode in ["search", "improve"] {
+            let text = format!(
+                "name = \"x\"\nmode = \"{mode}\"\nrounds = 4\n[goal]\nmetric = \"latency\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
+                 [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\", \"2\"]\n[[factor]]\nname = \"b\"\nvalues = [\"0\", \"1\"]\n\
+                 [[workload]]\nname = \"w\"\nrw = \"read\"\n"
+            );
+            let experiment = Experiment::parse(&text).unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let mut store = Store::create(directory.path(), experiment.clone(), Environment::default()).unwrap();
+            let mut planting = |most| {
+                let kept = Kept::of(&store);
+                seek(&experiment, &mut Planting { store: &mut store, kept, most })
+            };
+            let sought = planting(usize::MAX).unwrap();
+            assert_eq!((sought.settings["a"].as_str(), sought.settings["b"].as_str()), ("2", "1"), "{mode}");
+            assert_eq!(found(&store), Some(sought), "{mode}");
+
+            let directory = tempfile::tempdir().unwrap();
+            let mut store = Store::create(directory.path(), experiment.clone(), Environment::default()).unwrap();
+            let kept = Kept::of(&store);
+            assert!(seek(&experiment, &mut Planting { store: &mut store, kept, most: 3 }).is_err());
+            assert_eq!(found(&store), None, "it has not ended");
+        }
+    }
+}

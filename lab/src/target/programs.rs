@@ -1,0 +1,135 @@
+//! `zpool` and `zfs` of some system, as the lab uses them: this system's own, in a process of their own, or those of a host that runs OpenZFS.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::fio::Endpoint;
+
+/// Counters that only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Counters {
+    /// Bytes read from the pool's devices.
+    pub read_bytes: u64,
+    /// Bytes written to them.
+    pub written_bytes: u64,
+    /// CPU time of whoever serves, in seconds.
+    pub cpu_seconds: f64,
+    /// The most memory it held, in bytes.
+    pub peak_memory_bytes: u64,
+    /// What became of written bytes, where that is known.
+    #[serde(default)]
+    pub layers: Option<Layers>,
+}
+
+/// What became of bytes that a client wrote, layer by layer: each is written because of the one before, or beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Layers {
+    /// Whole blocks of data, before compression.
+    pub logical: u64,
+    /// The same after compression.
+    pub compressed: u64,
+    /// The same with copies, parity and padding.
+    pub allocated: u64,
+    /// Pointers, dnodes, space maps and all else that describes data.
+    pub metadata: u64,
+    /// Intent logs.
+    pub log: u64,
+    /// All that went to the devices.
+    pub device: u64,
+}
+
+impl Layers {
+    /// The layers' names, from the client to the devices.
+    pub const NAMES: [&'static str; 6] =
+        ["logical", "compressed", "allocated", "metadata", "intent log", "devices"];
+
+    /// Their bytes, in that order.
+    pub fn bytes(&self) -> [u64; 6] {
+        [self.logical, self.compressed, self.allocated, self.metadata, self.log, self.device]
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            logical: self.logical.saturating_sub(before.logical),
+            compressed: self.compressed.saturating_sub(before.compressed),
+            allocated: self.allocated.saturating_sub(before.allocated),
+            metadata: self.metadata.saturating_sub(before.metadata),
+            log: self.log.saturating_sub(before.log),
+            device: self.device.saturating_sub(before.device),
+        }
+    }
+}
+
+impl Counters {
+    /// What was counted since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
+            written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
+            cpu_seconds: (self.cpu_seconds - before.cpu_seconds).max(0.0),
+            peak_memory_bytes: self.peak_memory_bytes,
+            layers: self.layers.zip(before.layers).map(|(now, before)| now.since(&before)),
+        }
+    }
+}
+
+/// `zpool` and `zfs` of some system, and what its volumes are reached by.
+pub trait Programs {
+    /// Runs `zpool`; what it printed.
+    fn zpool(&self, arguments: &[String]) -> Result<String>;
+    /// Runs `zfs`; what it printed.
+    fn zfs(&self, arguments: &[String]) -> Result<String>;
+    /// Where the volume `name` is.
+    fn volume(&self, name: &str) -> Result<Endpoint>;
+    /// What was done until now to the devices of a pool, and by whoever serves it; `None` where that cannot be told.
+    fn counters(&self, pool: &str) -> Result<Option<Counters>>;
+}
+
+/// The programs of a host that runs OpenZFS in its kernel.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct KernelPrograms;
+
+impl Programs for KernelPrograms {
+    fn zpool(&self, arguments: &[String]) -> Result<String> {
+        output(Command::new("zpool").args(arguments))
+    }
+
+    fn zfs(&self, arguments: &[String]) -> Result<String> {
+        output(Command::new("zfs").args(arguments))
+    }
+
+    fn volume(&self, name: &str) -> Result<Endpoint> {
+        let path = Path::new("/dev/zvol").join(name);
+        for _ in 0..100 {
+            if path.exists() {
+                return Ok(Endpoint::Path(path));
+            }
+            // The link is made by udev.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        Err(Error::Output {
+            program: "zfs",
+            what: format!("the volume {name} does not appear at {}", path.display()),
+        })
+    }
+
+    fn counters(&self, _: &str) -> Result<Option<Counters>> {
+        Ok(None)
+    }
+}
+
+/// Runs a program to its end; what it printed.
+pub fn output(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().map_err(|error| Error::Missing { program, error })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Failed { command: words.join(" "), output: said })
+}

@@ -1,0 +1,56 @@
+//! Requests about what clients ask of volumes.
+
+use serde::{Deserialize, Serialize};
+
+use super::Action;
+
+/// Asks for what clients asked of a volume since the last such request. The first begins the recording; it ends by itself when nobody asks for ten seconds.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TakeTrace {
+    /// The volume.
+    pub volume: String,
+    /// Ends the recording.
+    pub stop: bool,
+}
+
+impl Action for TakeTrace {
+    const NAME: &'static str = "volume-trace";
+    type Reply = Traced;
+}
+
+/// What clients asked of a volume, in the order in which it came.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traced {
+    /// The requests.
+    pub requests: Vec<TracedRequest>,
+    /// Requests that came when there was no room left to note them.
+    pub lost: u64,
+}
+
+/// One request of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedRequest {
+    /// Microseconds since the recording began.
+    pub at_us: u64,
+    /// What it was.
+    pub operation: TracedOperation,
+    /// From which byte on.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: u64,
+}
+
+/// Kinds of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TracedOperation {
+    /// Bytes are read.
+    Read,
+    /// Bytes are written.
+    Write,
+    /// Bytes are given up, or made zeroes.
+    Trim,
+    /// What was written is made stable.
+    Flush,
+}

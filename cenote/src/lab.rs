@@ -157,9 +157,7 @@ impl Lab {
                 carry_out(store, json)
             }
             Self::Resume { directory, json } => carry_out(Store::open(&directory)?, json),
-            Self::Report { directory, run: Some(run), .. } => {
-                print(&Store::open(&directory)?.fio_json(run)?)
-            }
+            Self::Report { directory, run: Some(run), .. } => print(&Store::open(&directory)?.fio_json(run)?),
             Self::Report { directory, run: None, json } => report(&Store::open(&directory)?, json),
             Self::Record { volume, output, seconds, most } => record::run(&volume, &output, seconds, most),
             Self::Advise(arguments) => advise::run(&arguments),
@@ -225,8 +223,7 @@ fn load(name: &str) -> Result<Experiment> {
         recipe(name).with_context(|| format!("there is no file {name} either"))?;
     }
     let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
-    let mut experiment =
-        Experiment::parse(&text).with_context(|| format!("{name} is not an experiment"))?;
+    let mut experiment = Experiment::parse(&text).with_context(|| format!("{name} is not an experiment"))?;
     // It may be resumed from elsewhere.
     for workload in &mut experiment.workloads {
         for path in [&mut workload.trace, &mut workload.source].into_iter().flatten() {
@@ -250,7 +247,9 @@ fn carry_out(mut store: Store, json: bool) -> Result<()> {
             let private = Private::start(settings, &modelled, pools.link.as_deref());
             Ok(Box::new(private.map_err(failed)?) as Box<dyn Programs>)
         })),
-        Target::Host { .. } => Some(Box::new(|_: &Settings| Ok(Box::new(KernelPrograms) as Box<dyn Programs>))),
+        Target::Host { .. } => {
+            Some(Box::new(|_: &Settings| Ok(Box::new(KernelPrograms) as Box<dyn Programs>)))
+        }
         Target::Path { .. } | Target::Nbd { .. } => None,
     };
     let mut bench = Bench::new(&experiment, &directory, launch);

@@ -146,7 +146,9 @@ fn filesystems_are_mounted_filled_and_read_in_every_state_of_the_cache() {
             it["variant"] == "recordsize=16K" && it["workload"] == workload && it["metric"] == metric
         })
     };
-    for workload in ["create files", "open and read files", "stat files", "delete files", "dirty", "warm", "cold"] {
+    for workload in
+        ["create files", "open and read files", "stat files", "delete files", "dirty", "warm", "cold"]
+    {
         assert!(has(workload, "iops"), "{workload}");
     }
     assert!(has("create files", "throughput") && !has("stat files", "throughput"));

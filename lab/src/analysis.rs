@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Metric};
-use crate::plan::{BASELINE, DEVICE, Plan, TWIN, VariantKind};
 use crate::pareto;
+use crate::plan::{BASELINE, DEVICE, Plan, TWIN, VariantKind};
 use crate::run;
 use crate::seek::{self, Sought};
 use crate::stats::{self, Comparison, Estimate};
@@ -156,10 +156,8 @@ pub fn is_precise(store: &Store) -> bool {
 /// What the runs so far say.
 pub fn findings(store: &Store) -> Findings {
     let (experiment, plan) = (store.experiment(), run::plan(store));
-    let findings: Vec<Finding> = Metric::ALL
-        .into_iter()
-        .flat_map(|metric| of_metric(store, &plan, metric))
-        .collect();
+    let findings: Vec<Finding> =
+        Metric::ALL.into_iter().flat_map(|metric| of_metric(store, &plan, metric)).collect();
     let runs_of_round = plan.variants().len() * experiment.workloads.len();
     let rounds = (0..)
         .take_while(|round| store.compared().filter(|(_, run)| run.round == *round).count() == runs_of_round);
@@ -226,7 +224,8 @@ fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
                     Some(layers.bytes().map(|bytes| bytes as f64 / written as f64))
                 })
                 .collect();
-            let median_of = |at: usize| stats::median(&shares.iter().map(|shares| shares[at]).collect::<Vec<_>>());
+            let median_of =
+                |at: usize| stats::median(&shares.iter().map(|shares| shares[at]).collect::<Vec<_>>());
             if !shares.is_empty() {
                 all.push(Written {
                     variant: variant.name.clone(),

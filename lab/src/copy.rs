@@ -25,7 +25,11 @@ impl Sink {
     fn open(at: &Endpoint) -> Result<Self> {
         if let Endpoint::Nbd(uri) = at {
             let mut command = Command::new("nbdcopy");
-            command.args(["--flush", "-", uri]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+            command
+                .args(["--flush", "-", uri])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped());
             let child = command.spawn();
             return child.map(Self::Nbd).map_err(|error| Error::Missing { program: "nbdcopy".into(), error });
         }
@@ -40,7 +44,9 @@ impl Sink {
             Self::Nbd(child) => {
                 let written = child.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(piece));
                 // Why it takes no more, it says at its end.
-                written.or_else(|error| Self::end(child).and(Err(Error::Missing { program: "nbdcopy".into(), error })))
+                written.or_else(|error| {
+                    Self::end(child).and(Err(Error::Missing { program: "nbdcopy".into(), error }))
+                })
             }
         }
     }
@@ -182,7 +188,11 @@ mod tests {
             let outcome = run(&source, &Endpoint::Path(target.clone()), Size(extent), Size(4096)).unwrap();
             assert_eq!(outcome.figures.written_bytes, bytes);
             assert_eq!(fs::read(target).unwrap(), whole[..bytes as usize]);
-            assert!(outcome.figures.throughput > 0.0 && outcome.json.contains("\"files\":3"), "{}", outcome.json);
+            assert!(
+                outcome.figures.throughput > 0.0 && outcome.json.contains("\"files\":3"),
+                "{}",
+                outcome.json
+            );
         }
     }
 

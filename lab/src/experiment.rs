@@ -176,7 +176,8 @@ impl Experiment {
             self.settings.remove(name);
             self.factors.push(Factor { name: name.to_owned(), values });
         }
-        if let (Some(wanted), Target::Volume(pools) | Target::Filesystem(pools)) = (layout, &mut self.target) {
+        if let (Some(wanted), Target::Volume(pools) | Target::Filesystem(pools)) = (layout, &mut self.target)
+        {
             wanted.parse::<crate::layout::Layout>()?;
             wanted.clone_into(&mut pools.layout);
             self.settings.remove("layout");

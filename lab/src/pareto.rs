@@ -55,7 +55,8 @@ pub fn front(experiment: &Experiment, findings: &Findings) -> Vec<String> {
     let floors: Vec<f64> = metrics.iter().map(floor).collect();
     let all = placed(experiment, findings);
     let beats = |a: &Placed<'_>, b: &Placed<'_>| {
-        let gains: Vec<f64> = (0..metrics.len()).map(|at| gain(metrics[at], a.values[at], b.values[at])).collect();
+        let gains: Vec<f64> =
+            (0..metrics.len()).map(|at| gain(metrics[at], a.values[at], b.values[at])).collect();
         gains.iter().all(|gain| *gain >= 0.0)
             && gains.iter().zip(&floors).any(|(gain, floor)| *gain > floor.ln_1p())
     };
@@ -95,8 +96,13 @@ mod tests {
                     [[workload]]\nname = \"w\"\nrw = \"write\"\n";
         let experiment = Experiment::parse(text).unwrap();
         // More throughput and less space are better.
-        let planted =
-            [("baseline", 100.0, 0.6), ("off", 130.0, 1.0), ("lz4", 120.0, 0.5), ("gzip", 20.0, 0.4), ("bad", 20.0, 0.45)];
+        let planted = [
+            ("baseline", 100.0, 0.6),
+            ("off", 130.0, 1.0),
+            ("lz4", 120.0, 0.5),
+            ("gzip", 20.0, 0.4),
+            ("bad", 20.0, 0.45),
+        ];
         let all = planted.iter().flat_map(|(name, throughput, space)| {
             [finding(name, Metric::Throughput, *throughput), finding(name, Metric::Space, *space)]
         });

@@ -123,7 +123,8 @@ fn baseline(experiment: &Experiment) -> Settings {
 pub fn with_values(experiment: &Experiment, values: &[usize]) -> Settings {
     let mut settings = experiment.settings.clone();
     let chosen = experiment.factors.iter().zip(values);
-    let chosen = chosen.filter_map(|(factor, at)| Some((factor.name.clone(), factor.values.get(*at)?.clone())));
+    let chosen =
+        chosen.filter_map(|(factor, at)| Some((factor.name.clone(), factor.values.get(*at)?.clone())));
     settings.extend(chosen);
     settings
 }

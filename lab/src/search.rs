@@ -116,12 +116,7 @@ impl<M: Measure> Seen<'_, M> {
 }
 
 /// Looks for the best point with at most `budget` runs (but one at least).
-pub fn find<M: Measure>(
-    space: &Space,
-    budget: usize,
-    seed: u64,
-    measure: &mut M,
-) -> Result<Found, M::Error> {
+pub fn find<M: Measure>(space: &Space, budget: usize, seed: u64, measure: &mut M) -> Result<Found, M::Error> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut seen = Seen { measure, worths: BTreeMap::new(), runs: 0 };
     let budget = budget.max(1);
@@ -321,9 +316,8 @@ mod tests {
 
     /// Mixed reads: a hill at the start, and a higher one that no single change leads to.
     fn two_hills(point: &Point) -> f64 {
-        let distance = |to: [usize; 4]| -> f64 {
-            point.iter().zip(to).map(|(a, b)| (*a as f64 - b as f64).abs()).sum()
-        };
+        let distance =
+            |to: [usize; 4]| -> f64 { point.iter().zip(to).map(|(a, b)| (*a as f64 - b as f64).abs()).sum() };
         (1.2 * (-0.35 * distance([0, 0, 0, 0])).exp()).max(1.6 * (-0.35 * distance([4, 3, 1, 3])).exp())
     }
 
@@ -344,9 +338,11 @@ mod tests {
     #[test]
     fn a_quarter_of_all_runs_finds_what_is_within_five_percent_of_the_best() {
         let quarter = space().points() * 5 / 4;
-        for (name, surface) in
-            [("separable", separable as fn(&Point) -> f64), ("interacting", interacting), ("two hills", two_hills)]
-        {
+        for (name, surface) in [
+            ("separable", separable as fn(&Point) -> f64),
+            ("interacting", interacting),
+            ("two hills", two_hills),
+        ] {
             let good = good(surface, quarter);
             assert!(good >= 97, "{name}: {good} of 100");
         }

@@ -119,8 +119,9 @@ impl Kept {
     fn of(store: &Store) -> Self {
         let experiment = store.experiment().clone();
         let runs = store.runs().iter().filter(|run| run.stage == Stage::Search);
-        let worths =
-            runs.filter_map(|run| Some(((run.round, run.variant.clone()), worth(&experiment, run)?))).collect();
+        let worths = runs
+            .filter_map(|run| Some(((run.round, run.variant.clone()), worth(&experiment, run)?)))
+            .collect();
         Self { experiment, worths }
     }
 
@@ -238,7 +239,8 @@ mod tests {
             );
             let experiment = Experiment::parse(&text).unwrap();
             let directory = tempfile::tempdir().unwrap();
-            let mut store = Store::create(directory.path(), experiment.clone(), Environment::default()).unwrap();
+            let mut store =
+                Store::create(directory.path(), experiment.clone(), Environment::default()).unwrap();
             let mut planting = |most| {
                 let kept = Kept::of(&store);
                 seek(&experiment, &mut Planting { store: &mut store, kept, most })
@@ -248,7 +250,8 @@ mod tests {
             assert_eq!(found(&store), Some(sought), "{mode}");
 
             let directory = tempfile::tempdir().unwrap();
-            let mut store = Store::create(directory.path(), experiment.clone(), Environment::default()).unwrap();
+            let mut store =
+                Store::create(directory.path(), experiment.clone(), Environment::default()).unwrap();
             let kept = Kept::of(&store);
             assert!(seek(&experiment, &mut Planting { store: &mut store, kept, most: 3 }).is_err());
             assert_eq!(found(&store), None, "it has not ended");

@@ -115,7 +115,13 @@ impl Store {
             .map_err(|error| Error::Results { path: directory.to_owned(), what: error.to_string() })?;
         write_durably(&directory.join("environment.json"), &json)?;
         write_durably(&path, experiment.to_toml()?.as_bytes())?;
-        Ok(Self { directory: directory.to_owned(), experiment, environment, runs: Vec::new(), database: None })
+        Ok(Self {
+            directory: directory.to_owned(),
+            experiment,
+            environment,
+            runs: Vec::new(),
+            database: None,
+        })
     }
 
     /// Opens what is there.
@@ -234,7 +240,12 @@ fn runs_of(
     Ok(runs)
 }
 
-fn keep(database: &Database, number: u64, run: &[u8], fio_json: &str) -> std::result::Result<(), redb::Error> {
+fn keep(
+    database: &Database,
+    number: u64,
+    run: &[u8],
+    fio_json: &str,
+) -> std::result::Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(RUNS)?.insert(number, run)?;
     transaction.open_table(FIO)?.insert(number, fio_json)?;

@@ -91,10 +91,21 @@ impl Job {
     /// It in words, to repeat it.
     pub fn words(&self) -> Vec<String> {
         match self {
-            Self::Fio(arguments) => std::iter::once("fio".to_owned()).chain(arguments.iter().cloned()).collect(),
+            Self::Fio(arguments) => {
+                std::iter::once("fio".to_owned()).chain(arguments.iter().cloned()).collect()
+            }
             Self::Copy { source, at, extent, bs } => {
                 let (source, at) = (source.display().to_string(), at.file());
-                vec!["copy".into(), extent.to_string(), "of".into(), source, "to".into(), at, "by".into(), bs.to_string()]
+                vec![
+                    "copy".into(),
+                    extent.to_string(),
+                    "of".into(),
+                    source,
+                    "to".into(),
+                    at,
+                    "by".into(),
+                    bs.to_string(),
+                ]
             }
         }
     }

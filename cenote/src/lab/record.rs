@@ -25,8 +25,7 @@ pub fn run(volume: &str, output: &Path, seconds: Option<f64>, most: usize) -> Re
     };
     // The first look begins it; the file is made when that has worked.
     ask(false)?;
-    let file =
-        File::create_new(output).with_context(|| format!("cannot make {}", output.display()))?;
+    let file = File::create_new(output).with_context(|| format!("cannot make {}", output.display()))?;
     let failed = || format!("cannot write {}", output.display());
     let mut file = Writer::new(BufWriter::new(file)).with_context(failed)?;
     let began = Instant::now();

@@ -119,9 +119,8 @@ fn writes(rw: &str) -> bool {
 
 /// What every run has: a name, its kind of output, and data as they are wanted.
 fn common(workload: &Workload) -> Vec<String> {
-    let mut arguments: Vec<String> = ["name=lab", "output-format=json", "group_reporting"]
-        .map(|option| format!("--{option}"))
-        .to_vec();
+    let mut arguments: Vec<String> =
+        ["name=lab", "output-format=json", "group_reporting"].map(|option| format!("--{option}")).to_vec();
     arguments.push("--percentile_list=50:99:99.9".to_owned());
     if workload.compressible > 0 {
         arguments.push(format!("--buffer_compress_percentage={}", workload.compressible));
@@ -164,7 +163,10 @@ fn files(work: Work, workload: &Workload, directory: &Path) -> Vec<String> {
 
 fn of_files(workload: &Workload, directory: &Path) -> Vec<String> {
     vec![
-        format!("--directory={}", files_directory(workload, directory).display().to_string().replace(':', "\\:")),
+        format!(
+            "--directory={}",
+            files_directory(workload, directory).display().to_string().replace(':', "\\:")
+        ),
         format!("--nrfiles={}", workload.files),
         format!("--filesize={}", workload.bs.0),
         format!("--bs={}", workload.bs.0),

@@ -82,5 +82,9 @@ pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
     let text = "Bytes for each byte that the client wrote: whole blocks of data, those compressed, those with copies, parity and padding; what describes them; the intent log; and all that \
                 devices were given."
         .to_owned();
-    Some(Section { title: "What became of a written byte", text, rows: std::iter::once(head).chain(rows).collect() })
+    Some(Section {
+        title: "What became of a written byte",
+        text,
+        rows: std::iter::once(head).chain(rows).collect(),
+    })
 }

@@ -14,7 +14,8 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
         text.push_str(&format!("**{modelled}**\n\n"));
     }
     text.push_str(&format!("**{}**\n", findings.verdict));
-    for section in [choices::search(experiment, findings), choices::front(experiment, findings)].into_iter().flatten()
+    for section in
+        [choices::search(experiment, findings), choices::front(experiment, findings)].into_iter().flatten()
     {
         text.push_str(&format!("\n## {}\n\n{}\n", section.title, section.text));
         if !section.rows.is_empty() {

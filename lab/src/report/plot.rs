@@ -126,7 +126,10 @@ mod tests {
     fn dots_stand_where_their_values_are() {
         let dot = |x, y, is_marked| Dot { label: "a<b", x, y, is_marked };
         let svg = dots_of(&[dot(1.0, 50.0, false), dot(2.0, 100.0, true)], "space", "IOPS");
-        assert!(svg.contains("cx=\"280.0\" cy=\"200.0\"") && svg.contains("cx=\"520.0\" cy=\"40.0\""), "{svg}");
+        assert!(
+            svg.contains("cx=\"280.0\" cy=\"200.0\"") && svg.contains("cx=\"520.0\" cy=\"40.0\""),
+            "{svg}"
+        );
         assert!(svg.matches("class=\"marked\"").count() == 1 && !svg.contains("a<b"), "{svg}");
     }
 }

@@ -109,7 +109,8 @@ mod tests {
         recorder.note(TracedOperation::Write, 4096, 8192);
         recorder.note(TracedOperation::Flush, 0, 0);
         let taken = recorder.take(false, Instant::now());
-        let operations: Vec<_> = taken.requests.iter().map(|it| (it.operation, it.offset, it.length)).collect();
+        let operations: Vec<_> =
+            taken.requests.iter().map(|it| (it.operation, it.offset, it.length)).collect();
         assert_eq!(operations, [(TracedOperation::Write, 4096, 8192), (TracedOperation::Flush, 0, 0)]);
         recorder.note(TracedOperation::Trim, 0, 512);
         assert_eq!(recorder.take(true, Instant::now()).requests.len(), 1);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
 use server::daemon::TcpEndpoint;
-use server::nbd::Tls;
+use server::nbd::{self, Limits, Tls};
 use tokio::net::TcpListener;
 
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
@@ -21,7 +21,7 @@ use crate::zpool::Zpool;
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
 const APPLETS: [&str; 5] = ["zpool", "zfs", "zdb", "mount.cenote", "mount.fuse.cenote"];
 
-/// OpenZFS pools in userspace: list, mount, serve and copy out, without a kernel module.
+/// OpenZFS pools in userspace: create, change, mount and serve them, without a kernel module.
 #[derive(Debug, Parser)]
 #[command(name = "cenote", version, propagate_version = true)]
 pub struct Cli {
@@ -67,6 +67,7 @@ pub enum Command {
 
 /// Arguments of `cenote serve`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = nbd_limits())]
 pub struct ServeArguments {
     /// Unix socket of the API (default: by user, or $CENOTE_SOCKET)
     #[arg(long, value_name = "PATH")]
@@ -100,6 +101,23 @@ pub struct TcpArguments {
     /// Only to clients with a certificate that one of these authorities signed (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_ca: Option<PathBuf>,
+}
+
+/// What NBD clients may take, for the help.
+pub fn nbd_limits() -> String {
+    let limits = Limits::default();
+    let mib = |bytes: usize| bytes >> 20;
+    format!(
+        "NBD clients, on each socket: {} at once (one more is told so); requests of up to {} MiB; memory for what is under way: {} MiB for each, and {} MiB \
+         that all share. Who has some of the latter and takes no replies for {} s while others wait for it is disconnected, and so is who has not chosen a \
+         volume after {} s.",
+        limits.clients,
+        mib(nbd::MAX_REQUEST_BYTES as usize),
+        mib(nbd::OWN_BYTES),
+        mib(limits.shared_bytes),
+        limits.stall.as_secs(),
+        limits.handshake.as_secs()
+    )
 }
 
 impl TcpArguments {

@@ -24,7 +24,7 @@ use server::api::{
 };
 use server::daemon::Daemon;
 
-use crate::cli::TcpArguments;
+use crate::cli::{TcpArguments, nbd_limits};
 use crate::prompt;
 use host::Host;
 
@@ -33,6 +33,7 @@ const PASSPHRASE_TRIES: usize = 3;
 
 /// Arguments of `cenote up`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = nbd_limits())]
 pub struct UpArguments {
     /// Name or guid of the pool; may be left out where only one is found with -d. Without both, a pool of its own in ./cenote
     pub pool: Option<String>,

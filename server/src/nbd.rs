@@ -13,35 +13,35 @@
 //! | `transmission` | requests and replies |
 //! | `extents` | block status |
 //! | `listener` | sockets, and which shard gets a connection |
+//! | `limits` | how many clients there may be, and how much memory they may take together |
 //! | `tls` | certificates, and the beginning of TLS |
 //!
 //! # What a client cannot do
 //! Ask for more than [`MAX_REQUEST_BYTES`] at once, have more than a bounded number of requests and bytes under way, send an
-//! option longer than the protocol needs, or take longer than [`HANDSHAKE_TIMEOUT`] to choose an export. What breaks the
+//! option longer than the protocol needs, take for ever to choose an export, or be felt by the others ([`Limits`]). What breaks the
 //! framing ends the connection; what only asks for something wrong gets an error.
 //!
 //! Source of the facts: the NBD project's `doc/proto.md`.
 
 mod extents;
 mod handshake;
+mod limits;
 mod listener;
 mod protocol;
 mod tls;
 mod transmission;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc};
 
 use device::IoBuf;
 
-pub use listener::{serve_connection, serve_tcp, serve_unix};
+pub use limits::{Limits, OWN_BYTES};
+pub use listener::{serve_tcp, serve_unix};
 pub use protocol::Errno;
 pub use tls::Tls;
 
 /// The longest read or write that is served; clients are told.
 pub const MAX_REQUEST_BYTES: u32 = 32 << 20;
-
-/// How long a client may take to choose an export.
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is exported, by name.
 pub trait Exports: Send + Sync + 'static {

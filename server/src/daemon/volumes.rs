@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, UnixListener};
 use super::recording::Recorder;
 use super::{Daemon, NbdAddresses, OpenPool, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
-use crate::nbd::{self, Errno, Export, ExportError, Exports, Extent};
+use crate::nbd::{self, Errno, Export, ExportError, Exports, Extent, Limits};
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
 
@@ -397,10 +397,10 @@ impl Daemon {
         // Only the first server's address is told; there is one a process.
         let _ = self.nbd.set(NbdAddresses { socket: file.path().to_owned(), tcp: address, has_tls });
         let volumes = Arc::new(Volumes(self));
-        let on_unix = nbd::serve_unix(unix, Arc::clone(&volumes), Arc::clone(&shards));
+        let on_unix = nbd::serve_unix(unix, Arc::clone(&volumes), Arc::clone(&shards), Limits::default());
         match tcp {
             Some(TcpEndpoint { listener, tls }) => {
-                tokio::try_join!(on_unix, nbd::serve_tcp(listener, volumes, tls, shards)).map(|_| ())
+                tokio::try_join!(on_unix, nbd::serve_tcp(listener, volumes, tls, shards, Limits::default())).map(|_| ())
             }
             None => on_unix.await,
         }

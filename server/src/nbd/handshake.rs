@@ -8,6 +8,7 @@ use std::{io, sync::Arc};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use super::limits::{Place, Resources};
 use super::{Export, Exports, MAX_REQUEST_BYTES, protocol::*};
 
 /// The longest option that is read: a name of the length that the protocol allows (4096), and many context queries.
@@ -42,8 +43,8 @@ pub(super) enum Outcome<E> {
     Left,
     /// TLS is to begin on the socket, and then [`resume`] goes on.
     Secure(ClientFlags),
-    /// The client chose.
-    Chosen(Session<E>),
+    /// The client chose, and there is a place for it.
+    Chosen(Session<E>, Place),
 }
 
 /// What a client said in answer to the greeting.
@@ -56,6 +57,7 @@ pub(super) struct ClientFlags {
 struct Handshake<'a, S, X> {
     socket: &'a mut S,
     exports: &'a X,
+    resources: &'a Arc<Resources>,
     security: Security,
     client: ClientFlags,
     structured: bool,
@@ -73,6 +75,7 @@ enum Next<E> {
 pub(super) async fn negotiate<S, X>(
     socket: &mut S,
     exports: &X,
+    resources: &Arc<Resources>,
     security: Security,
 ) -> io::Result<Outcome<X::Export>>
 where
@@ -90,25 +93,27 @@ where
         return Err(violation("unknown client flags"));
     }
     let client = ClientFlags { no_zeroes: client_flags & u32::from(FLAG_NO_ZEROES) != 0 };
-    serve_options(socket, exports, security, client).await
+    serve_options(socket, exports, resources, security, client).await
 }
 
 /// Goes on over TLS, from the beginning of the options.
 pub(super) async fn resume<S, X>(
     socket: &mut S,
     exports: &X,
+    resources: &Arc<Resources>,
     client: ClientFlags,
 ) -> io::Result<Outcome<X::Export>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     X: Exports,
 {
-    serve_options(socket, exports, Security::Begun, client).await
+    serve_options(socket, exports, resources, Security::Begun, client).await
 }
 
 async fn serve_options<S, X>(
     socket: &mut S,
     exports: &X,
+    resources: &Arc<Resources>,
     security: Security,
     client: ClientFlags,
 ) -> io::Result<Outcome<X::Export>>
@@ -117,7 +122,7 @@ where
     X: Exports,
 {
     let mut handshake =
-        Handshake { socket, exports, security, client, structured: false, allocation_of: None };
+        Handshake { socket, exports, resources, security, client, structured: false, allocation_of: None };
     for _ in 0..MAX_OPTIONS {
         if let Next::End(outcome) = handshake.serve_option().await? {
             // What was answered in pieces is sent before the socket changes its owner.
@@ -234,6 +239,7 @@ where
         let Some(export) = self.open(name).await else {
             return Err(io::Error::new(io::ErrorKind::NotFound, format!("no export '{name}'")));
         };
+        let Some(place) = self.resources.place() else { return Err(violation("too many clients")) };
         let mut message = Vec::with_capacity(10 + EXPORT_NAME_ZEROES);
         message.extend(export.size_bytes().to_be_bytes());
         message.extend(self.transmission_flags(&export).to_be_bytes());
@@ -241,7 +247,7 @@ where
             message.extend([0; EXPORT_NAME_ZEROES]);
         }
         self.socket.write_all(&message).await?;
-        Ok(Next::End(Outcome::Chosen(self.session(name, export))))
+        Ok(Next::End(Outcome::Chosen(self.session(name, export), place)))
     }
 
     /// `NBD_OPT_INFO` and `NBD_OPT_GO`: facts about an export, and for the latter its opening.
@@ -253,6 +259,17 @@ where
         let Some(export) = self.open(name).await else {
             self.reply(option, reply::ERR_UNKNOWN, format!("there is no volume '{name}'").as_bytes()).await?;
             return Ok(Next::Continue);
+        };
+        let place = match option {
+            option::GO => match self.resources.place() {
+                None => {
+                    let advice = format!("too many clients: {} are served", self.resources.limits.clients);
+                    self.reply(option, reply::ERR_POLICY, advice.as_bytes()).await?;
+                    return Ok(Next::Continue);
+                }
+                place => place,
+            },
+            _ => None,
         };
         let mut facts = Vec::with_capacity(32);
         facts.extend(info::EXPORT.to_be_bytes());
@@ -271,9 +288,9 @@ where
         }
         self.reply(option, reply::INFO, &facts).await?;
         self.reply(option, reply::ACK, &[]).await?;
-        Ok(match option {
-            option::GO => Next::End(Outcome::Chosen(self.session(name, export))),
-            _ => Next::Continue,
+        Ok(match place {
+            Some(place) => Next::End(Outcome::Chosen(self.session(name, export), place)),
+            None => Next::Continue,
         })
     }
 

@@ -1,20 +1,19 @@
 //! Sockets, and which shard gets a connection.
 
-use std::{io, sync::Arc};
+use std::{collections::VecDeque, io, sync::Arc};
 
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time,
+    sync::oneshot,
+    time::{self, Instant},
 };
 
 use super::handshake::{Outcome, Security};
-use super::{Exports, HANDSHAKE_TIMEOUT, Tls, handshake, transmission};
+use super::limits::{Limits, Resources};
+use super::{Exports, Tls, handshake, transmission};
 use crate::runtime::Shards;
-
-/// Connections of one listener at a time. Each holds a bounded amount of memory, so that all together do.
-const MAX_CONNECTIONS: usize = 128;
 
 /// Accepts connections on a Unix socket until dropped, and serves each on one of the shards in turn.
 ///
@@ -24,15 +23,17 @@ pub async fn serve_unix<X: Exports>(
     listener: UnixListener,
     exports: Arc<X>,
     shards: Arc<Shards>,
+    limits: Limits,
 ) -> io::Result<()> {
-    let limit = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let resources = Resources::new(limits);
+    let mut newcomers = Newcomers::default();
     loop {
-        let permit = permit(&limit).await;
         let Some((stream, _)) = accepted(listener.accept().await).await? else { continue };
-        let stream = stream.into_std()?;
-        let exports = Arc::clone(&exports);
-        let serve = async move { serve_connection(UnixStream::from_std(stream)?, &*exports).await };
-        shards.spawn(log_end(serve, permit));
+        let stream = stream.into_std();
+        let newcomer = newcomers.admit(&resources.limits).await;
+        let (exports, resources) = (Arc::clone(&exports), Arc::clone(&resources));
+        let serve = async move { serve_plain(UnixStream::from_std(stream?)?, &*exports, &resources, newcomer).await };
+        shards.spawn(log_end(serve));
     }
 }
 
@@ -45,74 +46,123 @@ pub async fn serve_tcp<X: Exports>(
     exports: Arc<X>,
     tls: Option<Tls>,
     shards: Arc<Shards>,
+    limits: Limits,
 ) -> io::Result<()> {
-    let limit = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let resources = Resources::new(limits);
+    let mut newcomers = Newcomers::default();
     loop {
-        let permit = permit(&limit).await;
         let Some((stream, _)) = accepted(listener.accept().await).await? else { continue };
-        // A reply must not wait for the next one to fill a packet.
-        stream.set_nodelay(true)?;
-        let stream = stream.into_std()?;
-        let (exports, tls) = (Arc::clone(&exports), tls.clone());
+        let stream = stream.into_std();
+        let newcomer = newcomers.admit(&resources.limits).await;
+        let (exports, tls, resources) = (Arc::clone(&exports), tls.clone(), Arc::clone(&resources));
         let serve = async move {
-            let stream = TcpStream::from_std(stream)?;
+            let stream = TcpStream::from_std(stream?)?;
+            // A reply must not wait for the next one to fill a packet.
+            stream.set_nodelay(true)?;
+            // A client whose machine is gone gives its place back, some hours later.
+            SockRef::from(&stream).set_keepalive(true)?;
             match tls {
-                None => serve_connection(stream, &*exports).await,
-                Some(tls) => serve_secured(stream, &tls, &*exports).await,
+                None => serve_plain(stream, &*exports, &resources, newcomer).await,
+                Some(tls) => serve_secured(stream, &tls, &*exports, &resources, newcomer).await,
             }
         };
-        shards.spawn(log_end(serve, permit));
+        shards.spawn(log_end(serve));
     }
 }
 
 /// Serves one client from the greeting to its end.
-///
-/// # Errors
-/// When the client breaks the protocol or the connection, or chooses nothing in time.
-pub async fn serve_connection<S, X>(mut socket: S, exports: &X) -> io::Result<()>
+async fn serve_plain<S, X>(
+    mut socket: S,
+    exports: &X,
+    resources: &Arc<Resources>,
+    newcomer: Newcomer,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     X: Exports,
 {
-    let chosen = handshake::negotiate(&mut socket, exports, Security::None);
-    match time::timeout(HANDSHAKE_TIMEOUT, chosen).await?? {
-        Outcome::Chosen(session) => transmission::serve(socket, session).await,
+    let chosen = handshake::negotiate(&mut socket, exports, resources, Security::None);
+    match newcomer.in_time(chosen, resources).await? {
+        Outcome::Chosen(session, place) => transmission::serve(socket, session, place).await,
         Outcome::Left | Outcome::Secure(_) => Ok(()),
     }
 }
 
-/// As [`serve_connection`], over TLS.
-async fn serve_secured<S, X>(mut socket: S, tls: &Tls, exports: &X) -> io::Result<()>
+/// As [`serve_plain`], over TLS.
+async fn serve_secured<S, X>(
+    mut socket: S,
+    tls: &Tls,
+    exports: &X,
+    resources: &Arc<Resources>,
+    newcomer: Newcomer,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     X: Exports,
 {
     let chosen = async {
-        let begun = handshake::negotiate(&mut socket, exports, Security::Required).await?;
+        let begun = handshake::negotiate(&mut socket, exports, resources, Security::Required).await?;
         let Outcome::Secure(client) = begun else { return Ok(None) };
         let mut stream = tls.accept(socket).await?;
-        match handshake::resume(&mut stream, exports, client).await? {
-            Outcome::Chosen(session) => Ok(Some((stream, session))),
-            Outcome::Left | Outcome::Secure(_) => Ok::<_, io::Error>(None),
+        match handshake::resume(&mut stream, exports, resources, client).await? {
+            Outcome::Chosen(session, place) => Ok(Some((stream, session, place))),
+            Outcome::Left | Outcome::Secure(_) => Ok(None),
         }
     };
-    match time::timeout(HANDSHAKE_TIMEOUT, chosen).await?? {
-        Some((stream, session)) => transmission::serve(stream, session).await,
+    match newcomer.in_time(chosen, resources).await? {
+        Some((stream, session, place)) => transmission::serve(stream, session, place).await,
         None => Ok(()),
     }
 }
 
-/// Waits until there may be one more connection. The others wait in the listener's queue.
-async fn permit(limit: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
-    Arc::clone(limit).acquire_owned().await.ok()
+/// The clients of a listener that have not chosen an export yet, in the order in which they came.
+#[derive(Default)]
+struct Newcomers(VecDeque<(Instant, oneshot::Sender<()>)>);
+
+impl Newcomers {
+    /// One more. When there are too many the first of them is sent away, as soon as it had its moment.
+    async fn admit(&mut self, limits: &Limits) -> Newcomer {
+        self.0.retain(|(_, newcomer)| !newcomer.is_closed());
+        if self.0.len() >= limits.newcomers
+            && let Some((since, mut first)) = self.0.pop_front()
+        {
+            // It may be done before that.
+            let _ = time::timeout_at(since + limits.grace, first.closed()).await;
+        }
+        let (sender, sent_away) = oneshot::channel();
+        self.0.push_back((Instant::now(), sender));
+        Newcomer { sent_away }
+    }
 }
 
-/// Passes over what concerns one client only, or goes by: a connection that was given up, a want of descriptors.
+/// A client that has not chosen an export yet.
+struct Newcomer {
+    /// Nobody but the [`Newcomers`] has the other end.
+    sent_away: oneshot::Receiver<()>,
+}
+
+impl Newcomer {
+    /// Lets it choose, unless it takes too long.
+    async fn in_time<T>(self, chosen: impl Future<Output = io::Result<T>>, resources: &Resources) -> io::Result<T> {
+        let too_late = |why| Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        tokio::select! {
+            chosen = time::timeout(resources.limits.handshake, chosen) => chosen.unwrap_or_else(|_| too_late("handshake: it took too long")),
+            _ = self.sent_away => too_late("handshake: others came, and it took too long"),
+        }
+    }
+}
+
+/// Passes over what concerns one client only, or goes by: a connection that was given up, a network that is down, a want of descriptors.
 async fn accepted<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(accepted) => Ok(Some(accepted)),
         Err(error) => match error.raw_os_error() {
             Some(libc::ECONNABORTED | libc::EINTR) => Ok(None),
+            // Linux passes a network's errors on to whoever accepts.
+            Some(
+                libc::ENETDOWN | libc::EPROTO | libc::ENOPROTOOPT | libc::EHOSTDOWN | libc::ENONET
+                | libc::EHOSTUNREACH | libc::EOPNOTSUPP | libc::ENETUNREACH | libc::EPERM | libc::ETIMEDOUT,
+            ) => Ok(None),
             Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 time::sleep(time::Duration::from_millis(100)).await;
@@ -123,8 +173,8 @@ async fn accepted<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Serves a connection, which counts until it ends.
-async fn log_end(serve: impl Future<Output = io::Result<()>>, _permit: Option<OwnedSemaphorePermit>) {
+/// Serves a connection, and says in the log why it ended.
+async fn log_end(serve: impl Future<Output = io::Result<()>>) {
     if let Err(error) = serve.await {
         tracing::debug!(%error, "an NBD connection ended");
     }

@@ -10,10 +10,12 @@
 //!
 //! # Invariants
 //! - Requests under way (waiting or replied but unsent) are at most [`MAX_REQUESTS`], and their bytes at most
-//!   [`MAX_BYTES`], save for the one that passed the mark. Beyond that no input is taken until replies have left.
+//!   [`MAX_BYTES`], save for the one that passed the mark. Beyond that no input is taken until replies have left. A request whose bytes need more memory
+//!   than the client has is *postponed*, and whatever comes after it, until `limits` lends it more.
 //! - Every request gets exactly one reply, in any order. A flush is about the writes that were replied to before it came.
 //! - The bytes of a write are read into a buffer of its own as far as they have arrived; until all are there nothing else is taken from the
 //!   input. A write that will be refused is read past.
+//! - What a client asked for before it took its leave is done first.
 //! - A request that breaks the framing ends the connection; its neighbours' replies may be lost, as with a broken wire.
 
 use std::{
@@ -29,6 +31,7 @@ use device::IoBuf;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::limits::{Loan, Place};
 use super::{Export, ExportError, MAX_REQUEST_BYTES, extents, handshake::Session, protocol::*};
 
 /// Requests of a connection that are under way.
@@ -48,7 +51,7 @@ const WRITABLE_INPUT_BYTES: usize = 256 << 10;
 const MAX_SLICES: usize = 128;
 
 /// Serves the session until the client leaves.
-pub(super) async fn serve<S, E>(socket: S, session: Session<E>) -> io::Result<()>
+pub(super) async fn serve<S, E>(socket: S, session: Session<E>, place: Place) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     E: Export,
@@ -75,6 +78,10 @@ where
         waiting: FuturesUnordered::new(),
         waiting_bytes: 0,
         output: Output::default(),
+        postponed: None,
+        loan: Loan::none(place),
+        moved_bytes: 0,
+        is_leaving: false,
     };
     std::future::poll_fn(|context| connection.poll(context)).await
 }
@@ -107,6 +114,25 @@ impl Asked {
         match self {
             Asked::Read(request) | Asked::Write(request, _) => request.len_bytes as usize,
             _ => 0,
+        }
+    }
+}
+
+/// A request that was looked at.
+#[derive(Debug)]
+enum Checked {
+    /// The export can answer it.
+    Asked(Asked),
+    /// A write whose bytes come next.
+    Payload(Request),
+}
+
+impl Checked {
+    /// What it and its reply may hold in memory.
+    fn bytes(&self) -> usize {
+        match self {
+            Checked::Asked(asked) => asked.bytes(),
+            Checked::Payload(request) => request.len_bytes as usize,
         }
     }
 }
@@ -251,6 +277,13 @@ struct Connection<S, Z, M, F> {
     waiting: FuturesUnordered<Waiting<F>>,
     waiting_bytes: usize,
     output: Output,
+    /// Waits for memory.
+    postponed: Option<Checked>,
+    loan: Loan,
+    /// Bytes that the client took or sent.
+    moved_bytes: u64,
+    /// The client said that it is to be the end.
+    is_leaving: bool,
 }
 
 impl<S, Z, M, F> Connection<S, Z, M, F>
@@ -270,18 +303,19 @@ where
                 moved = true;
             }
             moved |= self.receive(context);
-            while self.incoming.is_none()
-                && self.has_room()
-                && let Some(request) = self.input.next_request()?
-            {
-                if request.command == command::DISC {
-                    return Poll::Ready(Ok(()));
+            moved |= self.take_requests(context)?;
+            match self.output.poll_write(&mut self.socket, context) {
+                Poll::Ready(Ok(written)) => {
+                    self.moved_bytes += written as u64;
+                    moved |= written > 0;
                 }
-                self.take_request(request, context)?;
-                moved = true;
+                // Nobody is there to be told, but what was asked for is still to be done.
+                Poll::Ready(Err(_)) if self.is_leaving => self.output = Output::default(),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {}
             }
-            if let Poll::Ready(written) = self.output.poll_write(&mut self.socket, context)? {
-                moved |= written > 0;
+            if self.is_leaving && self.waiting.is_empty() && self.output.replies.is_empty() {
+                return Poll::Ready(Ok(()));
             }
             if let Poll::Ready(read) = self.poll_read(context)? {
                 match read {
@@ -289,22 +323,79 @@ where
                         return Poll::Ready(Ok(()));
                     }
                     Some(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                    Some(_) => moved = true,
+                    Some(read) => {
+                        self.moved_bytes += read as u64;
+                        moved = true;
+                    }
                     None => {}
                 }
             }
+            self.loan.shrink_to(self.bytes_under_way());
             if !moved {
                 if !self.waiting.is_empty() {
                     // A busy shard seldom sleeps, and only then submits by itself.
                     device::submit_and_reap();
+                }
+                let is_its_turn = self.incoming.is_some() || !self.output.replies.is_empty();
+                if self.loan.poll_is_stalled(is_its_turn, self.moved_bytes, context).is_ready() {
+                    return Poll::Ready(Err(violation("others waited for memory that the client kept")));
                 }
                 return Poll::Pending;
             }
         }
     }
 
+    /// Starts the requests that are there, or replies to them, as far as there is room.
+    fn take_requests(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
+        let mut moved = false;
+        if !self.has_room() {
+            self.loan.leave_line();
+        }
+        while self.incoming.is_none() && self.has_room() {
+            let checked = match self.postponed.take() {
+                Some(checked) => checked,
+                None => {
+                    let Some(request) = self.input.next_request()? else { break };
+                    moved = true;
+                    if request.command == command::DISC {
+                        self.is_leaving = true;
+                        break;
+                    }
+                    match self.check(request)? {
+                        Ok(checked) => checked,
+                        Err(reply) => {
+                            self.output.push(reply);
+                            continue;
+                        }
+                    }
+                }
+            };
+            let bytes = self.bytes_under_way() + checked.bytes();
+            if self.loan.poll_cover(bytes, context).is_pending() {
+                self.postponed = Some(checked);
+                break;
+            }
+            moved = true;
+            match checked {
+                Checked::Asked(asked) => self.start_request(asked, context),
+                Checked::Payload(request) => {
+                    let mut data = IoBuf::for_overwrite(request.len_bytes as usize);
+                    let filled = self.input.take_bytes(&mut data);
+                    self.incoming = Some(Incoming { request, data, filled });
+                    self.receive(context);
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    fn bytes_under_way(&self) -> usize {
+        self.waiting_bytes + self.output.bytes + self.incoming.as_ref().map_or(0, |incoming| incoming.data.len())
+    }
+
     fn has_room(&self) -> bool {
-        self.waiting.len() + self.output.replies.len() < MAX_REQUESTS
+        !self.is_leaving
+            && self.waiting.len() + self.output.replies.len() < MAX_REQUESTS
             && self.waiting_bytes + self.output.bytes < MAX_BYTES
             && self.output.bytes < WRITE_BATCH_BYTES
     }
@@ -335,20 +426,6 @@ where
         }
     }
 
-    /// Starts a request, or replies to it, or begins to receive its data.
-    fn take_request(&mut self, request: Request, context: &mut Context<'_>) -> io::Result<()> {
-        match self.check(request)? {
-            Ok(Asked::Write(request, mut data)) => {
-                let filled = self.input.take_bytes(&mut data);
-                self.incoming = Some(Incoming { request, data, filled });
-                self.receive(context);
-            }
-            Ok(asked) => self.start_request(asked, context),
-            Err(reply) => self.output.push(reply),
-        }
-        Ok(())
-    }
-
     fn start_request(&mut self, asked: Asked, context: &mut Context<'_>) {
         let bytes = asked.bytes();
         let mut slot = self.free_slots.pop().unwrap_or_else(|| Box::pin(None));
@@ -366,7 +443,7 @@ where
     }
 
     /// What to ask the export for, or the reply where it need not be asked. An error ends the connection.
-    fn check(&mut self, request: Request) -> io::Result<Result<Asked, Reply>> {
+    fn check(&mut self, request: Request) -> io::Result<Result<Checked, Reply>> {
         let Request { flags, command, cookie, offset, len_bytes } = request;
         let in_range = offset.checked_add(len_bytes.into()).is_some_and(|end| end <= (self.size_bytes)());
         let is_valid = in_range && len_bytes > 0;
@@ -383,12 +460,13 @@ where
             };
             return Ok(Err(Reply::failed(cookie, self.structured, &error(errno, message))));
         }
+        let asked = |asked| Ok(Checked::Asked(asked));
         Ok(match command {
             command::READ if is_valid && len_bytes <= MAX_REQUEST_BYTES && only(command_flag::DF) => {
-                Ok(Asked::Read(request))
+                asked(Asked::Read(request))
             }
             command::BLOCK_STATUS if self.base_allocation && is_valid && only(command_flag::REQ_ONE) => {
-                Ok(Asked::BlockStatus(request))
+                asked(Asked::BlockStatus(request))
             }
             // Replies to reads must be structured where that was agreed, also when they fail.
             command::READ | command::BLOCK_STATUS => {
@@ -396,13 +474,13 @@ where
                 Err(Reply::failed(cookie, self.structured, &error))
             }
             command::WRITE if len_bytes <= MAX_REQUEST_BYTES && only(command_flag::FUA) => {
-                Ok(Asked::Write(request, IoBuf::for_overwrite(len_bytes as usize)))
+                Ok(Checked::Payload(request))
             }
             command::WRITE => {
                 self.skip_payload(len_bytes)?;
                 Err(Reply::refused(cookie, Errno::Inval))
             }
-            command::TRIM if only(command_flag::FUA) => Ok(Asked::Trim(request)),
+            command::TRIM if only(command_flag::FUA) => asked(Asked::Trim(request)),
             // Zeroes that are to take space are written one by one.
             command::WRITE_ZEROES
                 if flags & command_flag::NO_HOLE != 0 && flags & command_flag::FAST_ZERO != 0 =>
@@ -412,9 +490,9 @@ where
             command::WRITE_ZEROES
                 if only(command_flag::FUA | command_flag::NO_HOLE | command_flag::FAST_ZERO) =>
             {
-                Ok(Asked::WriteZeroes(request))
+                asked(Asked::WriteZeroes(request))
             }
-            command::FLUSH if self.is_writable => Ok(Asked::Flush(request)),
+            command::FLUSH if self.is_writable => asked(Asked::Flush(request)),
             command::FLUSH => Err(Reply::done(cookie)),
             command::CACHE if in_range => Err(Reply::done(cookie)),
             _ => Err(Reply::refused(cookie, Errno::Inval)),

@@ -14,7 +14,7 @@ use std::{
 
 use device::{Device, FileDevice, IoBuf, MemoryDevice, OpenOptions};
 use server::{
-    nbd::{self, Errno, Export, ExportError, Exports, Extent, Tls},
+    nbd::{self, Errno, Export, ExportError, Exports, Extent, Limits, Tls},
     runtime::Shards,
 };
 use tempfile::TempDir;
@@ -188,7 +188,12 @@ pub struct Served {
 
 impl Served {
     pub fn start(exports: impl FnOnce(&Path) -> Named) -> Self {
-        Self::start_with(exports, |_| None)
+        Self::start_with(exports, |_| None, Limits::default())
+    }
+
+    /// Of any kind of exports, within limits.
+    pub fn start_limited<X: Exports>(exports: X, limits: Limits) -> Self {
+        Self::start_with(|_| exports, |_| None, limits)
     }
 
     /// Over TCP too, with TLS only.
@@ -198,12 +203,13 @@ impl Served {
     ) -> (Self, SocketAddr) {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = tcp.local_addr().unwrap();
-        (Self::start_with(exports, |directory| Some((tcp, tls(directory)))), address)
+        (Self::start_with(exports, |directory| Some((tcp, tls(directory))), Limits::default()), address)
     }
 
-    fn start_with(
-        exports: impl FnOnce(&Path) -> Named,
+    fn start_with<X: Exports>(
+        exports: impl FnOnce(&Path) -> X,
         tcp: impl FnOnce(&Path) -> Option<(TcpListener, Tls)>,
+        limits: Limits,
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let exports = Arc::new(exports(directory.path()));
@@ -220,10 +226,10 @@ impl Served {
                     let Some((tcp, tls)) = tcp else { return std::future::pending().await };
                     tcp.set_nonblocking(true)?;
                     let tcp = tokio::net::TcpListener::from_std(tcp)?;
-                    nbd::serve_tcp(tcp, Arc::clone(&exports), Some(tls), Arc::clone(&shards)).await
+                    nbd::serve_tcp(tcp, Arc::clone(&exports), Some(tls), Arc::clone(&shards), limits.clone()).await
                 };
                 tokio::select! {
-                    served = nbd::serve_unix(listener, Arc::clone(&exports), Arc::clone(&shards)) => panic!("{served:?}"),
+                    served = nbd::serve_unix(listener, Arc::clone(&exports), Arc::clone(&shards), limits.clone()) => panic!("{served:?}"),
                     served = on_tcp => panic!("{served:?}"),
                     _ = stopped => {}
                 }

@@ -2,6 +2,7 @@
 
 mod clients;
 mod harness;
+mod hostile;
 mod protocol;
 mod tls;
 mod writes;

@@ -49,7 +49,7 @@ fn served() -> Served {
 }
 
 /// A client that says exactly what it is told to.
-pub struct Client(UnixStream);
+pub struct Client(pub UnixStream);
 
 impl Client {
     pub fn connect(served: &Served) -> Self {
@@ -149,7 +149,7 @@ impl Client {
     }
 }
 
-fn request(flags: u16, command: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
+pub fn request(flags: u16, command: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
     let mut bytes = 0x2560_9513u32.to_be_bytes().to_vec();
     bytes.extend(flags.to_be_bytes());
     bytes.extend(command.to_be_bytes());
@@ -159,11 +159,11 @@ fn request(flags: u16, command: u16, cookie: u64, offset: u64, len: u32) -> Vec<
     bytes
 }
 
-fn string(text: &str) -> Vec<u8> {
+pub fn string(text: &str) -> Vec<u8> {
     [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
 }
 
-fn go(name: &str, infos: &[u16]) -> Vec<u8> {
+pub fn go(name: &str, infos: &[u16]) -> Vec<u8> {
     let mut data = string(name);
     data.extend((infos.len() as u16).to_be_bytes());
     infos.iter().for_each(|info| data.extend(info.to_be_bytes()));

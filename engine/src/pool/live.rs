@@ -53,7 +53,7 @@ mod views;
 pub use add::Auxiliary;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 pub use devices::TakeOffline;
-pub use room::DatasetRoom;
+pub use room::{DatasetRoom, with_room};
 pub use trim::{TrimState, TrimStatus};
 
 use std::collections::HashMap;

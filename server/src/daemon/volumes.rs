@@ -17,7 +17,7 @@ use device::modelled::Link;
 use engine::dataset::dsl::{Dataset, Dsl, Kind, Walk};
 use engine::dataset::zvol::{LiveReader, LiveZvol, Zvol};
 use engine::dmu::Objset;
-use engine::pool::live::{LiveDataset, LivePool};
+use engine::pool::live::{LiveDataset, LivePool, with_room};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::recording::Recorder;
@@ -57,9 +57,6 @@ pub struct VolumeExport {
     recorder: Arc<Recorder>,
 }
 
-/// How often a change is tried for which there seems to be no room: what a group frees can be used two groups later.
-const ROOM_TRIES: u32 = 4;
-
 /// How a connection gets at a volume.
 #[derive(Debug)]
 enum Access {
@@ -96,23 +93,6 @@ impl VolumeExport {
     async fn replied(&self, len: usize) {
         if let Some(link) = &self.link {
             link.fetch(len as u64).await;
-        }
-    }
-
-    /// Whether a change that ended so is to be made again, because there seemed to be no room for it: what is freed counts when it is committed, which is
-    /// waited for.
-    async fn is_to_be_tried_again(
-        &self,
-        volume: &LiveZvol,
-        done: engine::Result<()>,
-        tries: &mut u32,
-    ) -> Result<bool, ExportError> {
-        match done {
-            Err(engine::Error::NoSpace(_) | engine::Error::Quota(_)) if *tries > 1 => {
-                *tries -= 1;
-                volume.wait_committed().await.map(|()| true).map_err(|error| self.failed(error))
-            }
-            done => done.map(|()| false).map_err(|error| self.failed(error)),
         }
     }
 
@@ -178,13 +158,8 @@ impl Export for VolumeExport {
         if let Some(link) = &self.link {
             link.bring(data.len() as u64).await;
         }
-        let mut tries = ROOM_TRIES;
-        loop {
-            let done = volume.write_at(offset, &data, stable).await;
-            if !self.is_to_be_tried_again(&volume, done, &mut tries).await? {
-                return Ok(());
-            }
-        }
+        let written = with_room(volume.txgs(), || volume.write_at(offset, &data, stable)).await;
+        written.map_err(|error| self.failed(error))
     }
 
     async fn trim(&self, offset: u64, len_bytes: u64, stable: bool) -> Result<(), ExportError> {
@@ -203,13 +178,8 @@ impl Export for VolumeExport {
         self.recorder.note(TracedOperation::Trim, offset, len_bytes);
         self.note_stable(stable);
         let volume = self.writing()?;
-        let mut tries = ROOM_TRIES;
-        loop {
-            let done = volume.write_zeroes(offset, len_bytes, allocate, stable).await;
-            if !self.is_to_be_tried_again(&volume, done, &mut tries).await? {
-                return Ok(());
-            }
-        }
+        let written = with_room(volume.txgs(), || volume.write_zeroes(offset, len_bytes, allocate, stable)).await;
+        written.map_err(|error| self.failed(error))
     }
 
     async fn flush(&self) -> Result<(), ExportError> {

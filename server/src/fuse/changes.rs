@@ -83,7 +83,7 @@ impl Served {
         let (zpl, dir) = self.changeable(parent)?;
         self.refuse_zfs_dir(parent, name)?;
         let new = NewNode { kind, mode: by.mode & 0o7777, umask: by.umask, uid: by.uid, gid: by.gid };
-        self.with_room(|| device::block_on(zpl.create(dir, name, &new)))
+        self.with_room(|| zpl.create(dir, name, &new))
     }
 
     /// Creates a regular file, or finds the one that is there unless it is to be new, and opens it.
@@ -122,7 +122,7 @@ impl Served {
         let (zpl, dir) = self.changeable(parent)?;
         let (_, object) = self.changeable(file)?;
         self.refuse_zfs_dir(parent, name)?;
-        self.with_room(|| device::block_on(zpl.link(object, dir, name)))?;
+        self.with_room(|| zpl.link(object, dir, name))?;
         self.told_new(parent, object)
     }
 
@@ -157,7 +157,7 @@ impl Served {
         let (_, new) = self.changeable(to.0)?;
         self.refuse_zfs_dir(from.0, from.1)?;
         self.refuse_zfs_dir(to.0, to.1)?;
-        self.with_room(|| device::block_on(zpl.rename(old, from.1, new, to.1, mode)))
+        self.with_room(|| zpl.rename(old, from.1, new, to.1, mode))
     }
 
     /// Changes attributes.

@@ -177,7 +177,7 @@ impl Served {
     pub(super) fn write(&self, number: INodeNo, offset: u64, bytes: &[u8], kill: bool) -> Result<()> {
         let (zpl, object) = self.changeable(number)?;
         let options = WriteOptions { kill_privileges: kill, ..WriteOptions::default() };
-        self.with_room(|| device::block_on(zpl.write(object, offset, bytes, &options)))?;
+        self.with_room(|| zpl.write(object, offset, bytes, &options))?;
         self.drop_capability(zpl, object)
     }
 
@@ -207,7 +207,7 @@ impl Served {
             libc::FALLOC_FL_ZERO_RANGE => AllocateMode::ZeroRange { keep_size },
             _ => return Err(Error::Unsupported(format!("fallocate with flags {flags:#x}"))),
         };
-        self.with_room(|| device::block_on(zpl.allocate(object, mode, offset, length)))?;
+        self.with_room(|| zpl.allocate(object, mode, offset, length))?;
         self.drop_capability(zpl, object)
     }
 
@@ -232,7 +232,7 @@ impl Served {
             ))?;
         }
         self.drop_capability(zpl, target)?;
-        self.with_room(|| device::block_on(zpl.copy_range(source, from.1, target, to.1, length)))
+        self.with_room(|| zpl.copy_range(source, from.1, target, to.1, length))
     }
 
     /// The first data or hole from an offset on.

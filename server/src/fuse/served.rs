@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::dataset::zpl::{AclType, LiveZpl, Znode};
+use engine::pool::live::with_room;
 use engine::{Error, Result};
 use fuser::{Errno, INodeNo};
 use ondisk::ObjectId;
@@ -24,9 +25,6 @@ use super::attributes::errno;
 use super::files::OpenFile;
 use super::node::{Node, Tree};
 use super::trees::Trees;
-
-/// How often a change is tried for which there seems to be no room: freed space is used again after two commits.
-const ROOM_TRIES: u32 = 3;
 
 /// A filesystem that is mounted.
 ///
@@ -112,18 +110,11 @@ impl Served {
         }
     }
 
-    /// Does what may be refused because there seems to be no room. What is accepted counts as more than it will take, and what is freed counts when it is committed:
-    /// so a refusal is tried again after a commit.
-    pub(super) fn with_room<T>(&self, change: impl Fn() -> Result<T>) -> Result<T> {
-        let mut tries = ROOM_TRIES;
-        loop {
-            match (change(), self.trees.pool()) {
-                (Err(Error::NoSpace(_) | Error::Quota(_)), Some(pool)) if tries > 1 => {
-                    tries -= 1;
-                    device::block_on(pool.txgs().wait_synced(pool.txgs().open_txg()))?;
-                }
-                (done, _) => return done,
-            }
+    /// Makes a change that may be refused because there seems to be no room.
+    pub(super) fn with_room<T, F: Future<Output = Result<T>>>(&self, change: impl Fn() -> F) -> Result<T> {
+        match self.trees.pool() {
+            Some(pool) => device::block_on(with_room(pool.txgs(), change)),
+            None => device::block_on(change()),
         }
     }
 

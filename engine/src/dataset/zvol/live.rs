@@ -102,9 +102,9 @@ impl LiveZvol {
         }
     }
 
-    /// Waits until all that was changed is committed. Needs somebody who commits groups.
-    pub async fn wait_committed(&self) -> Result<()> {
-        self.txgs.wait_synced(self.txgs.open_txg()).await
+    /// The groups that its changes belong to.
+    pub fn txgs(&self) -> &Arc<Txgs> {
+        &self.txgs
     }
 
     /// A reader with a read-ahead of its own. It sees what is written.

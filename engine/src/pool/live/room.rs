@@ -9,7 +9,7 @@
 //! counts like anything else, since the new block is written before the old one is free. A small write may make an indirect block dirty that is much larger than it: each is
 //! counted as two copies of one, until a group has counted as many as the dataset can have. When the room is used up the open group is committed at once:
 //! what it frees may make room, and its real sizes replace the guesses. A writer that is refused in the meantime is told so; the pool's slop, which
-//! no dataset may use, covers what guesses leave out.
+//! no dataset may use, covers what guesses leave out. Who serves a person's program waits for that commit and tries again before it says no ([`with_room`]).
 //!
 //! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`).
 //!
@@ -36,6 +36,21 @@ const INDIRECT_BYTES: u64 = 2 * (128 << 10);
 const POINTERS: u64 = 1024;
 /// Size of the blocks of a filesystem, as far as its indirect blocks are concerned: most are larger.
 const FILE_BLOCK_BYTES: u64 = 8 << 10;
+
+/// How often a change is tried for which there seems to be no room: what a group frees can be used two groups later.
+const ROOM_TRIES: u32 = 4;
+
+/// Makes a change that may be refused because there seems to be no room: what is freed counts when it is committed, so a refusal is tried again after a
+/// commit. Needs somebody who commits groups.
+pub async fn with_room<T, F: Future<Output = Result<T>>>(txgs: &Txgs, change: impl Fn() -> F) -> Result<T> {
+    for _ in 1..ROOM_TRIES {
+        match change().await {
+            Err(Error::NoSpace(_) | Error::Quota(_)) => txgs.wait_synced(txgs.open_txg()).await?,
+            done => return done,
+        }
+    }
+    change().await
+}
 
 /// What may still be accepted.
 #[derive(Debug, Default)]

@@ -72,7 +72,7 @@ pub enum Cause {
     #[error("the device is missing")]
     Missing,
     /// The operating system says so.
-    #[error("{}", std::io::Error::from_raw_os_error(*errno))]
+    #[error("{}", in_words(&std::io::Error::from_raw_os_error(*errno)))]
     Os {
         /// The error number.
         errno: i32,
@@ -96,6 +96,13 @@ impl IoError {
             Cause::Os { errno } => errno,
         }
     }
+}
+
+/// An error of the system as people say it, without its number.
+pub fn in_words(error: &std::io::Error) -> String {
+    let mut text = error.to_string();
+    text.truncate(text.find(" (os error ").unwrap_or(text.len()));
+    text
 }
 
 impl From<rustix::io::Errno> for Cause {
@@ -141,7 +148,7 @@ mod tests {
             IoError::new(Path::new("/dev/sdx"), Operation::Read, 4096, 512, Cause::Os { errno: libc::EIO });
         assert_eq!(
             error.to_string(),
-            "/dev/sdx: read of 512 bytes at offset 4096: Input/output error (os error 5)"
+            "/dev/sdx: read of 512 bytes at offset 4096: Input/output error"
         );
         let error = IoError::new(Path::new("d0"), Operation::Flush, 0, 0, Cause::ReadOnly);
         assert_eq!(error.to_string(), "d0: flush: the device is open read-only");

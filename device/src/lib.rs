@@ -37,7 +37,7 @@ pub mod simulated;
 use std::{fmt::Debug, future::Future, path::Path, pin::Pin};
 
 pub use buf::{ALIGNMENT_BYTES, IoBuf, copy};
-pub use error::{Cause, IoError, Operation};
+pub use error::{Cause, IoError, Operation, in_words};
 pub use executor::{RingDriver, block_on};
 pub use file::{FileDevice, Lock, OpenOptions};
 pub use memory::MemoryDevice;

@@ -138,7 +138,8 @@ impl Arguments {
         let mut reports = 0u64;
         let mut show = |_| {
             let (look, failed) = self.look()?;
-            if last.is_some() || !self.skip_first {
+            let has_any = !look.pools.is_empty() || failed.is_empty();
+            if has_any && (last.is_some() || !self.skip_first) {
                 let with_header = reports == 0 || (self.verbose && !self.headings_once);
                 reports += 1;
                 self.print(&look, last.as_ref(), with_header)?;

@@ -127,6 +127,23 @@ fn datasets_are_changed_and_the_pool_stays_good() {
             "cannot hold snapshot 'tank/a/b@1': tag already exists on this dataset\n",
         ),
         ("zfs promote tank/a", "cannot promote 'tank/a': not a cloned filesystem\n"),
+        ("zfs set nonsense=x tank/a", "cannot set property for 'tank/a': invalid property 'nonsense'\n"),
+        ("zfs set quota=abc tank/a", "cannot set property for 'tank/a': bad numeric value 'abc'\n"),
+        ("zfs set quota=0 tank/a", "cannot set property for 'tank/a': use 'none' to disable quota/refquota\n"),
+        (
+            "zfs set quota=1K tank/a",
+            "cannot set property for 'tank/a': size is less than current used or reserved space\n",
+        ),
+        (
+            "zfs set reservation=1P tank/a",
+            "cannot set property for 'tank/a': size is greater than available space\n",
+        ),
+        (
+            "zfs set compression=best tank/a",
+            "cannot set property for 'tank/a': 'compression' must be one of 'on | off | lzjb | gzip | gzip-[1-9] | zle | lz4 | \
+             zstd | zstd-fast | zstd-[1-19] | zstd-fast-[1-10,20,30,40,50,60,70,80,90,100,500,1000]'\n",
+        ),
+        ("zpool iostat nopool", "cannot open 'nopool': no such pool\n"),
         (
             "zfs inherit quota tank/a/b",
             "'quota' property cannot be inherited\nuse 'zfs set quota=none' to clear\n",
@@ -149,7 +166,7 @@ fn datasets_are_changed_and_the_pool_stays_good() {
         ),
     ] {
         let ended = session.run(&words(line, &[]));
-        assert_eq!((ended.code, ended.err.as_str()), (1, message), "{line}");
+        assert_eq!((ended.code, ended.out.as_str(), ended.err.as_str()), (1, "", message), "{line}");
     }
     for line in
         ["zfs create", "zfs set tank", "zfs snapshot", "zfs inherit nonsense tank", "zfs create -s tank/x"]
@@ -224,6 +241,11 @@ fn devices_in_use_and_bad_layouts_are_refused() {
     );
     assert_eq!(layout, expected);
 
+    // A refusal leaves nothing behind that would have to be overridden.
+    refused(
+        "zpool create -m none -O nonsense=x tank %0",
+        "cannot create 'tank': invalid property 'nonsense'\n",
+    );
     session.print(&words("zpool create -m none tank %0", &disks));
     let in_use = |how: &str, which: &str| {
         format!("invalid vdev specification\n{how}\n{} is part of {which} pool 'tank'\n", disks[0])

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Cause, Device, MemoryDevice, OpenOptions};
+use device::{Cause, Device, MemoryDevice, OpenOptions, in_words};
 use engine::env::{Env, System};
 use engine::pool::discovery::{Candidate, DEFAULT_DIRECTORIES};
 use engine::pool::live::{Layout, NewLeaf, NewTop};
@@ -120,7 +120,16 @@ async fn partitioned(leaf: &mut NewLeaf, doing: &str) -> Result<NewLeaf, ApiErro
     // Its partitions can be claimed only by who has not claimed the disk.
     leaf.device = Arc::new(MemoryDevice::new("<a disk>", 0));
     let taken = take_whole_disk(&leaf.path, PARTITION_PATIENCE, || System.random()).await;
-    let (device, path) = taken.map_err(|error| ApiError::failed(format!("{doing}: {error}")))?;
+    let (device, path) = taken.map_err(|error| {
+        ApiError::failed(match matches!(error.errno(), libc::ENOENT | libc::ENXIO) && error.path != leaf.path {
+            true => format!(
+                "{doing}: {} was partitioned, but this system does not show its first partition\n\
+                 (a kernel without CONFIG_EFI_PARTITION does not); use a partition that it shows",
+                leaf.path.display()
+            ),
+            false => format!("{doing}: {error}"),
+        })
+    })?;
     Ok(NewLeaf { device: Arc::new(device), path, is_file: false, whole_disk: true })
 }
 
@@ -193,7 +202,7 @@ async fn open_one(
         std::io::ErrorKind::NotFound => {
             ApiError::not_found(format!("cannot open '{shown}': No such file or directory"))
         }
-        _ => ApiError::failed(format!("cannot open '{shown}': {error}")),
+        _ => ApiError::failed(format!("cannot open '{shown}': {}", in_words(&error))),
     })?;
     let is_block = metadata.file_type().is_block_device();
     if !is_block && !metadata.is_file() {
@@ -203,7 +212,8 @@ async fn open_one(
     }
     // Labels first: who uses a device of ours has it locked too, and this says which pool it is.
     let looked_at = OpenOptions::read_only().open(path);
-    let looked_at = looked_at.map_err(|error| ApiError::failed(format!("cannot open '{shown}': {error}")))?;
+    let looked_at =
+        looked_at.map_err(|error| ApiError::failed(format!("cannot open '{shown}': {}", error.cause)))?;
     let looked_at: Arc<dyn Device> = Arc::new(looked_at);
     if let Some(user) = user_of(Arc::clone(&looked_at), open_pools).await {
         let list = if user.force_helps { &mut faults.forcible } else { &mut faults.errors };

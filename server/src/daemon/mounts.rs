@@ -12,6 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use device::in_words;
 use engine::dataset::dsl::{Dataset, Dsl, Entry, Kind, Walk};
 use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, PropertySet, Style};
 
@@ -206,7 +207,8 @@ impl OpenPool {
             ))));
         }
         let made = make_directories(&plan.at).map_err(|error| {
-            ApiError::failed(refuse(format!("failed to create mountpoint {}: {error}", plan.at.display())))
+            let shown = plan.at.display();
+            ApiError::failed(refuse(format!("failed to create mountpoint {shown}: {}", in_words(&error))))
         })?;
         let not_empty = || fs::read_dir(&plan.at).is_ok_and(|mut entries| entries.next().is_some());
         if !plan.overlay && !overlay && not_empty() {
@@ -224,8 +226,14 @@ impl OpenPool {
                 lock(&self.mounts).insert(name.clone(), mount);
                 Ok(described)
             }
-            Err(error) => {
+            Err(mut error) => {
                 remove_directories(&made);
+                let is_outer = |at: &Path| at != plan.at && plan.at.starts_with(at);
+                if !is_root() && self.find_mount(is_outer).is_some() {
+                    error.message += &format!(
+                        "\nwithout root no filesystem can be mounted inside another: use 'zfs mount --at DIR {name}'"
+                    );
+                }
                 Err(error)
             }
         }

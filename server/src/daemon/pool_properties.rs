@@ -62,8 +62,7 @@ pub(super) fn fault(name: &str, value: &str, when: When) -> Option<String> {
     if let Kind::Index(_, names) = desc.kind
         && index::number(names, value).is_none()
     {
-        let words: Vec<&str> = names.iter().map(|(word, _)| *word).collect();
-        return Some(format!("'{name}' must be one of '{}'", words.join(" | ")));
+        return Some(format!("'{name}' must be one of '{}'", index::choices(names)));
     }
     match prop {
         PoolProp::Ashift => match value.parse::<u64>() {

@@ -61,7 +61,7 @@ pub use freeing::free_some;
 pub use livelist::has_livelist;
 pub use policy::{policy, settings};
 pub use promote::promote;
-pub use properties::{Changed, inherit_property, set_properties, volume_reservation};
+pub use properties::{Changed, check_properties, inherit_property, set_properties, volume_reservation};
 pub use rename::{objsets_below, rename};
 pub use room::{Room, room};
 pub use snapshot::{NewSnapshot, hold, release, snapshot};

@@ -189,9 +189,51 @@ pub fn number(names: Names, word: &str) -> Option<u64> {
     names.iter().find(|(name, _)| *name == word).map(|(_, number)| *number)
 }
 
+/// The words to choose from, as messages tell them: levels of one kind in one.
+pub fn choices(names: Names) -> String {
+    let level = |word: &'static str| -> Option<(&'static str, u32)> {
+        let (stem, level) = word.rsplit_once('-')?;
+        Some((stem, level.parse().ok()?))
+    };
+    let mut shown: Vec<String> = Vec::new();
+    let mut words = names.iter().map(|(word, _)| *word).peekable();
+    while let Some(word) = words.next() {
+        let Some((stem, first)) = level(word) else {
+            shown.push(word.to_owned());
+            continue;
+        };
+        let mut ranges = vec![first..=first];
+        while let Some((_, next)) =
+            words.next_if(|word| level(word).is_some_and(|(other, _)| other == stem)).and_then(level)
+        {
+            match ranges.last_mut() {
+                Some(range) if range.end() + 1 == next => *range = *range.start()..=next,
+                _ => ranges.push(next..=next),
+            }
+        }
+        let told = ranges.iter().map(|range| match range.start() == range.end() {
+            true => range.start().to_string(),
+            false => format!("{}-{}", range.start(), range.end()),
+        });
+        shown.push(format!("{stem}-[{}]", told.collect::<Vec<_>>().join(",")));
+    }
+    shown.join(" | ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn choices_of_many_levels_are_told_in_short() {
+        assert_eq!(choices(SYNC), "standard | always | disabled");
+        assert_eq!(choices(COPIES), "1 | 2 | 3");
+        assert_eq!(
+            choices(COMPRESSION),
+            "on | off | lzjb | gzip | gzip-[1-9] | zle | lz4 | zstd | zstd-fast | zstd-[1-19] | \
+             zstd-fast-[1-10,20,30,40,50,60,70,80,90,100,500,1000]"
+        );
+    }
 
     #[test]
     fn the_first_word_of_a_number_is_shown_and_all_are_understood() {

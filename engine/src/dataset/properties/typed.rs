@@ -64,9 +64,7 @@ pub fn parse(prop: Prop, text: &str) -> Result<Value> {
         Kind::Index(_, names) => {
             let number = index::number(names, text);
             number.map(Value::Number).ok_or_else(|| {
-                let mut words: Vec<&str> = names.iter().map(|(word, _)| *word).collect();
-                words.truncate(12);
-                Error::Invalid(format!("'{}' must be one of: {}", desc.name, words.join(", ")))
+                Error::Invalid(format!("'{}' must be one of '{}'", desc.name, index::choices(names)))
             })
         }
         Kind::Number(_) => parse_limit(prop, text),
@@ -86,9 +84,11 @@ fn parse_limit(prop: Prop, text: &str) -> Result<Value> {
     if text == "auto" && prop == Prop::Refreservation {
         return Ok(Value::Number(AUTO));
     }
-    let number = parse_number(text).ok_or_else(|| invalid(&format!("must be a number, not '{text}'")))?;
+    let number = parse_number(text).ok_or_else(|| Error::Invalid(format!("bad numeric value '{text}'")))?;
     match (prop, number) {
-        (Prop::Quota | Prop::Refquota, 0) => Err(invalid("is disabled with 'none'")),
+        (Prop::Quota | Prop::Refquota, 0) => {
+            Err(Error::Invalid("use 'none' to disable quota/refquota".to_owned()))
+        }
         (Prop::Refreservation, AUTO) => Err(invalid("is too large")),
         _ => Ok(Value::Number(number)),
     }

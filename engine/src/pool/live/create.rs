@@ -148,6 +148,8 @@ impl LivePool {
             let detail = "pools without them can only be read here: enable them";
             return Err(Error::Unsupported(format!("features are not enabled: {lacking}; {detail}")));
         }
+        // What the devices held is still there when this is refused.
+        edit::check_properties(&new.root_properties, |feature| new.features.contains(&feature))?;
         let env = &surroundings.env;
         let pool_guid = random_guid(&**env);
         let mut devices = Devices::new();

@@ -83,8 +83,7 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
         PoolProp::DedupTableQuota if value == "none" => 0,
         _ => match desc.kind {
             Kind::Index(_, names) => index::number(names, value).ok_or_else(|| {
-                let words: Vec<&str> = names.iter().map(|(word, _)| *word).collect();
-                invalid(&format!("'{}' must be one of '{}'", name, words.join(" | ")))
+                invalid(&format!("'{name}' must be one of '{}'", index::choices(names)))
             })?,
             Kind::Number(_) => value.parse().map_err(|_| invalid("a number is needed"))?,
             Kind::Text(_) => return Err(invalid("this property cannot be set")),

@@ -196,7 +196,7 @@ pub(super) async fn store_snapshot(
 
 fn check_user(name: &str, text: &str) -> Result<()> {
     if !is_user(name) {
-        return Err(Error::Invalid(format!("'{name}': no such property")));
+        return Err(Error::Invalid(format!("invalid property '{name}'")));
     }
     if name.len() >= MAX_NAME_BYTES || text.len() >= 8192 || text.contains('\0') {
         return Err(Error::Invalid(format!("'{name}': the name or the value is too long")));
@@ -246,10 +246,10 @@ fn parse_all(properties: &[(String, String)], types: Types, new: bool) -> Result
 }
 
 /// Checks a value against what the pool can do, and its own bounds.
-fn check_value(s: &Syncing, assignment: &Assignment) -> Result<()> {
+fn check_value(is_enabled: impl Fn(Feature) -> bool, assignment: &Assignment) -> Result<()> {
     let Some(prop) = Prop::from_stored_name(&assignment.name) else { return Ok(()) };
     let (name, value) = (assignment.name.as_str(), assignment.number());
-    let needs = |feature: Feature| match s.feature_enabled(feature) {
+    let needs = |feature: Feature| match is_enabled(feature) {
         true => Ok(()),
         false => Err(Error::Unsupported(format!(
             "'{name}' needs the pool's feature {}, which is not enabled",
@@ -302,6 +302,12 @@ fn check_value(s: &Syncing, assignment: &Assignment) -> Result<()> {
     Ok(())
 }
 
+/// Checks what can be told of a new filesystem's properties before there is a pool for it.
+pub fn check_properties(properties: &[(String, String)], is_enabled: impl Fn(Feature) -> bool) -> Result<()> {
+    let plan = parse_all(properties, Types::FILESYSTEM, true)?;
+    plan.iter().try_for_each(|assignment| check_value(&is_enabled, assignment))
+}
+
 /// Checks the properties of a new dataset, and adds what follows from others. `parent` is none for the pool's root.
 pub(super) async fn plan_new(
     s: &Syncing,
@@ -332,7 +338,7 @@ pub(super) async fn plan_new(
         }
     }
     for assignment in &plan {
-        check_value(s, assignment)?;
+        check_value(|feature| s.feature_enabled(feature), assignment)?;
         if assignment.setting == Setting::Space(Prop::Refreservation) && assignment.number() == typed::AUTO {
             return Err(Error::Invalid("'refreservation' can be auto on volumes only".to_owned()));
         }
@@ -412,7 +418,7 @@ async fn count_refreservation(s: &Syncing, head: ObjectId, old: u64, new: u64) -
 async fn check_space(s: &Syncing, head: &FoundHead, prop: Prop, old: u64, new: u64) -> Result<()> {
     let dir = objects::dir(s, head.phys.dir).await?;
     let phys = &head.phys;
-    let refuse = |why: &str| Err(out_of_space(format!("{}: {why}", head.name)));
+    let refuse = |why: &str| Err(Error::Invalid(why.to_owned()));
     match prop {
         Prop::Quota if new != 0 && new < dir.used_bytes.max(dir.reserved) => {
             refuse("size is less than current used or reserved space")
@@ -474,7 +480,7 @@ pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, Stri
     resolve_auto(s, &head, types, &mut plan).await?;
     let mut effects = Vec::new();
     for assignment in &plan {
-        check_value(s, assignment)?;
+        check_value(|feature| s.feature_enabled(feature), assignment)?;
         match assignment.setting {
             Setting::Space(prop) => {
                 let (old, new) = (number(s, head.phys.dir, prop).await?, assignment.number());

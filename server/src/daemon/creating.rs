@@ -167,7 +167,14 @@ impl Daemon {
         let (pools, failed) = self.pools_named(&request.pools);
         let mut listed = Listed { entries: Vec::new(), failed };
         for pool in pools {
-            if let Some(live) = pool.live() {
+            if pool.live().is_some() {
+                let live = match pool.writable(&format!("cannot sync '{}'", pool.name())) {
+                    Ok(live) => live,
+                    Err(error) => {
+                        listed.failed.push(error);
+                        continue;
+                    }
+                };
                 let txgs = live.txgs();
                 if let Err(error) = txgs.wait_synced(txgs.open_txg()).await {
                     listed.failed.push(dataset_error("sync", pool.name(), error));

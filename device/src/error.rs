@@ -146,10 +146,7 @@ mod tests {
     fn message_names_device_operation_range_and_reason() {
         let error =
             IoError::new(Path::new("/dev/sdx"), Operation::Read, 4096, 512, Cause::Os { errno: libc::EIO });
-        assert_eq!(
-            error.to_string(),
-            "/dev/sdx: read of 512 bytes at offset 4096: Input/output error"
-        );
+        assert_eq!(error.to_string(), "/dev/sdx: read of 512 bytes at offset 4096: Input/output error");
         let error = IoError::new(Path::new("d0"), Operation::Flush, 0, 0, Cause::ReadOnly);
         assert_eq!(error.to_string(), "d0: flush: the device is open read-only");
     }

@@ -96,7 +96,8 @@ fn serve_ours(socket: &Path, volume: Arc<Zvol>) {
         runtime.block_on(async {
             let listener = tokio::net::UnixListener::from_std(listener).expect("listener");
             let shards = Arc::new(Shards::start().expect("shards"));
-            nbd::serve_unix(listener, Arc::new(One(Arc::new(Volume(volume)))), shards, nbd::Limits::default()).await
+            nbd::serve_unix(listener, Arc::new(One(Arc::new(Volume(volume)))), shards, nbd::Limits::default())
+                .await
         })
     });
 }

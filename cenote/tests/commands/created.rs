@@ -129,7 +129,10 @@ fn datasets_are_changed_and_the_pool_stays_good() {
         ("zfs promote tank/a", "cannot promote 'tank/a': not a cloned filesystem\n"),
         ("zfs set nonsense=x tank/a", "cannot set property for 'tank/a': invalid property 'nonsense'\n"),
         ("zfs set quota=abc tank/a", "cannot set property for 'tank/a': bad numeric value 'abc'\n"),
-        ("zfs set quota=0 tank/a", "cannot set property for 'tank/a': use 'none' to disable quota/refquota\n"),
+        (
+            "zfs set quota=0 tank/a",
+            "cannot set property for 'tank/a': use 'none' to disable quota/refquota\n",
+        ),
         (
             "zfs set quota=1K tank/a",
             "cannot set property for 'tank/a': size is less than current used or reserved space\n",

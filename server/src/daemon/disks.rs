@@ -121,14 +121,16 @@ async fn partitioned(leaf: &mut NewLeaf, doing: &str) -> Result<NewLeaf, ApiErro
     leaf.device = Arc::new(MemoryDevice::new("<a disk>", 0));
     let taken = take_whole_disk(&leaf.path, PARTITION_PATIENCE, || System.random()).await;
     let (device, path) = taken.map_err(|error| {
-        ApiError::failed(match matches!(error.errno(), libc::ENOENT | libc::ENXIO) && error.path != leaf.path {
-            true => format!(
-                "{doing}: {} was partitioned, but this system does not show its first partition\n\
+        ApiError::failed(
+            match matches!(error.errno(), libc::ENOENT | libc::ENXIO) && error.path != leaf.path {
+                true => format!(
+                    "{doing}: {} was partitioned, but this system does not show its first partition\n\
                  (a kernel without CONFIG_EFI_PARTITION does not); use a partition that it shows",
-                leaf.path.display()
-            ),
-            false => format!("{doing}: {error}"),
-        })
+                    leaf.path.display()
+                ),
+                false => format!("{doing}: {error}"),
+            },
+        )
     })?;
     Ok(NewLeaf { device: Arc::new(device), path, is_file: false, whole_disk: true })
 }

@@ -178,7 +178,8 @@ impl Export for VolumeExport {
         self.recorder.note(TracedOperation::Trim, offset, len_bytes);
         self.note_stable(stable);
         let volume = self.writing()?;
-        let written = with_room(volume.txgs(), || volume.write_zeroes(offset, len_bytes, allocate, stable)).await;
+        let written =
+            with_room(volume.txgs(), || volume.write_zeroes(offset, len_bytes, allocate, stable)).await;
         written.map_err(|error| self.failed(error))
     }
 
@@ -370,7 +371,8 @@ impl Daemon {
         let on_unix = nbd::serve_unix(unix, Arc::clone(&volumes), Arc::clone(&shards), Limits::default());
         match tcp {
             Some(TcpEndpoint { listener, tls }) => {
-                tokio::try_join!(on_unix, nbd::serve_tcp(listener, volumes, tls, shards, Limits::default())).map(|_| ())
+                tokio::try_join!(on_unix, nbd::serve_tcp(listener, volumes, tls, shards, Limits::default()))
+                    .map(|_| ())
             }
             None => on_unix.await,
         }

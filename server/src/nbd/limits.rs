@@ -145,13 +145,19 @@ impl Loan {
 
     /// Ready when it was the client's turn for too long, and it moved too little, while it holds a loan that others wait for. `moved_bytes` counts all that it
     /// ever moved.
-    pub fn poll_is_stalled(&mut self, is_its_turn: bool, moved_bytes: u64, context: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_is_stalled(
+        &mut self,
+        is_its_turn: bool,
+        moved_bytes: u64,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
         if self.held.is_none() || !is_its_turn {
             self.watch = None;
             return Poll::Pending;
         }
         let Resources { limits, waiting, .. } = &*self.place.resources;
-        let watch = self.watch.get_or_insert_with(|| Watch { timer: Box::pin(sleep(limits.stall)), moved_bytes });
+        let watch =
+            self.watch.get_or_insert_with(|| Watch { timer: Box::pin(sleep(limits.stall)), moved_bytes });
         while watch.timer.as_mut().poll(context).is_ready() {
             if moved_bytes - watch.moved_bytes < LEAST_BYTES && waiting.load(Ordering::Relaxed) > 0 {
                 return Poll::Ready(());
@@ -258,17 +264,30 @@ mod tests {
         assert!(is_covered(&mut first, OWN_BYTES + 10).await);
         let mut moved_bytes = 0;
         for _ in 0..5 {
-            assert!(first.poll_is_stalled(true, moved_bytes, &mut Context::from_waker(Waker::noop())).is_pending(), "nobody waits");
+            assert!(
+                first
+                    .poll_is_stalled(true, moved_bytes, &mut Context::from_waker(Waker::noop()))
+                    .is_pending(),
+                "nobody waits"
+            );
             sleep(stall).await;
         }
         assert!(!is_covered(&mut second, OWN_BYTES + 1).await);
         for _ in 0..5 {
             moved_bytes += LEAST_BYTES;
-            assert!(first.poll_is_stalled(true, moved_bytes, &mut Context::from_waker(Waker::noop())).is_pending(), "it moves");
+            assert!(
+                first
+                    .poll_is_stalled(true, moved_bytes, &mut Context::from_waker(Waker::noop()))
+                    .is_pending(),
+                "it moves"
+            );
             sleep(stall).await;
         }
         sleep(stall).await;
-        assert!(first.poll_is_stalled(false, moved_bytes, &mut Context::from_waker(Waker::noop())).is_pending(), "the server's turn");
+        assert!(
+            first.poll_is_stalled(false, moved_bytes, &mut Context::from_waker(Waker::noop())).is_pending(),
+            "the server's turn"
+        );
         assert!(first.watch.is_none(), "the client's turn will begin anew");
         moved_bytes += LEAST_BYTES - 1;
         poll_fn(|context| first.poll_is_stalled(true, moved_bytes, context)).await;

@@ -32,7 +32,8 @@ pub async fn serve_unix<X: Exports>(
         let stream = stream.into_std();
         let newcomer = newcomers.admit(&resources.limits).await;
         let (exports, resources) = (Arc::clone(&exports), Arc::clone(&resources));
-        let serve = async move { serve_plain(UnixStream::from_std(stream?)?, &*exports, &resources, newcomer).await };
+        let serve =
+            async move { serve_plain(UnixStream::from_std(stream?)?, &*exports, &resources, newcomer).await };
         shards.spawn(log_end(serve));
     }
 }
@@ -143,7 +144,11 @@ struct Newcomer {
 
 impl Newcomer {
     /// Lets it choose, unless it takes too long.
-    async fn in_time<T>(self, chosen: impl Future<Output = io::Result<T>>, resources: &Resources) -> io::Result<T> {
+    async fn in_time<T>(
+        self,
+        chosen: impl Future<Output = io::Result<T>>,
+        resources: &Resources,
+    ) -> io::Result<T> {
         let too_late = |why| Err(io::Error::new(io::ErrorKind::TimedOut, why));
         tokio::select! {
             chosen = time::timeout(resources.limits.handshake, chosen) => chosen.unwrap_or_else(|_| too_late("handshake: it took too long")),
@@ -160,8 +165,16 @@ async fn accepted<T>(result: io::Result<T>) -> io::Result<Option<T>> {
             Some(libc::ECONNABORTED | libc::EINTR) => Ok(None),
             // Linux passes a network's errors on to whoever accepts.
             Some(
-                libc::ENETDOWN | libc::EPROTO | libc::ENOPROTOOPT | libc::EHOSTDOWN | libc::ENONET
-                | libc::EHOSTUNREACH | libc::EOPNOTSUPP | libc::ENETUNREACH | libc::EPERM | libc::ETIMEDOUT,
+                libc::ENETDOWN
+                | libc::EPROTO
+                | libc::ENOPROTOOPT
+                | libc::EHOSTDOWN
+                | libc::ENONET
+                | libc::EHOSTUNREACH
+                | libc::EOPNOTSUPP
+                | libc::ENETUNREACH
+                | libc::EPERM
+                | libc::ETIMEDOUT,
             ) => Ok(None),
             Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                 tracing::warn!(%error, "cannot accept a connection");

@@ -390,7 +390,9 @@ where
     }
 
     fn bytes_under_way(&self) -> usize {
-        self.waiting_bytes + self.output.bytes + self.incoming.as_ref().map_or(0, |incoming| incoming.data.len())
+        self.waiting_bytes
+            + self.output.bytes
+            + self.incoming.as_ref().map_or(0, |incoming| incoming.data.len())
     }
 
     fn has_room(&self) -> bool {

@@ -51,7 +51,13 @@ struct Counted {
 impl Counted {
     fn new() -> Arc<Self> {
         let zero = AtomicUsize::default;
-        Arc::new(Self { read: zero(), begun: zero(), done: zero(), given_up: zero(), gate: Semaphore::new(0) })
+        Arc::new(Self {
+            read: zero(),
+            begun: zero(),
+            done: zero(),
+            given_up: zero(),
+            gate: Semaphore::new(0),
+        })
     }
 }
 
@@ -314,7 +320,10 @@ fn who_comes_too_late_is_told_so() {
     let mut third = Client::greeted(&served);
     third.option(OPT_GO, &go(NAME, &[]));
     let (_, kind, words) = third.option_reply();
-    assert_eq!((kind, String::from_utf8(words).unwrap().as_str()), (ERR_POLICY, "too many clients: 2 are served"));
+    assert_eq!(
+        (kind, String::from_utf8(words).unwrap().as_str()),
+        (ERR_POLICY, "too many clients: 2 are served")
+    );
     let mut fourth = Client::greeted(&served);
     fourth.option(1, NAME.as_bytes());
     assert!(fourth.is_closed());
@@ -381,7 +390,9 @@ fn who_keeps_memory_that_others_wait_for_is_disconnected() {
     // Each of them has all that is shared, until somebody else asks for it.
     while !writers.is_empty() {
         assert_reads(&mut good, 32 << 20);
-        writers.retain_mut(|writer| writer.0.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
+        writers.retain_mut(|writer| {
+            writer.0.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        });
     }
     assert_eq!(counted.begun.load(Ordering::SeqCst), 0);
 }

@@ -82,9 +82,8 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
         PoolProp::DedupTableQuota if value == "auto" => u64::MAX,
         PoolProp::DedupTableQuota if value == "none" => 0,
         _ => match desc.kind {
-            Kind::Index(_, names) => index::number(names, value).ok_or_else(|| {
-                invalid(&format!("'{name}' must be one of '{}'", index::choices(names)))
-            })?,
+            Kind::Index(_, names) => index::number(names, value)
+                .ok_or_else(|| invalid(&format!("'{name}' must be one of '{}'", index::choices(names))))?,
             Kind::Number(_) => value.parse().map_err(|_| invalid("a number is needed"))?,
             Kind::Text(_) => return Err(invalid("this property cannot be set")),
         },

@@ -1,8 +1,12 @@
 //! Space and object accounting by user, group and project, and the quotas on it.
 //!
 //! A filesystem counts in three special objects of its object set, the ZAPs whose dnodes lie in the objset itself:
-//! [`AccountingObject::User`] (-1), [`AccountingObject::Group`] (-2) and [`AccountingObject::Project`] (-3). A key is the id in hexadecimal (for users and groups the FUID, which for a
-//! POSIX id is the id itself) and the value is bytes; under the prefix `obj-` the value is a number of objects.
+//! [`AccountingObject::User`] (-1), [`AccountingObject::Group`] (-2) and [`AccountingObject::Project`] (-3).
+//!
+//! | key | value (one u64) |
+//! |---|---|
+//! | id in hexadecimal; of users and groups the FUID, which for a POSIX id is the id itself | bytes |
+//! | `obj-`, then the same | objects |
 //!
 //! Quotas are set in ZAPs of the filesystem, found by name in its master node ([`quota_object_name`]), with the same keys
 //! but without the prefix, and bytes or objects by the ZAP's own meaning.

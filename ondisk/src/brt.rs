@@ -92,6 +92,16 @@ mod tests {
         assert_eq!(directory_key(VdevId(12)), "com.fudosecurity:brt:vdev:12");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn counts_are_read_in_both_orders(counts in proptest::collection::vec(0u16.., 0..40), value: u64, big: bool) {
+            let order = if big { ByteOrder::Big } else { ByteOrder::Little };
+            let block: Vec<u8> = counts.iter().flat_map(|&count| order.u16_bytes(count)).collect();
+            proptest::prop_assert_eq!(entry_counts(&block, order).collect::<Vec<_>>(), counts);
+            proptest::prop_assert_eq!(parse_entry_count(&order.u64_bytes(value), order), Ok(value));
+        }
+    }
+
     #[test]
     fn an_offset_beyond_the_array_has_no_range() {
         let mut phys = BrtVdevPhys { size: 2, rangesize_bytes: 16 << 20, ..BrtVdevPhys::default() };

@@ -37,6 +37,27 @@ mod tests {
     use super::*;
     use crate::blkptr::Blkptr;
 
+    proptest::proptest! {
+        #[test]
+        fn the_entry_round_trips(txg in 1u64.., guid_sum: u64, timestamp: u64, version: u64) {
+            let uberblock = Uberblock {
+                order: ByteOrder::HOST,
+                version,
+                txg: Txg(txg),
+                guid_sum,
+                timestamp,
+                root_bp: Blkptr::HOLE,
+                software_version: 5000,
+                mmp: None,
+                checkpoint_txg: Txg(txg),
+                raidz_reflow_info: 0,
+            };
+            let bytes = uberblock.encode();
+            let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|&word| ByteOrder::HOST.u64(word)).collect();
+            proptest::prop_assert_eq!(super::uberblock(&words).unwrap(), uberblock);
+        }
+    }
+
     #[test]
     fn the_entry_is_an_uberblock_that_names_itself() {
         let mut expected = Uberblock {

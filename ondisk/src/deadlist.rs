@@ -60,6 +60,13 @@ mod tests {
         assert_eq!(DeadlistPhys::SIZE, 320);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn keys_round_trip(txg: u64) {
+            proptest::prop_assert_eq!(parse_key(key(Txg(txg)).as_bytes()), Ok(Txg(txg)));
+        }
+    }
+
     #[test]
     fn keys_are_hexadecimal_txgs() {
         assert_eq!(parse_key(key(Txg(0xbeef)).as_bytes()), Ok(Txg(0xbeef)));

@@ -1,11 +1,13 @@
 //! Error logs: which blocks could not be read.
 //!
 //! The pool directory names two, `errlog_scrub` (of the running scrub) and `errlog_last`. Each is a ZAP in the MOS, in
-//! one of two forms:
+//! one of two forms, the second with the feature `head_errlog` active:
 //!
-//! - Old: key `objset:object:level:block` ([`ErrorBookmark`] with its object set), value a string that may be empty.
-//! - With the feature `head_errlog` active: key the object number of a head dataset in hexadecimal, value the number of a
-//!   further ZAP with keys `object:level:block:birth` ([`HeadError`]). The birth tells in which snapshots the block is.
+//! | form | key | value |
+//! |---|---|---|
+//! | old | `objset:object:level:block` ([`ErrorBookmark`]) | a string that may be empty |
+//! | by head | object number of a head dataset | one u64: the number of a ZAP with the errors below it |
+//! | below a head | `object:level:block:birth` ([`HeadError`]); the birth tells in which snapshots the block is | a string that may be empty |
 //!
 //! All numbers are hexadecimal; a negative level is written as its 64-bit two's complement. Source of the facts: OpenZFS
 //! 2.3 `spa_errlog.c`.

@@ -1,9 +1,14 @@
 //! Feature flags: what a pool of version 5000 may contain beyond version 28.
 //!
-//! Each feature has a guid, `reverse.dns:short_name`. A pool keeps three ZAPs in its MOS, keyed by guid:
-//! `features_for_read` and `features_for_write` hold reference counts (0 = enabled, more = active, absent = disabled)
-//! and `feature_descriptions` holds a sentence for a person whose software does not know the guid. A feature is in
-//! `features_for_write` when a pool that uses it may still be opened read-only by software that does not know it,
+//! Each feature has a guid, `reverse.dns:short_name`. A pool keeps these ZAPs in its MOS, keyed by guid:
+//!
+//! | ZAP | value |
+//! |---|---|
+//! | `features_for_read`, `features_for_write` | one u64: 0 = enabled, more = active, by so many users; absent = disabled |
+//! | `feature_descriptions` | text for a person whose software does not know the guid |
+//! | `feature_enabled_txg` | one u64: when it was enabled |
+//!
+//! A feature is in `features_for_write` when a pool that uses it may still be opened read-only by software that does not know it,
 //! else in `features_for_read`. The labels repeat the guids of the active features that are needed to read the MOS
 //! itself ([`Flags::MOS`]). A per-dataset feature is additionally recorded in the ZAP of each dataset that uses it,
 //! under its guid: value 0, or an array of u64 for a feature of type [`Flags::UINT64_ARRAY`].

@@ -1,12 +1,15 @@
 //! Names of snapshots, and holds on them.
 //!
-//! The snapshots of a dataset are a ZAP (`ds_snapnames_zapobj` of the head): name to the number of the snapshot's dataset
-//! object. When the filesystem is case-insensitive ([`crate::dsl_dataset::FLAG_CI_DATASET`]) the ZAP is a normalizing one and
+//! | ZAP | of | key | value (one u64) |
+//! |---|---|---|---|
+//! | `ds_snapnames_zapobj` | a head dataset | name of a snapshot | number of its dataset object |
+//! | `ds_userrefs_obj` | a snapshot | tag of a hold | when it was made, seconds since 1970 |
+//! | `tmp_userrefs` | the pool | snapshot object in hexadecimal, `-`, tag of a temporary hold | the same |
+//!
+//! When the filesystem is case-insensitive ([`crate::dsl_dataset::FLAG_CI_DATASET`]) the ZAP is a normalizing one and
 //! a lookup must match as the filesystem does.
 //!
-//! A hold is an entry in the ZAP `ds_userrefs_obj` of a snapshot: tag to the time of the hold, seconds since 1970. A
-//! temporary hold (of a running send or receive) has in addition an entry in the pool's `tmp_userrefs`, so that a pool
-//! that is imported after a crash can release it: key `<snapshot object in hex>-<tag>`, value the time.
+//! A temporary hold (of a running send or receive) has an entry in both of the latter, so that a pool that is imported after a crash can release it.
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_userhold.c`, `dsl_pool.c`, `zfs.h`.
 
@@ -91,6 +94,26 @@ mod tests {
             assert_eq!(parse(bad), None, "{bad}");
         }
         assert_eq!(parse(&"x".repeat(256)), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn keys_of_temporary_holds_round_trip(snapshot: u64, tag in "[-a-z0-9:.]{0,20}") {
+            let key = temporary_hold_key(ObjectId(snapshot), &tag);
+            let parsed = parse_temporary_hold_key(key.as_bytes());
+            proptest::prop_assert_eq!(parsed, Some((ObjectId(snapshot), tag.as_bytes())));
+        }
+
+        #[test]
+        fn names_are_put_together_from_their_parts(dataset in "[a-z]{1,3}(/[a-z0-9 _.:-]{1,5}){0,3}", part in "[a-z0-9]{1,5}") {
+            for (name, part) in [
+                (dataset.clone(), Part::Head),
+                (format!("{dataset}@{part}"), Part::Snapshot(&part)),
+                (format!("{dataset}#{part}"), Part::Bookmark(&part)),
+            ] {
+                proptest::prop_assert_eq!(DatasetName::parse(&name), Some(DatasetName { dataset: &dataset, part }));
+            }
+        }
     }
 
     #[test]

@@ -218,13 +218,23 @@ mod tests {
         assert_eq!(uberblock_slot_of(12, Txg(31), true), 0);
     }
 
-    #[test]
-    fn trailers_round_trip_in_both_orders() {
-        for order in [ByteOrder::Little, ByteOrder::Big] {
-            let trailer = Trailer { order, checksum: [1, 2, 3, 4] };
-            let area = [&[7; 100][..], &trailer.encode()].concat();
-            assert_eq!(Trailer::parse(&area), Ok(trailer));
+    proptest::proptest! {
+        #[test]
+        fn trailers_round_trip_in_both_orders(checksum: [u64; 4], big: bool, before in 0usize..100) {
+            let trailer = Trailer { order: if big { ByteOrder::Big } else { ByteOrder::Little }, checksum };
+            let area = [&vec![7; before][..], &trailer.encode()].concat();
+            proptest::prop_assert_eq!(Trailer::parse(&area), Ok(trailer));
         }
+
+        #[test]
+        fn texts_of_boot_environments_round_trip(text in proptest::collection::vec(1u8.., 0..200)) {
+            let env = BootEnv::Raw(text);
+            proptest::prop_assert_eq!(BootEnv::parse(&env.encode().unwrap()), Ok(env));
+        }
+    }
+
+    #[test]
+    fn what_is_no_trailer_is_refused() {
         assert!(matches!(Trailer::parse(&[0; 100]), Err(Error::BadMagic { .. })));
         assert!(matches!(Trailer::parse(&[0; 39]), Err(Error::Truncated { .. })));
     }

@@ -2,8 +2,13 @@
 //!
 //! With the feature `log_spacemap` a sync appends its allocations and frees to one log instead of to every metaslab's own
 //! space map; metaslabs are flushed in turn, and a log is freed once every metaslab is flushed past its txg. The pool
-//! directory's [`LOG_SPACEMAP_ZAP`](crate::pool_directory::LOG_SPACEMAP_ZAP) leads to a ZAP: txg in hexadecimal to the space map object of that
-//! txg's log. The entries are two-word entries that name their vdev; offset and length count sectors of 512 bytes, and the offset is
+//! directory's [`LOG_SPACEMAP_ZAP`](crate::pool_directory::LOG_SPACEMAP_ZAP) leads to a ZAP:
+//!
+//! | key | value (one u64) |
+//! |---|---|
+//! | txg in hexadecimal | object of the space map that is that txg's log |
+//!
+//! The log's entries are two-word entries ([`crate::space_map`]) that name their vdev; offset and length count sectors of 512 bytes, and the offset is
 //! from the start of the vdev.
 //!
 //! To load the metaslabs of a pool: read each metaslab's own space map, then replay all logs in order of txg, applying an
@@ -42,6 +47,13 @@ mod tests {
         assert_eq!(key(Txg(0x1ab)), "1ab");
         assert_eq!(parse_key(b"1ab"), Ok(Txg(0x1ab)));
         assert!(parse_key(b"zz").is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn keys_round_trip(txg: u64) {
+            proptest::prop_assert_eq!(parse_key(key(Txg(txg)).as_bytes()), Ok(Txg(txg)));
+        }
     }
 
     #[test]

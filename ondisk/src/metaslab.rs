@@ -1,9 +1,12 @@
 //! Metaslabs: the slices of a top-level vdev in which space is allocated.
 //!
 //! A top-level vdev is cut into slices of `1 << metaslab_shift` bytes; both the shift and the number of the metaslab array's
-//! object stand in the vdev's configuration. The array (an object in the MOS) is one u64 a metaslab: the object number of
-//! its space map, 0 while nothing was ever allocated there. With log space maps a second object, named in the vdev's
-//! ZAP ([`MS_UNFLUSHED_PHYS_TXGS`](crate::pool_directory::top_zap::MS_UNFLUSHED_PHYS_TXGS)), has one [`MetaslabUnflushedPhys`] a metaslab.
+//! object stand in the vdev's configuration. Two objects of the MOS are arrays with one entry a metaslab, in the byte order of their blocks:
+//!
+//! | object | bytes an entry | meaning |
+//! |---|---|---|
+//! | the metaslab array | 8 | object of the metaslab's space map, 0 while nothing was ever allocated there |
+//! | [`MS_UNFLUSHED_PHYS_TXGS`](crate::pool_directory::top_zap::MS_UNFLUSHED_PHYS_TXGS) of the vdev's ZAP, with log space maps | 8 | [`MetaslabUnflushedPhys`] |
 //!
 //! Source of the facts: OpenZFS 2.3 `metaslab_impl.h`, `metaslab.c`, `vdev.c`.
 
@@ -78,6 +81,16 @@ mod tests {
         assert_eq!(layout.start(4), Some(ByteOffset(4 << 29)));
         assert_eq!(layout.start(5), None);
         assert!(MetaslabLayout::new(64, 1).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_array_is_read_in_both_orders(objects in proptest::collection::vec(0u64.., 0..40), big: bool) {
+            let order = if big { ByteOrder::Big } else { ByteOrder::Little };
+            let array: Vec<u8> = objects.iter().flat_map(|&object| order.u64_bytes(object)).collect();
+            let found = space_maps(&array, order).map(|object| object.map_or(0, ObjectId::get));
+            proptest::prop_assert_eq!(found.collect::<Vec<_>>(), objects);
+        }
     }
 
     #[test]

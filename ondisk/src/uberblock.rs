@@ -233,6 +233,25 @@ mod tests {
 
     proptest! {
         #[test]
+        fn any_numbers_round_trip(numbers: [u64; 7], mmp: Option<(u64, u64)>, big: bool) {
+            let order = if big { ByteOrder::Big } else { ByteOrder::Little };
+            let [version, txg, guid_sum, timestamp, software_version, checkpoint_txg, raidz_reflow_info] = numbers;
+            let block = Uberblock {
+                order,
+                version,
+                txg: Txg(txg),
+                guid_sum,
+                timestamp,
+                root_bp: Blkptr::HOLE,
+                software_version,
+                mmp: mmp.map(|(delay_ns, config)| Mmp { delay_ns, config }),
+                checkpoint_txg: Txg(checkpoint_txg),
+                raidz_reflow_info,
+            };
+            prop_assert_eq!(Uberblock::parse(&block.encode()), Ok(block));
+        }
+
+        #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let with_magic = [&UBERBLOCK_MAGIC.to_be_bytes()[..], &bytes].concat();
             let _ = (Uberblock::parse(&bytes), Uberblock::parse(&with_magic));

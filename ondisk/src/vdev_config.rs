@@ -9,6 +9,15 @@
 //! [`VdevConfig`] is consistent in itself: parity and data columns fit the number of children, leaves have no children,
 //! shifts can be shifted by.
 //!
+//! | list | names, each a u64 unless stated |
+//! |---|---|
+//! | pool | `version`, `state`, `name` (text), `pool_guid`, `txg`, `hostid`, `hostname` (text), `errata`, `comment`, `compatibility` (texts), `vdev_tree` (list) |
+//! | pool, in a label | `top_guid`, `guid`, `vdev_children`, `hole_array` (array), `is_spare`, `is_log`, `create_txg`, `features_for_read` (list of names), `split_guid`, `splitcfg` (list) |
+//! | vdev | `type` (text), `id`, `guid`, `create_txg`, `children` (lists), `DTL`, `com.delphix:vdev_zap_leaf`, `_top`; of the root `com.klarasystems:vdev_zap_root` |
+//! | top-level vdev | `metaslab_array`, `metaslab_shift`, `ashift`, `asize`, `is_log`, `alloc_bias` (text), `removing`, `non_allocating`, `com.delphix:indirect_object`, `indirect_births`, `prev_indirect_vdev` |
+//! | raidz, draid | `nparity`; `raidz_expanding`, `raidz_expand_txgs` (array); `draid_ndata`, `draid_nspares`, `draid_ngroups` |
+//! | leaf | `path`, `devid`, `phys_path`, `vdev_enc_sysfs_path` (texts), `whole_disk`, `not_present`, `offline`, `faulted`, `degraded`, `removed`, `aux_state` (text), `resilver_txg`, `rebuild_txg` |
+//!
 //! Source: OpenZFS 2.3 `fs/zfs.h`, `vdev_label.c`, `spa_config.c`, `vdev_raidz.c`, `vdev_draid.c`.
 
 use crate::nvlist::{ByteString, NvValue, Nvlist};

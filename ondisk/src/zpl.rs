@@ -1,7 +1,13 @@
 //! Filesystems: names of the master node, directory entries, flags of files.
 //!
 //! Object 1 of a filesystem is its *master node*, a ZAP that names everything else. A file is an object whose attributes are
-//! system attributes ([`crate::sa`]); a directory is a ZAP from names to [`Dirent`] values.
+//! system attributes ([`crate::sa`]); a directory is a ZAP too.
+//!
+//! | ZAP | key | value |
+//! |---|---|---|
+//! | master node | names of [`master`] | one u64 |
+//! | directory | name | one u64: a [`Dirent`] |
+//! | [`master::DELETE_QUEUE`] | object in hexadecimal | one u64: the object |
 //!
 //! Source: OpenZFS 2.3 `zfs_znode.h`, `zfs_sa.h`.
 

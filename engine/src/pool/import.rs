@@ -220,6 +220,8 @@ pub struct RewindPoint {
     pub timestamp: u64,
     /// How many seconds of changes are lost by going back to it.
     pub seconds_lost: u64,
+    /// It takes [`Rewind::Extreme`].
+    pub extreme: bool,
 }
 
 /// The pool that `wanted` names, by guid or by name.
@@ -252,18 +254,8 @@ pub async fn import(found: &FoundPool, options: &ImportOptions) -> Result<Arc<Po
         options,
         cache: options.cache.clone().unwrap_or_else(|| Arc::new(ArcCache::new(DEFAULT_CACHE_BYTES))),
     };
-    let (limit, oldest) = match options.rewind {
-        Rewind::ToTxg(txg) => (txg, txg),
-        Rewind::Never => (Txg(u64::MAX), newest.txg),
-        Rewind::Recent => (Txg(u64::MAX), Txg(newest.txg.get().saturating_sub(SAFE_REWIND_TXGS))),
-        Rewind::Extreme => (Txg(u64::MAX), Txg::INITIAL),
-    };
     let mut first_error = None;
-    for uberblock in uberblocks.iter().filter(|uberblock| uberblock.txg <= limit) {
-        let within_reach = uberblock.txg >= oldest || first_error.is_none();
-        if !within_reach {
-            break;
-        }
+    for uberblock in tried(&uberblocks, options.rewind) {
         match load(&assembly, uberblock).await {
             Ok(pool) => return Ok(pool),
             // Only damage is a reason to look for an older state.
@@ -282,15 +274,33 @@ pub async fn import(found: &FoundPool, options: &ImportOptions) -> Result<Arc<Po
     Err(ImportError::Damaged { name: found.name.clone(), error, rewind })
 }
 
-/// The newest older state that loads, without opening it: what `-F` would do.
+/// The states to try one after the other, newest first; `uberblocks` are sorted so.
+fn tried(uberblocks: &[Uberblock], rewind: Rewind) -> impl Iterator<Item = &Uberblock> {
+    const ANY: Txg = Txg(u64::MAX);
+    let newest = uberblocks.first().map_or(Txg::NONE, |uberblock| uberblock.txg);
+    // Where to begin, and the oldest state whose failure is a reason to try the one before it. That one may be much older: groups without changes leave no state.
+    let (limit, oldest) = match rewind {
+        Rewind::Never => (ANY, ANY),
+        Rewind::ToTxg(txg) => (txg, ANY),
+        Rewind::Recent => (ANY, Txg(newest.get().saturating_sub(SAFE_REWIND_TXGS))),
+        Rewind::Extreme => (ANY, Txg::INITIAL),
+    };
+    let mut is_last = false;
+    let below = uberblocks.iter().filter(move |uberblock| uberblock.txg <= limit);
+    below.take_while(move |uberblock| !std::mem::replace(&mut is_last, uberblock.txg < oldest))
+}
+
+/// The newest older state that loads, without opening it: what `-F` or `-FX` would do.
 async fn rewind_point(assembly: &Assembly<'_>, uberblocks: &[Uberblock]) -> Option<RewindPoint> {
     let newest = uberblocks.first()?;
-    for uberblock in uberblocks.iter().skip(1) {
+    let recent = tried(uberblocks, Rewind::Recent).count();
+    for (place, uberblock) in tried(uberblocks, Rewind::Extreme).enumerate().skip(1) {
         if load(assembly, uberblock).await.is_ok() {
             return Some(RewindPoint {
                 txg: uberblock.txg,
                 timestamp: uberblock.timestamp,
                 seconds_lost: newest.timestamp.saturating_sub(uberblock.timestamp),
+                extreme: place >= recent,
             });
         }
     }

@@ -1,6 +1,7 @@
 //! Devices that were renamed, moved, copied, lost or left behind.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use device::block_on;
@@ -8,6 +9,8 @@ use engine::pool::discovery::{FoundPool, scan};
 use engine::pool::import::{ImportError, ImportOptions, Rewind, import, select, uberblocks};
 use engine::pool::status::{Preview, Reason, preview};
 use engine::vdev::{Aux, State};
+use ondisk::label;
+use ondisk::uberblock::Uberblock;
 use testkit::GoldenPool;
 
 /// Puts copies of the devices of a golden pool into `dir`, by other names.
@@ -118,6 +121,39 @@ fn the_past_can_be_opened_by_txg_and_by_checkpoint() {
     let to_txg = ImportOptions { rewind: Rewind::ToTxg(earlier.txg), ..ImportOptions::read_only() };
     let pool = block_on(import(found, &to_txg)).expect("opens at an earlier txg");
     assert_eq!(pool.uberblock().txg, earlier.txg);
+}
+
+/// Overwrites all copies of the MOS's root block, as of this state.
+fn destroy(devices: &[PathBuf], uberblock: &Uberblock) {
+    let [device] = devices else { panic!("{} devices", devices.len()) };
+    let device = fs::File::options().write(true).open(device).expect("opens");
+    for dva in uberblock.root_bp.dvas() {
+        device.write_all_at(&[0xaa; 512], label::FRONT_SIZE + dva.offset.get()).expect("writes");
+    }
+}
+
+#[test]
+fn a_damaged_state_leads_to_the_one_before_it_however_long_ago_that_was() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(devices) = renamed("single", dir.path()) else { return };
+    let all = block_on(uberblocks(&find(dir.path())[0]));
+    assert!(all[1].txg.get() + 2 < all[0].txg.get(), "the states are far apart");
+    let opened = |rewind| {
+        let options = ImportOptions { rewind, ..ImportOptions::read_only() };
+        block_on(import(&find(dir.path())[0], &options)).map(|pool| pool.uberblock().txg)
+    };
+    let advised = || match opened(Rewind::Never) {
+        Err(ImportError::Damaged { rewind: Some(point), .. }) => (point.txg, point.extreme),
+        other => panic!("{other:?}"),
+    };
+    destroy(&devices, &all[0]);
+    assert_eq!(advised(), (all[1].txg, false));
+    assert_eq!(opened(Rewind::Recent).expect("opens"), all[1].txg);
+    destroy(&devices, &all[1]);
+    assert_eq!(advised(), (all[2].txg, true));
+    assert!(matches!(opened(Rewind::Recent), Err(ImportError::Damaged { .. })));
+    assert!(matches!(opened(Rewind::ToTxg(all[1].txg)), Err(ImportError::Damaged { .. })));
+    assert_eq!(opened(Rewind::Extreme).expect("opens"), all[2].txg);
 }
 
 #[test]

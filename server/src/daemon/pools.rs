@@ -524,8 +524,10 @@ impl Options {
 fn explain(error: ImportError) -> ApiError {
     let hint = match &error {
         ImportError::Damaged { rewind: Some(point), .. } => format!(
-            "\nGoing back by about {} seconds of changes to transaction group {} would open it: use -F",
-            point.seconds_lost, point.txg
+            "\nGoing back by about {} seconds of changes to transaction group {} would open it: use -F{}",
+            point.seconds_lost,
+            point.txg,
+            if point.extreme { "X" } else { "" }
         ),
         _ => String::new(),
     };

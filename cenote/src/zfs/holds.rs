@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use engine::dataset::properties::format::Civil;
-use server::api::{ApiError, ListHolds, Listed};
+use serde_json::{Map, Value};
+use server::api::{ApiError, Hold, ListHolds, Listed};
 
-use crate::output::{self, complain, utc_offset};
+use crate::output::{self, JsonOptions, Numbers, complain, utc_offset};
 use crate::table::{Column, Layout};
 
 /// Arguments of `zfs holds`.
@@ -20,6 +21,8 @@ pub struct Arguments {
     /// Show times in seconds since 1970
     #[arg(short = 'p')]
     parsable: bool,
+    #[command(flatten)]
+    json: JsonOptions,
     /// The snapshots
     #[arg(value_name = "SNAPSHOT", required = true)]
     snapshots: Vec<String>,
@@ -37,6 +40,10 @@ impl Arguments {
             entries: Vec::new(),
             failed: output::none_of(&request.snapshots, "dataset does not exist"),
         })?;
+        if self.json.json {
+            print_json(&listed.entries, self.json.numbers(self.parsable))?;
+            return complain(&[not_snapshots, listed.failed].concat());
+        }
         let rows: Vec<[String; 3]> = listed
             .entries
             .iter()
@@ -59,6 +66,18 @@ impl Arguments {
         }
         complain(&[not_snapshots, listed.failed].concat())
     }
+}
+
+/// OpenZFS has no such form; this follows that of its other listings.
+fn print_json(holds: &[Hold], numbers: Numbers) -> Result<()> {
+    let mut snapshots = Map::new();
+    for hold in holds {
+        let of_snapshot = snapshots.entry(&hold.snapshot).or_insert_with(|| Map::new().into());
+        of_snapshot[&hold.tag] = numbers.date(hold.time);
+    }
+    let mut document = output::document("zfs holds");
+    document.insert("holds".into(), Value::Object(snapshots));
+    output::print_json(&document)
 }
 
 /// A date to the minute: `Sat Nov 21 06:06 2026`.

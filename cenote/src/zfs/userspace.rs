@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 
 use anyhow::Result;
 use engine::dataset::properties::format::{nicebytes, nicenum};
+use serde_json::{Map, Value};
 use server::api::{ListSpace, Owner, SpaceOf};
 
 use super::{absent, change};
-use crate::output::{self, usage};
+use crate::output::{self, JsonOptions, usage};
 use crate::table::{Column, Layout};
 
 /// Arguments of these commands.
@@ -38,6 +39,8 @@ pub struct Arguments {
     /// Translate identities of SMB to those of POSIX
     #[arg(short = 'i')]
     translate: bool,
+    #[command(flatten)]
+    json: JsonOptions,
     /// The filesystem or snapshot
     #[arg(value_name = "FILESYSTEM|SNAPSHOT")]
     dataset: String,
@@ -55,27 +58,25 @@ enum Field {
 
 impl Field {
     fn parse(word: &str) -> Option<Self> {
-        Some(match word {
-            "type" => Self::Type,
-            "name" => Self::Name,
-            "used" => Self::Used,
-            "quota" => Self::Quota,
-            "objused" => Self::Objects,
-            "objquota" => Self::ObjectQuota,
-            _ => return None,
-        })
+        [Self::Type, Self::Name, Self::Used, Self::Quota, Self::Objects, Self::ObjectQuota]
+            .into_iter()
+            .find(|field| field.word() == word)
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Type => "type",
+            Self::Name => "name",
+            Self::Used => "used",
+            Self::Quota => "quota",
+            Self::Objects => "objused",
+            Self::ObjectQuota => "objquota",
+        }
     }
 
     fn column(self) -> Column {
-        let (title, right) = match self {
-            Self::Type => ("TYPE", false),
-            Self::Name => ("NAME", false),
-            Self::Used => ("USED", true),
-            Self::Quota => ("QUOTA", true),
-            Self::Objects => ("OBJUSED", true),
-            Self::ObjectQuota => ("OBJQUOTA", true),
-        };
-        Column { right, ..Column::left(title) }
+        let right = !matches!(self, Self::Type | Self::Name);
+        Column { right, ..Column::left(&self.word().to_uppercase()) }
     }
 
     fn compare(self, one: &Row, other: &Row, numeric: bool) -> Ordering {
@@ -187,6 +188,9 @@ impl Arguments {
                 so_far.then(if *reversed { compared.reverse() } else { compared })
             })
         });
+        if self.json.json {
+            return self.print_json(owner, &rows, &shown, numeric);
+        }
         let rows: Vec<Vec<String>> = rows
             .iter()
             .map(|row| shown.iter().map(|field| row.show(*field, self.parsable, numeric)).collect())
@@ -199,6 +203,26 @@ impl Arguments {
         }
         let layout = Layout { columns, scripted: self.scripted };
         output::print(&rows.iter().fold(layout.header(), |text, row| text + &layout.row(row)))
+    }
+
+    /// OpenZFS has no such form; this follows that of its other listings.
+    fn print_json(&self, owner: Owner, rows: &[Row], shown: &[Field], numeric: bool) -> Result<()> {
+        let numbers = self.json.numbers(self.parsable);
+        let value = |row: &Row, field: &Field| match (field, row.show(*field, numbers.literal, numeric)) {
+            (Field::Type | Field::Name, text) => Value::String(text),
+            (_, text) => numbers.property(&text),
+        };
+        let object = |row| {
+            shown.iter().map(|field| (field.word().to_owned(), value(row, field))).collect::<Map<_, _>>()
+        };
+        let mut document = output::document(match owner {
+            Owner::User => "zfs userspace",
+            Owner::Group => "zfs groupspace",
+            Owner::Project => "zfs projectspace",
+        });
+        document.insert("dataset".into(), self.dataset.as_str().into());
+        document.insert("space".into(), rows.iter().map(object).collect::<Vec<_>>().into());
+        output::print_json(&document)
     }
 }
 

@@ -1,9 +1,10 @@
 //! `zpool history`: the commands and events that a pool has recorded.
 
 use anyhow::Result;
-use server::api::{Listed, PoolHistory};
+use serde_json::{Map, Value, json};
+use server::api::{History, Listed, PoolHistory};
 
-use crate::output::{self, complain};
+use crate::output::{self, JsonOptions, Numbers, complain};
 
 /// Arguments of `zpool history`.
 #[derive(Debug, clap::Args)]
@@ -15,6 +16,8 @@ pub struct Arguments {
     /// Show who did it, on which host
     #[arg(short)]
     long: bool,
+    #[command(flatten)]
+    json: JsonOptions,
     /// The pools; all open ones if none is named
     #[arg(value_name = "POOL")]
     pools: Vec<String>,
@@ -28,6 +31,10 @@ impl Arguments {
             entries: Vec::new(),
             failed: output::none_of(&request.pools, "no such pool"),
         })?;
+        if self.json.json {
+            print_json(&listed.entries, self.json.numbers(false))?;
+            return complain(&listed.failed);
+        }
         if request.pools.is_empty() && listed.entries.is_empty() && listed.failed.is_empty() {
             eprintln!("no pools available");
             return Ok(());
@@ -44,4 +51,19 @@ impl Arguments {
         output::print(&text)?;
         complain(&listed.failed)
     }
+}
+
+/// OpenZFS has no such form; this follows that of its other listings.
+fn print_json(histories: &[History], numbers: Numbers) -> Result<()> {
+    let pools = histories.iter().map(|history| {
+        let records = history.records.iter().map(|record| {
+            json!({"time": record.time.map(|time| numbers.date(time)), "event": record.text.trim()})
+        });
+        let pool = json!({"name": history.pool, "history": records.collect::<Vec<_>>()});
+        (history.pool.clone(), pool)
+    });
+    let pools: Map<String, Value> = pools.collect();
+    let mut document = output::document("zpool history");
+    document.insert("pools".into(), pools.into());
+    output::print_json(&document)
 }

@@ -10,7 +10,7 @@ use server::api::{
 };
 
 use super::importable;
-use crate::output::{self, complain, ctime, usage};
+use crate::output::{self, JsonOptions, complain, ctime, usage};
 use crate::{client, typed, zfs};
 
 /// Arguments of `zpool import`.
@@ -65,6 +65,8 @@ pub struct Arguments {
     /// Open the pool as it was at its checkpoint
     #[arg(long)]
     rewind_to_checkpoint: bool,
+    #[command(flatten)]
+    json: JsonOptions,
     /// Name or id of the pool; without one, pools that could be imported are listed
     #[arg(value_name = "POOL|ID")]
     pool: Option<String>,
@@ -98,6 +100,9 @@ impl Arguments {
         if self.all && self.pool.is_some() {
             return Err(usage("too many arguments"));
         }
+        if self.json.json && (self.all || self.pool.is_some()) {
+            return Err(usage("-j is only meaningful for the list of pools"));
+        }
         Ok(())
     }
 
@@ -114,6 +119,15 @@ impl Arguments {
 
     fn list(&self, search: Vec<PathBuf>) -> Result<()> {
         let found = client::call(&DiscoverPools { search, destroyed: self.destroyed, pool: None })?;
+        if self.json.json {
+            let numbers = self.json.numbers(false);
+            // By guid: several may have one name.
+            let pools =
+                found.iter().map(|pool| (pool.guid.to_string(), importable::json(pool, numbers).into()));
+            let mut document = output::document("zpool import");
+            document.insert("pools".into(), pools.collect::<serde_json::Map<_, _>>().into());
+            return output::print_json(&document);
+        }
         if found.is_empty() {
             eprintln!("no pools available to import");
             return Ok(());

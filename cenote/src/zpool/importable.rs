@@ -1,9 +1,11 @@
 //! The listing of pools that could be imported: `zpool import` without a pool.
 
+use serde_json::{Map, Value};
 use server::api::{Aux, ImportablePool, Reason, State, VdevClass, VdevNode};
 
 use super::reason;
-use super::vdevs::{Naming, SECTIONS, aux_words, of_class, state_word};
+use super::vdevs::{Naming, SECTIONS, aux_identifier, aux_words, of_class, state_word, vdev_json};
+use crate::output::Numbers;
 use crate::table::pad_right;
 
 /// The least width of the column of names.
@@ -43,6 +45,57 @@ pub fn render(pool: &ImportablePool) -> String {
         ));
     }
     text
+}
+
+/// The same as a JSON object, in the form of `zpool status -j`.
+pub fn json(pool: &ImportablePool, numbers: Numbers) -> Map<String, Value> {
+    let mut item = Map::new();
+    item.insert("name".into(), pool.name.as_str().into());
+    item.insert("state".into(), state_word(pool.state, pool.vdevs.aux).into());
+    item.insert("pool_guid".into(), Numbers { literal: true, ..numbers }.exact(pool.guid));
+    item.insert("destroyed".into(), pool.destroyed.into());
+    let sentences =
+        [("status", reason::of_importable(pool, "")), ("action", reason::action_of_importable(pool, ""))];
+    for (key, sentence) in sentences {
+        if !sentence.is_empty() {
+            item.insert(key.into(), sentence.trim_end().into());
+        }
+    }
+    if let Some(id) = reason::message_id(pool.reason) {
+        item.insert("msgid".into(), id.into());
+        item.insert("moreinfo".into(), format!("{}{id}", reason::MESSAGES).into());
+    }
+    if let Some(comment) = &pool.comment {
+        item.insert("comment".into(), comment.as_str().into());
+    }
+    let naming = Naming::default();
+    let object = |class| -> Map<String, Value> {
+        let of_class = of_class(&pool.vdevs, class).filter(|vdev| !is_placeholder(vdev));
+        of_class.map(|vdev| tree_json(pool, vdev, &naming, numbers)).collect()
+    };
+    item.insert("vdevs".into(), object(VdevClass::Normal).into());
+    let auxiliary = [(VdevClass::L2cache, "l2cache"), (VdevClass::Spare, "spares")];
+    for (class, key) in SECTIONS.into_iter().chain(auxiliary) {
+        let section = object(class);
+        if !section.is_empty() {
+            item.insert(key.into(), section.into());
+        }
+    }
+    item
+}
+
+/// A vdev by name, with those below it.
+fn tree_json(pool: &ImportablePool, vdev: &VdevNode, naming: &Naming, numbers: Numbers) -> (String, Value) {
+    let name = naming.name(&pool.name, vdev);
+    let mut item = vdev_json(&name, vdev, numbers);
+    if vdev.aux != Aux::default() {
+        item.insert("aux".into(), aux_identifier(vdev.aux).into());
+    }
+    if !vdev.children.is_empty() {
+        let children = vdev.children.iter().map(|child| tree_json(pool, child, naming, numbers));
+        item.insert("vdevs".into(), children.collect::<Map<_, _>>().into());
+    }
+    (name, item.into())
 }
 
 /// What may help with a pool that looks damaged because somebody else has it.
@@ -94,8 +147,13 @@ fn config(pool: &ImportablePool) -> String {
     text
 }
 
+/// Stands for a vdev that is not there.
+fn is_placeholder(vdev: &VdevNode) -> bool {
+    vdev.kind == "missing" || vdev.kind == "hole"
+}
+
 fn tree(vdev: &VdevNode, depth: usize, line: &impl Fn(&VdevNode, usize) -> String, text: &mut String) {
-    if vdev.kind == "missing" || vdev.kind == "hole" {
+    if is_placeholder(vdev) {
         return;
     }
     text.push_str(&line(vdev, depth));
@@ -147,6 +205,23 @@ mod tests {
             action: The pool can be imported using its name or numeric identifier.\nconfig:\n\n\
             \ttank        ONLINE\n\t  /d0       ONLINE\n\tlogs\t\n\t  /d1       ONLINE\n";
         assert_eq!(render(&pool()), expected);
+    }
+
+    #[test]
+    fn json_has_what_the_text_says() {
+        let missing = vdev("gone", "missing", VdevClass::Normal, Vec::new());
+        let mut listed = ImportablePool { reason: Reason::HostidMismatch, ..pool() };
+        listed.vdevs.children.push(missing);
+        let told = Value::from(json(&listed, Numbers { literal: true, as_integers: true }));
+        assert_eq!(
+            (&told["name"], &told["state"], &told["pool_guid"]),
+            (&"tank".into(), &"ONLINE".into(), &42.into())
+        );
+        assert_eq!(told["status"], "The pool was last accessed by another system.");
+        assert_eq!(told["msgid"], "ZFS-8000-EY");
+        assert_eq!(told["vdevs"].as_object().map(Map::len), Some(1));
+        assert_eq!(told["vdevs"]["/d0"]["vdev_type"], "file");
+        assert_eq!(told["logs"]["/d1"]["class"], "log");
     }
 
     #[test]

@@ -222,6 +222,47 @@ fn json_has_the_shape_of_openzfs() {
 }
 
 #[test]
+fn listings_without_a_json_form_in_openzfs_have_one_too() {
+    let Some(golden) = testkit::golden::pool("single") else { return };
+    let session = Session::start();
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&session.print(arguments)).unwrap()
+    };
+    let directory = golden.dir.to_str().unwrap();
+    let found = json(&["zpool", "import", "-j", "-d", directory]);
+    assert_eq!(found["output_version"]["command"], "zpool import");
+    let (guid, pool) = found["pools"].as_object().unwrap().iter().next().unwrap();
+    assert_eq!(
+        (&pool["name"], &pool["state"], &pool["pool_guid"]),
+        (&"single".into(), &"ONLINE".into(), &guid.as_str().into())
+    );
+    assert_eq!(pool["vdevs"].as_object().unwrap().len(), 1);
+    assert_eq!(session.run(&["zpool", "import", "-j", "-d", directory, "single"]).code, 2);
+
+    session.import(&golden.dir, "single");
+    let history = json(&["zpool", "history", "-il", "-j", "--json-int", "single"]);
+    let records = history["pools"]["single"]["history"].as_array().unwrap();
+    let text = session.print(&["zpool", "history", "-il", "single"]);
+    for record in records {
+        assert!(record["time"].is_u64(), "{record}");
+        assert!(text.contains(record["event"].as_str().unwrap()), "{record}");
+    }
+    assert!(records.iter().any(|record| record["event"].as_str().unwrap().starts_with("zpool create")));
+
+    let line = session.print(&["zfs", "holds", "-Hp", "single/fs@one"]);
+    let [snapshot, tag, time] = line.trim_end().split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+    let holds = json(&["zfs", "holds", "-j", "--json-int", "single/fs@one"]);
+    assert_eq!(holds["holds"][snapshot][tag].to_string(), time);
+
+    let lines = session.print(&["zfs", "userspace", "-Hpn", "-o", "name,used", "single/fs"]);
+    let users = json(&["zfs", "userspace", "-jn", "--json-int", "-o", "name,used", "single/fs"]);
+    assert_eq!(users["dataset"], "single/fs");
+    let users = users["space"].as_array().unwrap().iter();
+    let users = users.map(|user| format!("{}\t{}\n", user["name"].as_str().unwrap(), user["used"]));
+    assert_eq!(users.collect::<String>(), lines);
+}
+
+#[test]
 fn listings_sort_select_and_refuse_as_openzfs_does() {
     let Some(golden) = testkit::golden::pool("single") else { return };
     let session = Session::start();

@@ -56,9 +56,9 @@ impl Arguments {
 /// OpenZFS has no such form; this follows that of its other listings.
 fn print_json(histories: &[History], numbers: Numbers) -> Result<()> {
     let pools = histories.iter().map(|history| {
-        let records = history.records.iter().map(|record| {
-            json!({"time": record.time.map(|time| numbers.date(time)), "event": record.text.trim()})
-        });
+        let records = history.records.iter().map(
+            |record| json!({"time": record.time.map(|time| numbers.date(time)), "event": record.text.trim()}),
+        );
         let pool = json!({"name": history.pool, "history": records.collect::<Vec<_>>()});
         (history.pool.clone(), pool)
     });

@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn times_and_device_numbers_come_back_as_they_were_given() {
-        for (seconds, nanoseconds) in [(0, 0), (1_700_000_000, 5), (-1, 0), (-1, 999_999_999), (-2, 1)] {
+        for (seconds, nanoseconds) in [(0_i64, 0), (1_700_000_000, 5), (-1, 0), (-1, 999_999_999), (-2, 1)] {
             // As the library tells what the kernel asks for.
             let told = match u64::try_from(seconds) {
                 Ok(seconds) => UNIX_EPOCH + Duration::new(seconds, nanoseconds),

@@ -95,10 +95,33 @@ impl<'a> MicroZap<'a> {
 
     /// The entry of exactly this name.
     pub fn lookup(&self, name: &[u8]) -> Option<MicroEntry<'a>> {
-        if name.is_empty() {
+        self.find(name).map(|(_, entry)| entry)
+    }
+
+    /// The entry of exactly this name, and its offset in the block.
+    ///
+    /// All entries may have to be looked at, so it first compares one word of each: the last bytes of the name with its NUL, as the names in a directory often begin alike.
+    pub fn find(&self, name: &[u8]) -> Option<(usize, MicroEntry<'a>)> {
+        if name.is_empty() || name.contains(&0) {
             return None;
         }
-        self.entries().find(|entry| entry.name == name)
+        let mut wanted = [0; MICRO_ENTRY_SIZE - NAME_OFFSET];
+        wanted.get_mut(..name.len())?.copy_from_slice(name);
+        let length = wanted.len().min(name.len() + 1);
+        let tail_start = length.saturating_sub(8);
+        let mask = if length < 8 { (1 << (8 * length)) - 1 } else { u64::MAX };
+        let tail = |name: &[u8]| {
+            let bytes = name.get(tail_start..).and_then(|bytes| bytes.first_chunk());
+            bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes) & mask)
+        };
+        let wanted_tail = tail(&wanted);
+        let chunks = self.block.get(MICRO_ENTRY_SIZE..).unwrap_or_default().as_chunks::<MICRO_ENTRY_SIZE>().0;
+        let index = chunks.iter().position(|chunk| {
+            let name = &chunk[NAME_OFFSET..];
+            tail(name) == wanted_tail && name[..length] == wanted[..length]
+        })?;
+        let found = entry(chunks.get(index)?, self.order)?;
+        Some(((index + 1) * MICRO_ENTRY_SIZE, found))
     }
 
     /// Hash of a name, in normalised form if the ZAP normalises.

@@ -47,6 +47,35 @@ fn micro_names_are_found_exactly() {
     assert!(MicroZap::encode(64, ByteOrder::Little, 1, 0, &[MicroEntry { name: b"a", ..entry }]).is_err());
 }
 
+#[test]
+fn micro_names_that_are_alike_are_told_apart() {
+    let long = [b'x'; MICRO_NAME_MAX];
+    let other = [&long[..MICRO_NAME_MAX - 1], b"y"].concat();
+    let names: [&[u8]; 9] =
+        [b"a", b"ab", b"file123", b"file1234", b"file12345", b"1234567", b"xfile1234567", &long, &other];
+    let entries: Vec<_> = (0..).zip(names).map(|(value, name)| MicroEntry { name, value, cd: 0 }).collect();
+    let mut block = MicroZap::encode(4096, ByteOrder::Little, 9, 0, &entries).unwrap();
+    // What stands behind the NUL of a name is nobody's.
+    block[64 + 14 + 2..64 + 64].fill(b'z');
+    let zap = MicroZap::parse(&block, ByteOrder::Little).unwrap();
+    for (place, entry) in (1..).zip(&entries) {
+        assert_eq!(zap.find(entry.name), Some((place * 64, *entry)));
+    }
+    let absent: [&[u8]; 8] = [
+        b"b",
+        b"file12",
+        b"ile1234",
+        b"34567",
+        b"xfile123456",
+        &long[1..],
+        b"a\0z",
+        &[b'x'; MICRO_NAME_MAX + 2],
+    ];
+    for name in absent {
+        assert_eq!(zap.find(name), None, "{}", name.escape_ascii());
+    }
+}
+
 fn header(order: ByteOrder, blocks: u64, shift: u32) -> FatHeader {
     FatHeader {
         block_shift: 14,

@@ -56,7 +56,7 @@ pub(super) async fn put<S: Source>(
     };
     let block = draft.peek(0).await?;
     let view = MicroZap::parse(&block, ByteOrder::Little).map_err(|error| draft.corrupt(error))?;
-    let existing = view.slots().find(|(_, entry)| entry.is_some_and(|entry| entry.name == name));
+    let existing = view.find(name);
     if existing.is_some() && !replace {
         return Ok(Put::Exists);
     }
@@ -73,11 +73,14 @@ pub(super) async fn put<S: Source>(
     }
     let rules = rules(draft.source, view.normalization)?;
     let wanted = hash(&view, rules, name);
-    let mut same: Vec<u32> = view
-        .entries()
-        .filter(|entry| hash(&view, rules, entry.name) == wanted)
-        .map(|entry| entry.cd)
-        .collect();
+    let (mut same, mut free) = (Vec::new(), None);
+    for (offset, entry) in view.slots() {
+        match entry {
+            None => free = free.or(Some(offset)),
+            Some(entry) if hash(&view, rules, entry.name) == wanted => same.push(entry.cd),
+            Some(_) => {}
+        }
+    }
     if (same.len() + 1) * CHUNKS_AS_LEAF_ENTRY >= LEAF_CHUNKS {
         return Ok(Put::TooSmall);
     }
@@ -85,7 +88,7 @@ pub(super) async fn put<S: Source>(
     let cd = same.iter().fold(0, |free, cd| if *cd == free { free + 1 } else { free });
     let entry = MicroEntry { name, value: number, cd };
     let bytes = entry.encode(ByteOrder::Little).map_err(|error| draft.corrupt(error))?;
-    if let Some((offset, _)) = view.slots().find(|(_, entry)| entry.is_none()) {
+    if let Some(offset) = free {
         return Ok(Put::Done(Changes::Patch { offset: offset as u64, bytes: bytes.to_vec() }));
     }
     let old = draft.block_bytes;
@@ -101,12 +104,12 @@ pub(super) async fn put<S: Source>(
 }
 
 pub(super) async fn remove<S: Source>(draft: &Draft<'_, S>, key: &Key) -> Result<Option<Changes>> {
-    let Some(name) = key.name().filter(|name| !name.is_empty()) else {
+    let Some(name) = key.name() else {
         return Ok(None);
     };
     let block = draft.peek(0).await?;
     let view = MicroZap::parse(&block, ByteOrder::Little).map_err(|error| draft.corrupt(error))?;
-    let found = view.slots().find(|(_, entry)| entry.is_some_and(|entry| entry.name == name));
+    let found = view.find(name);
     Ok(found.map(|(offset, _)| Changes::Patch { offset: offset as u64, bytes: vec![0; MICRO_ENTRY_SIZE] }))
 }
 

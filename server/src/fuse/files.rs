@@ -7,6 +7,7 @@
 //! Each `write` of a program becomes requests at once (of up to a mebibyte), while the kernel keeps the pages for readers. So times, sizes, quotas and "no space" are
 //! the filesystem's own and are told to the program that wrote, a snapshot holds all that was written before it, and what a program has written and the
 //! daemon knows is the same. What is mapped shared and changed there comes when the kernel writes it back (`msync`, `munmap`).
+//! A cache of writes in the kernel would make small files slower: to close one would wait for the write all the same, and for another request that tells its times.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,18 +1,22 @@
 //! Requests that wait for a commit, away from the threads that read requests.
 //!
-//! `fsync` takes as long as a device takes to flush, and many of them together take no longer than one. So they wait on threads of their own, which come when they
-//! are needed and go when they are not; the threads of a mount answer others meanwhile. All mounts share them. When [`MAX_THREADS`] wait, more stand in line.
+//! `fsync` takes as long as a device takes to flush, and many of them together take no longer than one. A few wait on the threads that read them, which is the
+//! shortest way. More wait on threads of their own, which come when they are needed and go when they are not, so that the threads of a mount
+//! answer others meanwhile. All mounts share them. When [`MAX_THREADS`] wait, more stand in line.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `state` | the line and the counts; for a few lines | taken alone |
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 type Work = Box<dyn FnOnce() + Send>;
 
+/// Most that wait where they were read: fewer than the threads of a mount.
+const MAX_HERE: usize = 3;
 /// Most threads.
 const MAX_THREADS: usize = 64;
 /// A thread that had nothing to do for so long ends.
@@ -35,8 +39,37 @@ struct Waiters {
 static WAITERS: Waiters =
     Waiters { state: Mutex::new(State { line: VecDeque::new(), threads: 0, idle: 0 }), more: Condvar::new() };
 
+/// How many wait where they were read.
+static HERE: AtomicUsize = AtomicUsize::new(0);
+
+/// A place among [`MAX_HERE`].
+struct Place;
+
+impl Place {
+    fn take() -> Option<Self> {
+        let taken = HERE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+            (taken < MAX_HERE).then_some(taken + 1)
+        });
+        taken.ok().map(|_| Self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        HERE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Does `work`, which waits: on this thread, or on another one when some of a mount's wait already.
+pub fn wait(work: impl FnOnce() + Send + 'static) {
+    match Place::take() {
+        Some(_place) => work(),
+        None => elsewhere(work),
+    }
+}
+
 /// Does `work` on another thread; on this one where there can be none.
-pub fn elsewhere(work: impl FnOnce() + Send + 'static) {
+fn elsewhere(work: impl FnOnce() + Send + 'static) {
     let mut state = WAITERS.state();
     state.line.push_back(Box::new(work));
     if state.idle >= state.line.len() || state.threads >= MAX_THREADS {
@@ -90,16 +123,23 @@ mod tests {
 
     use super::*;
 
+    const _: () = assert!(MAX_HERE < super::super::THREADS, "a mount must have threads left");
+
     #[test]
-    fn many_wait_at_once() {
+    fn many_wait_at_once_wherever_they_were_read() {
         // Each returns only when all are there.
         let all = Arc::new(Barrier::new(17));
-        for _ in 0..16 {
-            let all = Arc::clone(&all);
-            elsewhere(move || {
-                all.wait();
-            });
-        }
+        let readers: Vec<_> = (0..16)
+            .map(|_| {
+                let all = Arc::clone(&all);
+                std::thread::spawn(|| {
+                    wait(move || {
+                        all.wait();
+                    });
+                })
+            })
+            .collect();
         all.wait();
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
     }
 }

@@ -1,0 +1,263 @@
+//! What is done on each filesystem.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Error, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Table;
+use super::systems::System;
+
+/// A group of rows that build on each other.
+type Run = fn(&System, &Scale, &mut Table) -> io::Result<()>;
+
+/// Each, by its name.
+pub const GROUPS: [(&str, Run); 6] = [
+    ("random-data", |on, scale, table| stream(on, scale, table, "random data", false)),
+    ("half-data", |on, scale, table| stream(on, scale, table, "2:1 data", true)),
+    ("records", records),
+    ("append", append),
+    ("small", small),
+    ("untar", untar),
+];
+
+/// How much is done.
+pub struct Scale {
+    /// Bytes of a stream.
+    stream: usize,
+    /// Bytes of the file that is written and read at random.
+    file: u64,
+    /// How often.
+    operations: usize,
+    appends: usize,
+    small_files: usize,
+    tree_files: usize,
+}
+
+impl Scale {
+    /// What the figures in the documents were measured with.
+    pub const FULL: Self = Self {
+        stream: 512 << 20,
+        file: 256 << 20,
+        operations: 16_384,
+        appends: 2000,
+        small_files: 100_000,
+        tree_files: 10_000,
+    };
+    /// An impression.
+    pub const QUICK: Self = Self {
+        stream: 256 << 20,
+        file: 64 << 20,
+        operations: 8192,
+        appends: 500,
+        small_files: 10_000,
+        tree_files: 2000,
+    };
+}
+
+const MIB: usize = 1 << 20;
+const RECORD: usize = 8 << 10;
+const SMALL: usize = 1000;
+/// Files in one directory.
+const BREADTH: usize = 1000;
+
+/// Numbers that look random (SplitMix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for word in bytes.chunks_mut(8) {
+            word.copy_from_slice(&self.next().to_le_bytes()[..word.len()]);
+        }
+    }
+}
+
+/// Data that no code makes smaller, or that any makes half as large.
+fn data(length: usize, compressible: bool) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let mut numbers = Numbers(length as u64);
+    for block in bytes.chunks_mut(4096) {
+        let random = if compressible { block.len() * 12 / 25 } else { block.len() };
+        numbers.fill(&mut block[..random]);
+    }
+    bytes
+}
+
+fn mib(bytes: usize) -> (f64, &'static str) {
+    (bytes as f64 / MIB as f64, "MiB/s")
+}
+
+fn many(count: usize) -> (f64, &'static str) {
+    (count as f64, "/s")
+}
+
+fn read_all(path: &Path) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; MIB];
+    while file.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+fn stream(on: &System, scale: &Scale, table: &mut Table, what: &str, compressible: bool) -> io::Result<()> {
+    let pool = data(64 * MIB, compressible);
+    let path = on.at.join("stream");
+    table.time(on, &format!("write 1M + fsync, {what}"), mib(scale.stream), || {
+        let mut file = File::create(&path)?;
+        for piece in pool.chunks(MIB).cycle().take(scale.stream / MIB) {
+            file.write_all(piece)?;
+        }
+        file.sync_all()
+    })?;
+    on.settle()?;
+    on.cold()?;
+    table.time(on, &format!("cold read 1M, {what}"), mib(scale.stream), || read_all(&path))?;
+    table.time(on, &format!("warm read 1M, {what}"), mib(scale.stream), || read_all(&path))?;
+    fs::remove_file(&path)?;
+    on.settle()
+}
+
+fn records(on: &System, scale: &Scale, table: &mut Table) -> io::Result<()> {
+    let path = on.at.join("db/file");
+    let pool = data(64 * MIB, false);
+    let mut file = File::create(&path)?;
+    for piece in pool.chunks(MIB).cycle().take(scale.file as usize / MIB) {
+        file.write_all(piece)?;
+    }
+    file.sync_all()?;
+    drop(file);
+    on.settle()?;
+    on.cold()?;
+    let mut numbers = Numbers(1);
+    let count = scale.file / RECORD as u64;
+    let mut record = vec![0; RECORD];
+    table.time(on, "random read 8K, cold", many(scale.operations), || {
+        let file = File::open(&path)?;
+        for _ in 0..scale.operations {
+            file.read_exact_at(&mut record, numbers.next() % count * RECORD as u64)?;
+        }
+        Ok(())
+    })?;
+    table.time(on, "random write 8K + fsync at the end", many(scale.operations), || {
+        let file = OpenOptions::new().write(true).open(&path)?;
+        for place in 0..scale.operations {
+            let from = place * RECORD % (pool.len() - RECORD);
+            file.write_all_at(&pool[from..from + RECORD], numbers.next() % count * RECORD as u64)?;
+        }
+        file.sync_all()
+    })?;
+    fs::remove_file(&path)?;
+    on.settle()
+}
+
+fn append(on: &System, scale: &Scale, table: &mut Table) -> io::Result<()> {
+    let path = on.at.join("log");
+    let piece = data(4096, false);
+    table.time(on, "append 4K + fsync, each", many(scale.appends), || {
+        let mut file = File::create(&path)?;
+        for _ in 0..scale.appends {
+            file.write_all(&piece)?;
+            file.sync_data()?;
+        }
+        Ok(())
+    })?;
+    fs::remove_file(&path)?;
+    on.settle()
+}
+
+fn small(on: &System, scale: &Scale, table: &mut Table) -> io::Result<()> {
+    let root = on.at.join("small");
+    let directories: Vec<PathBuf> =
+        (0..scale.small_files.div_ceil(BREADTH)).map(|number| root.join(format!("d{number}"))).collect();
+    let each = |then: &mut dyn FnMut(&Path) -> io::Result<()>| {
+        (0..scale.small_files)
+            .try_for_each(|number| then(&directories[number / BREADTH].join(format!("file{number}"))))
+    };
+    let content = data(SMALL, false);
+    let count = many(scale.small_files);
+    table.time(on, "create files of 1000 bytes", count, || {
+        directories.iter().try_for_each(fs::create_dir_all)?;
+        each(&mut |path| File::create_new(path)?.write_all(&content))?;
+        on.settle()
+    })?;
+    on.forget_names()?;
+    table.time(on, "list", count, || {
+        let mut found = 0;
+        for directory in &directories {
+            found += fs::read_dir(directory)?.count();
+        }
+        if found == scale.small_files {
+            Ok(())
+        } else {
+            Err(Error::other(format!("{found} files are listed")))
+        }
+    })?;
+    on.forget_names()?;
+    table.time(on, "stat", count, || {
+        each(&mut |path| match fs::symlink_metadata(path)?.len() as usize {
+            SMALL => Ok(()),
+            _ if !on.keeps() => Ok(()),
+            length => Err(Error::other(format!("{}: {length} bytes", path.display()))),
+        })
+    })?;
+    on.cold()?;
+    table.time(on, "cold read", count, || each(&mut |path| fs::read(path).map(drop)))?;
+    table.time(on, "delete", count, || {
+        fs::remove_dir_all(&root)?;
+        on.settle()
+    })
+}
+
+/// A tree like that of a program's source: many small texts, few large ones.
+fn make_archive(at: &Path, files: usize) -> io::Result<u64> {
+    const WORDS: [&str; 16] = [
+        "static ", "int ", "return ", "struct ", "if (", ") {\n", "}\n", "\t", "for (", "size_t ", "const ",
+        "NULL", ";\n", "(void)", "-> ", "= ",
+    ];
+    let place = tempfile::tempdir()?;
+    let mut numbers = Numbers(7);
+    let mut total = 0;
+    for number in 0..files {
+        let directory = place.path().join(format!("source/part{}/unit{}", number / 400, number / 40));
+        fs::create_dir_all(&directory)?;
+        let mut file = BufWriter::new(File::create(directory.join(format!("module{number}.c")))?);
+        let length = 200u64 << (numbers.next() % 8);
+        let mut written = 0;
+        while written < length {
+            let number = numbers.next();
+            let word = WORDS[number as usize % WORDS.len()];
+            write!(file, "{word}name{:x} ", number >> 52)?;
+            written += word.len() as u64 + 8;
+        }
+        total += length;
+    }
+    let status = Command::new("tar").arg("-cf").arg(at).arg("-C").arg(place.path()).arg("source").status()?;
+    if status.success() { Ok(total) } else { Err(Error::other("tar failed")) }
+}
+
+fn untar(on: &System, scale: &Scale, table: &mut Table) -> io::Result<()> {
+    if !on.keeps() {
+        return Ok(());
+    }
+    let archive = on.at.with_file_name("source.tar");
+    if !archive.exists() {
+        make_archive(&archive, scale.tree_files)?;
+    }
+    table.time(on, "untar a source tree", many(scale.tree_files), || {
+        let status = Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&on.at).status()?;
+        if !status.success() {
+            return Err(Error::other("tar failed"));
+        }
+        on.settle()
+    })?;
+    fs::remove_dir_all(on.at.join("source"))?;
+    on.settle()
+}

@@ -105,6 +105,7 @@ impl Filesystem for Mounted {
     }
 
     fn forget(&self, _: &Request, number: INodeNo, _: u64) {
+        let _turn = self.0.readers.turn();
         self.0.forget(number);
     }
 

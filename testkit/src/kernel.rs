@@ -1,8 +1,8 @@
 //! OpenZFS's kernel module as a judge, in a virtual machine.
 //!
 //! `scripts/make-kernel-vm` makes the machine: a kernel with the module, and nothing on top but busybox and OpenZFS's commands. It is emulated, so that
-//! neither KVM nor root is needed; a boot takes about half a minute. A [`Job`] is a shell script and the disks that it finds as `/dev/vdb`,
-//! `/dev/vdc`, ...; what it prints comes back. Disks are changed in place.
+//! neither KVM nor root is needed; a boot takes about half a minute. A [`Job`] is a shell script and the disks that it finds by the names that
+//! [`Job::disk_name`] tells: `/dev/vdb`, `/dev/vdc`, ...; what it prints comes back. Disks are changed in place.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,9 @@ use crate::skip::skipped;
 
 /// How long a job may take when it does not say.
 const PATIENCE: Duration = Duration::from_secs(240);
+/// Where on the machine's bus disks begin, and how many share a slot: there are more disks than slots.
+const FIRST_SLOT: usize = 2;
+const DISKS_PER_SLOT: usize = 8;
 
 /// The machine.
 #[derive(Debug, Clone)]
@@ -38,6 +41,15 @@ impl Job {
     /// A job with the usual time limit.
     pub fn new(script: impl Into<String>, disks: Vec<PathBuf>) -> Self {
         Self { script: script.into(), disks, limit: PATIENCE }
+    }
+
+    /// The name in `/dev` of the disk with this number.
+    pub fn disk_name(number: usize) -> String {
+        // The script is on the first.
+        let number = number + 1;
+        let letter = |number: usize| char::from(b'a' + (number % 26) as u8);
+        let first = (number / 26).checked_sub(1).map(letter);
+        "vd".chars().chain(first).chain([letter(number)]).collect()
     }
 }
 
@@ -83,8 +95,13 @@ impl KernelVm {
             .arg("-initrd")
             .arg(self.dir.join("initrd"))
             .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]);
-        for path in std::iter::once(script.path()).chain(job.disks.iter().map(PathBuf::as_path)) {
-            command.arg("-drive").arg(format!("file={},format=raw,if=virtio,cache=unsafe", path.display()));
+        let disks = std::iter::once(script.path()).chain(job.disks.iter().map(PathBuf::as_path));
+        for (number, path) in disks.enumerate() {
+            let (slot, function) = (FIRST_SLOT + number / DISKS_PER_SLOT, number % DISKS_PER_SLOT);
+            let drive = format!("file={},format=raw,if=none,id=disk{number},cache=unsafe", path.display());
+            let device =
+                format!("virtio-blk-pci,drive=disk{number},addr={slot:x}.{function},multifunction=on");
+            command.args(["-drive", &drive, "-device", &device]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().context("qemu-system-x86_64 cannot be run")?;
@@ -145,4 +162,14 @@ fn watch(mut child: Child, limit: Duration) -> Result<String> {
     }
     child.wait()?;
     Ok(String::from_utf8_lossy(&console).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_after_the_script_are_named_as_the_kernel_names_them() {
+        assert_eq!([0, 24, 25, 50, 51].map(Job::disk_name), ["vdb", "vdz", "vdaa", "vdaz", "vdba"]);
+    }
 }

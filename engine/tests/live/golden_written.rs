@@ -18,9 +18,9 @@ use ondisk::vdev_config::PoolState;
 use testkit::GoldenPool;
 use testkit::manifest::hex_sha256;
 
+use crate::data::Open;
 use crate::filesystem::FILE;
 use crate::golden_support::{self, EngineTree};
-use crate::random::data::Open;
 use crate::support::{Disks, committing, surroundings};
 
 /// The snapshot of everything that is taken before anything is changed.

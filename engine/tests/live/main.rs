@@ -2,6 +2,7 @@
 
 mod clone;
 mod create;
+mod data;
 mod datasets;
 mod faults;
 mod files;
@@ -12,6 +13,7 @@ mod golden;
 #[path = "../golden/support.rs"]
 mod golden_support;
 mod golden_written;
+mod history;
 mod log;
 mod multihost;
 mod quotas;

@@ -14,7 +14,7 @@ use engine::pool::live::{LiveDataset, LivePool};
 use ondisk::objset::ObjsetType;
 use testkit::Rng;
 
-use crate::filesystem::{FILE, see};
+use crate::files::{FILE, see};
 use crate::support::{committing, full};
 
 /// Files are no longer than this: what is refused for want of room is refused as a whole.
@@ -97,7 +97,7 @@ impl Data {
             Self::Files(model) => {
                 let mut found = BTreeMap::new();
                 for (path, seen) in see(&Zpl::open(objset, ZplOptions::default()).await.unwrap()).await {
-                    if path != "/" {
+                    if !path.is_empty() {
                         let file = File { content: seen.content, xattrs: seen.xattrs };
                         found.insert(path.trim_start_matches('/').to_owned(), file);
                     }

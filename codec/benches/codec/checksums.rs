@@ -1,6 +1,7 @@
 //! Rows of the checksums.
 
 use crate::corpus;
+use crate::external::Libzfs;
 use crate::table::{Peer, SIZES, Table};
 use codec::checksum::{compute, fletcher4_scalar};
 use ondisk::ByteOrder;
@@ -12,25 +13,25 @@ const SALT: [u8; 32] = [7; 32];
 
 /// Adds them.
 pub fn rows(table: &mut Table) {
-    for size in SIZES {
-        let data = corpus::text(size);
-        row(table, "fletcher4", ChecksumType::Fletcher4, &data, "scalar twin", |data| {
-            black_box(fletcher4_scalar(data, ByteOrder::HOST));
-        });
-    }
-    for size in SIZES {
-        let data = corpus::text(size);
-        let swapped = ByteOrder::HOST.swapped();
-        let mut ours = || drop(black_box(compute(ChecksumType::Fletcher4, black_box(&data), swapped, None)));
-        let mut theirs = || {
-            black_box(fletcher4_scalar(black_box(&data), swapped));
-        };
-        table.row(
-            "fletcher4 byteswap",
-            size,
-            &mut ours,
-            Some(Peer { name: "scalar twin", run: &mut theirs }),
-        );
+    let libzfs = Libzfs::load();
+    for (name, order) in [("fletcher4", ByteOrder::HOST), ("fletcher4 byteswap", ByteOrder::HOST.swapped())] {
+        for size in SIZES {
+            let data = corpus::text(size);
+            let mut ours =
+                || drop(black_box(compute(ChecksumType::Fletcher4, black_box(&data), order, None)));
+            let mut twin = || {
+                black_box(fletcher4_scalar(black_box(&data), order));
+            };
+            table.row(name, size, &mut ours, Some(Peer { name: "scalar twin", run: &mut twin }));
+            if let Some(libzfs) = &libzfs {
+                let byteswap = order != ByteOrder::HOST;
+                assert_eq!(libzfs.fletcher4(&data, byteswap), fletcher4_scalar(&data, order));
+                let mut theirs = || {
+                    black_box(libzfs.fletcher4(black_box(&data), byteswap));
+                };
+                table.row(name, size, &mut ours, Some(Peer { name: "libzfs", run: &mut theirs }));
+            }
+        }
     }
     for size in SIZES {
         let data = corpus::text(size);

@@ -1,9 +1,52 @@
-//! Peers that are programs of their own: they measure themselves and print a rate.
+//! Peers that are not crates: programs, which measure themselves and print a rate, and OpenZFS's library.
 //!
-//! Where the program is not installed, the row shows ours alone.
+//! Where one is not installed, the row shows ours alone or beside something else.
 
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::process::Command;
+
+/// Fletcher4 of OpenZFS's own `libzfs`, in the implementation that it prefers on this processor.
+pub struct Libzfs {
+    native: Fletcher4,
+    byteswap: Fletcher4,
+}
+
+/// Data, its length, nothing, and where the checksum goes.
+type Fletcher4 = unsafe extern "C" fn(*const c_void, u64, *const c_void, *mut [u64; 4]);
+
+impl Libzfs {
+    /// Loads it, if it is installed. It stays loaded.
+    pub fn load() -> Option<Self> {
+        // SAFETY: the names end with NUL; loading these libraries has no effect but on themselves.
+        let load = |name: &std::ffi::CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+        let library =
+            [c"libzfs.so.6", c"libzfs.so.4"].into_iter().map(load).find(|library| !library.is_null())?;
+        let symbol = |name: &std::ffi::CStr| {
+            // SAFETY: the library is loaded and the name ends with NUL.
+            let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
+            (!symbol.is_null()).then_some(symbol)
+        };
+        let init = symbol(c"fletcher_4_init")?;
+        // SAFETY: this is the function's type in zfs_fletcher.h. It may run more than once.
+        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(init)() };
+        // SAFETY: both functions have this type in zfs_fletcher.h.
+        let function = |found| unsafe { std::mem::transmute::<*mut c_void, Fletcher4>(found) };
+        Some(Self {
+            native: function(symbol(c"fletcher_4_native")?),
+            byteswap: function(symbol(c"fletcher_4_byteswap")?),
+        })
+    }
+
+    /// The checksum of `data`, as written by a machine of the other byte order if `byteswap`.
+    pub fn fletcher4(&self, data: &[u8], byteswap: bool) -> [u64; 4] {
+        let mut checksum = [0; 4];
+        let function = if byteswap { self.byteswap } else { self.native };
+        // SAFETY: it reads `data` and writes the four words of `checksum`.
+        unsafe { function(data.as_ptr().cast(), data.len() as u64, std::ptr::null(), &mut checksum) };
+        checksum
+    }
+}
 
 /// GB/s of `openssl speed` for a cipher on blocks of `size` bytes, by CPU time.
 pub fn openssl(cipher: &str, size: usize, decrypt: bool) -> Option<f64> {

@@ -310,6 +310,68 @@ fn pools_on_modelled_disks_say_so() {
     daemon.run(&["zpool", "destroy", "-f", "tank"]);
 }
 
+/// Measures random reads of a layout on modelled disks, and compares them with what the model of layouts says.
+fn reads_as_foretold(layout: &str, kind: &str, count: usize) {
+    let daemon = Daemon::start(&["--modelled", "modelled"]);
+    modelled_pool(&daemon, kind, count);
+    let mut wrong = Vec::new();
+    for depth in [1, 4, 8] {
+        // Nothing is cached but, after a few reads, the indirect blocks.
+        daemon.run(&["zpool", "export", "tank"]);
+        let used = spread(&daemon.run(&["zdb", "-p", "modelled/hdd-7200", "-m", "tank"])).to_string();
+        daemon.run(&["zpool", "import", "-d", "modelled/hdd-7200", "tank"]);
+        let reads = ["--rw=randread", "--bs=16K", "--size=64M", "--randrepeat=0"];
+        daemon.fio("tank/v", &[&reads[..], &["--io_size=512K", "--iodepth=8"]].concat());
+        let depth_word = format!("--iodepth={depth}");
+        let run = daemon.fio("tank/v", &[&reads[..], &["--io_size=8M", &depth_word]].concat());
+        let measured = run["jobs"][0]["read"]["iops"].as_f64().unwrap();
+        let told = model(&["speed", layout, "--block", "16K", "--used", &used]);
+        let all = told["random_reads"].as_array().unwrap();
+        let foretold = all.iter().find(|it| it["depth"] == depth).unwrap()["iops"].as_f64().unwrap();
+        eprintln!("{layout}, depth {depth}: {measured:.1} measured, {foretold:.1} foretold");
+        if (measured / foretold - 1.0).abs() > 0.15 {
+            wrong.push((depth, measured, foretold));
+        }
+    }
+    daemon.run(&["zpool", "destroy", "-f", "tank"]);
+    assert!(wrong.is_empty(), "{layout}: {wrong:?}");
+}
+
+#[test]
+#[ignore = "measures time: run it alone on a quiet machine"]
+fn mirrors_of_modelled_disks_read_as_foretold() {
+    reads_as_foretold("mirror 2", "mirror", 2);
+}
+
+#[test]
+#[ignore = "measures time: run it alone on a quiet machine"]
+fn raidz1_of_modelled_disks_reads_as_foretold() {
+    reads_as_foretold("raidz1 3", "raidz1", 3);
+}
+
+/// The share of a device over which data would have to lie evenly for the arm to move as it does over the metaslabs that zdb lists.
+fn spread(metaslabs: &str) -> f64 {
+    let (mut begins, mut places) = (Vec::new(), Vec::new());
+    for line in metaslabs.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let ["metaslab", _, "offset", offset, "spacemap", _, "free", free] = words.as_slice() {
+            begins.push((u64::from_str_radix(offset, 16).unwrap() as f64, nice(free)));
+        }
+    }
+    let size = begins[1].0;
+    for (begin, free) in &begins {
+        let allocated = (size - free).max(0.0);
+        places.extend(
+            (0..(allocated / size * 40.0) as u32).map(|point| begin + f64::from(point) / 40.0 * size),
+        );
+    }
+    let whole = size * begins.len() as f64;
+    let pairs = places.iter().flat_map(|a| places.iter().map(move |b| ((a - b).abs() / whole).sqrt()));
+    let mean = pairs.sum::<f64>() / (places.len() * places.len()) as f64;
+    // Evenly over all of it the mean is 8/15.
+    (mean * 15.0 / 8.0).powi(2).clamp(0.001, 1.0)
+}
+
 #[test]
 fn a_modelled_link_is_the_limit_of_its_clients() {
     let daemon = Daemon::start(&["--modelled-link", "1gbe"]);

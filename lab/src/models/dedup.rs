@@ -69,7 +69,7 @@ pub struct Dedup {
     pub fits: bool,
     /// Random reads that each write costs in the mean, where it does not.
     pub reads_a_write: f64,
-    /// Each block size that equal blocks were counted by: how often they occur, at least, and how many there are.
+    /// How many blocks occur how often.
     pub histogram: Vec<Bucket>,
 }
 

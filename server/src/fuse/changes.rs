@@ -176,6 +176,7 @@ impl Served {
             atime: wanted.atime.map(given),
             mtime: wanted.mtime.map(given),
             ctime: wanted.ctime.map(time),
+            touched: matches!(wanted.mtime, Some(TimeOrNow::Now)),
             // The library does not pass on whether the process may keep them (`FATTR_KILL_SUIDGID`): root may.
             kill_privileges: is_owned || (wanted.size.is_some() && uid != 0),
             ..SetAttributes::default()

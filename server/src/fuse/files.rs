@@ -76,7 +76,8 @@ impl Served {
     /// Opens a file; the number of its handle.
     pub(super) fn open(&self, number: INodeNo, flags: OpenFlags) -> Result<FileHandle> {
         if flags.0 & libc::O_ACCMODE != libc::O_RDONLY {
-            self.changeable(number)?;
+            let (zpl, object) = self.changeable(number)?;
+            device::block_on(zpl.require_open_for_writing(object, flags.0 & libc::O_APPEND != 0))?;
         }
         let (tree, object) = self.object(number)?;
         self.open_object(tree, object)

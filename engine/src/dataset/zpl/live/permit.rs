@@ -5,7 +5,7 @@
 //! | attribute | write, truncate | attributes, xattrs | remove, rename it | link it | entries of a directory |
 //! |---|---|---|---|---|---|
 //! | immutable | no | only attributes like this one, and access time | no | no | stay |
-//! | append-only | at the end | as immutable | no | no | can only be added |
+//! | append-only | at the end | as immutable, and times of this moment | no | no | can only be added |
 //! | nounlink | yes | yes | no | yes | as without |
 //! | read-only | files that are open already | yes | yes | yes | as without |
 //!
@@ -58,9 +58,14 @@ impl Node {
 
     /// Fails when these of its attributes may not be changed.
     pub(super) fn require_settable(&self, set: &SetAttributes) -> Result<()> {
-        let SetAttributes { mode, uid, gid, size, mtime, btime, project, .. } = set;
+        let SetAttributes { mode, uid, gid, size, mtime, btime, project, touched, .. } = set;
         let fixed = mode.is_some() || uid.is_some() || gid.is_some() || size.is_some() || project.is_some();
-        self.forbid(if fixed || mtime.is_some() || btime.is_some() { FIXED } else { 0 })
+        let times = match (mtime.is_some(), touched) {
+            (false, _) => 0,
+            (true, false) => FIXED,
+            (true, true) => ZnodeFlags::IMMUTABLE.0,
+        };
+        self.forbid(if fixed || btime.is_some() { FIXED } else { times })
     }
 
     /// Fails when a directory may not get another entry.

@@ -126,6 +126,7 @@ impl LiveZpl {
                 continue;
             }
             let node = self.node(file).await?;
+            parent.require_removable(&node)?;
             match (directory, node.is_directory()) {
                 (true, false) => return Err(self.refuse(name, errno::ENOTDIR)),
                 (false, true) => return Err(self.refuse(name, errno::EISDIR)),
@@ -134,7 +135,6 @@ impl LiveZpl {
             if directory && node.number(Attr::Size)? > EMPTY_DIRECTORY {
                 return Err(self.refuse(name, errno::ENOTEMPTY));
             }
-            parent.require_removable(&node)?;
             let tx = self.begin_freeing().await?;
             let now = Time::now();
             edit::remove(&parent.object, &tx, &Key::Name(stored.clone())).await?;

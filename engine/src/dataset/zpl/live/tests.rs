@@ -552,6 +552,43 @@ fn an_open_file_lives_until_it_is_closed_or_the_filesystem_is_opened_again() {
 }
 
 #[test]
+fn what_a_kernel_knows_lives_until_it_forgets() {
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    let root = zpl.zpl().root();
+    let is_gone = async |file| matches!(zpl.zpl().stat(file).await, Err(Error::NotFound(_)));
+    block_on(async {
+        zpl.remember_unlinked();
+        let dir = NewNode { kind: NewKind::Directory, ..FILE };
+        let [file, opened, dir] = [(b"1", &FILE), (b"2", &FILE), (b"3", &dir)].map(|(name, new)| {
+            block_on(zpl.create(root, name, new)).unwrap()
+        });
+        zpl.hold(opened);
+        zpl.unlink(root, b"1").await.unwrap();
+        zpl.unlink(root, b"2").await.unwrap();
+        zpl.rmdir(root, b"3").await.unwrap();
+        for id in [file, opened, dir] {
+            assert_eq!(zpl.zpl().stat(id).await.unwrap().nlink, 0);
+            zpl.forget(id).await.unwrap();
+        }
+        assert!(is_gone(file).await && is_gone(dir).await && !is_gone(opened).await);
+        zpl.forget(opened).await.unwrap();
+        assert!(!is_gone(opened).await);
+        zpl.close(opened, 1).await.unwrap();
+        assert!(is_gone(opened).await);
+
+        let left = zpl.create(root, b"left", &FILE).await.unwrap();
+        zpl.unlink(root, b"left").await.unwrap();
+        zpl.forget_all().await.unwrap();
+        assert!(is_gone(left).await);
+        assert!(zpl.zpl().unlinked().await.unwrap().is_empty());
+        let at_once = zpl.create(root, b"at once", &FILE).await.unwrap();
+        zpl.unlink(root, b"at once").await.unwrap();
+        assert!(is_gone(at_once).await);
+    });
+}
+
+#[test]
 fn names_that_differ_by_case_only_are_one_where_the_filesystem_says_so() {
     let Some((txgs, objset)) = objset(CaseSensitivity::Insensitive) else { return };
     let zpl = open(&txgs, &objset);

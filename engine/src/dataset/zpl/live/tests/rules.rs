@@ -44,6 +44,7 @@ fn immutable_files_stay_as_they_are_until_they_are_not_immutable() {
         set_flags(&zpl, dir, ZnodeFlags::IMMUTABLE).await;
         is_errno(zpl.create(dir, b"new", &FILE).await, errno::EPERM);
         is_errno(zpl.unlink(dir, b"inside").await, errno::EPERM);
+        is_errno(zpl.rmdir(root, b"dir").await, errno::EPERM);
         zpl.write(inside, 0, b"goes", &options).await.unwrap();
     });
 }
@@ -61,6 +62,9 @@ fn append_only_files_grow_and_files_that_are_not_to_be_unlinked_keep_their_names
         is_errno(zpl.write(file, 3, b"within", &WriteOptions::default()).await, errno::EPERM);
         assert_eq!(zpl.write(file, 0, b"more", &append).await.unwrap(), 7);
         is_errno(zpl.truncate(file, 3).await, errno::EPERM);
+        let times = SetAttributes { mtime: Some(Time::now()), ..SetAttributes::default() };
+        is_errno(zpl.set_attributes(file, &times).await, errno::EPERM);
+        zpl.set_attributes(file, &SetAttributes { touched: true, ..times }).await.unwrap();
         is_errno(zpl.unlink(root, b"file").await, errno::EPERM);
         is_errno(zpl.require_open_for_writing(file, false).await, errno::EPERM);
         zpl.require_open_for_writing(file, true).await.unwrap();
@@ -167,5 +171,73 @@ fn the_mode_follows_the_acl_the_acl_follows_the_mode_and_new_files_inherit() {
         assert_eq!(xattr(inner, POSIX_ACL_ACCESS).await, Some(entries(6)));
         let want = acl(&[(1, 6, NONE), (2, 7, 501), (4, 5, NONE), (16, 6, NONE), (32, 0, NONE)]);
         assert_eq!(xattr(file, POSIX_ACL_ACCESS).await, Some(want));
+    });
+}
+
+#[test]
+fn nfs4_acls_are_inherited_survive_what_aclmode_lets_them_and_follow_the_owner() {
+    use ondisk::ByteOrder;
+    use ondisk::zpl::{Ace, AceType, AceWho, Fuid, ace_flags, ace_mask, write_aces};
+
+    use crate::dataset::zpl::{AclInherit, AclMode, AclRules};
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    let root = zpl.zpl().root();
+    let inherit = ace_flags::FILE_INHERIT | ace_flags::DIRECTORY_INHERIT;
+    let mask = ace_mask::READ_DATA | ace_mask::WRITE_DATA;
+    let ace = Ace { ace_type: AceType::Allow, flags: inherit, mask, fuid: Some(Fuid(501)), object: None };
+    block_on(async {
+        let dir = NewNode { kind: NewKind::Directory, mode: 0o755, ..FILE };
+        let top = zpl.create(root, b"top", &dir).await.unwrap();
+        {
+            let node = zpl.node(top).await.unwrap();
+            let aces = [[ace].as_slice(), &node.znode.acl().await.unwrap()].concat();
+            let flags = node.flags().unwrap().0 & !ZnodeFlags::ACL_TRIVIAL.0 | ZnodeFlags::INHERIT_ACE.0;
+            let values = Values::default()
+                .number(Attr::Flags, flags)
+                .number(Attr::DaclCount, aces.len() as u64)
+                .bytes(Attr::DaclAces, write_aces(&aces, 1, ByteOrder::Little).unwrap());
+            let tx = zpl.begin_freeing().await.unwrap();
+            zpl.update(&node.object, &tx, values).await.unwrap();
+        }
+        let rules = |inherit, mode| {
+            zpl.set(&Settings { acl_rules: AclRules { inherit, mode }, ..Settings::default() });
+        };
+        // What is there for the user, and the mode.
+        let told = async |file| {
+            let node = zpl.zpl().node(file).await.unwrap();
+            let aces = node.acl().await.unwrap();
+            let is_users = |ace: &&Ace| ace.who() == AceWho::User(Fuid(501));
+            (aces.iter().find(is_users).map(|ace| (ace.flags, ace.mask)), node.mode() & 0o7777)
+        };
+        let chmod = async |file, mode| {
+            zpl.set_attributes(file, &SetAttributes { mode: Some(mode), ..SetAttributes::default() }).await
+        };
+        rules(AclInherit::Restricted, AclMode::Passthrough);
+        let inner = zpl.create(top, b"inner", &dir).await.unwrap();
+        let file = zpl.create(inner, b"file", &NewNode { mode: 0o640, ..FILE }).await.unwrap();
+        assert_eq!(told(inner).await, (Some((inherit | ace_flags::INHERITED, mask)), 0o755));
+        assert_eq!(told(file).await, (Some((ace_flags::INHERITED, mask)), 0o640));
+        chmod(file, 0o4604).await.unwrap();
+        assert_eq!(told(file).await, (Some((ace_flags::INHERITED, mask)), 0o4604));
+        rules(AclInherit::Discard, AclMode::Restricted);
+        is_errno(chmod(file, 0o600).await, errno::EPERM);
+        let none = zpl.create(top, b"none", &NewNode { mode: 0o600, ..FILE }).await.unwrap();
+        assert_eq!(told(none).await, (None, 0o600));
+        chmod(none, 0o644).await.unwrap();
+        is_errno(chmod(inner, 0o500).await, errno::EPERM);
+        rules(AclInherit::Restricted, AclMode::GroupMask);
+        chmod(file, 0o440).await.unwrap();
+        assert_eq!(told(file).await, (Some((ace_flags::INHERITED, ace_mask::READ_DATA)), 0o440));
+        let plain = zpl.create(top, b"plain", &NewNode { mode: 0o060, ..FILE }).await.unwrap();
+        let give = SetAttributes { uid: Some(501), ..SetAttributes::default() };
+        rules(AclInherit::Restricted, AclMode::Discard);
+        let given = zpl.create(top, b"given", &NewNode { mode: 0o400, ..FILE }).await.unwrap();
+        zpl.set_attributes(given, &give).await.unwrap();
+        // The entry is about its new owner, and stands before that of the mode.
+        assert_eq!(told(given).await.1, 0o600);
+        chmod(plain, 0o640).await.unwrap();
+        assert_eq!(told(plain).await, (None, 0o640));
+        assert!(zpl.zpl().stat(plain).await.unwrap().flags.contains(ZnodeFlags::ACL_TRIVIAL));
     });
 }

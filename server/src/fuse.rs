@@ -267,12 +267,17 @@ impl FuseMount {
         self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
     }
 
-    /// Whether it can still be reached: whoever unmounts it takes it away before the session ends. True where that cannot be found out.
-    pub fn is_in_mount_table(&self) -> bool {
-        let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return true };
-        let (major, minor) = (libc::major(self.device), libc::minor(self.device));
-        let device = format!("{major}:{minor}");
-        table.lines().any(|line| line.split(' ').nth(2) == Some(&device))
+    /// Whether it is still at its mountpoint: whoever unmounts it takes it away before the session ends. True where that cannot be found out.
+    pub fn is_in_place(&self) -> bool {
+        let Ok(path) = CString::new(self.at.as_os_str().as_bytes()) else { return true };
+        // SAFETY: an all-zero `statx` is a valid one.
+        let mut answer: libc::statx = unsafe { std::mem::zeroed() };
+        // Which filesystem it is the kernel knows by itself, also when the session does not answer.
+        // SAFETY: `path` is a terminated string, and both live through the call.
+        let code = unsafe {
+            libc::statx(libc::AT_FDCWD, path.as_ptr(), libc::AT_STATX_DONT_SYNC, libc::STATX_TYPE, &mut answer)
+        };
+        code != 0 || libc::makedev(answer.stx_dev_major, answer.stx_dev_minor) == self.device
     }
 
     /// Unmounts and waits for the session to end. With `force` a mount in use leaves the tree at once.

@@ -259,7 +259,7 @@ impl OpenPool {
     /// Lets sessions end whose mounts somebody else just took away: the kernel tells them a moment later.
     fn await_unmounted(&self) {
         let deadline = Instant::now() + ENDS_WITHIN;
-        let is_leaving = |mount: &Mount| mount.fuse.is_alive() && !mount.fuse.is_in_mount_table();
+        let is_leaving = |mount: &Mount| mount.fuse.is_alive() && !mount.fuse.is_in_place();
         while Instant::now() < deadline && lock(&self.mounts).values().any(is_leaving) {
             std::thread::sleep(ENDS_WITHIN / 100);
         }

@@ -275,7 +275,13 @@ impl FuseMount {
         // Which filesystem it is the kernel knows by itself, also when the session does not answer.
         // SAFETY: `path` is a terminated string, and both live through the call.
         let code = unsafe {
-            libc::statx(libc::AT_FDCWD, path.as_ptr(), libc::AT_STATX_DONT_SYNC, libc::STATX_TYPE, &mut answer)
+            libc::statx(
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                libc::AT_STATX_DONT_SYNC,
+                libc::STATX_TYPE,
+                &mut answer,
+            )
         };
         code != 0 || libc::makedev(answer.stx_dev_major, answer.stx_dev_minor) == self.device
     }

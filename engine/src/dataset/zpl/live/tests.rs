@@ -560,9 +560,8 @@ fn what_a_kernel_knows_lives_until_it_forgets() {
     block_on(async {
         zpl.remember_unlinked();
         let dir = NewNode { kind: NewKind::Directory, ..FILE };
-        let [file, opened, dir] = [(b"1", &FILE), (b"2", &FILE), (b"3", &dir)].map(|(name, new)| {
-            block_on(zpl.create(root, name, new)).unwrap()
-        });
+        let [file, opened, dir] = [(b"1", &FILE), (b"2", &FILE), (b"3", &dir)]
+            .map(|(name, new)| block_on(zpl.create(root, name, new)).unwrap());
         zpl.hold(opened);
         zpl.unlink(root, b"1").await.unwrap();
         zpl.unlink(root, b"2").await.unwrap();

@@ -11,7 +11,7 @@ pub mod dmu;
 pub mod env;
 pub mod error;
 pub mod pool;
-
+mod queue;
 pub mod txg;
 pub mod vdev;
 pub mod zil;

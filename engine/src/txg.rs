@@ -15,7 +15,6 @@
 //! |---|---|---|
 //! | `state` | numbers, holds and waiters; held for a few lines, never across an await | taken alone |
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -25,6 +24,7 @@ use ondisk::Txg;
 
 use crate::cache::ArcCache;
 use crate::error::{Error, Result};
+use crate::queue::{Place, Queue, Queued};
 
 /// How much may be dirty, and how long a group stays open.
 #[derive(Debug, Clone, Copy)]
@@ -94,8 +94,7 @@ struct State {
     /// Somebody waits for this group to be committed.
     wanted: Txg,
     /// Writers without room, first come first served.
-    queue: VecDeque<(u64, Waker)>,
-    next_ticket: u64,
+    queue: Queue,
     waiters: Vec<Waker>,
     stopped: Option<Error>,
     /// Nothing new may begin for now.
@@ -122,8 +121,7 @@ impl Txgs {
             dirty: [0; 2],
             opened_at: Instant::now(),
             wanted: Txg::NONE,
-            queue: VecDeque::new(),
-            next_ticket: 0,
+            queue: Queue::default(),
             waiters: Vec::new(),
             stopped: None,
             refused: None,
@@ -154,7 +152,7 @@ impl Txgs {
     /// Holds the open group for an operation that makes `bytes` dirty, as soon as there is room for them. The bytes count as dirty
     /// until the group is written, or the sync thread takes them off.
     pub async fn begin(self: &Arc<Self>, bytes: u64) -> Result<Tx> {
-        let mut place = Place { txgs: self, ticket: None };
+        let mut place = Place::new(&**self);
         let txg = poll_fn(|context| {
             let mut state = self.state();
             if let Some(error) = state.stopped.as_ref().or(state.refused.as_ref()) {
@@ -163,11 +161,9 @@ impl Txgs {
             let dirty: u64 = state.dirty.iter().sum();
             // One that is larger than the whole budget goes alone.
             let room = dirty == 0 || dirty.saturating_add(bytes) <= self.limits.dirty_bytes;
-            let first = state.queue.front().is_none_or(|(front, _)| Some(*front) == place.ticket);
-            if room && first {
-                if place.ticket.take().is_some() {
-                    state.queue.pop_front();
-                    state.wake_first();
+            if room && place.is_first(&state.queue) {
+                if place.leave(&mut state.queue) {
+                    state.queue.wake_first();
                 }
                 state.holds[0] += 1;
                 state.dirty[0] += bytes;
@@ -176,20 +172,7 @@ impl Txgs {
                 }
                 return Poll::Ready(Ok(state.open));
             }
-            match place.ticket {
-                None => {
-                    state.next_ticket += 1;
-                    let ticket = state.next_ticket;
-                    place.ticket = Some(ticket);
-                    state.queue.push_back((ticket, context.waker().clone()));
-                }
-                Some(ticket) => {
-                    let own = state.queue.iter_mut().find(|(number, _)| *number == ticket);
-                    if let Some((_, waker)) = own {
-                        waker.clone_from(context.waker());
-                    }
-                }
-            }
+            place.wait(&mut state.queue, context.waker());
             self.due.notify_all();
             Poll::Pending
         });
@@ -226,7 +209,7 @@ impl Txgs {
         let written = bytes.min(state.dirty[1]);
         state.dirty[1] -= written;
         self.give_back(written);
-        state.wake_queue();
+        state.queue.wake_all();
     }
 
     /// So many bytes are dirty no more.
@@ -309,7 +292,7 @@ impl Txgs {
         let mut state = self.state();
         state.synced = txg;
         self.give_back(std::mem::take(&mut state.dirty[1]));
-        state.wake_queue();
+        state.queue.wake_all();
         state.wake_all();
     }
 
@@ -317,7 +300,7 @@ impl Txgs {
     pub(crate) fn stop(&self, error: Error) {
         let mut state = self.state();
         state.stopped.get_or_insert(error);
-        state.wake_queue();
+        state.queue.wake_all();
         state.wake_all();
         self.due.notify_all();
     }
@@ -326,7 +309,7 @@ impl Txgs {
     pub(crate) fn refuse(&self, error: Option<Error>) {
         let mut state = self.state();
         state.refused = error;
-        state.wake_queue();
+        state.queue.wake_all();
     }
 
     /// Why nothing can be committed any more.
@@ -347,35 +330,13 @@ impl Drop for Txgs {
     }
 }
 
-/// A writer's place in the queue. One that gives up waiting leaves it, and those behind it move up.
-struct Place<'a> {
-    txgs: &'a Txgs,
-    ticket: Option<u64>,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            let mut state = self.txgs.state();
-            state.queue.retain(|(number, _)| *number != ticket);
-            state.wake_first();
-        }
+impl Queued for Txgs {
+    fn with_queue(&self, change: impl FnOnce(&mut Queue)) {
+        change(&mut self.state().queue);
     }
 }
 
 impl State {
-    fn wake_first(&self) {
-        if let Some((_, first)) = self.queue.front() {
-            first.wake_by_ref();
-        }
-    }
-
-    fn wake_queue(&mut self) {
-        for (_, waker) in &self.queue {
-            waker.wake_by_ref();
-        }
-    }
-
     fn wake_all(&mut self) {
         for waker in self.waiters.drain(..) {
             waker.wake();
@@ -418,7 +379,7 @@ mod tests {
         for writer in &mut waiting {
             assert!(writer.as_mut().now_or_never().is_none(), "there is no room");
         }
-        assert_eq!(txgs.state().queue.len(), 2);
+        assert!(!txgs.state().queue.is_empty());
         drop(filling);
         let txg = txgs.quiesce().now_or_never().expect("nobody holds it");
         txgs.committed(txg);

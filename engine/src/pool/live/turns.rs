@@ -7,10 +7,11 @@
 //! |---|---|---|
 //! | `state` | the queue; for a few lines, never across an await | last |
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Poll;
+
+use crate::queue::{Place, Queue, Queued};
 
 /// Whose turn it is, and who waits.
 #[derive(Debug, Default)]
@@ -21,19 +22,12 @@ pub(super) struct Turns {
 #[derive(Debug, Default)]
 struct State {
     is_taken: bool,
-    queue: VecDeque<(u64, Waker)>,
-    next_ticket: u64,
+    queue: Queue,
 }
 
 /// One's turn; dropped, it is the next one's.
 pub(super) struct Turn<'a> {
     turns: &'a Turns,
-}
-
-/// A place in the queue.
-struct Place<'a> {
-    turns: &'a Turns,
-    ticket: Option<u64>,
 }
 
 impl Turns {
@@ -43,31 +37,15 @@ impl Turns {
 
     /// Waits for one's turn.
     pub(super) async fn take(&self) -> Turn<'_> {
-        let mut place = Place { turns: self, ticket: None };
+        let mut place = Place::new(self);
         poll_fn(|context| {
             let mut state = self.state();
-            let is_first = state.queue.front().is_none_or(|(first, _)| Some(*first) == place.ticket);
-            if !state.is_taken && is_first {
+            if !state.is_taken && place.is_first(&state.queue) {
                 state.is_taken = true;
-                if place.ticket.take().is_some() {
-                    state.queue.pop_front();
-                }
+                place.leave(&mut state.queue);
                 return Poll::Ready(());
             }
-            match place.ticket {
-                None => {
-                    state.next_ticket += 1;
-                    let ticket = state.next_ticket;
-                    place.ticket = Some(ticket);
-                    state.queue.push_back((ticket, context.waker().clone()));
-                }
-                Some(ticket) => {
-                    let own = state.queue.iter_mut().find(|(number, _)| *number == ticket);
-                    if let Some((_, waker)) = own {
-                        waker.clone_from(context.waker());
-                    }
-                }
-            }
+            place.wait(&mut state.queue, context.waker());
             Poll::Pending
         })
         .await;
@@ -75,11 +53,9 @@ impl Turns {
     }
 }
 
-impl State {
-    fn wake_first(&self) {
-        if let Some((_, first)) = self.queue.front() {
-            first.wake_by_ref();
-        }
+impl Queued for Turns {
+    fn with_queue(&self, change: impl FnOnce(&mut Queue)) {
+        change(&mut self.state().queue);
     }
 }
 
@@ -87,17 +63,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.state();
         state.is_taken = false;
-        state.wake_first();
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            let mut state = self.turns.state();
-            state.queue.retain(|(number, _)| *number != ticket);
-            state.wake_first();
-        }
+        state.queue.wake_first();
     }
 }
 

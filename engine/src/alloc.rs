@@ -16,6 +16,7 @@
 //! | `log` | the log space maps: what is in them, and when metaslabs are flushed |
 //! | `flush` | writing the log, and metaslabs that are flushed |
 //! | `space_map` | space map objects: reading, and which words a change becomes |
+//! | `vdev_map` | space maps of whole vdevs: what is obsolete of removed ones |
 
 pub mod allocator;
 mod class;
@@ -29,6 +30,7 @@ pub mod range_set;
 pub mod space_map;
 mod sync;
 mod trim;
+mod vdev_map;
 
 pub use allocator::{Allocator, ClassSpace, Denied, MetaslabId};
 pub use range_set::RangeSet;

@@ -49,6 +49,8 @@ pub fn complaint(dir: &Path, pool: &str) -> Option<String> {
         "block traversal size",
         "leaked objects",
         "refcount mismatch",
+        "mapping count mismatch",
+        "does not match feature count",
     ];
     let bad = bad.iter().find(|bad| text.contains(**bad));
     if let Some(bad) = bad {

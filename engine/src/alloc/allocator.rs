@@ -25,6 +25,7 @@
 //!
 //! The sync thread alone calls `sync`, `sync_done` and `add_top`; it copies what it writes out of the state first.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::lock::Mutex as AsyncMutex;
@@ -37,13 +38,15 @@ use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
 use crate::pool::space::slop_bytes;
 use crate::txg::Tx;
-use crate::vdev::{Class, Vdev};
+use crate::vdev::indirect::Place;
+use crate::vdev::{Class, Kind, Vdev};
 
 use super::RangeSet;
 use super::class::{Rotor, share};
 use super::group::{Answer, Group, Totals, Use, reusable_after};
 use super::log::Logs;
 use super::space_map;
+use super::vdev_map::VdevMap;
 
 /// Why there is no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +107,8 @@ pub(super) struct State {
     pub(super) deflate: bool,
     /// By number of the vdev; absent for removed vdevs and holes.
     pub(super) groups: Vec<Option<Group>>,
+    /// Space maps of whole vdevs.
+    pub(super) vdev_maps: BTreeMap<VdevId, VdevMap>,
     /// By [`slot`].
     rotors: [Rotor; 5],
     /// Log space maps.
@@ -146,6 +151,7 @@ impl State {
         Self {
             deflate,
             groups: Vec::new(),
+            vdev_maps: BTreeMap::new(),
             rotors: Default::default(),
             logs: Logs::default(),
             unflushed_runs: 0,
@@ -429,7 +435,21 @@ impl Allocator {
     /// An error when it is not allocated: then what is known of space is wrong, and nothing must be committed any more.
     pub fn free(&self, dva: &Dva, txg: Txg) -> Result<()> {
         let (from, to) = self.range_of(dva, txg);
-        self.state().group(dva.vdev)?.free(from, to, txg)
+        let vdevs = self.pool.vdevs();
+        if !vdevs.top(dva.vdev.get()).is_some_and(|top| matches!(top.kind, Kind::Indirect(_))) {
+            return self.state().group(dva.vdev)?.free(from, to, txg);
+        }
+        let places = vdevs.places(dva.vdev, from, to)?;
+        let mut state = self.state();
+        for Place { vdev, from, to, is_removed } in places {
+            match (is_removed, state.vdev_maps.get_mut(&vdev)) {
+                (false, _) => state.group(vdev)?.free(from, to, txg)?,
+                (true, Some(map)) => map.add(from, to, txg)?,
+                // What is obsolete is not noted in this pool.
+                (true, None) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Marks an address of an intent log that was found at import as allocated.

@@ -29,11 +29,13 @@ use crate::txg::Tx;
 /// Bytes in a block of a log.
 const LOG_BLOCK_BYTES: u32 = 128 << 10;
 
-fn name(name: &str) -> Key {
+/// A key of a ZAP.
+pub fn name(name: &str) -> Key {
     Key::Name(name.as_bytes().to_vec())
 }
 
-fn number(value: u64) -> Value {
+/// A value of a ZAP.
+pub fn number(value: u64) -> Value {
     Value::U64(vec![value])
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ondisk::dmu::DmuType;
 use ondisk::metaslab::{MetaslabLayout, MetaslabUnflushedPhys, space_maps};
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT, top_zap};
-use ondisk::space_map::{MapType, SpaceMapPhys};
+use ondisk::space_map::{HISTOGRAM_BUCKETS, MapType, SpaceMapPhys};
 use ondisk::{ByteOffset, ObjectId, Reader, Txg, VdevId, log_space_map};
 
 use super::allocator::{MetaslabId, State};
@@ -18,6 +18,8 @@ use super::group::{Group, GroupConfig};
 use super::log::Log;
 use super::metaslab::{Bounds, Changes, Metaslab, OnDisk};
 use super::space_map;
+use super::sync::Enabled;
+use super::vdev_map::VdevMap;
 use crate::Pool;
 use crate::dmu::{LiveObjset, NewObject, Objset, zap};
 use crate::error::{Error, Result};
@@ -122,9 +124,6 @@ fn bounds(top: &Vdev, layout: MetaslabLayout) -> Result<Vec<Bounds>> {
 
 /// Reads the space of all vdevs.
 pub async fn load(pool: &Arc<Pool>, mos: &Arc<Objset>) -> Result<State> {
-    if let Some(removed) = pool.vdevs().tops.iter().find(|top| matches!(top.kind, Kind::Indirect(_))) {
-        return Err(Error::Unsupported(format!("{}: was removed; the pool can be read only", removed.name)));
-    }
     let root = mos.object(DIRECTORY_OBJECT).await?;
     let deflate = zap::lookup_u64(&root, pool_directory::DEFLATE).await?;
     let mut state = State::new(deflate.is_some_and(|on| on != 0));
@@ -140,6 +139,11 @@ pub async fn load(pool: &Arc<Pool>, mos: &Arc<Objset>) -> Result<State> {
     read_changes(pool, mos, &mut logs, &mut unflushed).await?;
     for (txg, log) in logs {
         state.logs.set_log(txg, log);
+    }
+    if Enabled::read(mos).await?.obsolete {
+        for top in pool.vdevs().tops.iter().filter(|top| matches!(top.kind, Kind::Indirect(_))) {
+            state.vdev_maps.insert(VdevId(top.id as u32), VdevMap::load(mos, top).await?);
+        }
     }
     for top in &pool.vdevs().tops {
         let Some(group) = load_group(mos, top, &mut unflushed).await? else { continue };
@@ -195,17 +199,24 @@ async fn load_group(mos: &Arc<Objset>, top: &Vdev, unflushed: &mut Unflushed) ->
 
 /// A metaslab as the header of its map has it.
 async fn unloaded_metaslab(mos: &Arc<Objset>, bounds: Bounds, map: ObjectId) -> Result<Metaslab> {
+    let (on_disk, histogram) = read_header(mos, map).await?;
+    if u64::try_from(on_disk.allocated_bytes).ok().is_none_or(|allocated| allocated > bounds.size) {
+        let detail = format!("{} bytes allocated of {}", on_disk.allocated_bytes, bounds.size);
+        return Err(Error::corrupt(format!("space map {map}"), detail));
+    }
+    Ok(Metaslab::unloaded(bounds, on_disk, histogram))
+}
+
+/// The header of a map.
+pub async fn read_header(
+    mos: &Arc<Objset>,
+    map: ObjectId,
+) -> Result<(OnDisk, Option<[u64; HISTOGRAM_BUCKETS]>)> {
     let object = mos.object(map).await?;
     let (bonus, order) = object.bonus();
-    let what = || format!("space map {map}");
-    let phys = SpaceMapPhys::parse(bonus, order).map_err(Error::format(what()))?;
-    if u64::try_from(phys.allocated_bytes).ok().is_none_or(|allocated| allocated > bounds.size) {
-        let detail = format!("{} bytes allocated of {}", phys.allocated_bytes, bounds.size);
-        return Err(Error::corrupt(what(), detail));
-    }
+    let phys = SpaceMapPhys::parse(bonus, order).map_err(Error::format(format!("space map {map}")))?;
     let SpaceMapPhys { length_bytes, allocated_bytes, histogram, .. } = phys;
-    let on_disk = OnDisk { object: Some(map), length_bytes, allocated_bytes };
-    Ok(Metaslab::unloaded(bounds, on_disk, histogram))
+    Ok((OnDisk { object: Some(map), length_bytes, allocated_bytes }, histogram))
 }
 
 /// The metaslab array of a vdev, and how it is cut; `None` for one without metaslabs.

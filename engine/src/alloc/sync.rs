@@ -36,10 +36,11 @@ pub struct Enabled {
     pub histogram: bool,
     pub two_words: bool,
     pub logs: bool,
+    pub obsolete: bool,
 }
 
 impl Enabled {
-    async fn read(mos: &Arc<Objset>) -> Result<Self> {
+    pub async fn read(mos: &Arc<Objset>) -> Result<Self> {
         let root = mos.object(DIRECTORY_OBJECT).await?;
         let Some(id) = zap::lookup_u64(&root, pool_directory::FEATURES_FOR_WRITE).await? else {
             return Ok(Self::default());
@@ -49,6 +50,7 @@ impl Enabled {
             histogram: features.lookup(Feature::SpacemapHistogram.guid()).await?.is_some(),
             two_words: features.lookup(Feature::SpacemapV2.guid()).await?.is_some(),
             logs: features.lookup(Feature::LogSpacemap.guid()).await?.is_some(),
+            obsolete: features.lookup(Feature::ObsoleteCounts.guid()).await?.is_some(),
         })
     }
 }
@@ -79,7 +81,9 @@ impl State {
     /// Whether a sync of `txg` has anything to write.
     fn has_changes(&self, txg: Txg) -> bool {
         let to_flush = self.flush_all && self.logs.has_dirty() && self.logs.log(txg).is_none();
-        to_flush || self.groups.iter().flatten().any(|group| !group.changed(txg).is_empty())
+        to_flush
+            || self.groups.iter().flatten().any(|group| !group.changed(txg).is_empty())
+            || self.vdev_maps.values().any(|map| map.has_changes(txg))
     }
 
     /// Takes what `txg` changed: what goes to the log, and what to the metaslabs' own maps.
@@ -126,6 +130,7 @@ impl Allocator {
             // What is flushed is from before this group, so none of its changes must be taken yet.
             self.log_of(mos, tx, pass, enabled).await?;
         }
+        self.write_vdev_maps(mos, tx, pass, enabled).await?;
         let (logged, jobs) = self.state().take_changes(txg, pass, enabled.logs);
         if !logged.is_empty() {
             self.append_to_log(mos, tx, pass, enabled, logged).await?;

@@ -13,17 +13,19 @@
 
 use device::IoBuf;
 use futures_util::future::try_join_all;
-use ondisk::ByteOffset;
 use ondisk::indirect::{BirthEntry, IndirectMapping, Piece, phys_birth};
+use ondisk::{ByteOffset, VdevId};
 
 use super::read::{ReadResult, Request, yield_now};
-use super::{Kind, Vdev};
-use crate::error::{Attempt, Failure};
+use super::{Kind, Vdev, VdevTree};
+use crate::error::{Attempt, Error, Failure, Result};
 
 /// Combinations of copies tried before a block is given up (OpenZFS tries as many).
 const MAX_COMBINATIONS: usize = 4096;
 /// After checking so many bytes other work of the thread gets its turn.
 const TURN_BYTES: usize = 64 << 20;
+/// How deep removed vdevs may lead to each other.
+const MAX_MOVES: u32 = 64;
 
 /// Where a removed vdev's space went, and when.
 #[derive(Debug, Clone, Default)]
@@ -32,6 +34,47 @@ pub struct Moved {
     pub mapping: IndirectMapping,
     /// When each range was copied there, by end offset.
     pub births: Vec<BirthEntry>,
+}
+
+/// A range of a top-level vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The vdev.
+    pub vdev: VdevId,
+    /// First byte.
+    pub from: u64,
+    /// First byte after it.
+    pub to: u64,
+    /// Whether the vdev was removed, so that nothing lies there any more.
+    pub is_removed: bool,
+}
+
+impl VdevTree {
+    /// All that a range stands for: itself and, where its vdev was removed, the places that its pieces were moved to, from one to the next.
+    ///
+    /// # Errors
+    /// A part of it was not moved, or moves lead on without end.
+    pub fn places(&self, vdev: VdevId, from: u64, to: u64) -> Result<Vec<Place>> {
+        let mut places = Vec::new();
+        let mut pending = vec![(vdev, from, to, 0)];
+        while let Some((vdev, from, to, moves)) = pending.pop() {
+            let Some(Kind::Indirect(moved)) = self.top(vdev.get()).map(|top| &top.kind) else {
+                places.push(Place { vdev, from, to, is_removed: false });
+                continue;
+            };
+            places.push(Place { vdev, from, to, is_removed: true });
+            let what = || format!("top-level vdev {vdev}, {from:#x}..{to:#x}");
+            let moved = moved.get().filter(|_| moves < MAX_MOVES);
+            let moved = moved.ok_or_else(|| Error::corrupt(what(), "was moved to an unknown place"))?;
+            let pieces = moved.mapping.pieces(ByteOffset(from), to.saturating_sub(from));
+            for piece in pieces.map_err(Error::format(what()))? {
+                let start = piece.offset.get();
+                let end = start.saturating_add(piece.length_bytes);
+                pending.push((piece.vdev, start, end, moves + 1));
+            }
+        }
+        Ok(places)
+    }
 }
 
 impl Vdev {

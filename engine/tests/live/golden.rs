@@ -103,3 +103,26 @@ fn blocks_that_were_cloned_are_freed_with_their_last_reference() {
         .await;
     });
 }
+
+#[test]
+fn what_is_freed_of_a_removed_device_is_noted_as_obsolete() {
+    let Some(disks) = Disks::of_golden("removed") else { return };
+    block_on(async {
+        let count = |pool: &Arc<LivePool>| pool.feature_count(Feature::ObsoleteCounts).unwrap();
+        life(&disks, "removed", 1, async |pool| {
+            let before = count(pool);
+            touch_files(pool, "removed/fs", 2).await;
+            pool.change(|_| async { Ok(()) }).await.unwrap();
+            assert_eq!(count(pool), before + 1, "the space map of what is obsolete");
+        })
+        .await;
+        life(&disks, "removed", 2, async |pool| {
+            let before = count(pool);
+            touch_files(pool, "removed/fs", 1).await;
+            change!(pool, |s| async move { edit::destroy(&s, "removed/fs").await.map(|_| ()) }).unwrap();
+            while change!(pool, |s| async move { edit::free_some(&s, 100).await }).unwrap() {}
+            assert_eq!(count(pool), before, "there is one space map for each removed device");
+        })
+        .await;
+    });
+}

@@ -49,8 +49,6 @@ const NOT_WRITTEN: &[(Feature, &str)] = &[
     (Feature::RedactedDatasets, "it has redacted datasets"),
     (Feature::RedactionBookmarks, "it has redaction bookmarks"),
     (Feature::RaidzExpansion, "it has expanded raidz vdevs"),
-    (Feature::ObsoleteCounts, "it counts what is obsolete of removed devices"),
-    (Feature::DeviceRemoval, "devices were removed from it"),
 ];
 
 impl LivePool {
@@ -301,7 +299,7 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
         return only(&format!("it uses a feature that is not known here: {unknown}"));
     }
     let odd = |vdev: &&crate::vdev::Vdev| {
-        matches!(vdev.config.kind, VdevKind::Indirect | VdevKind::Missing) || vdev.config.removing
+        vdev.config.kind == VdevKind::Missing || vdev.config.removing
     };
     if let Some(vdev) = pool.vdevs().tops.iter().flat_map(|top| top.walk()).find(odd) {
         return only(&format!("its vdev {} is {}", vdev.name, vdev.type_name()));
@@ -314,8 +312,8 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
         return only("it has deduplicated blocks, whose table is not written yet");
     }
     for (name, why) in [
-        (directory::REMOVING, "devices were removed from it"),
         (directory::ZPOOL_CHECKPOINT, "it has a checkpoint"),
+        (directory::OBSOLETE_BPOBJ, "what left removed devices is still being noted; let OpenZFS finish it"),
         (directory::CONDENSING_INDIRECT, "the mapping of a removed device is being condensed"),
     ] {
         if entries.iter().any(|(entry, _)| entry == name) {

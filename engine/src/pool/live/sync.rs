@@ -35,7 +35,7 @@ use crate::dataset::dsl::edit;
 use crate::dmu::{LiveObject, NewObject, zap};
 use crate::error::{Attempt, Error, Result};
 use crate::txg::Tx;
-use crate::vdev::{Class, dtl};
+use crate::vdev::{Class, Kind, dtl};
 
 /// Turns of MOS and space maps after which something must be wrong.
 const MAX_TURNS: u32 = 64;
@@ -304,7 +304,7 @@ impl LivePool {
     pub(super) fn uberblock_leaves(&self) -> Vec<Guid> {
         let tops = self.pool.vdevs().tops.iter().filter(|top| top.class() != Class::Log);
         tops.flat_map(|top| top.walk())
-            .filter(|vdev| vdev.children.is_empty())
+            .filter(|vdev| matches!(vdev.kind, Kind::Leaf(_)))
             .map(|leaf| leaf.guid)
             .collect()
     }

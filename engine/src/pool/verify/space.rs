@@ -28,8 +28,6 @@ const MAX_LOGS: usize = 1 << 20;
 const MAX_CLONES: usize = 1 << 28;
 /// Most ranges that are listed in a report.
 const MAX_RANGES: usize = 1000;
-/// How deep removed vdevs may lead to each other.
-const MAX_REMAPS: u32 = 64;
 /// Log space maps count in sectors of 512 bytes.
 const LOG_SHIFT: u8 = 9;
 
@@ -323,23 +321,13 @@ fn keep(ranges: &mut Vec<Range>, range: Range) {
 /// Claims on removed vdevs as claims on where their space went.
 fn remap(pool: &Pool, claims: Vec<Claim>) -> Vec<Claim> {
     let mut concrete = Vec::with_capacity(claims.len());
-    let mut pending: Vec<(Claim, u32)> = Vec::new();
     for claim in claims {
-        pending.push((claim, 0));
-        while let Some((claim, depth)) = pending.pop() {
-            let pieces = match pool.vdevs().top(claim.vdev).map(|top| &top.kind) {
-                Some(Kind::Indirect(moved)) if depth < MAX_REMAPS => moved
-                    .get()
-                    .and_then(|moved| moved.mapping.pieces(ByteOffset(claim.start), claim.size).ok()),
-                _ => None,
-            };
-            match pieces {
-                Some(pieces) => pending.extend(pieces.into_iter().map(|piece| {
-                    let (start, size) = (piece.offset.get(), piece.length_bytes);
-                    (Claim { vdev: piece.vdev.get(), start, size }, depth + 1)
-                })),
-                None => concrete.push(claim),
-            }
+        let end = claim.start.saturating_add(claim.size);
+        match pool.vdevs().places(VdevId(claim.vdev), claim.start, end) {
+            Ok(places) => concrete.extend(places.into_iter().filter(|place| !place.is_removed).map(|place| {
+                Claim { vdev: place.vdev.get(), start: place.from, size: place.to - place.from }
+            })),
+            Err(_) => concrete.push(claim),
         }
     }
     concrete

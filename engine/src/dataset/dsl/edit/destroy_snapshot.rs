@@ -11,7 +11,7 @@
 
 use std::collections::HashSet;
 
-use ondisk::dsl_dataset::{self, field};
+use ondisk::dsl_dataset::{self, DslDatasetPhys, field};
 use ondisk::pool_directory::{FREE_BPOBJ, hidden_dir};
 use ondisk::{ObjectId, Txg};
 
@@ -53,7 +53,7 @@ async fn check(s: &Syncing, snapshot: &FoundSnapshot) -> Result<()> {
     if snapshot::count_holds(s, &snapshot.phys).await? > 0 {
         return Err(Error::Busy(format!("{}: is held", snapshot.name)));
     }
-    refuse_remapped(s, snapshot.object).await?;
+    refuse_remapped(s, snapshot.object, &snapshot.phys).await?;
     if snapshot.phys.num_children > 1 {
         return Err(Error::Busy(format!("{}: has dependent clones", snapshot.name)));
     }
@@ -64,13 +64,13 @@ async fn check(s: &Syncing, snapshot: &FoundSnapshot) -> Result<()> {
 pub(super) async fn is_unneeded(s: &Syncing, id: ObjectId) -> Result<bool> {
     let phys = objects::dataset(s, id).await?;
     let waits = phys.is_snapshot() && phys.has(dsl_dataset::FLAG_DEFER_DESTROY) && phys.num_children == 1;
-    Ok(waits && snapshot::count_holds(s, &phys).await? == 0)
+    Ok(waits && snapshot::count_holds(s, &phys).await? == 0 && !has_remapped(s, id, &phys).await?)
 }
 
 /// Destroys a snapshot that has neither holds nor clones (`dsl_destroy_snapshot_sync_impl`).
 pub(super) async fn destroy_now(s: &Syncing, id: ObjectId) -> Result<()> {
-    refuse_remapped(s, id).await?;
     let gone = objects::dataset(s, id).await?;
+    refuse_remapped(s, id, &gone).await?;
     let dir = objects::dir(s, gone.dir).await?;
     let head = dir.head_dataset;
     let keep_key = bookmark::snapshot_destroyed(s, head, id).await?;
@@ -152,11 +152,21 @@ pub(super) async fn destroy_now(s: &Syncing, id: ObjectId) -> Result<()> {
     objects::free_zapified(s, id).await
 }
 
-/// What was remapped away from removed vdevs is for those who can remove vdevs.
-async fn refuse_remapped(s: &Syncing, id: ObjectId) -> Result<()> {
-    match objects::field(s, id, field::REMAP_DEADLIST).await? {
-        None => Ok(()),
-        Some(_) => Err(Error::Unsupported(
+/// Whether blocks were remapped away from removed vdevs since the snapshot before this one. The lists of them go with the snapshot, which is for those who can
+/// remove vdevs.
+async fn has_remapped(s: &Syncing, id: ObjectId, phys: &DslDatasetPhys) -> Result<bool> {
+    for id in [id, phys.next_snap] {
+        if !id.is_none() && objects::field(s, id, field::REMAP_DEADLIST).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn refuse_remapped(s: &Syncing, id: ObjectId, phys: &DslDatasetPhys) -> Result<()> {
+    match has_remapped(s, id, phys).await? {
+        false => Ok(()),
+        true => Err(Error::Unsupported(
             "snapshots with blocks that left removed vdevs cannot be destroyed by this version".to_owned(),
         )),
     }

@@ -63,6 +63,8 @@ pub enum Zpool {
     Sync(change::SyncArguments),
     /// Enable the features that pools do not have yet
     Upgrade(upgrade::Arguments),
+    /// Keep the state of a pool, to be able to go back to it (import --rewind-to-checkpoint)
+    Checkpoint(change::CheckpointArguments),
     /// Give a pool another guid
     Reguid(change::ReguidArguments),
     /// Forget errors, and let a suspended pool go on
@@ -101,6 +103,7 @@ impl Zpool {
             Self::Set(arguments) => arguments.run(),
             Self::Sync(arguments) => arguments.run(),
             Self::Upgrade(arguments) => arguments.run(),
+            Self::Checkpoint(arguments) => arguments.run(),
             Self::Reguid(arguments) => arguments.run(),
             Self::Clear(arguments) => arguments.run(),
             Self::Offline(arguments) => arguments.run(),

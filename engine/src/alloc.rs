@@ -16,9 +16,11 @@
 //! | `log` | the log space maps: what is in them, and when metaslabs are flushed |
 //! | `flush` | writing the log, and metaslabs that are flushed |
 //! | `space_map` | space map objects: reading, and which words a change becomes |
-//! | `vdev_map` | space maps of whole vdevs: what is obsolete of removed ones |
+//! | `vdev_map` | space maps of whole vdevs: what is obsolete of removed ones, what is kept for the checkpoint |
+//! | `checkpoint` | space that only the checkpoint refers to: keeping it, giving it up |
 
 pub mod allocator;
+mod checkpoint;
 mod class;
 mod flush;
 mod free_set;

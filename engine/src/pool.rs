@@ -102,16 +102,26 @@ impl Pool {
     }
 
     /// The same pool as of another uberblock, with the guid that the config has: devices, cache, keys and counters are shared.
-    pub(crate) fn at(&self, uberblock: Uberblock, config: PoolConfig) -> Arc<Pool> {
+    pub(crate) fn at(
+        &self,
+        uberblock: Uberblock,
+        config: PoolConfig,
+        checkpoint: Option<Uberblock>,
+    ) -> Arc<Pool> {
         Arc::new(Pool {
             name: self.name.clone(),
             guid: config.pool_guid.unwrap_or(self.guid),
             config,
             uberblock,
-            checkpoint: self.checkpoint.clone(),
+            checkpoint,
             altroot: self.altroot.clone(),
             shared: Arc::clone(&self.shared),
         })
+    }
+
+    /// The same pool as of the same uberblock, in a view of its own.
+    pub(crate) fn again(&self) -> Arc<Pool> {
+        self.at(self.uberblock.clone(), self.config.clone(), self.checkpoint.clone())
     }
 
     /// The name under which the pool is imported.

@@ -155,9 +155,10 @@ impl Zil {
         SyncMode::from_raw(self.inner.sync_mode.load(Ordering::Acquire))
     }
 
-    /// Takes over what was found on disk, in the first group after import, in syncing context, before anything is allocated or noted.
-    pub async fn claim(&self, tx: &Tx) -> Result<()> {
-        self.inner.claim(tx).await
+    /// Takes over what was found on disk, in the first group after import, in syncing context, before anything is allocated or noted. Where the pool went
+    /// back to a `checkpoint` of this group, a log that was not claimed then is given up.
+    pub async fn claim(&self, tx: &Tx, checkpoint: Option<Txg>) -> Result<()> {
+        self.inner.claim(tx, checkpoint).await
     }
 
     /// Notes a change that [`Zil::commit_object`] of any object makes stable: one of names, or one that others may depend on.

@@ -128,6 +128,9 @@ pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result
         api::SetPoolProperty::NAME => {
             answer(body, async |request| daemon.set_pool_property(request).await).await
         }
+        api::CheckpointPool::NAME => {
+            answer(body, async |request| daemon.checkpoint_pool(request).await).await
+        }
         api::ReguidPool::NAME => answer(body, async |request| daemon.reguid_pool(request).await).await,
         api::UpgradePools::NAME => answer(body, async |request| daemon.upgrade_pools(request).await).await,
         api::ClearLabel::NAME => answer(body, async |request| daemon.clear_label(request).await).await,

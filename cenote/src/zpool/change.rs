@@ -1,9 +1,9 @@
-//! Small changes of pools: `zpool sync`, `set`, `reguid`, `labelclear`.
+//! Small changes of pools: `zpool sync`, `set`, `checkpoint`, `reguid`, `labelclear`.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use server::api::{ClearLabel, Listed, ReguidPool, SetPoolProperty, SyncPools};
+use server::api::{CheckpointPool, ClearLabel, Listed, ReguidPool, SetPoolProperty, SyncPools};
 
 use crate::output::{self, complain, usage};
 use crate::{client, typed};
@@ -77,6 +77,34 @@ impl ReguidArguments {
     pub fn run(self) -> Result<()> {
         let pool = self.pool.ok_or_else(|| usage("missing pool name"))?;
         let request = ReguidPool { pool: pool.clone(), guid: self.guid, command: typed::command() };
+        client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))
+    }
+}
+
+/// Arguments of `zpool checkpoint`.
+#[derive(Debug, clap::Args)]
+pub struct CheckpointArguments {
+    /// Give the checkpoint up
+    #[arg(short, long)]
+    discard: bool,
+    /// Wait until all that it kept is freed
+    #[arg(short, long, requires = "discard")]
+    wait: bool,
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pool: Option<String>,
+}
+
+impl CheckpointArguments {
+    /// Takes the checkpoint, or gives it up.
+    pub fn run(self) -> Result<()> {
+        let pool = self.pool.ok_or_else(|| usage("missing pool argument"))?;
+        let request = CheckpointPool {
+            pool: pool.clone(),
+            discard: self.discard,
+            wait: self.wait,
+            command: typed::command(),
+        };
         client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))
     }
 }

@@ -26,6 +26,7 @@
 //! The sync thread alone calls `sync`, `sync_done` and `add_top`; it copies what it writes out of the state first.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::lock::Mutex as AsyncMutex;
@@ -82,6 +83,8 @@ pub struct Allocator {
     /// Where the space maps are, once there are any.
     pub(super) mos: OnceLock<Arc<LiveObjset>>,
     pub(super) maps: AsyncMutex<()>,
+    /// The group of the pool's checkpoint; 0 for none.
+    pub(super) checkpoint: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -314,7 +317,7 @@ impl State {
 impl Allocator {
     pub(super) fn of(pool: &Arc<Pool>, state: State) -> Arc<Self> {
         let state = Mutex::new(state);
-        Arc::new(Self { pool: Arc::clone(pool), mos: OnceLock::new(), maps: AsyncMutex::new(()), state })
+        Arc::new(Self { pool: Arc::clone(pool), mos: OnceLock::new(), maps: AsyncMutex::new(()), checkpoint: AtomicU64::new(0), state })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -433,16 +436,20 @@ impl Allocator {
 
     /// Gives one address back in `txg`; of a gang, its header. It is reused when no state that could be opened refers to it any more.
     /// An error when it is not allocated: then what is known of space is wrong, and nothing must be committed any more.
-    pub fn free(&self, dva: &Dva, txg: Txg) -> Result<()> {
+    /// What is to be `kept` for the checkpoint stays allocated ([`Allocator::keeps`]).
+    pub fn free(&self, dva: &Dva, txg: Txg, kept: bool) -> Result<()> {
         let (from, to) = self.range_of(dva, txg);
         let vdevs = self.pool.vdevs();
-        if !vdevs.top(dva.vdev.get()).is_some_and(|top| matches!(top.kind, Kind::Indirect(_))) {
+        let is_removed =
+            vdevs.top(dva.vdev.get()).is_some_and(|top| matches!(top.kind, Kind::Indirect(_)));
+        if !is_removed && !kept {
             return self.state().group(dva.vdev)?.free(from, to, txg);
         }
         let places = vdevs.places(dva.vdev, from, to)?;
         let mut state = self.state();
         for Place { vdev, from, to, is_removed } in places {
             match (is_removed, state.vdev_maps.get_mut(&vdev)) {
+                (false, _) if kept => state.keep(vdev, from, to, txg)?,
                 (false, _) => state.group(vdev)?.free(from, to, txg)?,
                 (true, Some(map)) => map.add(from, to, txg)?,
                 // What is obsolete is not noted in this pool.

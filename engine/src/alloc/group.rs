@@ -373,6 +373,13 @@ impl Group {
         self.change(place, |metaslab| metaslab.free(from, to, txg))
     }
 
+    /// See [`Metaslab::check_allocated`]. Gives the sector size as a power of two.
+    pub fn check_allocated(&self, from: u64, to: u64) -> Result<u8> {
+        let metaslab = &self.metaslabs[self.place_of(from)?];
+        metaslab.check_allocated(from, to)?;
+        Ok(metaslab.bounds().shift)
+    }
+
     /// The metaslab of a range, when it must be loaded to claim that.
     pub fn unloaded_at(&self, from: u64) -> Result<Option<usize>> {
         let place = self.place_of(from)?;

@@ -19,7 +19,7 @@ use super::log::Log;
 use super::metaslab::{Bounds, Changes, Metaslab, OnDisk};
 use super::space_map;
 use super::sync::Enabled;
-use super::vdev_map::VdevMap;
+use super::vdev_map::{Purpose, VdevMap};
 use crate::Pool;
 use crate::dmu::{LiveObjset, NewObject, Objset, zap};
 use crate::error::{Error, Result};
@@ -142,7 +142,12 @@ pub async fn load(pool: &Arc<Pool>, mos: &Arc<Objset>) -> Result<State> {
     }
     if Enabled::read(mos).await?.obsolete {
         for top in pool.vdevs().tops.iter().filter(|top| matches!(top.kind, Kind::Indirect(_))) {
-            state.vdev_maps.insert(VdevId(top.id as u32), VdevMap::load(mos, top).await?);
+            let top_zap = top.config.top_zap.ok_or_else(|| {
+                Error::Unsupported(format!("{}: it has no ZAP; the pool can be read only", top.name))
+            })?;
+            let begun = VdevMap::load(mos, Purpose::Obsolete, top_zap).await?;
+            let map = begun.unwrap_or_else(|| VdevMap::new(Purpose::Obsolete, top_zap));
+            state.vdev_maps.insert(VdevId(top.id as u32), map);
         }
     }
     for top in &pool.vdevs().tops {
@@ -159,6 +164,12 @@ pub async fn load(pool: &Arc<Pool>, mos: &Arc<Objset>) -> Result<State> {
                 state.logs.set(MetaslabId { vdev: VdevId(group.vdev), place }, since, dirty);
             }
             state.unflushed_runs += metaslab.unflushed.runs();
+        }
+        if let Some(top_zap) = group.top_zap {
+            let purpose = Purpose::Checkpoint { shift: top.ashift as u8, ms_shift: group.ms_shift };
+            if let Some(kept) = VdevMap::load(mos, purpose, top_zap).await? {
+                state.vdev_maps.insert(VdevId(group.vdev), kept);
+            }
         }
         state.add_group(group);
     }
@@ -244,12 +255,6 @@ async fn array_of_words(mos: &Arc<Objset>, id: ObjectId, count: u64) -> Result<V
 async fn unflushed_txgs(mos: &Arc<Objset>, top: &Vdev) -> Result<Option<(ObjectId, Vec<Txg>)>> {
     let Some(zap_id) = top.config.top_zap else { return Ok(None) };
     let zap_object = mos.object(zap_id).await?;
-    if zap::lookup_u64(&zap_object, top_zap::POOL_CHECKPOINT_SM).await?.is_some() {
-        return Err(Error::Unsupported(format!(
-            "{}: keeps space for a checkpoint; the pool can be read only",
-            top.name
-        )));
-    }
     let found = zap::lookup_u64(&zap_object, top_zap::MS_UNFLUSHED_PHYS_TXGS).await?;
     let (Some(id), Some((_, layout))) = (found, layout_of(top)?) else { return Ok(None) };
     let object = mos.object(ObjectId(id)).await?;

@@ -465,8 +465,8 @@ impl Metaslab {
         Ok(())
     }
 
-    /// Frees a range in `txg`.
-    pub fn free(&mut self, from: u64, to: u64, txg: Txg) -> Result<()> {
+    /// An error when a range cannot be freed because it is not allocated, as far as that is known while the metaslab is not loaded.
+    pub fn check_allocated(&self, from: u64, to: u64) -> Result<()> {
         let sectors = self.bounds.to_sectors(from, to);
         let (start, length) = sectors.ok_or_else(|| self.damaged(from, to, "is freed and not inside"))?;
         let is_free = self.loaded().is_some_and(|free| free.touches_any(start, length));
@@ -476,6 +476,13 @@ impl Metaslab {
         if is_free || freed_before {
             return Err(self.damaged(from, to, "is freed twice, or was never allocated"));
         }
+        Ok(())
+    }
+
+    /// Frees a range in `txg`.
+    pub fn free(&mut self, from: u64, to: u64, txg: Txg) -> Result<()> {
+        self.check_allocated(from, to)?;
+        let touches = |set: &RangeSet| set.within(from, to).next().is_some();
         let in_groups = |from_txg: Txg| {
             self.pending.iter().any(|pending| pending.txg >= from_txg && touches(&pending.allocating))
         };

@@ -219,6 +219,13 @@ pub fn set_header(
     Ok(())
 }
 
+/// Whether the header of a map has a histogram, and so counts as a use of that feature.
+pub fn has_histogram(object: &LiveObject) -> Result<bool> {
+    let phys = SpaceMapPhys::parse(&object.bonus(), ByteOrder::Little);
+    let phys = phys.map_err(Error::format(format!("space map {}", object.id())))?;
+    Ok(phys.histogram.is_some())
+}
+
 /// An empty space map.
 pub fn new_map(block_size: u32, enabled: Enabled) -> NewObject {
     let empty = SpaceMapPhys {

@@ -31,12 +31,14 @@
 //! | `room` | refusing data for which there is no room |
 //! | `features` | reference counts of features |
 //! | `brt` | blocks with several references |
+//! | `checkpoint` | the state that the pool can go back to |
 //! | `trim` | telling devices what is free |
 //! | `views` | committed states that are being read |
 //! | `turns` | who may sync or open a dataset now |
 
 mod add;
 mod brt;
+mod checkpoint;
 mod config;
 mod create;
 mod devices;
@@ -66,6 +68,7 @@ use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
 use ondisk::pool_directory::DIRECTORY_OBJECT;
+use ondisk::uberblock::Uberblock;
 use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::Pool;
@@ -110,6 +113,7 @@ pub struct LivePool {
     trims: Trims,
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
     tasks: Mutex<Vec<Task>>,
+    checkpoint: Mutex<Option<Uberblock>>,
     syncing: Turns,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -309,7 +313,7 @@ impl LivePool {
             env: Arc::clone(&surroundings.env),
             features: counts,
             // A view of its own: one that is held keeps space from being used again.
-            views: Views::new(pool.at(pool.uberblock().clone(), pool.config().clone())),
+            views: Views::new(pool.again()),
             brt,
             room: Arc::default(),
             config: Mutex::new(config),
@@ -319,6 +323,7 @@ impl LivePool {
             trims: Trims::default(),
             datasets: Mutex::default(),
             tasks: Mutex::default(),
+            checkpoint: Mutex::default(),
             syncing: Turns::default(),
             thread: Mutex::default(),
             pool,
@@ -338,7 +343,7 @@ impl LivePool {
     /// The pool as of the last committed group, for whoever reads snapshots only: what it refers to besides may be reused at any time.
     pub fn view_of_snapshots(&self) -> Arc<Pool> {
         let newest = self.views.newest();
-        newest.at(newest.uberblock().clone(), newest.config().clone())
+        newest.again()
     }
 
     /// The transaction groups.

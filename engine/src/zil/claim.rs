@@ -64,9 +64,12 @@ impl Walk {
 }
 
 impl Inner {
-    pub(super) async fn claim(&self, tx: &Tx) -> Result<()> {
+    pub(super) async fn claim(&self, tx: &Tx, checkpoint: Option<Txg>) -> Result<()> {
         let found = lock(&self.chain).found_header();
-        let header = claim_log(&*self.backing, &found, tx.txg(), &*self.env).await?;
+        let header = match checkpoint.filter(|_| found.claim_txg == Txg::NONE) {
+            Some(checkpoint) => give_up(&*self.backing, &found, tx.txg(), checkpoint).await?,
+            None => claim_log(&*self.backing, &found, tx.txg(), &*self.env).await?,
+        };
         *lock(&self.chain) = Chain::found(&header, self.txgs.open_txg());
         if header != found {
             self.backing.set_header(tx, &header);
@@ -110,6 +113,29 @@ pub(super) async fn claim_log(
     let seed = ChainSeed { guid: [env.random(), env.random()], objset: backing.objset(), seq: 1 };
     let log = plan::with_seed(bp, &seed).map_err(Error::format("log block pointer"))?;
     Ok(ZilHeader { log, ..ZilHeader::default() })
+}
+
+/// Frees the blocks of a log that the pool's checkpoint has. What followed them was written later, and may be anything now. Gives the header of no log.
+async fn give_up(
+    backing: &dyn Backing,
+    found: &ZilHeader,
+    txg: Txg,
+    checkpoint: Txg,
+) -> Result<ZilHeader> {
+    let mut places = HashSet::new();
+    let mut walk = Walk::new(found);
+    while let Some(bp) = walk.block().filter(|bp| bp.logical_birth() <= checkpoint) {
+        let place = bp.dva(0).map(|dva| (dva.vdev.get(), dva.offset.get()));
+        if !place.is_some_and(|place| places.insert(place)) {
+            break;
+        }
+        backing.free(txg, &bp).await?;
+        let Ok(bytes) = backing.read(&bp).await else { break };
+        if walk.follow(&bp, &bytes).is_none() {
+            break;
+        }
+    }
+    Ok(ZilHeader::default())
 }
 
 #[derive(Debug, Default)]

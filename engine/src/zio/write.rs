@@ -315,7 +315,8 @@ impl Writer {
             let what = format!("pool '{}': freeing deduplicated blocks", self.pool.name());
             return Err(Error::Unsupported(what));
         }
-        self.addresses(bp).await?.iter().try_for_each(|dva| self.allocator.free(dva, txg))
+        let kept = self.allocator.keeps(bp, txg);
+        self.addresses(bp).await?.iter().try_for_each(|dva| self.allocator.free(dva, txg, kept))
     }
 
     /// The addresses of a block; of a gang, those of its headers and members.
@@ -344,7 +345,7 @@ impl Writer {
     fn give_back(&self, fresh: &[Dva], txg: Txg) {
         for dva in fresh {
             // Whoever made the batch stops committing anyway.
-            if let Err(error) = self.allocator.free(dva, txg) {
+            if let Err(error) = self.allocator.free(dva, txg, false) {
                 tracing::warn!(%error, "what a failed write allocated cannot be given back");
             }
         }

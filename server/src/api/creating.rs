@@ -193,6 +193,25 @@ impl Action for ReguidPool {
     type Reply = ();
 }
 
+/// Takes a checkpoint of a pool, or gives it up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CheckpointPool {
+    /// The pool.
+    pub pool: String,
+    /// Give it up.
+    pub discard: bool,
+    /// Answer when all that it kept is freed.
+    pub wait: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for CheckpointPool {
+    const NAME: &'static str = "pool-checkpoint";
+    type Reply = ();
+}
+
 /// Enables all features that a pool may have, or tells which those are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -225,6 +225,30 @@ impl Daemon {
         noted.await.map_err(|error| refused(&doing, error))
     }
 
+    /// Takes a checkpoint, or gives it up.
+    ///
+    /// # Errors
+    /// The pool is open read-only, or has a checkpoint already, or none to give up.
+    pub async fn checkpoint_pool(&self, request: api::CheckpointPool) -> Result<(), ApiError> {
+        let doing = match request.discard {
+            true => format!("cannot discard checkpoint in '{}'", request.pool),
+            false => format!("cannot checkpoint '{}'", request.pool),
+        };
+        let pool = self.pool(&request.pool)?;
+        let live = pool.writable(&doing)?;
+        let done = match request.discard {
+            true => live.discard_checkpoint().await,
+            false => live.take_checkpoint().await,
+        };
+        done.map_err(|error| refused(&doing, error))?;
+        let noted = edits::change(live, request.command, |_| async { Ok(()) });
+        noted.await.map_err(|error| refused(&doing, error))?;
+        while request.wait && live.is_discarding() {
+            live.change(|_| async { Ok(()) }).await.map_err(|error| refused(&doing, error))?;
+        }
+        Ok(())
+    }
+
     /// Enables all features that pools may have, or tells which.
     ///
     /// # Errors

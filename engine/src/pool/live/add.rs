@@ -78,9 +78,10 @@ impl LivePool {
     /// Gives the pool another guid; returns when that is committed. `guid` must not be in use by another pool.
     ///
     /// # Errors
-    /// Not all devices are there, so that some would not belong to the pool any more.
+    /// Not all devices are there, so that some would not belong to the pool any more, or there is a checkpoint.
     pub async fn reguid(self: &Arc<Self>, guid: Option<Guid>) -> Result<()> {
         self.change(move |s| async move {
+            s.pool.refuse_with_checkpoint()?;
             if status::state_of(s.pool.pool()) != State::Healthy {
                 return Err(Error::Busy("one or more devices is currently unavailable".into()));
             }

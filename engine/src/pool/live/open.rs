@@ -3,12 +3,13 @@
 //! # The steps
 //! 1. The pool is opened for reading as ever; that finds the best state and refuses what cannot be read ([`crate::pool::import`]).
 //! 2. What cannot be *written* rightly is refused by name: features in use whose structures are not kept up here, pools of old versions or of the
-//!    other byte order, pools that are in the middle of something (removal, expansion, resilver, checkpoint).
+//!    other byte order, pools that are in the middle of something (removal, expansion, resilver).
 //! 3. Its devices are opened anew for writing, each under a lock, so that no other process can do the same.
 //!    With multihost protection the pool is watched for a while, whether another host marks it as in use.
 //! 4. Intent logs that a device keeps from being followed to their end are refused, unless what they hold is given up by name (`-m`).
-//! 5. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool over: labels with this host's name.
-//! 6. Logs are replayed, dataset by dataset.
+//! 5. A pool that goes back to its checkpoint does so ([`super::checkpoint`]).
+//! 6. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool over: labels with this host's name.
+//! 7. Logs are replayed, dataset by dataset.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,7 @@ use super::brt::Brt;
 use super::config::Config;
 use super::features::{self, LiveFeatures};
 use super::multihost::watch;
-use super::{LivePool, Surroundings, Syncing};
+use super::{LivePool, Surroundings, Syncing, checkpoint};
 use crate::alloc::Allocator;
 use crate::dataset::dsl::Dsl;
 use crate::dataset::zpl::{LiveZpl, ZplOptions};
@@ -45,7 +46,6 @@ const VERSION: u64 = 5000;
 const NOT_WRITTEN: &[(Feature, &str)] = &[
     (Feature::Encryption, "it has encrypted datasets"),
     (Feature::FastDedup, "it has deduplicated blocks"),
-    (Feature::ZpoolCheckpoint, "it has a checkpoint"),
     (Feature::RedactedDatasets, "it has redacted datasets"),
     (Feature::RedactionBookmarks, "it has redaction bookmarks"),
     (Feature::RaidzExpansion, "it has expanded raidz vdevs"),
@@ -63,7 +63,13 @@ impl LivePool {
         reading.readonly = true;
         reading.cache = options.cache.clone().or_else(|| surroundings.cache.clone());
         watch(found, options, &*surroundings.env).await?;
-        let pool = crate::pool::import::import(found, &reading).await?;
+        let mut pool = crate::pool::import::import(found, &reading).await?;
+        if options.rewind_to_checkpoint {
+            let newest = crate::pool::import::uberblocks(found).await.first().map(|uberblock| uberblock.txg);
+            let newest = newest.unwrap_or_else(|| pool.uberblock().txg).max(pool.uberblock().txg);
+            let uberblock = checkpoint::rewound(pool.uberblock(), newest, surroundings.env.now().as_secs());
+            pool = pool.at(uberblock, pool.config().clone(), None);
+        }
         let name = pool.name().to_owned();
         let refused = |error: Error| match error {
             Error::Unsupported(why) => ImportError::OnlyReadable { name: name.clone(), why },
@@ -77,6 +83,9 @@ impl LivePool {
                 }
                 error => refused(error),
             })?;
+        }
+        if options.rewind_to_checkpoint {
+            live.make_newest(live.pool.uberblock(), true).await.map_err(refused)?;
         }
         live.change(|s| async move { claim(&s).await }).await.map_err(refused)?;
         live.replay().await.map_err(refused)?;
@@ -178,12 +187,14 @@ async fn heads(mos: &Arc<LiveObjset>) -> Result<Vec<ObjsetId>> {
 
 /// The first group of an import.
 async fn claim(s: &Syncing) -> Result<()> {
+    let opened = s.pool.pool().uberblock();
+    let checkpoint = opened.is_checkpoint().then_some(opened.checkpoint_txg);
     for id in heads(s.mos()).await? {
         let dataset = s.dataset(id).await?;
         if dataset.objset.zil_header().is_empty() {
             s.forget_dataset(id);
         } else {
-            dataset.zil.claim(&s.tx).await?;
+            dataset.zil.claim(&s.tx, checkpoint).await?;
         }
     }
     s.pool.config().state = PoolState::Active;
@@ -224,6 +235,7 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     }
     let counts = Feature::ALL.iter().filter_map(|feature| Some((*feature, features.count(feature.guid())?)));
     let live = LivePool::of(pool, &surroundings, config, mos, allocator, LiveFeatures::new(counts), brt);
+    live.set_checkpoint(live.pool.checkpoint().cloned());
     if autotrim {
         live.set_autotrim(true);
     }
@@ -312,7 +324,6 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
         return only("it has deduplicated blocks, whose table is not written yet");
     }
     for (name, why) in [
-        (directory::ZPOOL_CHECKPOINT, "it has a checkpoint"),
         (directory::OBSOLETE_BPOBJ, "what left removed devices is still being noted; let OpenZFS finish it"),
         (directory::CONDENSING_INDIRECT, "the mapping of a removed device is being condensed"),
     ] {

@@ -159,7 +159,7 @@ impl crate::dataset::zvol::Room for DatasetRoom {
 
 impl LivePool {
     /// What the devices have room for, in deflated bytes and as carefully as parity of small blocks asks for.
-    fn free_on_devices(&self) -> u64 {
+    pub(super) fn free_on_devices(&self) -> u64 {
         let space = self.allocator().space(Class::Normal);
         let free = space.deflated_size_bytes.saturating_sub(space.deflated_allocated_bytes);
         // Half of the slop is for metadata alone: a small write can make a large indirect block dirty.

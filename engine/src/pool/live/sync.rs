@@ -1,7 +1,7 @@
 //! The sync of a transaction group: from changes in memory to a new uberblock.
 //!
 //! # The order
-//! 1. The group is quiesced. Nobody changes it any more.
+//! 1. The group is quiesced. Nobody changes it any more. Tasks run that must come first (the pool's checkpoint).
 //! 2. References to cloned blocks are counted, before anything is freed. Intent logs are told; every dataset that the group changed is written, and the dataset layer counts what it wrote and frees.
 //! 3. The tasks that asked for this group run, one after the other. What they change in datasets is written as in step 2.
 //! 4. Destroyed datasets give back a bounded share of their blocks; the configuration is written if it changed.
@@ -20,7 +20,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::blkptr::Blkptr;
 use ondisk::dmu::DmuType;
@@ -30,7 +30,7 @@ use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{PoolConfig, PoolState, VdevKind};
 use ondisk::{ByteOrder, Guid, Txg};
 
-use super::{LiveDataset, LivePool, Syncing};
+use super::{LiveDataset, LivePool, Syncing, checkpoint};
 use crate::dataset::dsl::edit;
 use crate::dmu::{LiveObject, NewObject, zap};
 use crate::error::{Attempt, Error, Result};
@@ -50,7 +50,11 @@ const FREE_BLOCKS: usize = 100_000;
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A change of the MOS that waits for the next sync.
-pub(super) struct Task(Box<dyn FnOnce(Syncing) -> Running + Send>);
+pub(super) struct Task {
+    /// Before anything of the group is written or freed.
+    first: bool,
+    run: Box<dyn FnOnce(Syncing) -> Running + Send>,
+}
 
 impl std::fmt::Debug for Task {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -65,6 +69,30 @@ impl LivePool {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
+        self.change_when(false, task).await
+    }
+
+    /// As [`LivePool::change`], before anything of the group is written or freed.
+    pub(super) async fn change_first<T, F>(
+        self: &Arc<Self>,
+        task: impl FnOnce(Syncing) -> F + Send + 'static,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.change_when(true, task).await
+    }
+
+    async fn change_when<T, F>(
+        self: &Arc<Self>,
+        first: bool,
+        task: impl FnOnce(Syncing) -> F + Send + 'static,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
         let result: Arc<Mutex<Option<Result<T>>>> = Arc::default();
         let slot = Arc::clone(&result);
         let run = move |s: Syncing| -> Running {
@@ -74,7 +102,7 @@ impl LivePool {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             })
         };
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(Task(Box::new(run)));
+        self.tasks().push(Task { first, run: Box::new(run) });
         loop {
             // The group that is being written may have taken the task along.
             let next = Txg(self.txgs.synced_txg().get() + 1);
@@ -87,6 +115,10 @@ impl LivePool {
                 return result;
             }
         }
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Vec<Task>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has_thread(&self) -> bool {
@@ -171,17 +203,26 @@ impl LivePool {
 
     async fn sync_group(self: &Arc<Self>, txg: Txg) -> Result<()> {
         let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(txg)) };
+        let first: Vec<Task> = self.tasks().extract_if(.., |task| task.first).collect();
+        for task in first {
+            (task.run)(s.clone()).await;
+        }
         let open: Vec<_> = self.datasets().values().cloned().collect();
         let cloned: Vec<Blkptr> = open.iter().flat_map(|dataset| dataset.objset.cloned(txg)).collect();
         super::brt::reference(&s, &cloned).await?;
         let written = self.sync_datasets(&s, &[]).await?;
-        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
-        for Task(run) in tasks {
-            run(s.clone()).await;
+        let tasks: Vec<Task> = self.tasks().extract_if(.., |task| !task.first).collect();
+        for task in tasks {
+            (task.run)(s.clone()).await;
         }
         // Logs of those that were written stay as they are: a snapshot may have the object set as it was written.
         self.sync_datasets(&s, &written).await?;
-        if edit::free_some(&s, FREE_BLOCKS).await? {
+        // Freeing what the checkpoint keeps takes space, and gives none back.
+        let may_free = self.checkpoint().is_none() || self.free_on_devices() > 0;
+        if may_free && edit::free_some(&s, FREE_BLOCKS).await? {
+            self.txgs.kick();
+        }
+        if checkpoint::discard_some(&s).await? {
             self.txgs.kick();
         }
         super::brt::write(&s).await?;
@@ -263,9 +304,29 @@ impl LivePool {
             root_bp: root,
             software_version: SOFTWARE_VERSION,
             mmp: Some(self.heartbeat.fields(&**self.env())),
-            checkpoint_txg: last.uberblock().checkpoint_txg,
+            checkpoint_txg: Txg::NONE,
             raidz_reflow_info: last.uberblock().raidz_reflow_info,
         };
+        self.make_newest(&uberblock, config_changed).await?;
+        let config = match config_changed {
+            true => self.parsed_config(txg)?,
+            false => last.config().clone(),
+        };
+        drop(last);
+        self.heartbeat.committed(&uberblock);
+        self.views.replace(self.pool.at(uberblock, config, self.checkpoint()));
+        self.allocator().sync_done(txg, self.views.oldest());
+        for dataset in self.datasets().values() {
+            dataset.zil.synced(txg);
+        }
+        self.set_rooms().await?;
+        self.txgs.committed(txg);
+        Ok(())
+    }
+
+    /// Makes an uberblock that everything below is written of the newest one of the pool.
+    pub(super) async fn make_newest(&self, uberblock: &Uberblock, config_changed: bool) -> Result<()> {
+        let txg = uberblock.txg;
         self.writer.flush().await?;
         if config_changed {
             self.until_written(async || self.write_labels(txg, false).await).await?;
@@ -284,19 +345,6 @@ impl LivePool {
             self.until_written(async || self.write_labels(txg, true).await).await?;
             self.writer.flush().await?;
         }
-        let config = match config_changed {
-            true => self.parsed_config(txg)?,
-            false => last.config().clone(),
-        };
-        drop(last);
-        self.heartbeat.committed(&uberblock);
-        self.views.replace(self.pool.at(uberblock, config));
-        self.allocator().sync_done(txg, self.views.oldest());
-        for dataset in self.datasets().values() {
-            dataset.zil.synced(txg);
-        }
-        self.set_rooms().await?;
-        self.txgs.committed(txg);
         Ok(())
     }
 

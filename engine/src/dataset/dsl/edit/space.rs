@@ -251,15 +251,14 @@ fn available_in<'a>(
     available
 }
 
-/// What all datasets together may occupy: the deflated space of the normal class, less what is kept back.
+/// What all datasets together may occupy: the usable space of the normal class, less what only the checkpoint refers to.
 pub(super) fn pool_bytes(s: &Syncing) -> u64 {
-    const SLOP_SHIFT: u32 = 5;
-    const MIN_SLOP_BYTES: u64 = 128 << 20;
-    const MAX_SLOP_BYTES: u64 = 128 << 30;
-    let space = s.pool.allocator().space(Class::Normal).deflated_size_bytes;
-    let slop = (space >> SLOP_SHIFT).min(MAX_SLOP_BYTES).max((space >> 1).min(MIN_SLOP_BYTES));
+    let allocator = s.pool.allocator();
     // Datasets count cloned blocks each on their own.
-    space.saturating_sub(slop).saturating_add(s.pool.saved_by_clones())
+    allocator
+        .usable_bytes()
+        .saturating_sub(allocator.kept_bytes())
+        .saturating_add(s.pool.saved_by_clones())
 }
 
 /// Whether `bytes` may move from below `from` to below `to` (`dsl_dir_transfer_possible`, without the counts).

@@ -57,6 +57,7 @@ mod tests;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use ondisk::blkptr::Blkptr;
 use ondisk::zil::Record;
 use ondisk::zil::ZilHeader;
 use ondisk::{ByteOrder, Txg};
@@ -73,7 +74,7 @@ use crate::txg::{Tx, Txgs};
 use crate::zio::Writer;
 
 pub use backing::{Fetched, Source, Written};
-pub use claim::{check, has_clones};
+pub use claim::check;
 pub use replay::{Applied, Replay, Replayed};
 
 /// Whether writes become stable when they are asked to (the property `sync`).
@@ -156,8 +157,9 @@ impl Zil {
     }
 
     /// Takes over what was found on disk, in the first group after import, in syncing context, before anything is allocated or noted. Where the pool went
-    /// back to a `checkpoint` of this group, a log that was not claimed then is given up.
-    pub async fn claim(&self, tx: &Tx, checkpoint: Option<Txg>) -> Result<()> {
+    /// back to a `checkpoint` of this group, a log that was not claimed then is given up. Gives
+    /// stored blocks to which the log is one more reference from now on.
+    pub async fn claim(&self, tx: &Tx, checkpoint: Option<Txg>) -> Result<Vec<Blkptr>> {
         self.inner.claim(tx, checkpoint).await
     }
 
@@ -214,8 +216,9 @@ impl Zil {
         self.commit_scope(Scope::Objects([object].into())).await
     }
 
-    /// In syncing context, before the object set of this group is written: moves the header on, frees blocks that are no longer needed.
-    pub async fn sync(&self, tx: &Tx) -> Result<()> {
+    /// In syncing context, before the object set of this group is written: moves the header on, frees blocks that are no longer needed. Gives the
+    /// stored blocks to which the log is a reference no more.
+    pub async fn sync(&self, tx: &Tx) -> Result<Vec<Blkptr>> {
         self.inner.sync(tx).await
     }
 

@@ -47,6 +47,15 @@ pub(super) enum State {
     Ending(Txg),
 }
 
+/// What a log gives up in a group.
+#[derive(Debug, Default)]
+pub(super) struct GivenUp {
+    /// Its own blocks.
+    pub blocks: Vec<Blkptr>,
+    /// References to blocks that others may have.
+    pub clones: Vec<Blkptr>,
+}
+
 /// The chain of a dataset.
 #[derive(Debug)]
 pub(super) struct Chain {
@@ -55,6 +64,8 @@ pub(super) struct Chain {
     blocks: VecDeque<LogBlock>,
     /// Blocks outside of the chain that its records refer to, to be freed with it.
     pub referred: Vec<Blkptr>,
+    /// Stored blocks of which it is a reference until it ends.
+    clones: Vec<Blkptr>,
     /// Sequence number of the last record.
     pub seq: u64,
     /// The group in which the batch that is being written allocated its blocks.
@@ -93,6 +104,7 @@ impl Chain {
             state,
             blocks,
             referred: Vec::new(),
+            clones: Vec::new(),
             seq: 0,
             in_flight: None,
             unlogged: Txg::NONE,
@@ -151,9 +163,10 @@ impl Chain {
     }
 
     /// Blocks found on disk, to be freed with the chain.
-    pub(super) fn adopt(&mut self, blocks: Vec<Blkptr>, referred: Vec<Blkptr>) {
+    pub(super) fn adopt(&mut self, blocks: Vec<Blkptr>, referred: Vec<Blkptr>, clones: Vec<Blkptr>) {
         self.blocks = blocks.into_iter().map(|bp| LogBlock { bp, ..LogBlock::FOUND }).collect();
         self.referred = referred;
+        self.clones = clones;
     }
 
     /// A record was applied in the group `txg`.
@@ -178,9 +191,9 @@ impl Chain {
         }
     }
 
-    /// What the group `txg`, which is being synced, does to the log: the header that it writes, if another than before, and the blocks that it frees.
-    pub(super) fn sync(&mut self, txg: Txg) -> (Option<ZilHeader>, Vec<Blkptr>) {
-        let mut freed = Vec::new();
+    /// What the group `txg`, which is being synced, does to the log: the header that it writes, if another than before, and what it gives up.
+    pub(super) fn sync(&mut self, txg: Txg) -> (Option<ZilHeader>, GivenUp) {
+        let mut freed = GivenUp::default();
         if self.synced == txg {
             return (None, freed);
         }
@@ -199,7 +212,7 @@ impl Chain {
                 && first.allocated <= txg
                 && first.max_txg <= txg
             {
-                freed.push(first.bp);
+                freed.blocks.push(first.bp);
                 self.blocks.pop_front();
             }
         }
@@ -209,8 +222,9 @@ impl Chain {
             _ => false,
         };
         if is_over {
-            freed.extend(self.blocks.drain(..).map(|block| block.bp));
-            freed.append(&mut self.referred);
+            freed.blocks.extend(self.blocks.drain(..).map(|block| block.bp));
+            freed.blocks.append(&mut self.referred);
+            freed.clones.append(&mut self.clones);
             self.replayed.clear();
             self.state = State::Empty;
         }

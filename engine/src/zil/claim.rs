@@ -5,6 +5,8 @@
 //! each of them included, marked as allocated. The header is given the numbers of the last block and the last record, so that a log that can be
 //! read further at another time is not. A block that cannot be claimed, because something else is there, ends the log as one that cannot be read does.
 //!
+//! Blocks that records clone may be freed by their owners before the records are applied. So the log refers to them like a file does, from the claim until it ends.
+//!
 //! A log without records is given a new seed and goes on being used: the block that its header points to waits for the first record.
 
 use std::collections::HashSet;
@@ -64,33 +66,35 @@ impl Walk {
 }
 
 impl Inner {
-    pub(super) async fn claim(&self, tx: &Tx, checkpoint: Option<Txg>) -> Result<()> {
+    pub(super) async fn claim(&self, tx: &Tx, checkpoint: Option<Txg>) -> Result<Vec<Blkptr>> {
         let found = lock(&self.chain).found_header();
+        let mut clones = Vec::new();
         let header = match checkpoint.filter(|_| found.claim_txg == Txg::NONE) {
             Some(checkpoint) => give_up(&*self.backing, &found, tx.txg(), checkpoint).await?,
-            None => claim_log(&*self.backing, &found, tx.txg(), &*self.env).await?,
+            None => claim_log(&*self.backing, &found, tx.txg(), &*self.env, &mut clones).await?,
         };
         *lock(&self.chain) = Chain::found(&header, self.txgs.open_txg());
         if header != found {
             self.backing.set_header(tx, &header);
         }
-        Ok(())
+        Ok(clones)
     }
 }
 
-/// The header after the claim of the log of `found`.
+/// The header after the claim of the log of `found`. Blocks that its records clone are added to `clones`.
 pub(super) async fn claim_log(
     backing: &dyn Backing,
     found: &ZilHeader,
     txg: Txg,
     env: &dyn Env,
+    clones: &mut Vec<Blkptr>,
 ) -> Result<ZilHeader> {
     if found.is_empty() {
         return Ok(*found);
     }
     let mut header = *found;
     if found.claim_txg == Txg::NONE {
-        let claimed = follow(backing, found, txg).await;
+        let claimed = follow(backing, found, txg, clones).await;
         header.claim_txg = txg;
         header.claim_blk_seq = claimed.last_block;
         header.claim_lr_seq = claimed.last_record;
@@ -146,7 +150,12 @@ struct Claimed {
     last_record: u64,
 }
 
-async fn follow(backing: &dyn Backing, header: &ZilHeader, txg: Txg) -> Claimed {
+async fn follow(
+    backing: &dyn Backing,
+    header: &ZilHeader,
+    txg: Txg,
+    clones: &mut Vec<Blkptr>,
+) -> Claimed {
     let mut claimed = Claimed::default();
     let mut places = HashSet::new();
     let mut walk = Walk::new(header);
@@ -160,10 +169,20 @@ async fn follow(backing: &dyn Backing, header: &ZilHeader, txg: Txg) -> Claimed 
         let Some(block) = walk.follow(&bp, &bytes) else { break };
         for record in block.records() {
             let Ok(record) = record else { return claimed };
-            if let Ok(Record::Write { object, data: WriteData::Block(data), .. }) = record.parse()
-                && claim_data(backing, object, &data, txg, &mut places).await.is_err()
-            {
-                return claimed;
+            match record.parse() {
+                Ok(Record::Write { object, data: WriteData::Block(data), .. }) => {
+                    if claim_data(backing, object, &data, txg, &mut places).await.is_err() {
+                        return claimed;
+                    }
+                }
+                Ok(Record::CloneRange { blocks, .. }) => {
+                    // Of a block that no committed group has, nobody knows where it is.
+                    if cloned(&blocks).any(|bp| bp.logical_birth() >= txg) {
+                        return claimed;
+                    }
+                    clones.extend(cloned(&blocks));
+                }
+                _ => {}
             }
             claimed.records += 1;
             claimed.last_record = record.header.seq;
@@ -201,22 +220,9 @@ async fn claim_data(
     claim_once(backing, data, txg, places).await
 }
 
-/// Whether a log that was not replayed has clones of blocks. What they refer to may be freed before they are replayed, unless it is referred to
-/// from the claim on, which is not done here.
-pub async fn has_clones(pool: &Arc<Pool>, objset: ObjsetId, header: &ZilHeader) -> Result<bool> {
-    let mut walk = Walk::new(header);
-    while let Some(bp) = walk.block() {
-        let Ok(bytes) = pool.read_raw(&bp, &log_bookmark(objset, &bp)).await else { return Ok(false) };
-        let Some(block) = walk.follow(&bp, &bytes) else { return Ok(false) };
-        for record in block.records() {
-            match record.map(|record| (walk.includes(record.header.seq), record.parse())) {
-                Ok((true, Ok(Record::CloneRange { .. }))) => return Ok(true),
-                Ok(_) => {}
-                Err(_) => return Ok(false),
-            }
-        }
-    }
-    Ok(false)
+/// Those of the blocks of a record that are references to stored blocks.
+pub(super) fn cloned(blocks: &[Blkptr]) -> impl Iterator<Item = Blkptr> {
+    blocks.iter().copied().filter(|bp| !bp.is_hole() && !bp.is_embedded())
 }
 
 /// Whether the log of `header` can be followed to its end. An error says that a device is missing that may hold records which are not committed:

@@ -258,16 +258,16 @@ impl Inner {
         self.backing.write(bp, buf).await
     }
 
-    pub(super) async fn sync(self: &Arc<Self>, tx: &Tx) -> Result<()> {
+    pub(super) async fn sync(self: &Arc<Self>, tx: &Tx) -> Result<Vec<Blkptr>> {
         self.settle(tx.txg()).await;
         let (header, freed) = lock(&self.chain).sync(tx.txg());
-        for bp in &freed {
+        for bp in &freed.blocks {
             self.backing.free(tx.txg(), bp).await?;
         }
         if let Some(header) = header {
             self.backing.set_header(tx, &header);
         }
-        Ok(())
+        Ok(freed.clones)
     }
 
     /// Waits until no batch is being written that allocated blocks in a group up to `txg`.

@@ -14,7 +14,7 @@ use ondisk::zil::record::WriteData;
 use ondisk::zil::{ChainSeed, FLAG_CLAIM_LR_SEQ_VALID, Record, ZilHeader};
 
 use super::chain::State;
-use super::claim::Walk;
+use super::claim::{Walk, cloned};
 use super::{Inner, lock};
 use crate::Block;
 use crate::error::{Error, Result};
@@ -68,6 +68,7 @@ impl Inner {
         let mut replayed = Replayed::default();
         let mut blocks: Vec<Blkptr> = Vec::new();
         let mut referred: Vec<Blkptr> = Vec::new();
+        let mut clones: Vec<Blkptr> = Vec::new();
         let mut last_record = 0;
         let mut walk = Walk::new(&header);
         'blocks: while let Some(bp) = walk.block() {
@@ -82,12 +83,16 @@ impl Inner {
                 }
                 last_record = raw.header.seq;
                 let record = raw.parse().map_err(Error::format(self.what(raw.header.seq)))?;
-                if let Record::Write { data: WriteData::Block(data), .. } = &record
-                    && !data.is_hole()
-                    && data.logical_birth() >= header.claim_txg
-                    && !referred.contains(data)
-                {
-                    referred.push(*data);
+                match &record {
+                    Record::Write { data: WriteData::Block(data), .. }
+                        if !data.is_hole()
+                            && data.logical_birth() >= header.claim_txg
+                            && !referred.contains(data) =>
+                    {
+                        referred.push(*data);
+                    }
+                    Record::CloneRange { blocks, .. } => clones.extend(cloned(blocks)),
+                    _ => {}
                 }
                 if raw.header.seq <= header.replay_seq || raw.header.txg < header.claim_txg {
                     continue;
@@ -98,7 +103,7 @@ impl Inner {
             }
         }
         self.require_all(&header, blocks.last(), last_record)?;
-        lock(&self.chain).adopt(blocks, referred);
+        lock(&self.chain).adopt(blocks, referred, clones);
         self.end().await?;
         Ok(replayed)
     }

@@ -281,7 +281,7 @@ impl World {
         }
         let header = self.fake.header(synced);
         let first = Txg(synced.get() + 1);
-        let header = now(claim::claim_log(&fake, &header, first, &*self.env)).unwrap();
+        let header = now(claim::claim_log(&fake, &header, first, &*self.env, &mut Vec::new())).unwrap();
         fake.disk().headers.insert(first, header);
         World::on(fake, first, self.env.random())
     }

@@ -7,14 +7,17 @@ use engine::dataset::dsl::Dsl;
 use engine::dataset::dsl::edit::{self, NewSnapshot};
 use engine::dataset::zpl::live::{NewKind, NewNode, WriteOptions};
 use engine::dataset::zpl::{LiveZpl, ZplOptions};
+use engine::dmu::Stored;
 use engine::env::{Env, Seeded};
 use engine::pool::live::{Layout, LivePool, Syncing};
 use engine::vdev::Class;
 use ondisk::ObjectId;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
+use ondisk::zil::Record;
 
-use crate::support::{Disks, new_pool, surroundings};
+use crate::support::{Disks, committing, new_pool, surroundings};
+use crate::volumes::crashed;
 
 const BLOCK: u64 = 4096;
 const FILES: usize = 5;
@@ -147,4 +150,57 @@ fn copies_of_stored_blocks_share_them_until_the_last_is_gone() {
         drop(pool);
         disks.judge("tank");
     });
+}
+
+#[test]
+fn clones_in_a_log_are_applied_although_their_source_is_written_over() {
+    let disks = Disks::new(96 << 20);
+    let bytes: Vec<u8> = (0..3 * BLOCK).map(|at| ((at * 2_654_435_761) >> 13) as u8).collect();
+    let (from, to) = block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        let zpl = open(&pool, "tank").await;
+        let root = zpl.zpl().root();
+        let node = NewNode { kind: NewKind::Regular, mode: 0o640, umask: 0, uid: 7, gid: 8 };
+        let from = zpl.create(root, b"from", &node).await.unwrap();
+        let to = zpl.create(root, b"to", &node).await.unwrap();
+        zpl.write(from, 0, &bytes, &WriteOptions::default()).await.unwrap();
+        committing(&pool, zpl.sync_all()).await.unwrap();
+        pool.sync().await.unwrap();
+        let source = zpl.objset().object(from).await.unwrap();
+        let mut blocks = Vec::new();
+        for id in 0..3 {
+            match source.stored(id).await.unwrap() {
+                Stored::Block(pointer) => blocks.push(pointer),
+                _ => panic!("block {id} is stored"),
+            }
+        }
+        // As OpenZFS logs it.
+        let record =
+            Record::CloneRange { object: to, offset: 0, length: 3 * BLOCK, block_bytes: BLOCK, blocks };
+        let dataset = pool.dataset(zpl.objset().id()).await.unwrap();
+        let tx = pool.txgs().begin(0).await.unwrap();
+        dataset.zil.note_object(&tx, to.get(), &record);
+        drop(tx);
+        zpl.unlink(root, b"from").await.unwrap();
+        let before = pool.txgs().synced_txg();
+        dataset.zil.commit().await.unwrap();
+        assert_eq!(pool.txgs().synced_txg(), before, "this is in the log only");
+        (from, to)
+    });
+    let disks = crashed(&disks);
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let zpl = open(&pool, "tank").await;
+        assert!(zpl.zpl().node(from).await.is_err());
+        assert!(content(&zpl, to).await == bytes);
+        for _ in 0..3 {
+            pool.sync().await.unwrap();
+        }
+        // The log was a reference until it ended.
+        assert_eq!((pool.feature_count(Feature::BlockCloning), pool.saved_by_clones()), (Some(0), 0));
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
 }

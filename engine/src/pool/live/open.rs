@@ -194,7 +194,8 @@ async fn claim(s: &Syncing) -> Result<()> {
         if dataset.objset.zil_header().is_empty() {
             s.forget_dataset(id);
         } else {
-            dataset.zil.claim(&s.tx, checkpoint).await?;
+            let clones = dataset.zil.claim(&s.tx, checkpoint).await?;
+            super::brt::reference(s, &clones).await?;
         }
     }
     s.pool.config().state = PoolState::Active;
@@ -224,7 +225,6 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     let mos = LiveObjset::open(&pool, ObjsetId::MOS, pool.root_blkptr(), super::policy_of_mos()).await?;
     let allocator = Allocator::load(&pool, &mos).await?;
     let brt = Brt::load(&pool, &mos).await?;
-    refuse_logged_clones(&pool, &mos, &features).await?;
     let props = dsl.mos().u64(directory::DIRECTORY_OBJECT, directory::PROPS).await?.map(ObjectId);
     let (mut multihost, mut autotrim) = (false, false);
     if let Some(props) = props.filter(|props| !props.is_none()) {
@@ -267,25 +267,6 @@ fn with_present_paths(
     }
     visit(&mut root, pool);
     root
-}
-
-/// Intent logs that clone blocks are replayed by OpenZFS only.
-async fn refuse_logged_clones(pool: &Arc<Pool>, mos: &Arc<LiveObjset>, features: &Features) -> Result<()> {
-    if !features.is_enabled(Feature::BlockCloning) {
-        return Ok(());
-    }
-    let dsl = Dsl::open_in(mos.view()).await?;
-    for id in heads(mos).await? {
-        let head = dsl.dataset_of_object(ObjectId(id.get())).await?;
-        let objset = crate::dmu::Objset::open_without_key(pool, id, &head.phys.bp).await?;
-        let header = ondisk::zil::ZilHeader::parse(&objset.phys().zil_header, head.phys.bp.byte_order());
-        let header = header.map_err(Error::format(format!("objset {id}, header of the intent log")))?;
-        if !header.is_empty() && crate::zil::has_clones(pool, id, &header).await? {
-            let detail = "an intent log has cloned blocks, which is not written yet; let OpenZFS replay it";
-            return Err(Error::Unsupported(detail.to_owned()));
-        }
-    }
-    Ok(())
 }
 
 async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Result<()> {

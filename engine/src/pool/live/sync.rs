@@ -253,7 +253,11 @@ impl LivePool {
         open.sort_by_key(|dataset| dataset.objset.id());
         for dataset in &open {
             if !before.iter().any(|known| Arc::ptr_eq(known, dataset)) {
-                dataset.zil.sync(&s.tx).await?;
+                for bp in dataset.zil.sync(&s.tx).await? {
+                    if s.release(&bp).await? {
+                        self.writer.free(s.txg(), &bp).await?;
+                    }
+                }
             }
             if dataset.objset.is_dirty(s.txg()) {
                 let synced = dataset.objset.sync(&self.writer, s.txg()).await?;

@@ -222,6 +222,12 @@ impl Zil {
         self.inner.sync(tx).await
     }
 
+    /// Whether there is neither a log nor anything to be logged, so that it can be dropped. A log that nobody adds to begins to end: some groups later there is
+    /// none. Nobody else may use it.
+    pub fn settles(&self) -> bool {
+        self.inner.settles()
+    }
+
     /// The group is committed: its notes are forgotten.
     pub fn synced(&self, txg: Txg) {
         lock(&self.inner.pending).forget(txg);

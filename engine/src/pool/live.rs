@@ -3,7 +3,7 @@
 //! # The idea
 //! [`LivePool`] puts together what writing takes: the transaction groups ([`crate::txg`]), the live object sets ([`crate::dmu::live`]), the
 //! block writer and the allocator, and the sync of a group that turns all of it into a new uberblock (`sync`). Datasets that somebody writes are open
-//! as [`LiveDataset`]s; everything that only reads takes a [view](LivePool::view), the pool as of the last committed group.
+//! as [`LiveDataset`]s, and closed when nobody has used them for some groups; everything that only reads takes a [view](LivePool::view), the pool as of the last committed group.
 //!
 //! # Who may change what
 //! Objects of datasets are changed by whoever holds a [`Tx`] of the open group. The MOS is changed in syncing context only, by one task after the other:
@@ -16,7 +16,7 @@
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `syncing` | that one sync, or one opening of a dataset, runs at a time; held across awaits | first |
-//! | `datasets`, `tasks`, `config`, views | the maps; for a few lines, never across an await | after it, alone |
+//! | `datasets`, `tasks`, `config`, views | the maps; for a few lines, never across an await | after it, alone; but logs and groups are asked while `datasets` is held, so that nobody opens what is being closed |
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -59,7 +59,7 @@ pub use room::{DatasetRoom, with_room};
 pub use trim::{TrimState, TrimStatus};
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
@@ -93,6 +93,9 @@ use sync::Task;
 use trim::Trims;
 use turns::Turns;
 use views::Views;
+
+/// A dataset that nobody used for so many groups is closed.
+const IDLE_TXGS: u32 = 16;
 
 /// A pool that is written, shared as `Arc<LivePool>`.
 #[derive(Debug)]
@@ -135,6 +138,8 @@ pub struct LiveDataset {
     filesystem: Mutex<Weak<LiveZpl>>,
     /// Held while the filesystem is opened, which frees files: once.
     opening: AsyncMutex<()>,
+    /// Groups committed since somebody used it.
+    idle_txgs: AtomicU32,
 }
 
 /// What properties say of a dataset that is open, beside how its blocks are written.
@@ -151,6 +156,12 @@ pub struct Settings {
 }
 
 impl LiveDataset {
+    /// Whether nobody has anything of it, and all of it is committed.
+    fn is_unused(&self) -> bool {
+        // The log has the object set too.
+        Arc::strong_count(&self.objset) <= 2 && self.objset.is_clean()
+    }
+
     /// Whether users may not change it. Whoever serves it asks before each change: the property may be set at any time.
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
@@ -463,9 +474,27 @@ impl LivePool {
             volume: Mutex::default(),
             filesystem: Mutex::default(),
             opening: AsyncMutex::new(()),
+            idle_txgs: AtomicU32::new(0),
         });
         self.datasets().insert(dataset.objset.id(), Arc::clone(&dataset));
         dataset
+    }
+
+    /// How many datasets are open.
+    pub fn open_datasets(&self) -> usize {
+        self.datasets().len()
+    }
+
+    /// Closes datasets that nobody has used for some groups. For those who have the turn.
+    fn close_idle(&self) {
+        // Whoever opens one gets it from this map.
+        self.datasets().retain(|_, dataset| {
+            if Arc::strong_count(dataset) > 1 || !dataset.is_unused() {
+                dataset.idle_txgs.store(0, Ordering::Relaxed);
+                return true;
+            }
+            dataset.idle_txgs.fetch_add(1, Ordering::Relaxed) < IDLE_TXGS || !dataset.zil.settles()
+        });
     }
 
     fn datasets(&self) -> MutexGuard<'_, HashMap<ObjsetId, Arc<LiveDataset>>> {

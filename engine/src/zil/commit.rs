@@ -302,6 +302,25 @@ impl Inner {
         self.end().await
     }
 
+    pub(super) fn settles(&self) -> bool {
+        let is_quiet = lock(&self.groups).running.is_none() && lock(&self.pending).is_empty();
+        let (state, unlogged) = {
+            let chain = lock(&self.chain);
+            (chain.state, chain.unlogged)
+        };
+        let synced = self.txgs.synced_txg();
+        let goes_on = match state {
+            State::Running => true,
+            State::Starting(txg) => txg <= synced,
+            _ => false,
+        };
+        if is_quiet && goes_on {
+            // One that cannot end now will be asked again.
+            let _ = self.begin_end();
+        }
+        is_quiet && state == State::Empty && unlogged <= synced
+    }
+
     /// Frees the whole log in one group and waits for that. Nothing may be noted meanwhile.
     pub(super) async fn end(&self) -> Result<()> {
         let txg = loop {

@@ -15,6 +15,7 @@ mod golden;
 mod golden_support;
 mod golden_written;
 mod history;
+mod idle;
 mod log;
 mod multihost;
 mod quotas;

@@ -311,6 +311,11 @@ impl LiveObjset {
         self.lock().dirty.contains_key(&txg)
     }
 
+    /// Whether nothing is changed that is not committed.
+    pub fn is_clean(&self) -> bool {
+        self.lock().dirty.is_empty()
+    }
+
     /// An object has a layer for the group of `tx` now. Called with the lock of the object.
     pub(super) fn note_dirty(&self, tx: &Tx, core: &Arc<Core>) {
         self.lock().dirty.entry(tx.txg()).or_default().objects.insert(core.id.0, Arc::clone(core));

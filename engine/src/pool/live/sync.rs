@@ -156,7 +156,10 @@ impl LivePool {
             dataset.room.gauge.quiesced();
         }
         match self.sync_group(txg).await {
-            Ok(()) => Ok(txg),
+            Ok(()) => {
+                self.close_idle();
+                Ok(txg)
+            }
             Err(error) => {
                 self.txgs.stop(error.clone());
                 Err(error)

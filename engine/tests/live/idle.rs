@@ -1,0 +1,83 @@
+//! Datasets that nobody uses any more are closed, and are what they were when they are opened again.
+
+use std::sync::Arc;
+
+use device::block_on;
+use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
+use engine::pool::live::{Layout, LivePool};
+use engine::vdev::Class;
+use ondisk::ObjsetId;
+use ondisk::vdev_config::PoolState;
+
+use crate::support::{Disks, committing, new_pool, surroundings};
+use crate::volumes::crashed;
+
+const VOLUMES: usize = 20;
+/// More groups than it takes to close what is idle.
+const LONG: usize = 40;
+
+async fn write(pool: &Arc<LivePool>, id: ObjsetId, fill: u8, stable: bool) {
+    let volume = pool.volume(id).await.unwrap();
+    committing(pool, volume.write_at(0, &[fill; 20_000], stable)).await.unwrap();
+}
+
+async fn read(pool: &Arc<LivePool>, id: ObjsetId) -> u8 {
+    let mut bytes = [0; 20_000];
+    pool.volume(id).await.unwrap().read_at(0, &mut bytes).await.unwrap();
+    assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+    bytes[0]
+}
+
+async fn wait(pool: &Arc<LivePool>) {
+    for _ in 0..LONG {
+        pool.sync().await.unwrap();
+    }
+}
+
+#[test]
+fn what_nobody_uses_is_closed() {
+    let disks = Disks::new(128 << 20);
+    let ids = block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        let mut ids = Vec::new();
+        for number in 0..VOLUMES {
+            let new = NewDataset {
+                name: format!("tank/vol{number}"),
+                contents: NewContents::Volume { size: 1 << 20, sparse: true },
+                properties: Vec::new(),
+            };
+            ids.push(pool.change(move |s| async move { edit::create(&s, &new).await }).await.unwrap());
+        }
+        let held = pool.volume(ids[0]).await.unwrap();
+        for (number, id) in ids.iter().enumerate() {
+            // Some have a log.
+            write(&pool, *id, number as u8 + 1, number % 2 == 0).await;
+        }
+        assert!(pool.open_datasets() >= VOLUMES);
+        wait(&pool).await;
+        assert_eq!(pool.open_datasets(), 1, "one is held");
+        held.write_at(0, &[99; 20_000], false).await.unwrap();
+        for (number, id) in ids.iter().enumerate().skip(1) {
+            assert_eq!(read(&pool, *id).await, number as u8 + 1);
+        }
+        for id in &ids[1..] {
+            write(&pool, *id, 100, true).await;
+            write(&pool, *id, 101, true).await;
+        }
+        ids
+    });
+    // Opened again, their logs are as good as before.
+    let disks = crashed(&disks);
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        for id in &ids[1..] {
+            assert_eq!(read(&pool, *id).await, 101);
+        }
+        wait(&pool).await;
+        assert_eq!(pool.open_datasets(), 0);
+        assert_eq!(read(&pool, ids[5]).await, 101);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}

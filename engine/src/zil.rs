@@ -113,6 +113,7 @@ struct Inner {
     env: Arc<dyn Env>,
     sync_mode: AtomicU8,
     for_throughput: AtomicBool,
+    logs_xattrs: AtomicBool,
     groups: Mutex<Groups>,
     pending: Mutex<Pending>,
     chain: Mutex<Chain>,
@@ -134,6 +135,7 @@ impl Zil {
             env: Arc::clone(env),
             sync_mode: AtomicU8::new(SyncMode::Standard as u8),
             for_throughput: AtomicBool::new(false),
+            logs_xattrs: AtomicBool::new(false),
             groups: Mutex::default(),
             pending: Mutex::default(),
             chain: Mutex::new(chain),
@@ -149,6 +151,16 @@ impl Zil {
     /// Whether writes of any size are logged by pointer (`logbias=throughput`), not only large ones.
     pub fn set_for_throughput(&self, for_throughput: bool) {
         self.inner.for_throughput.store(for_throughput, Ordering::Release);
+    }
+
+    /// Whether the dataset uses the feature `zilsaxattr`, so that changes of extended attributes inside files are noted as records.
+    pub fn logs_xattrs(&self) -> bool {
+        self.inner.logs_xattrs.load(Ordering::Acquire)
+    }
+
+    /// The dataset uses that feature, as of a committed group.
+    pub fn set_logs_xattrs(&self) {
+        self.inner.logs_xattrs.store(true, Ordering::Release);
     }
 
     /// What the dataset's property says.

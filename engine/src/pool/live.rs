@@ -138,6 +138,8 @@ pub struct LiveDataset {
     filesystem: Mutex<Weak<LiveZpl>>,
     /// Held while the filesystem is opened, which frees files: once.
     opening: AsyncMutex<()>,
+    /// Its log may have records of extended attributes inside files when the group that is being written is committed.
+    begins_xattr_log: AtomicBool,
     /// Groups committed since somebody used it.
     idle_txgs: AtomicU32,
 }
@@ -408,7 +410,11 @@ impl LivePool {
         objset.set_can_clone(self.feature_count(Feature::BlockCloning).is_some());
         objset.list_births(edit::has_livelist(&self.reading(), id).await?);
         let settings = edit::settings(&self.reading(), id).await?;
+        let logs_xattrs = edit::logs_xattrs(&self.reading(), id).await?;
         let open = self.adopt(objset);
+        if logs_xattrs {
+            open.zil.set_logs_xattrs();
+        }
         open.set(settings);
         self.set_room(&open).await?;
         Ok(open)
@@ -474,6 +480,7 @@ impl LivePool {
             volume: Mutex::default(),
             filesystem: Mutex::default(),
             opening: AsyncMutex::new(()),
+            begins_xattr_log: AtomicBool::new(false),
             idle_txgs: AtomicU32::new(0),
         });
         self.datasets().insert(dataset.objset.id(), Arc::clone(&dataset));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use device::block_on;
 use device::simulated::{Fault, SimulatedDevice};
 use engine::dataset::dsl::Dsl;
-use engine::dataset::zpl::live::{WriteOptions, XattrPlace};
+use engine::dataset::zpl::live::{WriteOptions, XattrPlace, XattrSet};
 use engine::dataset::zpl::{LiveZpl, ZplOptions};
 use engine::env::{Env, Seeded};
 use engine::pool::import::{ImportError, ImportOptions};
@@ -15,6 +15,7 @@ use engine::pool::live::{Layout, LiveDataset, LivePool};
 use engine::vdev::Class;
 use engine::zil::SyncMode;
 use ondisk::ObjectId;
+use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
 use crate::files::{FILE, Seen, change, see};
@@ -95,6 +96,48 @@ fn what_was_made_stable_of_files_survives_crashes_on_a_single_device() {
 #[test]
 fn what_was_made_stable_of_files_survives_crashes_on_a_mirror_with_a_log_device() {
     random_history(Layout::Mirror, 2, XattrPlace::Attributes, 2);
+}
+
+#[test]
+fn extended_attributes_inside_files_are_in_the_log() {
+    let disks = Disks::new(96 << 20);
+    let place = XattrPlace::Attributes;
+    block_on(async {
+        let pool = create(Layout::Single, 1, &disks).await;
+        let (_dataset, zpl) = open(&pool).await;
+        let file = zpl.create(zpl.zpl().root(), b"file", &FILE).await.unwrap();
+        let set = async |name: &[u8], value: &[u8]| {
+            zpl.set_xattr(file, name, value, XattrSet::Any, place).await.unwrap();
+        };
+        // Before the dataset uses the feature, a group has to be waited for.
+        set(b"user.first", b"in its group").await;
+        set(b"user.gone", b"for a while").await;
+        committing(&pool, zpl.sync_all()).await.unwrap();
+        assert_eq!(pool.feature_count(Feature::Zilsaxattr), Some(1));
+        let before = pool.txgs().synced_txg();
+        set(b"user.second", b"in the log").await;
+        zpl.remove_xattr(file, b"user.gone").await.unwrap();
+        zpl.fsync(file).await.unwrap();
+        assert_eq!(pool.txgs().synced_txg(), before, "this is the log's work alone");
+    });
+    let disks = crashed(&disks);
+    disks.judge("tank");
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let (dataset, zpl) = open(&pool).await;
+        let file = zpl.lookup(zpl.zpl().root(), b"file").await.unwrap().unwrap();
+        let found = |name: &'static [u8]| {
+            let zpl = Arc::clone(&zpl);
+            async move { zpl.zpl().node(file).await.unwrap().xattr(name).await.unwrap() }
+        };
+        assert_eq!(found(b"user.first").await.as_deref(), Some(&b"in its group"[..]));
+        assert_eq!(found(b"user.second").await.as_deref(), Some(&b"in the log"[..]));
+        assert_eq!(found(b"user.gone").await, None);
+        assert!(dataset.zil.logs_xattrs(), "the dataset says so");
+        drop((zpl, dataset));
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
 }
 
 #[test]

@@ -24,7 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ondisk::blkptr::Blkptr;
 use ondisk::dmu::DmuType;
+use ondisk::features::Feature;
 use ondisk::nvlist::{Encoding, Nvlist};
+use ondisk::objset::ObjsetType;
 use ondisk::pool_directory as directory;
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{PoolConfig, PoolState, VdevKind};
@@ -262,12 +264,26 @@ impl LivePool {
                     }
                 }
             }
+            self.begin_xattr_log(s, dataset).await?;
             if dataset.objset.is_dirty(s.txg()) {
                 let synced = dataset.objset.sync(&self.writer, s.txg()).await?;
                 edit::synced(s, dataset.objset.id(), &synced).await?;
             }
         }
         Ok(open)
+    }
+
+    /// A filesystem that has an intent log uses the feature that lets extended attributes be logged. What is logged relies on that, and so comes later.
+    async fn begin_xattr_log(self: &Arc<Self>, s: &Syncing, dataset: &LiveDataset) -> Result<()> {
+        let begins = dataset.objset.kind() == ObjsetType::Zfs
+            && !dataset.objset.zil_header().is_empty()
+            && !dataset.zil.logs_xattrs()
+            && s.feature_enabled(Feature::Zilsaxattr)
+            && !dataset.begins_xattr_log.swap(true, Ordering::Relaxed);
+        match begins {
+            true => edit::log_xattrs(s, dataset.objset.id()).await,
+            false => Ok(()),
+        }
     }
 
     /// Writes the MOS and the space maps in turns until neither changes. Gives the pointer of the MOS.
@@ -325,6 +341,9 @@ impl LivePool {
         self.allocator().sync_done(txg, self.views.oldest());
         for dataset in self.datasets().values() {
             dataset.zil.synced(txg);
+            if dataset.begins_xattr_log.swap(false, Ordering::Relaxed) {
+                dataset.zil.set_logs_xattrs();
+            }
         }
         self.set_rooms().await?;
         self.txgs.committed(txg);

@@ -6,11 +6,11 @@
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dataset.c`.
 
-use ondisk::ObjectId;
 use ondisk::blkptr::{ChecksumType, CompressType};
 use ondisk::features::{Feature, Flags};
 use ondisk::pool_directory::{FEATURES_FOR_READ, FEATURES_FOR_WRITE};
 use ondisk::zap::ZapValue;
+use ondisk::{ObjectId, ObjsetId};
 
 use super::objects;
 use crate::error::Result;
@@ -66,6 +66,17 @@ pub(super) async fn activate_all(s: &Syncing, id: ObjectId, features: &[Feature]
         activate(s, id, *feature, &objects::one(0)).await?;
     }
     Ok(())
+}
+
+/// Whether the intent log of a dataset may have records of extended attributes inside files.
+pub async fn logs_xattrs(s: &Syncing, dataset: ObjsetId) -> Result<bool> {
+    let field = objects::field(s, ObjectId(dataset.get()), Feature::Zilsaxattr.guid());
+    Ok(field.await?.is_some())
+}
+
+/// The intent log of a dataset may have such records when this group is committed.
+pub async fn log_xattrs(s: &Syncing, dataset: ObjsetId) -> Result<()> {
+    activate_all(s, ObjectId(dataset.get()), &[Feature::Zilsaxattr]).await
 }
 
 /// A dataset uses what another uses.

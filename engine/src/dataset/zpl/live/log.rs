@@ -10,8 +10,8 @@
 //! | content, attributes, extended attributes inside the file | `fsync` of the file; all that is pending of a file that is renamed, with anything |
 //! | of a file without a name | nothing: after a crash it is gone |
 //!
-//! Two changes have no record: extended attributes inside the file, as long as the feature `zilsaxattr` is not used, and the first name of a file that was made
-//! without one. Who wants these stable waits for their group.
+//! Some changes have no record: extended attributes inside the file, as long as the dataset does not use the feature `zilsaxattr` ([`Zil::logs_xattrs`]) or when they are empty,
+//! and the first name of a file that was made without one. Who wants these stable waits for their group.
 //!
 //! While a log is applied ([`super::replay`]), nothing is noted; instead the log is told in which group its record was applied.
 //!
@@ -267,13 +267,22 @@ impl LiveZpl {
         self.log_object(tx, file, &set_attributes(file.id(), set, file.flags()?))
     }
 
-    /// Extended attributes inside a file are changed.
-    pub(super) fn log_inner_xattr(&self, tx: &Tx, file: &Node) -> Result<()> {
+    /// An extended attribute inside a file was given a value, or removed.
+    pub(super) fn log_inner_xattr(
+        &self,
+        tx: &Tx,
+        file: &Node,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
         let has_name = file.has_name()?;
-        self.journal.note(tx, |zil| {
-            if has_name {
-                zil.note_unloggable(tx, Some(file.id().0));
-            }
+        // A record with an empty value says that the attribute is removed.
+        let has_record = value.is_none_or(|value| !value.is_empty());
+        let record = Record::SetSaXattr { object: file.id(), name, value: value.unwrap_or_default() };
+        self.journal.note(tx, |zil| match has_record && zil.logs_xattrs() {
+            _ if !has_name => {}
+            true => zil.note_object(tx, file.id().0, &record),
+            false => zil.note_unloggable(tx, Some(file.id().0)),
         });
         Ok(())
     }

@@ -221,7 +221,7 @@ impl LiveZpl {
         let values = xattrs::store_inner(Values::default().time(Attr::Ctime, Time::now()), &list)?;
         let tx = self.begin(value.len() as u64).await?;
         self.update(&node.object, &tx, values).await?;
-        self.log_inner_xattr(&tx, &node)
+        self.log_inner_xattr(&tx, &node, name, Some(value).filter(|value| !value.is_empty()))
     }
 
     fn logged_node<'a>(&self, kind: NewKind<'a>, object: &LoggedObject) -> Result<NewNode<'a>> {

@@ -117,7 +117,7 @@ impl LiveZpl {
             }
             let values = Values::default().bytes(Attr::Dxattr, packed).time(Attr::Ctime, now);
             self.update(&node.object, &tx, values).await?;
-            return self.log_inner_xattr(&tx, &node);
+            return self.log_inner_xattr(&tx, &node, name, Some(value));
         }
         let mut values = Values::default().time(Attr::Ctime, now);
         if had_inner {
@@ -135,7 +135,7 @@ impl LiveZpl {
         };
         self.update(&node.object, &tx, values).await?;
         if had_inner {
-            self.log_inner_xattr(&tx, &node)?;
+            self.log_inner_xattr(&tx, &node, name, None)?;
         }
         let target = match outer {
             Some((_, dirent)) => dirent.object,
@@ -171,7 +171,7 @@ impl LiveZpl {
             values = store_inner(values, &list)?;
             let tx = self.begin_freeing().await?;
             self.update(&node.object, &tx, values).await?;
-            return self.log_inner_xattr(&tx, &node);
+            return self.log_inner_xattr(&tx, &node, name, None);
         }
         let outer = match &dir {
             Some(dir) => self.entry(dir, name).await?,

@@ -448,12 +448,11 @@ impl Allocator {
         let places = vdevs.places(dva.vdev, from, to)?;
         let mut state = self.state();
         for Place { vdev, from, to, is_removed } in places {
-            match (is_removed, state.vdev_maps.get_mut(&vdev)) {
-                (false, _) if kept => state.keep(vdev, from, to, txg)?,
-                (false, _) => state.group(vdev)?.free(from, to, txg)?,
-                (true, Some(map)) => map.add(from, to, txg)?,
-                // What is obsolete is not noted in this pool.
-                (true, None) => {}
+            match is_removed {
+                false if kept => state.keep(vdev, from, to, txg)?,
+                false => state.group(vdev)?.free(from, to, txg)?,
+                // Where there is no map, what is obsolete is not noted.
+                true => state.vdev_maps.get_mut(&vdev).map_or(Ok(()), |map| map.add(from, to, txg))?,
             }
         }
         Ok(())

@@ -57,7 +57,7 @@ impl Allocator {
     /// Frees some of what was kept for a checkpoint that is given up. False when there is no more.
     pub async fn discard_kept(&self, mos: &Arc<LiveObjset>, tx: &Tx) -> Result<bool> {
         for _ in 0..DISCARD_BLOCKS {
-            let last = self.state().kept().last().map(|(vdev, map)| (vdev, map.clone()));
+            let last = self.state().kept().next_back().map(|(vdev, map)| (vdev, map.clone()));
             let Some((vdev, map)) = last else { return Ok(false) };
             self.discard_block(mos, tx, vdev, &map).await?;
         }

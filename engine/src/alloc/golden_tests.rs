@@ -14,7 +14,6 @@ use super::load::load;
 use crate::Pool;
 use crate::dataset::dsl::Dsl;
 use crate::dmu::{LiveObjset, Objset, Policy, zap};
-use crate::error::Error;
 use crate::pool::discovery;
 use crate::pool::features::Features;
 use crate::pool::import::{ImportOptions, import};

@@ -74,15 +74,17 @@ async fn take(s: &Syncing) -> Result<()> {
     }
     s.pool.refuse_with_checkpoint()?;
     if !s.pool.allocator().can_keep() {
-        return Err(Error::Unsupported("a vdev of the pool has no ZAP".into()));
+        let why = "a vdev was added just now, or has no ZAP; export the pool and import it again";
+        return Err(Error::Unsupported(why.into()));
     }
     let mut checkpoint = s.pool.views.newest().uberblock().clone();
     if checkpoint.txg != Txg(s.txg().get() - 1) {
         return Err(Error::corrupt(s.pool.pool().name(), "the group before is not the newest one"));
     }
     checkpoint.checkpoint_txg = checkpoint.txg;
-    let words = checkpoint.encode().as_chunks::<8>().0.iter().map(|word| ByteOrder::Little.u64(*word));
-    s.set_in_directory(directory::ZPOOL_CHECKPOINT, zap::Value::U64(words.collect())).await?;
+    let bytes = checkpoint.encode();
+    let words = bytes.as_chunks::<8>().0.iter().map(|word| ByteOrder::Little.u64(*word)).collect();
+    s.set_in_directory(directory::ZPOOL_CHECKPOINT, zap::Value::U64(words)).await?;
     s.use_feature(Feature::ZpoolCheckpoint, 1).await?;
     s.pool.set_checkpoint(Some(checkpoint));
     Ok(())

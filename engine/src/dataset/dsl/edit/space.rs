@@ -15,7 +15,6 @@ use super::objects;
 use crate::dmu::Space;
 use crate::error::{Error, Result};
 use crate::pool::live::Syncing;
-use crate::vdev::Class;
 
 /// The deepest that directories can nest.
 const MAX_DEPTH: usize = 128;

@@ -317,7 +317,13 @@ impl State {
 impl Allocator {
     pub(super) fn of(pool: &Arc<Pool>, state: State) -> Arc<Self> {
         let state = Mutex::new(state);
-        Arc::new(Self { pool: Arc::clone(pool), mos: OnceLock::new(), maps: AsyncMutex::new(()), checkpoint: AtomicU64::new(0), state })
+        Arc::new(Self {
+            pool: Arc::clone(pool),
+            mos: OnceLock::new(),
+            maps: AsyncMutex::new(()),
+            checkpoint: AtomicU64::new(0),
+            state,
+        })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -440,8 +446,7 @@ impl Allocator {
     pub fn free(&self, dva: &Dva, txg: Txg, kept: bool) -> Result<()> {
         let (from, to) = self.range_of(dva, txg);
         let vdevs = self.pool.vdevs();
-        let is_removed =
-            vdevs.top(dva.vdev.get()).is_some_and(|top| matches!(top.kind, Kind::Indirect(_)));
+        let is_removed = vdevs.top(dva.vdev.get()).is_some_and(|top| matches!(top.kind, Kind::Indirect(_)));
         if !is_removed && !kept {
             return self.state().group(dva.vdev)?.free(from, to, txg);
         }

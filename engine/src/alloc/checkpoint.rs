@@ -65,13 +65,7 @@ impl Allocator {
     }
 
     /// Frees what the last block of a map has; the map itself when that was all.
-    async fn discard_block(
-        &self,
-        mos: &Arc<LiveObjset>,
-        tx: &Tx,
-        vdev: VdevId,
-        map: &VdevMap,
-    ) -> Result<()> {
+    async fn discard_block(&self, mos: &Arc<LiveObjset>, tx: &Tx, vdev: VdevId, map: &VdevMap) -> Result<()> {
         let what = || format!("what the checkpoint keeps of top-level vdev {vdev}");
         let OnDisk { object: Some(id), length_bytes, allocated_bytes } = map.on_disk else {
             self.state().vdev_maps.remove(&vdev);

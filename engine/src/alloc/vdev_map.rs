@@ -121,7 +121,10 @@ impl VdevMap {
     /// Adds a range.
     pub fn add(&mut self, from: u64, to: u64, txg: Txg) -> Result<()> {
         if self.pending.entry(txg).or_default().add(from, to) != 0 {
-            return Err(Error::corrupt("a space map of a vdev", format!("{from:#x}..{to:#x} is freed twice")));
+            return Err(Error::corrupt(
+                "a space map of a vdev",
+                format!("{from:#x}..{to:#x} is freed twice"),
+            ));
         }
         Ok(())
     }

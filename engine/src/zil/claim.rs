@@ -120,12 +120,7 @@ pub(super) async fn claim_log(
 }
 
 /// Frees the blocks of a log that the pool's checkpoint has. What followed them was written later, and may be anything now. Gives the header of no log.
-async fn give_up(
-    backing: &dyn Backing,
-    found: &ZilHeader,
-    txg: Txg,
-    checkpoint: Txg,
-) -> Result<ZilHeader> {
+async fn give_up(backing: &dyn Backing, found: &ZilHeader, txg: Txg, checkpoint: Txg) -> Result<ZilHeader> {
     let mut places = HashSet::new();
     let mut walk = Walk::new(found);
     while let Some(bp) = walk.block().filter(|bp| bp.logical_birth() <= checkpoint) {
@@ -150,12 +145,7 @@ struct Claimed {
     last_record: u64,
 }
 
-async fn follow(
-    backing: &dyn Backing,
-    header: &ZilHeader,
-    txg: Txg,
-    clones: &mut Vec<Blkptr>,
-) -> Claimed {
+async fn follow(backing: &dyn Backing, header: &ZilHeader, txg: Txg, clones: &mut Vec<Blkptr>) -> Claimed {
     let mut claimed = Claimed::default();
     let mut places = HashSet::new();
     let mut walk = Walk::new(header);

@@ -8,8 +8,8 @@ use engine::error::Error;
 use engine::pool::import::{ImportError, ImportOptions};
 use engine::pool::live::{Layout, LivePool, NewTop};
 use engine::vdev::Class;
-use ondisk::features::Feature;
 use ondisk::ObjsetId;
+use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
 use crate::support::{Disks, committing, new_pool, objset_of, surroundings};
@@ -149,7 +149,10 @@ fn what_was_kept_is_freed_when_the_checkpoint_is_given_up() {
             pool.change(|_| async { Ok(()) }).await.unwrap();
         }
         assert!(!pool.is_discarding());
-        assert_eq!((pool.allocator().kept_bytes(), pool.feature_count(Feature::ZpoolCheckpoint)), (0, Some(0)));
+        assert_eq!(
+            (pool.allocator().kept_bytes(), pool.feature_count(Feature::ZpoolCheckpoint)),
+            (0, Some(0))
+        );
         let now = pool.allocator().space(Class::Normal).allocated_bytes;
         assert!(now < allocated - SIZE / 2, "{now} of {allocated}");
         // And again: the space maps begin anew.

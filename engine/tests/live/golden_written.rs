@@ -204,9 +204,7 @@ pools! {
 /// Whatever of these is refused is refused by name; one that is not must be written rightly.
 #[test]
 fn golden_pools_that_may_be_refused_are_not_harmed() {
-    for name in
-        ["bclone", "dedupfast", "dedupold", "expanded", "features0", "legacy28"]
-    {
+    for name in ["bclone", "dedupfast", "dedupold", "expanded", "features0", "legacy28"] {
         let written = write_to(name);
         println!("{name}: written: {written:?}");
     }

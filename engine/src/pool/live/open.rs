@@ -291,9 +291,7 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
     {
         return only(&format!("it uses a feature that is not known here: {unknown}"));
     }
-    let odd = |vdev: &&crate::vdev::Vdev| {
-        vdev.config.kind == VdevKind::Missing || vdev.config.removing
-    };
+    let odd = |vdev: &&crate::vdev::Vdev| vdev.config.kind == VdevKind::Missing || vdev.config.removing;
     if let Some(vdev) = pool.vdevs().tops.iter().flat_map(|top| top.walk()).find(odd) {
         return only(&format!("its vdev {} is {}", vdev.name, vdev.type_name()));
     }

@@ -324,9 +324,13 @@ fn remap(pool: &Pool, claims: Vec<Claim>) -> Vec<Claim> {
     for claim in claims {
         let end = claim.start.saturating_add(claim.size);
         match pool.vdevs().places(VdevId(claim.vdev), claim.start, end) {
-            Ok(places) => concrete.extend(places.into_iter().filter(|place| !place.is_removed).map(|place| {
-                Claim { vdev: place.vdev.get(), start: place.from, size: place.to - place.from }
-            })),
+            Ok(places) => {
+                concrete.extend(places.into_iter().filter(|place| !place.is_removed).map(|place| Claim {
+                    vdev: place.vdev.get(),
+                    start: place.from,
+                    size: place.to - place.from,
+                }))
+            }
             Err(_) => concrete.push(claim),
         }
     }

@@ -254,10 +254,7 @@ fn available_in<'a>(
 pub(super) fn pool_bytes(s: &Syncing) -> u64 {
     let allocator = s.pool.allocator();
     // Datasets count cloned blocks each on their own.
-    allocator
-        .usable_bytes()
-        .saturating_sub(allocator.kept_bytes())
-        .saturating_add(s.pool.saved_by_clones())
+    allocator.usable_bytes().saturating_sub(allocator.kept_bytes()).saturating_add(s.pool.saved_by_clones())
 }
 
 /// Whether `bytes` may move from below `from` to below `to` (`dsl_dir_transfer_possible`, without the counts).

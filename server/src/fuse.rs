@@ -3,7 +3,7 @@
 //! # The parts
 //! [`mount()`] makes a session with the kernel ([`fuser`]) whose threads answer requests out of a `trees::Trees`: the filesystem itself
 //! and, below `.zfs/snapshot`, its snapshots, each opened when somebody first looks into it. A request is answered on the thread that
-//! read it: what is cached finishes at once, the rest waits for the device in that thread's own ring. Of the threads that could, few wait for requests (`readers`).
+//! read it: what is cached finishes at once, the rest waits for the device in that thread's own ring.
 //!
 //! # Caching
 //! What is mounted is changed by this kernel alone, so that it may keep names, attributes, directories and pages. `names` says for how long, and what the
@@ -25,7 +25,6 @@ mod flags;
 mod names;
 mod node;
 mod options;
-mod readers;
 mod served;
 mod trees;
 mod waiting;
@@ -49,7 +48,7 @@ use filesystem::Mounted;
 use served::Served;
 use trees::Trees;
 
-/// Threads that answer requests: misses wait on the thread that took them, so that more of them than cores keep a device busy. Few of them wait for requests, see `readers`.
+/// Threads that read requests: misses wait on the thread that took them, so that more of them than cores keep a device busy.
 const THREADS: usize = 8;
 
 /// Bytes that the kernel reads ahead in a file, where we may tell it. Enough that requests overlap.
@@ -296,7 +295,6 @@ impl FuseMount {
         {
             return Err(Box::new((self, error)));
         }
-        self.served.readers.end();
         if let Some(session) = self.session.take() {
             if force && !session.guard.is_finished() {
                 // Whoever still has a file open keeps the session; it ends with them. Until then they may read.

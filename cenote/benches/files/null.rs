@@ -29,8 +29,8 @@ impl Null {
         let at = place.join("null");
         fs::create_dir_all(&at)?;
         let mut config = Config::default();
-        // As many as wait for requests of Cenote.
-        config.n_threads = Some(2);
+        // As Cenote has them.
+        config.n_threads = Some(8);
         config.clone_fd = true;
         config.acl = SessionACL::All;
         config.mount_options =

@@ -94,7 +94,6 @@ impl Filesystem for Mounted {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.0.readers.turn();
         match self.0.find(parent, name.as_bytes()) {
             Ok(Some(told)) => self.entry(reply, "look up", parent, Ok(told)),
             Ok(None) => {
@@ -104,13 +103,11 @@ impl Filesystem for Mounted {
         }
     }
 
-    // Comes many times in one request, between which no thread may rest: it does not count as a turn.
     fn forget(&self, _: &Request, number: INodeNo, _: u64) {
         self.0.forget(number);
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let _turn = self.0.readers.turn();
         match self.0.stat(number) {
             Ok((attr, lasts)) => reply.attr(&lasts, &attr),
             Err(error) => reply.error(self.0.failed("read the attributes of", number, &error)),
@@ -135,7 +132,6 @@ impl Filesystem for Mounted {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.0.readers.turn();
         let wanted = Wanted { mode, uid, gid, size, atime, mtime, ctime };
         let set = self.0.set_attributes(number, &wanted, request.uid());
         match set.and_then(|()| self.0.stat(number)) {
@@ -145,7 +141,6 @@ impl Filesystem for Mounted {
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        let _turn = self.0.readers.turn();
         match self.0.znode(number).and_then(|(_, node)| device::block_on(node.read_link())) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(self.0.failed("read the link", number, &error)),
@@ -162,7 +157,6 @@ impl Filesystem for Mounted {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.0.readers.turn();
         let by = Creator::new(request, mode, umask);
         let told = self.0.make_node(parent, name.as_bytes(), rdev, by);
         self.entry(reply, "create a node in", parent, told);
@@ -177,32 +171,27 @@ impl Filesystem for Mounted {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.0.readers.turn();
         let by = Creator::new(request, mode, umask);
         let told = self.0.create(parent, name.as_bytes(), NewKind::Directory, by);
         self.entry(reply, "create a directory in", parent, told);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let _turn = self.0.readers.turn();
         let kind = NewKind::Symlink(target.as_os_str().as_bytes());
         let told = self.0.create(parent, name.as_bytes(), kind, Creator::new(request, 0o777, 0));
         self.entry(reply, "create a link in", parent, told);
     }
 
     fn link(&self, _: &Request, file: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.0.readers.turn();
         let told = self.0.link(file, parent, name.as_bytes());
         self.entry(reply, "create a name in", parent, told);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.0.readers.turn();
         self.done(reply, "remove a name from", parent, self.0.unlink(parent, name.as_bytes()));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.0.readers.turn();
         self.done(reply, "remove a directory from", parent, self.0.rmdir(parent, name.as_bytes()));
     }
 
@@ -216,13 +205,11 @@ impl Filesystem for Mounted {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.0.readers.turn();
         let (from, to) = ((parent, name.as_bytes()), (new_parent, new_name.as_bytes()));
         self.done(reply, "rename in", parent, self.0.rename(from, to, flags));
     }
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.0.readers.turn();
         match self.0.open(number, flags) {
             Ok(handle) => {
                 reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
@@ -241,7 +228,6 @@ impl Filesystem for Mounted {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _turn = self.0.readers.turn();
         let by = Creator::new(request, mode, umask);
         let is_new = flags & libc::O_EXCL != 0;
         match self.0.create_and_open(parent, name.as_bytes(), by, is_new) {
@@ -266,7 +252,6 @@ impl Filesystem for Mounted {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _turn = self.0.readers.turn();
         self.0.read(number, handle, offset, size, |read| match read {
             Ok(bytes) => reply.data(bytes),
             Err(error) => reply.error(self.0.failed(&format!("read offset {offset} of"), number, &error)),
@@ -285,7 +270,6 @@ impl Filesystem for Mounted {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _turn = self.0.readers.turn();
         let kill = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         match self.0.write(number, offset, data, kill) {
             // No longer than MAX_WRITE_BYTES.
@@ -295,7 +279,6 @@ impl Filesystem for Mounted {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        let _turn = self.0.readers.turn();
         // What was written is here already, and locks are the kernel's.
         reply.ok();
     }
@@ -310,18 +293,15 @@ impl Filesystem for Mounted {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.0.readers.turn();
         self.0.release(handle);
         reply.ok();
     }
 
     fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let _turn = self.0.readers.turn();
         self.stable(number, reply);
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.0.readers.turn();
         // A directory that is removed while it is open can still be asked for its attributes.
         let handle = match (self.0.place(number), self.0.live()) {
             (Some((Tree::Head, object)), Some(_)) => self.0.open_object(Tree::Head, object),
@@ -336,7 +316,6 @@ impl Filesystem for Mounted {
     }
 
     fn readdir(&self, _: &Request, number: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let _turn = self.0.readers.turn();
         let walked = self.0.walk(number, offset, &mut |entry| {
             reply.add(INodeNo(entry.ino), entry.cookie, entry.kind, OsStr::from_bytes(entry.name))
         });
@@ -354,7 +333,6 @@ impl Filesystem for Mounted {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _turn = self.0.readers.turn();
         let walked = self.0.walk(number, offset, &mut |entry| {
             let told = self.0.told_of(number, &entry);
             let name = OsStr::from_bytes(entry.name);
@@ -368,18 +346,15 @@ impl Filesystem for Mounted {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        let _turn = self.0.readers.turn();
         self.0.release(handle);
         reply.ok();
     }
 
     fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let _turn = self.0.readers.turn();
         self.stable(number, reply);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let _turn = self.0.readers.turn();
         let stat = self.0.trees.statfs();
         let size = u32::try_from(stat.block_size).unwrap_or(u32::MAX);
         let (blocks, free) = (stat.blocks, stat.free_blocks);
@@ -396,13 +371,11 @@ impl Filesystem for Mounted {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.0.readers.turn();
         let set = self.0.set_xattr(number, name.as_bytes(), value, flags);
         self.done(reply, "set an extended attribute of", number, set);
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let _turn = self.0.readers.turn();
         match self.0.xattr(number, name.as_bytes()) {
             Ok(Some(value)) => sized(reply, size, &value),
             Ok(None) => reply.error(Errno::ENODATA),
@@ -411,7 +384,6 @@ impl Filesystem for Mounted {
     }
 
     fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        let _turn = self.0.readers.turn();
         match self.0.xattr_names(number) {
             Ok(list) => sized(reply, size, &list),
             Err(error) => reply.error(self.0.failed("list the extended attributes of", number, &error)),
@@ -419,7 +391,6 @@ impl Filesystem for Mounted {
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.0.readers.turn();
         let removed = self.0.remove_xattr(number, name.as_bytes());
         self.done(reply, "remove an extended attribute of", number, removed);
     }
@@ -435,7 +406,6 @@ impl Filesystem for Mounted {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        let _turn = self.0.readers.turn();
         match self.0.ioctl(number, command, argument) {
             Ok(answer) => reply.ioctl(0, &answer),
             Err(error) => reply.error(self.0.failed("change the flags of", number, &error)),
@@ -452,7 +422,6 @@ impl Filesystem for Mounted {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.0.readers.turn();
         self.done(reply, "allocate in", number, self.0.allocate(number, offset, length, mode));
     }
 
@@ -465,7 +434,6 @@ impl Filesystem for Mounted {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let _turn = self.0.readers.turn();
         let Ok(from) = u64::try_from(offset) else {
             return reply.error(Errno::ENXIO);
         };
@@ -490,7 +458,6 @@ impl Filesystem for Mounted {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let _turn = self.0.readers.turn();
         // The answer has 32 bits for what was copied.
         let length = length.min(u64::from(u32::MAX >> 1));
         let kill = request.uid() != 0;

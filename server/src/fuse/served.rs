@@ -20,12 +20,11 @@ use engine::{Error, Result};
 use fuser::{Errno, INodeNo};
 use ondisk::ObjectId;
 
+use super::MountOptions;
 use super::attributes::errno;
 use super::files::OpenFile;
 use super::node::{Node, Tree};
-use super::readers::Readers;
 use super::trees::Trees;
-use super::{MountOptions, THREADS};
 
 /// A filesystem that is mounted.
 ///
@@ -40,7 +39,6 @@ pub struct Served {
     writable: AtomicBool,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
     next_handle: AtomicU64,
-    pub(super) readers: Readers,
 }
 
 impl Served {
@@ -53,7 +51,6 @@ impl Served {
             trees,
             files: Mutex::default(),
             next_handle: AtomicU64::new(1),
-            readers: Readers::new(THREADS),
         }
     }
 

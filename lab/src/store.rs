@@ -137,9 +137,10 @@ impl Store {
         let directory = directory.to_owned();
         let mut store = Self { directory, experiment, environment, runs: Vec::new(), database: None };
         if let Some(database) = store.read()? {
-            let found = runs_of(&database).map_err(|error| store.failed(error));
-            let failed = |(number, error)| store.failed(format!("run {number}: {error}"));
-            store.runs = found?.into_iter().collect::<std::result::Result<_, _>>().map_err(failed)?;
+            for (number, run) in runs_of(&database).map_err(|error| store.failed(error))? {
+                let run = serde_json::from_slice(&run);
+                store.runs.push(run.map_err(|error| store.failed(format!("run {number}: {error}")))?);
+            }
         }
         Ok(store)
     }
@@ -226,16 +227,13 @@ impl Store {
     }
 }
 
-/// The runs of a database, each or what is wrong with it.
-fn runs_of(
-    database: &Database,
-) -> std::result::Result<Vec<std::result::Result<Run, (u64, serde_json::Error)>>, redb::Error> {
-    let transaction = database.begin_read()?;
-    let table = transaction.open_table(RUNS)?;
+/// The runs of a database as they are kept there, with their numbers.
+fn runs_of(database: &Database) -> std::result::Result<Vec<(u64, Vec<u8>)>, redb::Error> {
+    let table = database.begin_read()?.open_table(RUNS)?;
     let mut runs = Vec::new();
     for entry in table.iter()? {
         let (number, bytes) = entry?;
-        runs.push(serde_json::from_slice(bytes.value()).map_err(|error| (number.value(), error)));
+        runs.push((number.value(), bytes.value().to_vec()));
     }
     Ok(runs)
 }

@@ -50,8 +50,8 @@ impl Arguments {
             .with_context(|| format!("cannot use '{}'", self.directory.display()))?;
         let remount = self.options.iter().any(|word| word == "remount");
         // The kernel keeps no access times for any mount of ours, whatever the filesystem does.
-        let is_ours = |word: &String| !is_for_mount(word) && !(remount && word == "noatime");
-        let options = self.options.into_iter().filter(is_ours).collect();
+        let is_for_others = |word: &str| is_for_mount(word) || remount && word == "noatime";
+        let options = self.options.into_iter().filter(|word| !is_for_others(word)).collect();
         let request =
             Mount { dataset: Some(self.dataset), at: Some(at), options, legacy: true, ..Mount::default() };
         let changed = output::ask(&request, |request| MountsChanged {

@@ -66,10 +66,13 @@ struct Node {
     size: u64,
 }
 
+/// A name and the number of its node.
+type Entry = (Vec<u8>, u64);
+
 struct Files {
     nodes: HashMap<u64, Node>,
     /// By directory, the names in it, and gaps where names were; and where each stands.
-    names: HashMap<u64, Vec<Option<(Vec<u8>, u64)>>>,
+    names: HashMap<u64, Vec<Option<Entry>>>,
     places: HashMap<(u64, Vec<u8>), usize>,
     next: u64,
 }

@@ -276,8 +276,10 @@ mod tests {
         }
         let path = directory.path().join("data");
         std::fs::write(&path, data).unwrap();
-        let of =
-            |most| Dedup::with_sample_of(most, &[path.clone()], Size(512), "lz4", 9, Size(1 << 30)).unwrap();
+        let of = |most| {
+            Dedup::with_sample_of(most, std::slice::from_ref(&path), Size(512), "lz4", 9, Size(1 << 30))
+                .unwrap()
+        };
         let whole = of(usize::MAX);
         assert_eq!((whole.one_in, whole.entries, whole.blocks, whole.unique), (1, 20_000, 30_000, 15_000));
         assert_eq!(

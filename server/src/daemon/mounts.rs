@@ -22,7 +22,7 @@ use crate::api::{self, ApiError, Mounted, MountsChanged};
 use crate::fuse::{self, FuseMount, LiveSource, MountError, MountOptions, Source};
 
 /// A session whose mount was taken away ends within this time, unless files are still open.
-const ENDS_WITHIN: Duration = Duration::from_secs(1);
+const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// A mounted filesystem and what was made for it.
 #[derive(Debug)]

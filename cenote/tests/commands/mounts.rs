@@ -79,7 +79,8 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
     let kind = std::fs::write(&file, b"no").unwrap_err().kind();
     assert_eq!(kind, std::io::ErrorKind::ReadOnlyFilesystem);
     assert_eq!(std::fs::read(&file).unwrap(), [4]);
-    let words = session.print(&["zfs", "get", "-Hpo", "property,value,source", "exec,readonly,atime", "tank/fs"]);
+    let words =
+        session.print(&["zfs", "get", "-Hpo", "property,value,source", "exec,readonly,atime", "tank/fs"]);
     assert_eq!(words, "exec\toff\ttemporary\nreadonly\ton\ttemporary\natime\ton\tdefault\n");
     session.print(&["zfs", "mount", "-o", "remount,rw", "tank/fs"]);
     std::fs::write(&file, b"yes").unwrap();

@@ -6,8 +6,8 @@
 //! buffered rows include the commit at their end. With `CENOTE_OZBENCH` (the path of a program that drives OpenZFS's engine in userspace through a
 //! volume: `ozbench create POOL stripe BLOCK COMPRESSION off SIZE_MB FILE`, `ozbench run POOL DIR randwrite|write BLOCK THREADS SECONDS`, printing JSON with `iops_synced`)
 //! it is run beside. Over NBD fio writes to a volume of `cenote serve`; it has no FUA, so that a stable write is a write and a flush there, and as many
-//! connections as the row has writes under way. After the rates of each row stand, of the engine in process, bytes written to the device for each byte of data and processor
-//! time for each operation; at the end the most memory held.
+//! connections as the row has writes under way. After the rates of each row stand, of the engine in process, bytes written to the device for each byte of data, processor
+//! time for each operation, and the most memory that the process held meanwhile.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,10 @@ use engine::vdev::Class;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ondisk::vdev_config::PoolState;
+
+/// As in the product.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ROUNDS: usize = 3;
 const FILE_BYTES: u64 = 6 << 30;
@@ -107,7 +111,7 @@ fn main() {
     };
     let ozbench = std::env::var_os("CENOTE_OZBENCH").map(PathBuf::from);
     println!(
-        "{:28} {:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>8} {:>9}",
+        "{:28} {:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>8} {:>9} {:>6}",
         "operations a second",
         "cenote",
         "nbd",
@@ -118,11 +122,13 @@ fn main() {
         "n/raw",
         "n/ozfs",
         "written",
-        "us of CPU"
+        "us of CPU",
+        "MiB"
     );
     for row in ROWS {
         let mut rates = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
         let (mut written, mut processor) = (Vec::new(), Vec::new());
+        forget_peak();
         for _ in 0..ROUNDS {
             let run = ours(&dir, row);
             rates[0].extend(run.as_ref().map(|run| run.rate));
@@ -139,7 +145,7 @@ fn main() {
             _ => "-".into(),
         };
         println!(
-            "{:28} {:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>8.2} {:>9.1}",
+            "{:28} {:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>8.2} {:>9.1} {:>6}",
             row.name,
             show(ours),
             show(nbd),
@@ -151,14 +157,19 @@ fn main() {
             ratio(nbd, theirs),
             median(&mut written).unwrap_or(0.0),
             median(&mut processor).unwrap_or(0.0),
+            peak_memory_kib() >> 10,
         );
     }
-    println!("most memory held: {} MiB", peak_memory_kib() >> 10);
 }
 
 fn median(all: &mut [f64]) -> Option<f64> {
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied()
+}
+
+/// Begins a new peak with what is held now (proc_pid_clear_refs(5)).
+fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 fn peak_memory_kib() -> u64 {

@@ -3,7 +3,7 @@
 //! # The idea
 //! A process can be told of one directory (once, before it opens anything) whose sub-directories are named after [`Model`]s: a file in `hdd-7200/` is opened
 //! behind the timing of a disk of 7200 turns. So what opens devices by their path, and opens them again after a failure, need not know of it. What is opened so
-//! says so: [`Device::modelled`](crate::Device::modelled) has the name for every listing.
+//! says so: [`Device::modelled`] has the name for every listing.
 //!
 //! A medium can be slowed down, never made faster: the file's own time is part of the modelled one, and where it takes longer it shows.
 

@@ -174,22 +174,29 @@ mod tests {
         assert_eq!(Suite::from_raw(9), Err(Error::UnknownSuite(9)));
     }
 
-    /// NIST SP 800-38D, test case 4 of McGrew and Viega's GCM specification (128-bit key, 60 bytes of text, 20 of AAD).
+    /// The test cases of McGrew and Viega's GCM specification with 60 bytes of text and 20 of AAD: numbers 4, 10 and 16.
     #[test]
-    fn gcm_matches_its_published_vector() {
+    fn gcm_matches_its_published_vectors() {
         let bytes = |hex: &str| -> Vec<u8> {
             hex.as_bytes()
                 .chunks(2)
                 .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
                 .collect()
         };
-        let cipher = Cipher::new(Suite::Aes128Gcm, &bytes("feffe9928665731c6d6a8f9467308308")).unwrap();
-        let mut text = bytes(
-            "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39",
-        );
+        let key = bytes("feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308");
         let iv: [u8; 12] = bytes("cafebabefacedbaddecaf888").try_into().unwrap();
-        let mac = cipher.seal(&iv, &bytes("feedfacedeadbeeffeedfacedeadbeefabaddad2"), &mut text).unwrap();
-        assert_eq!(mac.to_vec(), bytes("5bc94fbc3221a5db94fae95ae7121a47"));
-        assert_eq!(text[..8], bytes("42831ec221777424"));
+        let aad = bytes("feedfacedeadbeeffeedfacedeadbeefabaddad2");
+        for (suite, sealed, tag) in [
+            (Suite::Aes128Gcm, "42831ec221777424", "5bc94fbc3221a5db94fae95ae7121a47"),
+            (Suite::Aes192Gcm, "3980ca0b3c00e841", "2519498e80f1478f37ba55bd6d27618c"),
+            (Suite::Aes256Gcm, "522dc1f099567d07", "76fc6ece0f4e1768cddf8853bb2d551b"),
+        ] {
+            let mut text = bytes(
+                "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39",
+            );
+            let cipher = Cipher::new(suite, &key[..suite.key_bytes()]).unwrap();
+            let mac = cipher.seal(&iv, &aad, &mut text).unwrap();
+            assert_eq!((mac.to_vec(), text[..8].to_vec()), (bytes(tag), bytes(sealed)), "{suite}");
+        }
     }
 }

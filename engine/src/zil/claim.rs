@@ -159,20 +159,22 @@ async fn follow(backing: &dyn Backing, header: &ZilHeader, txg: Txg, clones: &mu
         let Some(block) = walk.follow(&bp, &bytes) else { break };
         for record in block.records() {
             let Ok(record) = record else { return claimed };
-            match record.parse() {
+            let can_go_on = match record.parse() {
                 Ok(Record::Write { object, data: WriteData::Block(data), .. }) => {
-                    if claim_data(backing, object, &data, txg, &mut places).await.is_err() {
-                        return claimed;
-                    }
+                    claim_data(backing, object, &data, txg, &mut places).await.is_ok()
                 }
                 Ok(Record::CloneRange { blocks, .. }) => {
                     // Of a block that no committed group has, nobody knows where it is.
-                    if cloned(&blocks).any(|bp| bp.logical_birth() >= txg) {
-                        return claimed;
+                    let are_committed = cloned(&blocks).all(|bp| bp.logical_birth() < txg);
+                    if are_committed {
+                        clones.extend(cloned(&blocks));
                     }
-                    clones.extend(cloned(&blocks));
+                    are_committed
                 }
-                _ => {}
+                _ => true,
+            };
+            if !can_go_on {
+                return claimed;
             }
             claimed.records += 1;
             claimed.last_record = record.header.seq;

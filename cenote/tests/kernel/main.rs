@@ -1,0 +1,72 @@
+//! OpenZFS's kernel module judges pools of ours: it imports and scrubs them, sees what we see in them, changes them, exports; then we see what it sees. And the
+//! other way round: pools that it made, and that crash, go to and fro.
+//!
+//! What is seen is printed by one script (`scripts/observe.sh`), which asks Cenote and OpenZFS with the same words, so that nothing has to be said twice: the
+//! two lists of lines must be equal. All pools share one boot of the machine.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `pools` | kinds of pools, and what is in them |
+//! | `hand` | pools in a daemon of ours: commands, mounts, volumes |
+//! | `judge` | the module's judgement of many pools |
+//! | `crashed` | pools that the module made and did not export |
+//!
+//! These tests are run by hand, `cargo test -p cenote --test kernel -- --ignored --nocapture`: they take a quarter of an hour. Those that `./test` runs are in
+//! `testkit/tests/kernel`. Needs the virtual machine that `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out. `CENOTE_KERNEL_POOLS` names the kinds of pools to judge, if not all.
+
+mod crashed;
+#[path = "../../../engine/tests/live/data.rs"]
+#[allow(dead_code, reason = "parts of it are for others")]
+mod data;
+#[path = "../../../engine/tests/live/files.rs"]
+#[allow(dead_code, reason = "parts of it are for others")]
+mod files;
+mod hand;
+#[path = "../../../engine/tests/live/history.rs"]
+#[allow(dead_code, reason = "parts of it are for others")]
+mod history;
+mod judge;
+mod pools;
+#[path = "../commands/session.rs"]
+#[allow(dead_code, reason = "parts of it are for others")]
+mod session;
+#[path = "../../../engine/tests/live/support.rs"]
+#[allow(dead_code, reason = "parts of it are for others")]
+mod support;
+
+use testkit::kernel::KernelVm;
+
+use hand::Hand;
+use judge::Pool;
+use support::POOL;
+
+/// What the pool with a random history is called in `CENOTE_KERNEL_POOLS`, and the seed of that.
+const HISTORY: &str = "history";
+const HISTORY_SEED: u64 = 77;
+
+/// The machine; `None` where these tests are left out.
+fn machine() -> Option<KernelVm> {
+    if testkit::skipped("fuse", "the kernel module's judgement of filesystems") {
+        return None;
+    }
+    KernelVm::find()
+}
+
+#[test]
+#[ignore = "takes a quarter of an hour"]
+fn the_kernel_sees_in_our_pools_what_we_see_and_the_other_way_round() {
+    let Some(vm) = machine() else { return };
+    let wanted = std::env::var("CENOTE_KERNEL_POOLS").ok();
+    let is_wanted =
+        |name: &str| wanted.as_deref().is_none_or(|list| list.split([',', ' ']).any(|word| word == name));
+    let hand = Hand::new();
+    let kinds = pools::KINDS.iter().filter(|kind| is_wanted(kind.name));
+    let made = kinds.map(|kind| {
+        let folder = tempfile::tempdir().expect("a folder");
+        kind.make(&hand, folder.path());
+        Pool::new(&hand, kind.name, folder)
+    });
+    let history = is_wanted(HISTORY).then(|| Pool::new(&hand, POOL, pools::with_history(HISTORY_SEED)));
+    let pools: Vec<Pool> = made.chain(history).collect();
+    judge::judge(&vm, &hand, &pools);
+}

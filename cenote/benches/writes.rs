@@ -200,19 +200,6 @@ fn usage() -> (f64, f64) {
     (bytes, (ticks(11) + ticks(12)) / 100.0)
 }
 
-/// SplitMix64: the same offsets for everybody.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
 fn new_file(dir: &Path) -> PathBuf {
     let path = dir.join("bench-disk");
     let _ = std::fs::remove_file(&path);
@@ -258,9 +245,11 @@ fn ours(dir: &Path, row: &Row) -> Option<Run> {
         let dataset = pool.dataset(id).await.expect("open");
         let volume = LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await.expect("open");
         volume.set_room(dataset.room.clone());
-        let mut random = Random(1);
+        let mut random = fastrand::Rng::with_seed(1);
         let data: Vec<u8> = (0..row.write_bytes / 8 + 65536)
-            .flat_map(|word| if word % 128 * 100 < row.noise * 128 { random.next() } else { 0 }.to_le_bytes())
+            .flat_map(|word| {
+                if word % 128 * 100 < row.noise * 128 { random.u64(..) } else { 0 }.to_le_bytes()
+            })
             .collect();
         let before = usage();
         let began = Instant::now();
@@ -269,7 +258,7 @@ fn ours(dir: &Path, row: &Row) -> Option<Run> {
         let slots = VOLUME_BYTES / row.write_bytes as u64;
         while began.elapsed() < Duration::from_secs(SECONDS) {
             while flying.len() < row.depth {
-                let slot = if row.random { random.next() % slots } else { written % slots };
+                let slot = if row.random { random.u64(..slots) } else { written % slots };
                 let from = (written as usize * 64) % 65536;
                 let bytes = &data[from..from + row.write_bytes];
                 flying.push(volume.write_at(slot * row.write_bytes as u64, bytes, row.stable));

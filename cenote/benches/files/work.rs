@@ -62,29 +62,10 @@ const SMALL: usize = 1000;
 /// Files in one directory.
 const BREADTH: usize = 1000;
 
-/// Numbers that look random (SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) {
-        for word in bytes.chunks_mut(8) {
-            word.copy_from_slice(&self.next().to_le_bytes()[..word.len()]);
-        }
-    }
-}
-
 /// Data that no code makes smaller, or that any makes half as large.
 fn data(length: usize, compressible: bool) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    let mut numbers = Numbers(length as u64);
+    let mut numbers = fastrand::Rng::with_seed(length as u64);
     for block in bytes.chunks_mut(4096) {
         let random = if compressible { block.len() * 12 / 25 } else { block.len() };
         numbers.fill(&mut block[..random]);
@@ -136,13 +117,13 @@ fn records(on: &System, scale: &Scale, table: &mut Table) -> io::Result<()> {
     drop(file);
     on.settle()?;
     on.cold()?;
-    let mut numbers = Numbers(1);
+    let mut numbers = fastrand::Rng::with_seed(1);
     let count = scale.file / RECORD as u64;
     let mut record = vec![0; RECORD];
     table.time(on, "random read 8K, cold", many(scale.operations), || {
         let file = File::open(&path)?;
         for _ in 0..scale.operations {
-            file.read_exact_at(&mut record, numbers.next() % count * RECORD as u64)?;
+            file.read_exact_at(&mut record, numbers.u64(..count) * RECORD as u64)?;
         }
         Ok(())
     })?;
@@ -150,7 +131,7 @@ fn records(on: &System, scale: &Scale, table: &mut Table) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(&path)?;
         for place in 0..scale.operations {
             let from = place * RECORD % (pool.len() - RECORD);
-            file.write_all_at(&pool[from..from + RECORD], numbers.next() % count * RECORD as u64)?;
+            file.write_all_at(&pool[from..from + RECORD], numbers.u64(..count) * RECORD as u64)?;
         }
         file.sync_all()
     })?;
@@ -223,16 +204,16 @@ fn make_archive(at: &Path, files: usize) -> io::Result<u64> {
         "NULL", ";\n", "(void)", "-> ", "= ",
     ];
     let place = tempfile::tempdir()?;
-    let mut numbers = Numbers(7);
+    let mut numbers = fastrand::Rng::with_seed(7);
     let mut total = 0;
     for number in 0..files {
         let directory = place.path().join(format!("source/part{}/unit{}", number / 400, number / 40));
         fs::create_dir_all(&directory)?;
         let mut file = BufWriter::new(File::create(directory.join(format!("module{number}.c")))?);
-        let length = 200u64 << (numbers.next() % 8);
+        let length = 200u64 << (numbers.u64(..8));
         let mut written = 0;
         while written < length {
-            let number = numbers.next();
+            let number = numbers.u64(..);
             let word = WORDS[number as usize % WORDS.len()];
             write!(file, "{word}name{:x} ", number >> 52)?;
             written += word.len() as u64 + 8;

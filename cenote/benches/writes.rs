@@ -5,7 +5,7 @@
 //! In `DIR` (a file system that takes direct I/O) each round makes a pool on one file anew and runs every row once; the table has the medians. Rates of
 //! buffered rows include the commit at their end. With `CENOTE_OZBENCH` (the path of a program that drives OpenZFS's engine in userspace through a
 //! volume: `ozbench create POOL stripe BLOCK COMPRESSION off SIZE_MB FILE`, `ozbench run POOL DIR randwrite|write BLOCK THREADS SECONDS`, printing JSON with `iops_synced`)
-//! it is run beside. Over NBD fio writes to a volume of `cenote serve`; it has no FUA, so that a stable write is a write and a flush there, and as many
+//! it is run beside. Over NBD fio writes to a volume of `cenote serve`, whose memory is bounded as that of OpenZFS's engine; fio has no FUA, so that a stable write is a write and a flush there, and as many
 //! connections as the row has writes under way. After the rates of each row stand, of the engine in process, bytes written to the device for each byte of data, processor
 //! time for each operation, and the most memory that the process held meanwhile.
 
@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device::{OpenOptions, block_on};
+use engine::cache::ArcCache;
 use engine::dataset::dsl::edit::{NewContents, NewDataset, create};
 use engine::dataset::zvol::LiveZvol;
 use engine::env::System;
@@ -34,6 +35,8 @@ const ROUNDS: usize = 3;
 const FILE_BYTES: u64 = 6 << 30;
 const VOLUME_BYTES: u64 = 2 << 30;
 const SECONDS: u64 = 5;
+/// The cache of each engine, in MiB.
+const CACHE_MIB: u64 = 512;
 
 /// One row: block of the volume, size of a write, writes under way, in order, stable.
 struct Row {
@@ -226,7 +229,7 @@ fn ours(dir: &Path, row: &Row) -> Option<Run> {
     };
     let surroundings = Surroundings {
         env: Arc::new(System),
-        cache: None,
+        cache: Some(Arc::new(ArcCache::new(CACHE_MIB << 20))),
         limits: Limits::default(),
         host: (1, "bench".into()),
     };
@@ -302,7 +305,9 @@ fn raw(dir: &Path, row: &Row) -> Option<f64> {
 /// fio with what is the same for each of its targets.
 fn fio(row: &Row) -> Command {
     let mut fio = Command::new("fio");
+    // What fio scrambles compresses by 5 %: too little to be kept, and the slowest of all for an encoder.
     fio.args(["--name=writes", "--time_based", "--group_reporting", "--output-format=json"])
+        .arg("--scramble_buffers=0")
         .arg(format!("--size={VOLUME_BYTES}"))
         .arg(format!("--runtime={SECONDS}"))
         .arg(format!("--bs={}", row.write_bytes))
@@ -332,8 +337,7 @@ impl Daemon {
     fn start(dir: &Path) -> Option<Self> {
         let api = dir.join("bench.sock");
         let child = Command::new(env!("CARGO_BIN_EXE_cenote"))
-            .arg("serve")
-            .arg("--socket")
+            .args(["serve", "--arc-max", &format!("{CACHE_MIB}M"), "--socket"])
             .arg(&api)
             .env("CENOTE_LOG", "error")
             .stdin(Stdio::null())
@@ -402,7 +406,7 @@ fn theirs(program: &Path, dir: &Path, row: &Row) -> Option<f64> {
         .args(["run", "bench"])
         .arg(dir)
         .args([kind, &row.write_bytes.to_string(), &row.depth.to_string(), &SECONDS.to_string()])
-        .env("ARC_MB", "512")
+        .env("ARC_MB", CACHE_MIB.to_string())
         .env("RANDPCT", row.noise.to_string())
         .output()
         .ok()?;

@@ -8,7 +8,7 @@
 //! # The pool
 //! Freed allocations of up to 16 MiB are kept per size class (four classes per doubling, so that at most a quarter is
 //! wasted) and reused by the next request of that class, without asking the allocator and without zeroing. The pool keeps
-//! at most [`POOL_LIMIT_BYTES`]; what comes on top goes back to the allocator.
+//! at most a small part of the machine's memory; what comes on top goes back to the allocator.
 //!
 //! # Invariants
 //! - Every byte of an allocation is initialised: it is zeroed at birth and only ever overwritten. A recycled buffer shows
@@ -18,10 +18,10 @@
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
     fmt,
-    ops::{Deref, DerefMut, Range},
+    ops::{Deref, DerefMut, Range, RangeInclusive},
     ptr::NonNull,
     sync::{
-        Mutex, PoisonError,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -29,8 +29,10 @@ use std::{
 /// The alignment of every buffer's memory.
 pub const ALIGNMENT_BYTES: usize = 4096;
 
-/// What the pool keeps at most, over all size classes.
-const POOL_LIMIT_BYTES: usize = 64 << 20;
+/// The part of the machine's memory that the pool keeps at most, over all size classes: one in so many, within bounds.
+const POOL_SHARE: u64 = 64;
+/// What is read ahead and written at once on a small machine; on a large one all that is dirty by default.
+const POOL_BYTES: RangeInclusive<u64> = 64 << 20..=256 << 20;
 
 /// An owned, page-aligned buffer with a window onto its memory.
 pub struct IoBuf {
@@ -259,6 +261,23 @@ struct Kept(NonNull<u8>);
 // SAFETY: the pool owns the allocation exclusively while it is kept.
 unsafe impl Send for Kept {}
 
+/// Memory of the machine, in bytes; 0 where the system does not tell.
+pub fn machine_memory_bytes() -> u64 {
+    // SAFETY: sysconf has no preconditions.
+    let (pages, page_bytes) =
+        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page_bytes).unwrap_or(0))
+}
+
+/// What the pool keeps at most.
+fn pool_limit_bytes() -> usize {
+    static LIMIT: OnceLock<usize> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let share = machine_memory_bytes() / POOL_SHARE;
+        usize::try_from(share.clamp(*POOL_BYTES.start(), *POOL_BYTES.end())).unwrap_or(usize::MAX)
+    })
+}
+
 static POOL: Pool =
     Pool { classes: [const { Mutex::new(Vec::new()) }; SizeClass::COUNT], kept_bytes: AtomicUsize::new(0) };
 
@@ -272,7 +291,7 @@ impl Pool {
     /// Keeps the allocation, which must be of `class`, unless the pool is full.
     fn keep(&self, class: SizeClass, pointer: NonNull<u8>) -> bool {
         let bytes = class.capacity();
-        if self.kept_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > POOL_LIMIT_BYTES {
+        if self.kept_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > pool_limit_bytes() {
             self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return false;
         }

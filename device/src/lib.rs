@@ -36,7 +36,7 @@ pub mod simulated;
 
 use std::{fmt::Debug, future::Future, path::Path, pin::Pin};
 
-pub use buf::{ALIGNMENT_BYTES, IoBuf, copy};
+pub use buf::{ALIGNMENT_BYTES, IoBuf, copy, machine_memory_bytes};
 pub use error::{Cause, IoError, Operation, in_words};
 pub use executor::{RingDriver, block_on};
 pub use file::{FileDevice, Lock, OpenOptions};

@@ -55,6 +55,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
+use device::machine_memory_bytes;
 use device::modelled::Link;
 use engine::cache::ArcCache;
 use tokio::sync::Notify;
@@ -92,7 +93,7 @@ struct NbdAddresses {
 impl Default for Daemon {
     fn default() -> Self {
         Self::with_cache(
-            (memory_bytes() / CACHE_SHARE_OF_MEMORY).clamp(*CACHE_BYTES.start(), *CACHE_BYTES.end()),
+            (machine_memory_bytes() / CACHE_SHARE_OF_MEMORY).clamp(*CACHE_BYTES.start(), *CACHE_BYTES.end()),
         )
     }
 }
@@ -283,11 +284,4 @@ fn dataset_error(doing: &str, name: &str, error: engine::Error) -> ApiError {
 /// Locks; what a thread that panicked left behind is whole, since every change is one insertion or removal.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn memory_bytes() -> u64 {
-    // SAFETY: sysconf has no preconditions.
-    let (pages, page_bytes) =
-        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page_bytes).unwrap_or(0))
 }

@@ -56,6 +56,7 @@ impl LiveObject {
             may_embed: false,
             nopwrite: false,
             previous: None,
+            keep: true,
             fill: 1,
         };
         let written = match writer.write(txg, vec![request]).await {

@@ -266,6 +266,7 @@ impl LiveObjset {
             may_embed: false,
             nopwrite: false,
             previous: (!previous.is_hole()).then_some(*previous),
+            keep: true,
             fill: phys.meta_dnode.blkptrs.iter().map(Blkptr::fill).sum(),
         };
         let written = writer.write(txg, vec![request]).await?;

@@ -496,7 +496,8 @@ impl<'a> TreeSync<'a> {
             let fill =
                 if self.dnode.dmu_type == DmuType::DNODE { first_slots(block).count() as u64 } else { 1 };
             bytes += block.len();
-            requests.push(self.request(0, *id, block.clone(), Some(old), fill));
+            let request = self.request(0, *id, block.clone(), Some(old), fill);
+            requests.push(WriteRequest { keep: self.is_kept(*id, &old), ..request });
             if bytes >= BATCH_BYTES {
                 flying.push_back(self.batcher.write(std::mem::take(&mut requests)));
                 bytes = 0;
@@ -586,8 +587,16 @@ impl<'a> TreeSync<'a> {
             may_embed: way.may_embed && self.batcher.writer().has_embedded_data(),
             nopwrite: way.nopwrite,
             previous,
+            keep: true,
             fill,
         }
+    }
+
+    /// Whether a data block that takes the place of `old` is to be in the cache. Not when a file grows by it, save at its end, where it may grow
+    /// on: the kernel has the pages of what a program wrote, and one who wrote much would put out what others read.
+    fn is_kept(&self, id: u64, old: &Blkptr) -> bool {
+        let is_file = self.dnode.dmu_type == DmuType::PLAIN_FILE_CONTENTS;
+        !is_file || !old.is_hole() || id >= self.dnode.max_block_id.0
     }
 
     /// What takes the place of a block that is no more.

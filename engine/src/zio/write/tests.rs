@@ -41,6 +41,7 @@ fn request(data: &[u8]) -> WriteRequest {
         may_embed: true,
         nopwrite: false,
         previous: None,
+        keep: true,
         fill: 1,
     }
 }

@@ -424,3 +424,22 @@ fn a_log_header_alone_makes_a_group_dirty() {
     rig.reopen(policy());
     assert_eq!(rig.objset.zil_header().claim_lr_seq, 77);
 }
+
+#[test]
+fn what_a_file_grows_by_is_not_cached_and_what_is_changed_is() {
+    let Some(mut rig) = Rig::new(64 << 20, 12, policy()) else { return };
+    let object = block_on(rig.objset.allocate(&rig.tx(), new_object(4096))).unwrap();
+    let mut noise: Vec<u8> = (0..5 * 4096u32).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 24) as u8).collect();
+    block_on(object.write_at(&rig.tx(), 0, &noise)).unwrap();
+    rig.commit();
+    let is_cached = |rig: &Rig, id| match block_on(object.stored(id)).unwrap() {
+        Stored::Block(pointer) => rig.pool.cache().get(&rig.pool.cache_key(&pointer, false)).is_some(),
+        other => panic!("block {id}: {other:?}"),
+    };
+    let cached: Vec<bool> = (0..5).map(|id| is_cached(&rig, id)).collect();
+    assert_eq!(cached, [false, false, false, false, true], "it may go on at its end");
+    noise.reverse();
+    block_on(object.write_at(&rig.tx(), 4096, &noise[..100])).unwrap();
+    rig.commit();
+    assert_eq!((is_cached(&rig, 0), is_cached(&rig, 1)), (false, true));
+}

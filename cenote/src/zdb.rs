@@ -135,7 +135,7 @@ pub struct Arguments {
     /// More of everything
     #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// One JSON document, of -u, -C, -D and -b
+    /// One JSON document, of -l, -u, -C, -d, -D, -b and -c
     #[arg(long)]
     pub json: bool,
     /// Threads of the traversal (default: one for each processor)
@@ -179,6 +179,11 @@ fn dispatch(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
     if arguments.json { view.json(out) } else { view.text(out) }
 }
 
+fn write_json(document: serde_json::Map<String, serde_json::Value>, out: &mut Out<'_>) -> Result<()> {
+    writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+    Ok(())
+}
+
 impl Arguments {
     /// Without a letter the pool is shown from all sides; `-v` adds to each letter that is given.
     fn settle(&mut self) -> Result<()> {
@@ -201,10 +206,18 @@ impl Arguments {
         for letter in letters.into_iter().chain([&mut self.labels]).filter(|letter| **letter > 0) {
             *letter = letter.saturating_add(self.verbose);
         }
-        let for_programs = [self.blocks, self.checksums, self.config, self.dedup, self.uberblock];
+        let for_programs = [
+            self.blocks,
+            self.checksums,
+            self.config,
+            self.datasets,
+            self.dedup,
+            self.labels,
+            self.uberblock,
+        ];
         ensure!(
             !self.json || for_programs.iter().any(|letter| *letter > 0),
-            "--json is for -u, -C, -D and -b"
+            "--json is for -l, -u, -C, -d, -D, -b and -c"
         );
         Ok(())
     }
@@ -307,13 +320,16 @@ impl<'a> View<'a> {
         if arguments.dedup > 0 {
             document.insert("ddt".into(), device::block_on(dedup::json(self))?);
         }
+        if arguments.datasets > 0 {
+            document.insert("datasets".into(), device::block_on(datasets::json(self))?);
+        }
         let mut verdict = Ok(());
         if arguments.blocks > 0 || arguments.checksums > 0 {
             let report = blocks::traverse(self)?;
             document.insert("blocks".into(), blocks::json(&report));
             verdict = blocks::verdict(&report);
         }
-        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+        write_json(document, out)?;
         verdict
     }
 }

@@ -17,6 +17,7 @@ mod list;
 mod progress;
 mod reason;
 mod repeat;
+mod scripts;
 mod status;
 mod trim;
 mod upgrade;

@@ -142,6 +142,45 @@ fn blocks_are_counted_by_type_level_and_size() {
 }
 
 #[test]
+fn programs_get_the_facts_that_people_see() {
+    let Some(golden) = testkit::golden::pool("volumes") else { return };
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_slice(&cenote(arguments).stdout).unwrap()
+    };
+    let place = text(&golden.dir);
+    let disk = &golden.disks()[0];
+    let labels = json(&["-lu", "--json", text(disk)]);
+    let (all, ring) = (labels["labels"].as_array().unwrap(), labels["uberblocks"].as_array().unwrap());
+    assert!(all.len() == 4 && all.iter().all(|label| label["config"]["name"] == "volumes"), "{labels}");
+    let newest = ring.iter().map(|uberblock| uberblock["txg"].as_u64().unwrap()).max();
+    let document = json(&["-p", place, "-udb", "--json", "volumes"]);
+    assert_eq!(document["uberblock"]["txg"].as_u64(), newest);
+
+    let listed = String::from_utf8(cenote(&["-p", place, "-dP", "volumes"]).stdout).unwrap();
+    let lines = listed.lines().filter(|line| line.starts_with("Dataset "));
+    let told = document["datasets"].as_array().unwrap().iter().map(|dataset| {
+        let of = |key: &str| dataset[key].to_string().trim_matches('"').to_owned();
+        format!(
+            "Dataset {} [{}], ID {}, cr_txg {}, {}, {} objects",
+            of("name"),
+            of("type"),
+            of("id"),
+            of("creation_txg"),
+            of("used_bytes"),
+            of("objects")
+        )
+    });
+    assert_eq!(told.collect::<Vec<_>>(), lines.collect::<Vec<_>>());
+    let snapshots = document["datasets"].as_array().unwrap().iter().filter(|dataset| dataset["snapshot"] == true);
+    assert_eq!(snapshots.count(), listed.lines().filter(|line| line.contains('@')).count());
+    assert_eq!(document["blocks"]["unreadable_blocks"], 0);
+
+    let one = json(&["-p", place, "-d", "--json", "volumes/0"]);
+    assert_eq!(one["datasets"][0]["name"], "mos");
+    assert_eq!(cenote(&["-p", place, "-h", "--json", "volumes"]).status.code(), Some(1));
+}
+
+#[test]
 fn a_block_is_shown_by_its_address() {
     let Some(golden) = testkit::golden::pool("single") else { return };
     let shown = cenote(&["-p", text(&golden.dir), "--json", "-u", "single"]);

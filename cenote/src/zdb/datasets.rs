@@ -14,6 +14,7 @@ use ondisk::dsl_dir::DslDirPhys;
 use ondisk::objset::ObjsetType;
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT, hidden_dir};
 use ondisk::{ObjectId, Txg};
+use serde_json::{Value, json};
 
 use super::objects::{self, ObjsetView, Range};
 use super::text::compact;
@@ -47,16 +48,73 @@ pub(super) async fn dump_all(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
     if view.arguments.datasets >= 3 {
         write_missing(view, out)?;
     }
+    for_each(view, async |dataset| dump_dataset(view, dataset, out).await).await
+}
+
+/// All datasets, snapshots before what they are of.
+async fn for_each(view: &View<'_>, mut visit: impl AsyncFnMut(&Dataset) -> Result<()>) -> Result<()> {
     for dir in dirs(view).await? {
         let Ok(head) = view.dsl.head(&dir).await else { continue };
         for name in names(view, head.phys.snapnames_zap).await? {
             if let Some(snapshot) = view.dsl.snapshot(&head, &name).await? {
-                dump_dataset(view, &snapshot, out).await?;
+                visit(&snapshot).await?;
             }
         }
-        dump_dataset(view, &head, out).await?;
+        visit(&head).await?;
     }
     Ok(())
+}
+
+/// The object sets for programs: of the whole pool, or the one that is the target.
+pub(super) async fn json(view: &View<'_>) -> Result<Value> {
+    let (_, whole_pool) = view.arguments.pool();
+    let mut all = Vec::new();
+    if whole_pool {
+        all.push(objset_json(view, None, &view.mos).await?);
+        for_each(view, async |dataset| {
+            all.push(dataset_json(view, dataset).await?);
+            Ok(())
+        })
+        .await?;
+    } else {
+        all.push(match target(view).await? {
+            Some(dataset) => dataset_json(view, &dataset).await?,
+            None => objset_json(view, None, &view.mos).await?,
+        });
+    }
+    Ok(all.into())
+}
+
+async fn dataset_json(view: &View<'_>, dataset: &Dataset) -> Result<Value> {
+    if dataset.phys.bp.is_hole() {
+        return Ok(json!({"name": dataset.name, "type": null}));
+    }
+    let what = || format!("cannot open '{}'", dataset.name);
+    let objset = open_objset(view, dataset).await.with_context(what)?;
+    objset_json(view, Some(dataset), &objset).await
+}
+
+async fn objset_json(view: &View<'_>, dataset: Option<&Dataset>, objset: &Objset) -> Result<Value> {
+    let (name, created, used) = facts(view, dataset).await?;
+    Ok(json!({
+        "name": name,
+        "type": objset.objset_type().to_string(),
+        "id": objset.id().get(),
+        "creation_txg": created.get(),
+        "used_bytes": used,
+        "objects": objset.root().fill(),
+        "root_bp": objset.root().to_string(),
+        "snapshot": dataset.is_some_and(Dataset::is_snapshot),
+        "inconsistent": dataset.is_some_and(Dataset::is_inconsistent),
+    }))
+}
+
+/// Name, creation and space of an object set. `dataset` is `None` for the pool's own.
+async fn facts<'d>(view: &View<'_>, dataset: Option<&'d Dataset>) -> Result<(&'d str, Txg, u64)> {
+    Ok(match dataset {
+        Some(dataset) => (&dataset.name, dataset.phys.creation_txg, dataset.phys.referenced_bytes),
+        None => (MOS_NAME, Txg::INITIAL, mos_used_bytes(view).await?),
+    })
 }
 
 /// The dirty time logs: in which transaction groups each vdev missed writes.
@@ -102,19 +160,26 @@ async fn names(view: &View<'_>, zap: ObjectId) -> Result<Vec<String>> {
     Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
 }
 
-/// The dataset that the target names, or whose object number it gives.
-pub(super) async fn dump_target(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
+/// The dataset that the target names, or whose object number it gives; `None` for the pool's own object set.
+async fn target(view: &View<'_>) -> Result<Option<Dataset>> {
     let target = view.arguments.target.trim_end_matches('/');
     let number = target.split_once('/').and_then(|(_, rest)| rest.parse::<u64>().ok());
     if number == Some(0) {
-        return dump_objset(view, None, &view.mos, out).await;
+        return Ok(None);
     }
-    let dataset = match (view.dsl.find(target).await, number) {
-        (Ok(dataset), _) => dataset,
-        (Err(_), Some(number)) => view.dsl.dataset_of_object(ObjectId(number)).await?,
-        (Err(error), None) => return Err(anyhow!(error).context(format!("cannot open '{target}'"))),
-    };
-    dump_dataset(view, &dataset, out).await
+    match (view.dsl.find(target).await, number) {
+        (Ok(dataset), _) => Ok(Some(dataset)),
+        (Err(_), Some(number)) => Ok(Some(view.dsl.dataset_of_object(ObjectId(number)).await?)),
+        (Err(error), None) => Err(anyhow!(error).context(format!("cannot open '{target}'"))),
+    }
+}
+
+/// The dataset that is the target.
+pub(super) async fn dump_target(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
+    match target(view).await? {
+        Some(dataset) => dump_dataset(view, &dataset, out).await,
+        None => dump_objset(view, None, &view.mos, out).await,
+    }
 }
 
 async fn dump_dataset(view: &View<'_>, dataset: &Dataset, out: &mut Out<'_>) -> Result<()> {
@@ -156,10 +221,7 @@ pub(super) async fn dump_objset(
     out: &mut Out<'_>,
 ) -> Result<()> {
     let verbosity = view.arguments.datasets;
-    let (name, created, used) = match dataset {
-        Some(dataset) => (&*dataset.name, dataset.phys.creation_txg, dataset.phys.referenced_bytes),
-        None => (MOS_NAME, Txg::INITIAL, mos_used_bytes(view).await?),
-    };
+    let (name, created, used) = facts(view, dataset).await?;
     let root = objset.root();
     writeln!(
         out,

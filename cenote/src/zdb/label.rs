@@ -10,8 +10,9 @@ use engine::vdev::label::{Label, read_labels, read_uberblocks};
 use ondisk::label::{LABELS, uberblock_count};
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::PoolConfig;
+use serde_json::{Map, Value, json};
 
-use super::config::write_nvlist;
+use super::config::{self, write_nvlist};
 use super::{Arguments, Out, uberblock};
 
 /// Shift of the smallest sectors, where no label tells.
@@ -29,7 +30,10 @@ pub(super) async fn dump(arguments: &Arguments, out: &mut Out<'_>) -> Result<()>
         0 => Vec::new(),
         _ => read_uberblocks(&*device, ashift).await,
     };
-    for (index, label) in labels.iter().enumerate() {
+    if arguments.json {
+        super::write_json(json(&labels, &uberblocks), out)?;
+    }
+    for (index, label) in labels.iter().enumerate().filter(|_| !arguments.json) {
         let mut header = Header { index, shown: arguments.quiet };
         if !arguments.quiet {
             dump_config(arguments, &labels, label, &mut header, out)?;
@@ -44,6 +48,26 @@ pub(super) async fn dump(arguments: &Arguments, out: &mut Out<'_>) -> Result<()>
         LABELS => bail!("{} has no valid label", path.display()),
         _ => bail!("{bad} of the {LABELS} labels of {} are not valid", path.display()),
     }
+}
+
+/// The labels for programs, and the uberblocks that were read.
+fn json(labels: &[Label; LABELS], uberblocks: &[(usize, u64, Uberblock)]) -> Map<String, Value> {
+    let labels = labels.iter().map(|label| match label {
+        Ok(config) => json!({"config": config::json(&config.raw)}),
+        Err(error) => json!({"error": error.to_string()}),
+    });
+    let uberblocks = uberblocks.iter().map(|(label, slot, found)| {
+        let mut item = uberblock::json(found);
+        item["label"] = (*label).into();
+        item["slot"] = (*slot).into();
+        item
+    });
+    let mut document = Map::from_iter([("labels".to_owned(), labels.collect())]);
+    let uberblocks: Vec<Value> = uberblocks.collect();
+    if !uberblocks.is_empty() {
+        document.insert("uberblocks".into(), uberblocks.into());
+    }
+    document
 }
 
 fn ashift(config: &PoolConfig) -> Option<u32> {

@@ -8,6 +8,7 @@
 mod counters;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -15,7 +16,8 @@ use engine::dataset::properties::format::nicenum;
 use serde_json::{Map, Value};
 use server::api::{GetIoStats, Listed, PoolIo, VdevClass, VdevNode};
 
-use super::repeat::Repeat;
+use super::repeat::{Repeat, TimeStamp};
+use super::scripts::{Said, Scripts};
 use super::vdevs::{Naming, SECTIONS, of_class};
 use super::{PoolJson, pool_json};
 use crate::output::{self, complain, usage};
@@ -84,6 +86,10 @@ pub struct Arguments {
     json: PoolJson,
     #[command(flatten)]
     shown: Shown,
+    #[command(flatten)]
+    scripts: Scripts,
+    #[command(flatten)]
+    time: TimeStamp,
     /// No headings, tabs between the values
     #[arg(short = 'H')]
     scripted: bool,
@@ -130,6 +136,11 @@ struct Look {
 impl Arguments {
     /// Prints the report, once or repeatedly.
     pub fn run(mut self) -> Result<()> {
+        if self.scripts.are_to_be_listed() {
+            return self.scripts.list("iostat");
+        }
+        let scripts = self.scripts.find()?;
+        self.verbose |= self.scripts.are_given();
         let repeat = Repeat::take(&mut self.names)?;
         if self.skip_first && repeat == Repeat::default() {
             return Err(usage("-y needs an interval"));
@@ -142,7 +153,7 @@ impl Arguments {
             if has_any && (last.is_some() || !self.skip_first) {
                 let with_header = reports == 0 || (self.verbose && !self.headings_once);
                 reports += 1;
-                self.print(&look, last.as_ref(), with_header)?;
+                self.print(&look, last.as_ref(), &scripts, with_header)?;
             }
             last = Some(look);
             complain(&failed)
@@ -153,6 +164,14 @@ impl Arguments {
             repeat.wait();
         }
         repeat.run(show)
+    }
+
+    /// The vdevs of a pool that were asked for by name.
+    fn wanted<'a>(&self, pool: &'a PoolIo) -> Vec<&'a VdevNode> {
+        let is_wanted = |vdev: &&VdevNode| {
+            vdev.kind != "root" && self.names.contains(&self.naming.name(&pool.name, vdev))
+        };
+        pool.vdevs.walk().filter(is_wanted).collect()
     }
 
     /// The counters now. Names that are no pools are vdevs of those that are.
@@ -177,18 +196,31 @@ impl Arguments {
         Ok((Look { at: Instant::now(), pools: listed.entries }, failed))
     }
 
-    fn print(&self, look: &Look, last: Option<&Look>, with_header: bool) -> Result<()> {
+    fn print(
+        &self,
+        look: &Look,
+        last: Option<&Look>,
+        scripts: &[PathBuf],
+        with_header: bool,
+    ) -> Result<()> {
+        let is_histogram = self.shown.latencies || self.shown.sizes;
+        let scripts = if is_histogram { &[] } else { scripts };
+        let shown = look.pools.iter().flat_map(|pool| {
+            let wanted = self.wanted(pool);
+            let vdevs = if wanted.is_empty() { pool.vdevs.walk().collect() } else { wanted };
+            vdevs.into_iter().map(|vdev| (pool.name.as_str(), vdev))
+        });
+        let said = Said::ask(scripts, shown);
         if self.json.base.json {
-            return self.print_json(look, last);
+            return self.print_json(look, last, &said);
         }
         let names = |pool: &PoolIo| match self.verbose {
             true => self.naming.width(&pool.name, &pool.vdevs, 0),
             false => pool.name.len(),
         };
         let width = look.pools.iter().map(names).fold(NAME_WIDTH, usize::max);
-        let page = Page { arguments: self, width };
-        let mut text = String::new();
-        let is_histogram = self.shown.latencies || self.shown.sizes;
+        let page = Page { arguments: self, said: &said, width };
+        let mut text = self.time.line();
         if with_header && !self.scripted && !is_histogram {
             text.push_str(&page.header());
         }
@@ -202,7 +234,7 @@ impl Arguments {
         output::print(&text)
     }
 
-    fn print_json(&self, look: &Look, last: Option<&Look>) -> Result<()> {
+    fn print_json(&self, look: &Look, last: Option<&Look>, said: &Said) -> Result<()> {
         let numbers = self.json.base.numbers(self.literal);
         let items = look.pools.iter().map(|pool| {
             let changes = changes(pool, look, last);
@@ -236,12 +268,14 @@ impl Arguments {
                     entry.insert(format!("{key}_ns"), numbers.exact(counters::average(histogram)));
                     entry.insert(format!("{key}_histogram"), histogram.clone().into());
                 }
+                said.add_json(&pool.name, vdev.path.as_deref(), &mut entry);
                 (self.naming.name(&pool.name, vdev), Value::from(entry))
             });
             item.insert("vdevs".into(), Value::Object(vdevs.collect()));
             (self.json.key(&pool.name, pool.guid), Value::from(item))
         });
         let mut document = output::document("zpool iostat");
+        self.time.add_json(self.json.base.json_int, &mut document);
         document.insert("pools".into(), Value::Object(items.collect()));
         output::print_json(&document)
     }
@@ -260,6 +294,7 @@ fn changes<'a>(pool: &'a PoolIo, look: &Look, last: Option<&'a Look>) -> counter
 /// How one report is laid out.
 struct Page<'a> {
     arguments: &'a Arguments,
+    said: &'a Said,
     width: usize,
 }
 
@@ -303,6 +338,7 @@ impl Page<'_> {
         for ((_, bottoms), width) in self.groups() {
             text.extend(bottoms.iter().map(|label| format!("  {}", pad_left(label, width))));
         }
+        text.push_str(&self.said.headings());
         text.push('\n');
         text + &self.separator()
     }
@@ -313,11 +349,11 @@ impl Page<'_> {
         for ((_, bottoms), width) in self.groups() {
             text.extend(bottoms.iter().map(|_| format!("  {}", "-".repeat(width))));
         }
-        text + "\n"
+        text + &self.said.dashes() + "\n"
     }
 
     fn pool(&self, pool: &PoolIo, changes: &counters::Changes<'_>, text: &mut String) {
-        let wanted: Vec<&VdevNode> = self.wanted(pool);
+        let wanted = self.arguments.wanted(pool);
         for vdev in &wanted {
             self.vdev(pool, vdev, changes, 0, text);
         }
@@ -347,15 +383,6 @@ impl Page<'_> {
         if !self.arguments.scripted && !self.shown().latencies && !self.shown().sizes {
             text.push_str(&self.separator());
         }
-    }
-
-    /// The vdevs that were asked for by name.
-    fn wanted<'b>(&self, pool: &'b PoolIo) -> Vec<&'b VdevNode> {
-        let is_wanted = |vdev: &&VdevNode| {
-            let name = self.arguments.naming.name(&pool.name, vdev);
-            vdev.kind != "root" && self.arguments.names.contains(&name)
-        };
-        pool.vdevs.walk().filter(is_wanted).collect()
     }
 
     fn tree(
@@ -397,6 +424,7 @@ impl Page<'_> {
             ));
             text.extend(values.iter().map(|(value, width)| format!("  {}", pad_left(value, *width))));
         }
+        text.push_str(&self.said.line(&pool.name, vdev.path.as_deref()));
         text.push('\n');
     }
 

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Map, Value};
 use server::api::{ListPools, Listed, PoolEntry, VdevClass, VdevNode, VdevSpace};
 
-use super::repeat::Repeat;
+use super::repeat::{Repeat, TimeStamp};
 use super::vdevs::{Naming, SECTIONS, of_class, spare_word, state_word, vdev_json};
 use super::{PoolJson, pool_json};
 use crate::columns::{self, Wanted};
@@ -37,6 +37,8 @@ pub struct Arguments {
     naming: Naming,
     #[command(flatten)]
     json: PoolJson,
+    #[command(flatten)]
+    time: TimeStamp,
     /// No headings, tabs between the values
     #[arg(short = 'H')]
     scripted: bool,
@@ -79,7 +81,8 @@ impl Arguments {
                 output::print("no pools available\n")?;
             }
         } else {
-            output::print(&self.render(wanted, &listed.entries, first || self.verbose))?;
+            let table = self.render(wanted, &listed.entries, first || self.verbose);
+            output::print(&(self.time.line() + &table))?;
         }
         complain(&listed.failed)
     }
@@ -184,6 +187,7 @@ impl Arguments {
             (self.json.key(&pool.name, pool.guid), Value::from(item))
         });
         let mut document = output::document("zpool list");
+        self.time.add_json(self.json.base.json_int, &mut document);
         document.insert("pools".into(), Value::Object(items.collect()));
         output::print_json(&document)
     }

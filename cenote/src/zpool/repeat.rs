@@ -1,12 +1,52 @@
-//! `INTERVAL [COUNT]` at the end of a command: it is repeated every so many seconds, so many times or until it is interrupted.
+//! `INTERVAL [COUNT]` at the end of a command: it is repeated every so many seconds, so many times or until it is interrupted. `-T` writes above each what time it is.
 //!
 //! A pool's name begins with a letter, so that what is a number is no pool.
 
 use std::time::Duration;
 
 use anyhow::Result;
+use serde_json::{Map, Value};
 
-use crate::output::usage;
+use crate::output::{self, usage};
+
+/// The time of each report.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct TimeStamp {
+    /// Show the time: u in seconds since 1970, d as date(1) does
+    #[arg(short = 'T', value_name = "u|d")]
+    time: Option<TimeForm>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum TimeForm {
+    #[value(name = "u")]
+    Seconds,
+    #[value(name = "d")]
+    Date,
+}
+
+impl TimeStamp {
+    fn text(self) -> Option<String> {
+        let now = output::now();
+        self.time.map(|form| match form {
+            TimeForm::Seconds => now.to_string(),
+            TimeForm::Date => output::timestamp(now),
+        })
+    }
+
+    /// The line above a report; nothing where none is asked for.
+    pub fn line(self) -> String {
+        self.text().map_or_else(String::new, |text| text + "\n")
+    }
+
+    /// The same in JSON.
+    pub fn add_json(self, as_integers: bool, document: &mut Map<String, Value>) {
+        if let Some(text) = self.text() {
+            let time = if as_integers { output::now().into() } else { text.into() };
+            document.insert("time".into(), time);
+        }
+    }
+}
 
 /// How often a command is repeated.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -5,13 +5,16 @@
 
 mod json;
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use engine::dataset::properties::format::{nicebytes, nicenum};
 use server::api::{
     Dedup, DedupRow, GetStatus, Listed, PoolStatus, Reason, State, TrimState, VdevClass, VdevNode,
 };
 
-use super::repeat::Repeat;
+use super::repeat::{Repeat, TimeStamp};
+use super::scripts::{Said, Scripts};
 use super::vdevs::{Naming, SECTIONS, aux_words, of_class, spare_word, state_word};
 use super::{PoolJson, progress, reason};
 use crate::output::{self, complain, ctime};
@@ -30,6 +33,10 @@ pub struct Arguments {
     json: PoolJson,
     #[command(flatten)]
     shown: Shown,
+    #[command(flatten)]
+    scripts: Scripts,
+    #[command(flatten)]
+    time: TimeStamp,
     /// Print vdevs beside each other instead of below each other
     #[arg(long, requires = "json")]
     json_flat_vdevs: bool,
@@ -73,19 +80,28 @@ struct Shown {
 impl Arguments {
     /// Prints the health of each pool, once or repeatedly.
     pub fn run(mut self) -> Result<()> {
-        Repeat::take(&mut self.pools)?.run(|_| self.show())
+        if self.scripts.are_to_be_listed() {
+            return self.scripts.list("status");
+        }
+        let scripts = self.scripts.find()?;
+        Repeat::take(&mut self.pools)?.run(|_| self.show(&scripts))
     }
 
-    fn show(&self) -> Result<()> {
+    fn show(&self, scripts: &[PathBuf]) -> Result<()> {
         let request = GetStatus { pools: self.pools.clone(), files: self.verbose, dedup: self.dedup };
         let listed = output::ask(&request, |request| Listed {
             entries: Vec::new(),
             failed: output::none_of(&request.pools, "no such pool"),
         })?;
+        let vdevs = listed.entries.iter().flat_map(|pool| {
+            let vdevs = pool.health.vdevs.walk();
+            vdevs.map(|vdev| (pool.name.as_str(), vdev))
+        });
+        let said = Said::ask(scripts, vdevs);
         if self.json.base.json {
-            self.print_json(&listed.entries)?;
+            self.print_json(&listed.entries, &said)?;
         } else {
-            output::print(&self.render(&listed.entries))?;
+            output::print(&(self.time.line() + &self.render(&listed.entries, &said)))?;
             if self.pools.is_empty() && listed.entries.is_empty() && listed.failed.is_empty() {
                 eprintln!("no pools available");
             }
@@ -93,15 +109,16 @@ impl Arguments {
         complain(&listed.failed)
     }
 
-    fn print_json(&self, pools: &[PoolStatus]) -> Result<()> {
+    fn print_json(&self, pools: &[PoolStatus], said: &Said) -> Result<()> {
         let pools = pools.iter().filter(|pool| !self.explain || !reason::is_healthy(pool.health.reason));
-        let items = pools.map(|pool| (self.json.key(&pool.name, pool.guid), json::pool(pool, self).into()));
+        let items = pools.map(|pool| (self.json.key(&pool.name, pool.guid), json::pool(pool, self, said).into()));
         let mut document = output::document("zpool status");
+        self.time.add_json(self.json.base.json_int, &mut document);
         document.insert("pools".into(), serde_json::Value::Object(items.collect()));
         output::print_json(&document)
     }
 
-    fn render(&self, pools: &[PoolStatus]) -> String {
+    fn render(&self, pools: &[PoolStatus], said: &Said) -> String {
         let (healthy, shown): (Vec<_>, Vec<_>) =
             pools.iter().partition(|pool| self.explain && reason::is_healthy(pool.health.reason));
         let mut text = String::new();
@@ -114,12 +131,12 @@ impl Arguments {
             if !text.is_empty() {
                 text.push('\n');
             }
-            text.push_str(&self.pool(pool));
+            text.push_str(&self.pool(pool, said));
         }
         text
     }
 
-    fn pool(&self, pool: &PoolStatus) -> String {
+    fn pool(&self, pool: &PoolStatus, said: &Said) -> String {
         let state = match pool.health.reason {
             Reason::IoFailureWait | Reason::IoFailureContinue => "SUSPENDED".to_owned(),
             _ => state_word(pool.health.state, pool.health.vdevs.aux),
@@ -135,7 +152,7 @@ impl Arguments {
             text.push_str(&format!("   see: {}{id}\n", reason::MESSAGES));
         }
         text.push_str(&progress::lines(pool));
-        text.push_str(&Config { pool, naming: self.naming, shown: self.shown }.render());
+        text.push_str(&Config { pool, naming: self.naming, shown: self.shown, said }.render());
         text.push_str(&self.errors(pool));
         text.push_str(
             &pool.dedup.as_ref().map_or_else(String::new, |dedup| dedup_lines(dedup, self.shown.literal)),
@@ -161,6 +178,7 @@ struct Config<'a> {
     pool: &'a PoolStatus,
     naming: Naming,
     shown: Shown,
+    said: &'a Said,
 }
 
 impl Config<'_> {
@@ -173,6 +191,7 @@ impl Config<'_> {
                 text.push_str(&format!(" {title:>5}"));
             }
         }
+        text.push_str(&self.said.headings());
         text.push('\n');
         text.push_str(&self.line(root, 0, width));
         for top in of_class(root, VdevClass::Normal) {
@@ -232,6 +251,7 @@ impl Config<'_> {
         if let Some(model) = &vdev.modelled {
             line.push_str(&format!("  (modelled {model})"));
         }
+        line.push_str(&self.said.line(&self.pool.name, vdev.path.as_deref()));
         if vdev.children.is_empty() && !is_spare && vdev.class != VdevClass::L2cache && vdev.kind != "root" {
             line.push_str(&self.trimmed(vdev));
         }

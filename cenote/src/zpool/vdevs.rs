@@ -58,7 +58,7 @@ fn strip_directory(path: &str) -> &str {
 }
 
 /// The disk that a partition is on: `sda1` is on `sda`, `nvme0n1p1` on `nvme0n1`, `ata-X-part1` on `ata-X`.
-fn strip_partition(name: &str) -> &str {
+pub fn strip_partition(name: &str) -> &str {
     let ends_in_digits = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
     if let Some((disk, number)) = name.split_once("-part").filter(|(disk, _)| !disk.is_empty()) {
         return if ends_in_digits(number) { disk } else { name };

@@ -6,5 +6,6 @@ mod golden;
 mod import;
 mod keys;
 mod mounts;
+mod reports;
 mod session;
 mod whole_disks;

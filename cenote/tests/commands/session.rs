@@ -52,12 +52,21 @@ impl Session {
         self.directory.path()
     }
 
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command.args(arguments).env("CENOTE_SOCKET", self.directory.path().join("api.sock")).env("TZ", "UTC");
+        command
+    }
+
+    /// Runs a command with these variables in its environment.
+    pub fn run_in(&self, environment: &[(&str, &str)], arguments: &[&str]) -> Ended {
+        ended(self.command(arguments).envs(environment.iter().copied()).output().unwrap())
+    }
+
     /// Runs a command with this on its standard input.
     pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Ended {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_cenote"))
-            .args(arguments)
-            .env("CENOTE_SOCKET", self.directory.path().join("api.sock"))
-            .env("TZ", "UTC")
+        let mut child = self
+            .command(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

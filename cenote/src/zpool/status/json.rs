@@ -5,13 +5,14 @@ use server::api::{Dedup, DedupRow, PoolStatus, Progress, ScanKind, VdevClass, Vd
 
 use super::{Arguments, Shown, has_problem, total};
 use crate::output::Numbers;
+use crate::zpool::scripts::Said;
 use crate::zpool::vdevs::{Naming, SECTIONS, aux_identifier, of_class, spare_word, vdev_json};
 use crate::zpool::{pool_json, reason};
 
 type Object = Map<String, Value>;
 
 /// One pool.
-pub fn pool(pool: &PoolStatus, arguments: &Arguments) -> Object {
+pub fn pool(pool: &PoolStatus, arguments: &Arguments, said: &Said) -> Object {
     let Arguments { naming, shown, verbose, json_flat_vdevs: flat, .. } = *arguments;
     let numbers = arguments.json.base.numbers(shown.literal);
     let mut item = pool_json(&pool.name, pool.guid, pool.txg, pool.health.state, false, numbers);
@@ -26,7 +27,7 @@ pub fn pool(pool: &PoolStatus, arguments: &Arguments) -> Object {
         item.insert("moreinfo".into(), format!("{}{id}", reason::MESSAGES).into());
     }
     add_progress(pool, numbers, &mut item);
-    let tree = Tree { pool, naming, shown, numbers, flat };
+    let tree = Tree { pool, naming, shown, numbers, flat, said };
     tree.add(&mut item);
     if let Some(dedup) = &pool.dedup {
         item.insert("dedup_stats".into(), dedup_json(dedup, numbers).into());
@@ -115,6 +116,7 @@ struct Tree<'a> {
     shown: Shown,
     numbers: Numbers,
     flat: bool,
+    said: &'a Said,
 }
 
 impl Tree<'_> {
@@ -209,6 +211,7 @@ impl Tree<'_> {
             }
             _ => {}
         }
+        self.said.add_json(&self.pool.name, vdev.path.as_deref(), &mut item);
         item
     }
 }

@@ -62,6 +62,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("space_map", lists::space_map),
     ("uberblock", pools::uberblock),
     ("vdev_config", pools::vdev_config),
+    ("zap_edit", zaps::edit),
     ("zap_header", zaps::header),
     ("zap_leaf", zaps::leaf),
     ("zap_micro", zaps::micro),

@@ -3,7 +3,7 @@
 use ondisk::BlockId;
 use ondisk::zap::Leaf;
 use ondisk::zap::MicroZap;
-use ondisk::zap::{Cursor, FatHeader, ZapFlags, ZapKind};
+use ondisk::zap::{Cursor, FatHeader, LeafKey, LeafMut, LeafValue, ZapFlags, ZapKind, ZapValue};
 
 use crate::input::{Input, ORDERS, ends};
 
@@ -84,5 +84,38 @@ pub fn leaf(bytes: &[u8]) {
                 let _ = Cursor::deserialize(cookie, flags);
             }
         }
+    }
+}
+
+/// Leaves of fat ZAPs that are changed where they lie.
+pub fn edit(bytes: &[u8]) {
+    let names: Vec<(u64, LeafKey)> = match Leaf::parse(bytes, ORDERS[0]) {
+        Ok(leaf) => ends(bytes, leaf.entries())
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some((entry.hash, LeafKey::name(&entry.name().ok()?))))
+            .take(8)
+            .collect(),
+        Err(_) => return,
+    };
+    let values = [ZapValue::U64(vec![7]), ZapValue::U8(vec![7; 300]), ZapValue::U16(Vec::new())];
+    let new = LeafKey::name(b"a name that is not there");
+    for value in values.map(|value| LeafValue::new(&value)) {
+        let (mut block, mut sibling) = (bytes.to_vec(), vec![0; bytes.len()]);
+        let Ok(mut leaf) = LeafMut::parse(&mut block) else { return };
+        for (hash, name) in &names {
+            let _ = leaf.update(*hash, name, &value);
+        }
+        for (hash, cd) in [(0, None), (u64::MAX, Some(3))] {
+            let _ = (leaf.has_room_when_empty(&new, &value), leaf.insert(hash, cd, &new, &value));
+        }
+        if leaf.split(&mut sibling, false).is_ok() {
+            let _ = LeafMut::parse(&mut sibling).map(|mut sibling| sibling.widen());
+        }
+        for (hash, name) in &names {
+            let _ = leaf.remove(*hash, name);
+        }
+        let _ = (leaf.entry_count(), leaf.free_chunks(), leaf.widen());
+        let _ = leaf.view().map(|leaf| ends(bytes, leaf.entries()).len());
     }
 }

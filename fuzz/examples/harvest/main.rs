@@ -3,6 +3,9 @@
 //! Walks every object of every pool and keeps a few blocks, bonus areas and values of each kind, trimmed, each content once. The corpus is checked in;
 //! this is run again when a target is added.
 
+mod entries;
+mod layouts;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,14 +23,20 @@ use fuzz_targets::TARGETS;
 use ondisk::blkptr::{Blkptr, CompressType};
 use ondisk::dmu::DmuType;
 use ondisk::nvlist::Nvlist;
+use ondisk::vdev_config::VdevConfig;
 use ondisk::{ObjectId, ObjsetId, label};
 use testkit::GoldenPool;
 use testkit::manifest::hex_sha256;
+
+use entries::Acls;
+use layouts::Layouts;
 
 /// Files of one target.
 const MAX_FILES: usize = 24;
 /// Files of one target and kind from one pool.
 const MAX_FROM_POOL: usize = 2;
+/// Entries of a ZAP that are looked at.
+const MAX_ENTRIES: usize = 64;
 /// Bytes of one file.
 const MAX_BYTES: usize = 16 << 10;
 /// Bytes of all files of one target.
@@ -91,12 +100,15 @@ fn main() -> Result<()> {
         corpus.keep("names", 0, name.as_bytes());
         corpus.from_pool.clear();
     }
+    entries::domains(&mut corpus);
     for name in testkit::golden::names()? {
         corpus.from_pool.clear();
         let golden = GoldenPool::open(&name)?;
-        let harvested = labels(&golden, &mut corpus)
+        let mut layouts = Layouts::default();
+        let harvested = labels(&golden, &mut layouts, &mut corpus)
             .and_then(|()| streams(&golden, &mut corpus))
-            .and_then(|()| block_on(pool(&golden, &mut corpus)));
+            .and_then(|()| block_on(pool(&golden, &mut layouts, &mut corpus)));
+        layouts.keep(&mut corpus);
         match harvested {
             Ok(()) => println!("{name}"),
             Err(error) => println!("{name}: {error:#}"),
@@ -109,7 +121,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn labels(golden: &GoldenPool, corpus: &mut Corpus) -> Result<()> {
+fn labels(golden: &GoldenPool, layouts: &mut Layouts, corpus: &mut Corpus) -> Result<()> {
     for disk in golden.disks().iter().take(1) {
         let bytes = fs::read(disk)?;
         let area = |range: std::ops::Range<u64>| &bytes[range.start as usize..range.end as usize];
@@ -119,6 +131,7 @@ fn labels(golden: &GoldenPool, corpus: &mut Corpus) -> Result<()> {
             corpus.keep("label", 0, &phys[..used.next_multiple_of(8)]);
             if let Ok(tree) = config.get_nvlist("vdev_tree") {
                 corpus.keep("vdev_config", 0, &tree.encode(ondisk::nvlist::Encoding::Xdr)?);
+                VdevConfig::parse(tree).into_iter().for_each(|top| layouts.take_vdev(top));
             }
             corpus.keep("vdev_config", 1, &phys[..used]);
         }
@@ -152,24 +165,31 @@ fn streams(golden: &GoldenPool, corpus: &mut Corpus) -> Result<()> {
     Ok(())
 }
 
-async fn pool(golden: &GoldenPool, corpus: &mut Corpus) -> Result<()> {
+async fn pool(golden: &GoldenPool, layouts: &mut Layouts, corpus: &mut Corpus) -> Result<()> {
     let found = discovery::scan(&[&golden.dir]).await?;
     let found = found.into_iter().next().context("no pool")?;
     let pool = import(&found, &ImportOptions::read_only()).await?;
     let mos = Objset::open(&pool, ObjsetId(0), pool.root_blkptr()).await?;
-    let roots = objset(&pool, &mos, corpus).await?;
+    let roots = objset(&pool, &mos, layouts, corpus).await?;
     for (id, root) in roots {
         // A dataset whose key is not loaded shows what is in the clear.
         if let Ok(opened) = Objset::open_without_key(&pool, ObjsetId(id), &root).await {
-            let _ = objset(&pool, &opened, corpus).await;
+            let _ = objset(&pool, &opened, layouts, corpus).await;
         }
     }
     Ok(())
 }
 
 /// Looks at all objects. Gives the roots of the datasets.
-async fn objset(pool: &Arc<Pool>, objset: &Arc<Objset>, corpus: &mut Corpus) -> Result<Vec<(u64, Blkptr)>> {
+async fn objset(
+    pool: &Arc<Pool>,
+    objset: &Arc<Objset>,
+    layouts: &mut Layouts,
+    corpus: &mut Corpus,
+) -> Result<Vec<(u64, Blkptr)>> {
     let mut roots = Vec::new();
+    let acls = Acls::of(objset).await;
+    layouts.take_block(objset.root());
     let at = Bookmark::objset_root(objset.id().get());
     let root = pool.read_block_without_key(objset.root(), &at).await?;
     let order = objset.root().byte_order();
@@ -221,7 +241,10 @@ async fn objset(pool: &Arc<Pool>, objset: &Arc<Objset>, corpus: &mut Corpus) -> 
             DmuType::BPOBJ_HDR => corpus.keep("bpobj", 0, bonus),
             DmuType::DEADLIST_HDR => corpus.keep("deadlist", 0, bonus),
             DmuType::SPACE_MAP_HEADER => corpus.keep("space_map", 0, bonus),
-            DmuType::SA => corpus.keep_after("sa", 0, &[0], bonus),
+            DmuType::SA => {
+                corpus.keep_after("sa", 0, &[0], bonus);
+                acls.keep(&object, corpus).await;
+            }
             DmuType::ZNODE => {
                 corpus.keep_after("sa", 1, &[0], bonus);
                 corpus.keep("acl", 0, &bonus[bonus.len().saturating_sub(88)..]);
@@ -245,7 +268,10 @@ async fn objset(pool: &Arc<Pool>, objset: &Arc<Objset>, corpus: &mut Corpus) -> 
                 DmuType::PACKED_NVLIST => corpus.keep("nvlist", 1, bytes),
                 DmuType::FUID => corpus.keep("fuid", 0, bytes),
                 DmuType::ACL => corpus.keep("acl", 1, &bytes[..bytes.len().min(512)]),
-                DmuType::PLAIN_FILE_CONTENTS => packed(bytes, corpus),
+                DmuType::PLAIN_FILE_CONTENTS => {
+                    layouts.keep_row(bytes, corpus);
+                    packed(bytes, corpus);
+                }
                 _ => {
                     // Types that describe only their byte order are shared by several structures.
                     for target in ["brt", "ddt_log", "indirect", "redaction", "log_space_map"] {
@@ -257,6 +283,7 @@ async fn objset(pool: &Arc<Pool>, objset: &Arc<Objset>, corpus: &mut Corpus) -> 
         if dnode.levels > 1
             && let Ok(Some(bp)) = object.blkptr(0, 0).await
         {
+            layouts.take_block(&bp);
             corpus.keep("blkptr", 1 + bp.compress().raw(), &bp.encode(bp.byte_order()));
         }
     }
@@ -270,8 +297,17 @@ async fn zap(object: &engine::dmu::Object, index: u64, bytes: &[u8], corpus: &mu
         _ => "zap_leaf",
     };
     corpus.keep(target, object.dnode().dmu_type.raw(), &bytes[..bytes.len().min(8 << 10)]);
+    if target == "zap_leaf" {
+        // Only a whole block can be changed.
+        corpus.keep("zap_edit", object.dnode().dmu_type.raw(), bytes);
+    }
     let Ok(zap) = Zap::open(object).await else { return };
-    for entry in zap.entries(64).await.unwrap_or_default() {
+    let mut cursor = zap.cursor(0);
+    for _ in 0..MAX_ENTRIES {
+        let Ok(Some(entry)) = cursor.next().await else { break };
+        entries::entry(object.dnode().dmu_type, &entry, corpus);
+    }
+    for entry in zap.entries(MAX_ENTRIES).await.unwrap_or_default() {
         let (Some(name), kind) = (entry.key.name(), object.dnode().dmu_type) else { continue };
         corpus.keep("names", kind.raw(), name);
         let target = match name.len() {

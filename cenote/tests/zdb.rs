@@ -171,7 +171,8 @@ fn programs_get_the_facts_that_people_see() {
         )
     });
     assert_eq!(told.collect::<Vec<_>>(), lines.collect::<Vec<_>>());
-    let snapshots = document["datasets"].as_array().unwrap().iter().filter(|dataset| dataset["snapshot"] == true);
+    let snapshots =
+        document["datasets"].as_array().unwrap().iter().filter(|dataset| dataset["snapshot"] == true);
     assert_eq!(snapshots.count(), listed.lines().filter(|line| line.contains('@')).count());
     assert_eq!(document["blocks"]["unreadable_blocks"], 0);
 

@@ -196,13 +196,7 @@ impl Arguments {
         Ok((Look { at: Instant::now(), pools: listed.entries }, failed))
     }
 
-    fn print(
-        &self,
-        look: &Look,
-        last: Option<&Look>,
-        scripts: &[PathBuf],
-        with_header: bool,
-    ) -> Result<()> {
+    fn print(&self, look: &Look, last: Option<&Look>, scripts: &[PathBuf], with_header: bool) -> Result<()> {
         let is_histogram = self.shown.latencies || self.shown.sizes;
         let scripts = if is_histogram { &[] } else { scripts };
         let shown = look.pools.iter().flat_map(|pool| {

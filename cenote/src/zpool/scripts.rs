@@ -65,7 +65,8 @@ impl Scripts {
             scripts.sort();
             for script in scripts {
                 let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let help = may_run.then(|| run(Command::new(&script).arg("-h"))).flatten().unwrap_or_default();
+                let help =
+                    may_run.then(|| run(Command::new(&script).arg("-h"))).flatten().unwrap_or_default();
                 let help = help.lines().filter(|line| !line.trim().is_empty());
                 let lines: Vec<&str> = if may_run { help.collect() } else { vec![""] };
                 text.extend(lines.iter().map(|line| format!("  {}  {line}\n", pad_right(&name, 14))));
@@ -128,8 +129,7 @@ fn is_script(path: &Path) -> bool {
 
 /// What a command writes, if it succeeds.
 fn run(command: &mut Command) -> Option<String> {
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let mut said = Vec::new();
     // Who says more finds the pipe closed.
     let read = child.stdout.take().map(|out| out.take(MAX_OUTPUT).read_to_end(&mut said));
@@ -265,7 +265,9 @@ fn words_of(scripts: &[PathBuf], (pool, path): (&str, &str)) -> Words {
     for script in scripts {
         let mut command = Command::new(script);
         command.env_clear().env("PATH", SCRIPT_PATH).env("POOL_NAME", pool).env("VDEV_PATH", path);
-        command.env("VDEV_UPATH", &underlying).env("VDEV_ENC_SYSFS_PATH", enclosure.as_deref().unwrap_or(Path::new("")));
+        command
+            .env("VDEV_UPATH", &underlying)
+            .env("VDEV_ENC_SYSFS_PATH", enclosure.as_deref().unwrap_or(Path::new("")));
         words.take(&run(&mut command).unwrap_or_default());
     }
     words
@@ -314,15 +316,19 @@ mod tests {
     #[test]
     fn the_first_value_of_a_column_stays_and_a_bare_value_ends_a_script() {
         let found = words(&["size=1G\nsize=2G\nbare\nnever=seen\n", "temp=30\n"]);
-        let columns = [("size", "1G"), ("temp", "30")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let columns =
+            [("size", "1G"), ("temp", "30")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(found, Words { columns: columns.to_vec(), more: vec!["bare".to_owned()] });
     }
 
     #[test]
     fn columns_are_aligned_and_what_is_missing_is_a_dash() {
         let said = Said::of(
-            [(("tank", "/dev/a"), words(&["model=Disk of a kind\ntemp=30"])), (("tank", "/dev/b"), words(&["temp= \nnote"]))]
-                .into_iter(),
+            [
+                (("tank", "/dev/a"), words(&["model=Disk of a kind\ntemp=30"])),
+                (("tank", "/dev/b"), words(&["temp= \nnote"])),
+            ]
+            .into_iter(),
         );
         assert_eq!(said.headings(), "           model  temp");
         assert_eq!(said.dashes(), "  --------------  ----");
@@ -336,7 +342,9 @@ mod tests {
 
     #[test]
     fn variables_say_yes_by_a_number_or_a_word() {
-        for (value, yes) in [("1", true), ("YES", true), ("on", true), ("0", false), ("no", false), ("", false)] {
+        for (value, yes) in
+            [("1", true), ("YES", true), ("on", true), ("0", false), ("no", false), ("", false)]
+        {
             assert_eq!(says_yes(value), yes, "{value}");
         }
     }

@@ -111,7 +111,8 @@ impl Arguments {
 
     fn print_json(&self, pools: &[PoolStatus], said: &Said) -> Result<()> {
         let pools = pools.iter().filter(|pool| !self.explain || !reason::is_healthy(pool.health.reason));
-        let items = pools.map(|pool| (self.json.key(&pool.name, pool.guid), json::pool(pool, self, said).into()));
+        let items =
+            pools.map(|pool| (self.json.key(&pool.name, pool.guid), json::pool(pool, self, said).into()));
         let mut document = output::document("zpool status");
         self.time.add_json(self.json.base.json_int, &mut document);
         document.insert("pools".into(), serde_json::Value::Object(items.collect()));

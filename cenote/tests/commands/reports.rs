@@ -33,7 +33,10 @@ fn scripts_say_more_of_each_device() {
     let status = run(&allowed, &["zpool", "status", "-c", "name", "rz1"]);
     assert_eq!((status.code, status.err.as_str()), (0, ""));
     let line = |text: &str, start: &str| -> String {
-        text.lines().find(|line| line.contains(start)).unwrap_or_else(|| panic!("{start} in {text}")).to_owned()
+        text.lines()
+            .find(|line| line.contains(start))
+            .unwrap_or_else(|| panic!("{start} in {text}"))
+            .to_owned()
     };
     assert!(line(&status.out, "NAME").ends_with("CKSUM  disk   of  home"), "{}", status.out);
     assert!(line(&status.out, "/d2").ends_with("0     0     0    d2  rz1     -  a file"), "{}", status.out);
@@ -52,7 +55,11 @@ fn scripts_say_more_of_each_device() {
     let device = &devices[golden.disks()[2].to_str().unwrap()];
     assert_eq!((&device["disk"], &device["extra_1"]), (&"d2".into(), &"a file".into()), "{status}");
 
-    assert!(run(&allowed, &["zpool", "status", "-c"]).out.ends_with(&format!("\n  name{}Show the name.\n", " ".repeat(12))));
+    assert!(
+        run(&allowed, &["zpool", "status", "-c"])
+            .out
+            .ends_with(&format!("\n  name{}Show the name.\n", " ".repeat(12)))
+    );
     for (environment, script, message) in [
         (&allowed[..], "notes", "no script 'notes' in "),
         (&allowed[..], "../scripts/name", "no script '../scripts/name' in "),

@@ -45,7 +45,9 @@ impl Acls {
     pub async fn keep(&self, object: &Object, corpus: &mut Corpus) {
         let Some(registry) = &self.0 else { return };
         let Ok(found) = registry.of(object).await else { return };
-        let (Some(count), Some(aces)) = (found.number(Attr::DaclCount), found.bytes(Attr::DaclAces)) else { return };
+        let (Some(count), Some(aces)) = (found.number(Attr::DaclCount), found.bytes(Attr::DaclAces)) else {
+            return;
+        };
         // One input for each number of entries.
         let kind = 2 + count.min(16) as u8;
         let front = [&ACL_VERSION.to_le_bytes()[..], &count.to_le_bytes()].concat();

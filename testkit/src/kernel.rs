@@ -94,7 +94,7 @@ impl KernelVm {
             .arg(self.dir.join("vmlinuz"))
             .arg("-initrd")
             .arg(self.dir.join("initrd"))
-            .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]);
+            .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check"]);
         let disks = std::iter::once(script.path()).chain(job.disks.iter().map(PathBuf::as_path));
         for (number, path) in disks.enumerate() {
             let (slot, function) = (FIRST_SLOT + number / DISKS_PER_SLOT, number % DISKS_PER_SLOT);

@@ -6,7 +6,8 @@ use crate::machine;
 
 /// The kernel's side.
 const CRASH: &str = include_str!("scripts/crash.sh");
-const DISK_BYTES: u64 = 96 << 20;
+/// OpenZFS reserves many times what is written, and commits a group early when the pool might be too small for that; then nothing would be in the logs alone.
+const DISK_BYTES: u64 = 640 << 20;
 
 /// How each pool is made: its name, an option, its layout, and its number of disks.
 const POOLS: [(&str, &str, &str, usize); 2] =

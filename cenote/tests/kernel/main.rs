@@ -12,7 +12,8 @@
 //! | `crashed` | pools that the module made and did not export |
 //!
 //! These tests are run by hand, `cargo test -p cenote --test kernel -- --ignored --nocapture`: they take a quarter of an hour. Those that `./test` runs are in
-//! `testkit/tests/kernel`. Needs the virtual machine that `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out. `CENOTE_KERNEL_POOLS` names the kinds of pools to judge, if not all.
+//! `testkit/tests/kernel`. Needs the virtual machine that `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out. `CENOTE_KERNEL_POOLS` names the kinds of pools
+//! to judge, if not all, and `CENOTE_KERNEL_SECONDS` gives the machine another time than ten minutes.
 
 mod crashed;
 #[path = "../../../engine/tests/live/data.rs"]
@@ -66,7 +67,8 @@ fn the_kernel_sees_in_our_pools_what_we_see_and_the_other_way_round() {
         kind.make(&hand, folder.path());
         Pool::new(&hand, kind.name, folder)
     });
-    let history = is_wanted(HISTORY).then(|| Pool::new(&hand, POOL, pools::with_history(HISTORY_SEED)));
+    let history =
+        is_wanted(HISTORY).then(|| Pool::new(&hand, POOL, pools::with_history(&hand, HISTORY_SEED)));
     let pools: Vec<Pool> = made.chain(history).collect();
     judge::judge(&vm, &hand, &pools);
 }

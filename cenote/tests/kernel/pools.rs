@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use device::{OpenOptions, block_on};
-use engine::pool::live::{Layout, LivePool, NewLeaf, NewPool, NewTop};
+use engine::pool::live::{Layout, LivePool, NewLeaf, NewPool, NewTop, TakeOffline};
 use engine::vdev::Class;
 use ondisk::vdev_config::PoolState;
 use tempfile::TempDir;
@@ -19,10 +19,14 @@ use testkit::exercise::{self, Exercise};
 
 use crate::hand::Hand;
 use crate::history::History;
-use crate::support::{Disks, committing, new_pool, surroundings};
+use crate::support::{Disks, POOL, committing, new_pool, surroundings};
 
 /// Operations of a random history.
 const HISTORY_STEPS: u64 = 150;
+/// At which of them vdevs are added, and a disk goes and comes back.
+const ADDED_AT: u64 = 50;
+const OFFLINE_AT: u64 = 80;
+const ONLINE_AT: u64 = 120;
 
 /// A kind of pool.
 pub struct Kind {
@@ -125,7 +129,7 @@ impl Kind {
         }
         let new = NewPool { name: self.name.into(), ..unmounted(tops, self.ashift) };
         block_on(async {
-            let pool = LivePool::create(new, surroundings(1)).await.expect("a pool");
+            let pool = LivePool::create(new, surroundings(seed_of(self.name))).await.expect("a pool");
             pool.close(PoolState::Exported).await.expect("an export");
         });
         hand.import(self.name, folder, "");
@@ -134,26 +138,54 @@ impl Kind {
     }
 }
 
-/// A pool whose filesystems are mounted only where they are asked for.
-fn unmounted(tops: Vec<NewTop>, ashift: u8) -> NewPool {
-    NewPool { root_properties: vec![("mountpoint".into(), "none".into())], ..new_pool(tops, ashift) }
+/// What the random numbers of a pool begin with. Pools with the same numbers have the same GUID, and only one of them can be open on a machine.
+fn seed_of(name: &str) -> u64 {
+    name.bytes().fold(1, |seed, byte| (seed << 5) ^ u64::from(byte))
 }
 
-/// A pool after random operations on its volumes, filesystems and snapshots.
-pub fn with_history(seed: u64) -> TempDir {
+/// A pool whose filesystems are mounted only where they are asked for, and whose snapshots of volumes can be read.
+fn unmounted(tops: Vec<NewTop>, ashift: u8) -> NewPool {
+    let properties = [("mountpoint", "none"), ("snapdev", "visible")];
+    let root_properties = properties.map(|(name, value)| (name.into(), value.into())).to_vec();
+    NewPool { root_properties, ..new_pool(tops, ashift) }
+}
+
+/// A pool after random operations on its volumes, filesystems and snapshots. Meanwhile it got more vdevs, was without one of its disks for a while, and it has a checkpoint.
+pub fn with_history(hand: &Hand, seed: u64) -> TempDir {
     let disks = Disks::new(128 << 20);
-    block_on(async {
-        let mut top = disks.top(Layout::Mirror, Class::Normal, "d", 2);
+    let top = |layout, class, prefix, count| {
+        let mut top = disks.top(layout, class, prefix, count);
         // They become disks of the machine, and the module refuses vdevs of the kind "file" that are block devices.
         top.leaves.iter_mut().for_each(|leaf| leaf.is_file = false);
-        let pool = LivePool::create(unmounted(vec![top], 12), surroundings(seed)).await.expect("a pool");
-        let mut history = History::begin(pool, seed).await;
+        top
+    };
+    block_on(async {
+        let first = top(Layout::Mirror, Class::Normal, "d", 2);
+        let pool = LivePool::create(unmounted(vec![first], 12), surroundings(seed)).await.expect("a pool");
+        let mut history = History::begin(pool.clone(), seed).await;
+        let leaf = pool.pool().vdevs().leaves().next().map(|leaf| leaf.guid).expect("a disk");
         for number in 1..=HISTORY_STEPS {
+            match number {
+                ADDED_AT => {
+                    let more = vec![
+                        top(Layout::Mirror, Class::Normal, "e", 2),
+                        top(Layout::Single, Class::Log, "log", 1),
+                    ];
+                    pool.add(more, Some(12)).await.expect("more vdevs");
+                }
+                OFFLINE_AT => pool.offline(leaf, TakeOffline::Persistently).await.expect("it is not needed"),
+                ONLINE_AT => drop(pool.online(leaf).await.expect("it is back")),
+                _ => {}
+            }
             history.step(number).await;
         }
         history.check().await;
-        committing(&history.pool, history.pool.close(PoolState::Exported)).await.expect("an export");
+        committing(&pool, pool.close(PoolState::Exported)).await.expect("an export");
     });
+    hand.import(POOL, disks.path(), "");
+    hand.run(&format!("zpool checkpoint {POOL}"));
+    println!("{POOL}: changed by us: {}", hand.change(POOL));
+    hand.export(POOL);
     disks.folder
 }
 
@@ -255,7 +287,7 @@ fn fill_volumes(hand: &Hand, pool: &str) {
     let rng = &mut Rng::new(1);
     for size in ["512", "4K", "8K", "16K", "64K", "128K"] {
         let name = format!("{pool}/v{size}");
-        hand.run(&format!("zfs create -s -V 4M -o volblocksize={size} -o snapdev=visible {name}"));
+        hand.run(&format!("zfs create -s -V 4M -o volblocksize={size} {name}"));
         let bytes = [text(rng, 700_000), vec![0; 300_000], noise(rng, 48_576)].concat();
         hand.fill_volume(&name, &bytes);
     }
@@ -263,7 +295,7 @@ fn fill_volumes(hand: &Hand, pool: &str) {
     hand.fill_volume(&format!("{pool}/thick"), &noise(rng, 2 << 20));
     hand.run(&format!("zfs create -s -V 4M {pool}/victim && zfs snapshot {pool}/victim@gone"));
     hand.run(&format!("zfs snapshot -r {pool}@kept"));
-    hand.run(&format!("zfs clone -o snapdev=visible {pool}/v8K@kept {pool}/clone"));
+    hand.run(&format!("zfs clone {pool}/v8K@kept {pool}/clone"));
     for name in ["v8K", "clone"] {
         hand.fill_volume(&format!("{pool}/{name}"), &text(rng, 500_000));
     }
@@ -435,9 +467,10 @@ fn fill_to_the_brim(hand: &Hand, pool: &str) {
     hand.mounted(&format!("{pool}/fs"), |dir| {
         let rng = &mut Rng::new(9);
         fs::write(dir.join("a first one to remove"), noise(rng, 900_000)).expect("a file");
-        for piece in [1 << 20, 64 << 10, 4 << 10] {
-            let path = dir.join(format!("pieces of {piece}"));
-            let mut file = File::create(path).expect("a file");
+        let pieces = [1 << 20, 64 << 10, 4 << 10];
+        // A full pool has no room for new files either.
+        let files = pieces.map(|piece| File::create(dir.join(format!("pieces of {piece}"))).expect("a file"));
+        for (piece, mut file) in pieces.into_iter().zip(files) {
             let refused = loop {
                 let bytes = noise(rng, piece);
                 // Room is taken for good only when it is written.

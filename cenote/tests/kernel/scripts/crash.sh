@@ -8,7 +8,7 @@ crash() {
     disks="$disks /dev/plain-${disk##*/}"
   done
   mkdir -p "$place/changes"
-  zpool create -O mountpoint=none -o $options "$pool" $layout $disks || return
+  zpool create -O mountpoint=none -O snapdev=visible -o $options "$pool" $layout $disks || return
   zfs create -o compression=zstd -o recordsize=16K "$pool/fs" || return
   zfs create -o xattr=dir -o dnodesize=auto "$pool/dir" || return
   zfs create -s -V 8M -o volblocksize=8K "$pool/volume" || return

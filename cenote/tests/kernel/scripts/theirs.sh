@@ -37,6 +37,8 @@ judge() {
   observe "$pool" "$place" > "/tmp/seen/$pool.before"
   zpool export "$pool" || return
   zpool import -N $search "$pool" || return
+  # A disk that missed something is brought up to date first.
+  zpool wait -t resilver "$pool"
   zpool scrub -w "$pool"
   zpool status -v "$pool"
   zpool status -x "$pool"

@@ -182,13 +182,34 @@ impl ArcCache {
         }
     }
 
-    /// Puts a block in, for callers who loaded it by other means.
-    pub fn insert(&self, key: Key, block: Block) {
+    /// Puts a block in that nothing loaded.
+    #[cfg(test)]
+    pub(crate) fn insert(&self, key: Key, block: Block) {
         let hash = self.hasher.hash_one(key);
         let evicted = {
             let mut shard = self.shard(hash);
             shard.budget = self.share();
             shard.insert(hash, key, block)
+        };
+        drop(evicted);
+    }
+
+    /// Puts in a block that takes the place of another, which is dropped: nobody reads the old bytes of what was written over. It is as much in use as that
+    /// one was. Where that one was not in memory, the new block is put in only if `also_new`.
+    pub fn supersede(&self, old: Option<Key>, key: Key, block: Block, also_new: bool) {
+        let dropped = old.and_then(|old| {
+            let hash = self.hasher.hash_one(old);
+            self.shard(hash).remove(hash, &old)
+        });
+        if dropped.is_none() && !also_new {
+            return;
+        }
+        let list = dropped.map_or(RECENT, |(list, _)| list);
+        let hash = self.hasher.hash_one(key);
+        let evicted = {
+            let mut shard = self.shard(hash);
+            shard.budget = self.share();
+            shard.insert_into(list, hash, key, block)
         };
         drop(evicted);
     }
@@ -439,8 +460,22 @@ impl Shard {
         Some(block)
     }
 
+    /// Takes a block out. With it the list that it was in.
+    fn remove(&mut self, hash: u64, key: &Key) -> Option<(usize, Block)> {
+        let index = self.find(hash, key)?;
+        let node = &mut self.nodes[index as usize];
+        let removed = node.block.take().map(|block| (node.list, block));
+        self.forget(index);
+        removed
+    }
+
     /// Returns what was evicted, for the caller to free outside of the lock.
     fn insert(&mut self, hash: u64, key: Key, block: Block) -> Vec<Block> {
+        self.insert_into(RECENT, hash, key, block)
+    }
+
+    /// As [`Self::insert`], a block that nothing is known of into that list.
+    fn insert_into(&mut self, unknown: usize, hash: u64, key: Key, block: Block) -> Vec<Block> {
         let bytes = block.memory_bytes() + NODE_BYTES;
         self.inserts += 1;
         let mut evicted = Vec::new();
@@ -451,7 +486,7 @@ impl Shard {
                 evicted.extend(self.nodes[index as usize].block.take());
                 (index, list)
             }
-            None => (self.new_node(hash, key), RECENT),
+            None => (self.new_node(hash, key), unknown),
         };
         let now = self.inserts;
         let node = &mut self.nodes[index as usize];
@@ -592,6 +627,27 @@ mod tests {
 
     fn has(shard: &mut Shard, hasher: &DefaultHashBuilder, n: u64) -> bool {
         shard.hit(hasher.hash_one(key(n)), &key(n)).is_some()
+    }
+
+    #[test]
+    fn what_is_written_over_gives_its_place_to_the_new_bytes() {
+        let cache = ArcCache::new(64 << 20);
+        let list = |key: &Key| {
+            let hash = cache.hasher.hash_one(key);
+            let shard = cache.shard(hash);
+            shard.find(hash, key).map(|index| shard.nodes[index as usize].list)
+        };
+        cache.supersede(None, key(1), block(1), false);
+        assert!(cache.get(&key(1)).is_none(), "nobody had asked for it");
+        cache.supersede(Some(key(1)), key(2), block(2), true);
+        assert_eq!(list(&key(2)), Some(RECENT));
+        (1000..2000).for_each(|n| cache.insert(key(n), block(0)));
+        assert!(cache.get(&key(2)).is_some());
+        assert_eq!(list(&key(2)), Some(FREQUENT), "touched again after others came");
+        let before = cache.stats().size_bytes;
+        cache.supersede(Some(key(2)), key(3), block(3), false);
+        assert_eq!((list(&key(2)), list(&key(3))), (None, Some(FREQUENT)));
+        assert_eq!(cache.stats().size_bytes, before);
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub struct WriteRequest {
     pub nopwrite: bool,
     /// The pointer that this replaces: a block of the same txg is written in its place when it fits there. A gang stays one.
     pub previous: Option<Blkptr>,
-    /// Whether the cache takes it in: not what nobody is expected to read from it soon.
+    /// Whether the cache takes it in even where it does not have what this replaces: not what nobody is expected to read from it soon.
     pub keep: bool,
     /// What the pointer counts: non-hole blocks below, this one included; allocated dnodes for blocks of dnodes.
     pub fill: u64,
@@ -167,9 +167,10 @@ impl Writer {
         for owner in stored {
             if let (Some(request), Some(pointer)) = (batch.get(owner), pointers.get(owner)) {
                 is_stored[owner] = true;
-                if request.keep {
-                    self.pool.cache().insert(self.pool.cache_key(pointer, false), request.data.clone());
-                }
+                let key = |pointer: &Blkptr| self.pool.cache_key(pointer, false);
+                let old = request.previous.as_ref().filter(|old| !old.is_hole() && !old.is_embedded());
+                let cache = self.pool.cache();
+                cache.supersede(old.map(key), key(pointer), request.data.clone(), request.keep);
             }
         }
         for ((request, pointer), is_stored) in batch.iter().zip(&pointers).zip(is_stored) {

@@ -497,7 +497,7 @@ impl<'a> TreeSync<'a> {
                 if self.dnode.dmu_type == DmuType::DNODE { first_slots(block).count() as u64 } else { 1 };
             bytes += block.len();
             let request = self.request(0, *id, block.clone(), Some(old), fill);
-            requests.push(WriteRequest { keep: self.is_kept(*id, &old), ..request });
+            requests.push(WriteRequest { keep: self.is_kept(*id), ..request });
             if bytes >= BATCH_BYTES {
                 flying.push_back(self.batcher.write(std::mem::take(&mut requests)));
                 bytes = 0;
@@ -592,11 +592,10 @@ impl<'a> TreeSync<'a> {
         }
     }
 
-    /// Whether a data block that takes the place of `old` is to be in the cache. Not when a file grows by it, save at its end, where it may grow
+    /// Whether a data block is to be in the cache that did not have what was there before. Not that of a file, save at its end, where it may go
     /// on: the kernel has the pages of what a program wrote, and one who wrote much would put out what others read.
-    fn is_kept(&self, id: u64, old: &Blkptr) -> bool {
-        let is_file = self.dnode.dmu_type == DmuType::PLAIN_FILE_CONTENTS;
-        !is_file || !old.is_hole() || id >= self.dnode.max_block_id.0
+    fn is_kept(&self, id: u64) -> bool {
+        self.dnode.dmu_type != DmuType::PLAIN_FILE_CONTENTS || id >= self.dnode.max_block_id.0
     }
 
     /// What takes the place of a block that is no more.

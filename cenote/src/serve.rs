@@ -46,6 +46,8 @@ impl Sockets {
         daemon: &Arc<Daemon>,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<()> {
+        // A write beyond the largest file that this process may have is to fail, and not to end it.
+        let _too_large = signal(SignalKind::from_raw(libc::SIGXFSZ))?;
         let shards = Arc::new(Shards::start().context("cannot start the threads that serve volumes")?);
         let volumes = Arc::clone(daemon).serve_volumes(self.nbd, self.nbd_tcp, shards);
         let (stopping, is_stopping) = oneshot::channel::<()>();

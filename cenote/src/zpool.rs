@@ -27,7 +27,6 @@ mod vdevs;
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::{Map, Value};
-use server::api::State;
 
 use crate::output::{self, JsonOptions, Numbers};
 use crate::version;
@@ -146,7 +145,7 @@ fn pool_json(
     name: &str,
     guid: u64,
     txg: u64,
-    state: State,
+    state: &str,
     typed: bool,
     numbers: Numbers,
 ) -> Map<String, Value> {
@@ -155,7 +154,7 @@ fn pool_json(
     if typed {
         item.insert("type".into(), "POOL".into());
     }
-    item.insert("state".into(), state.to_string().into());
+    item.insert("state".into(), state.into());
     let exact = |number| Numbers { literal: true, ..numbers }.exact(number);
     item.insert("pool_guid".into(), exact(guid));
     item.insert("txg".into(), exact(txg));

@@ -27,7 +27,7 @@ use engine::{
     },
 };
 use server::{
-    nbd::{self, Errno, Export, ExportError, Exports, Extent},
+    nbd::{self, Errno, Export, ExportError, Exports, Extent, Unopened},
     runtime::Shards,
 };
 
@@ -69,8 +69,8 @@ impl Exports for One {
         vec!["volume".into()]
     }
 
-    async fn open(&self, _: &str) -> Option<Arc<Volume>> {
-        Some(Arc::clone(&self.0))
+    async fn open(&self, _: &str) -> Result<Arc<Volume>, Unopened> {
+        Ok(Arc::clone(&self.0))
     }
 }
 

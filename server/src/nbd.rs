@@ -51,8 +51,17 @@ pub trait Exports: Send + Sync + 'static {
     /// The names to list. An export may exist without being listed.
     fn names(&self) -> impl Future<Output = Vec<String>> + Send;
 
-    /// The export of that name.
-    fn open(&self, name: &str) -> impl Future<Output = Option<Arc<Self::Export>>> + Send;
+    /// The export of that name. May take as long as it takes: clients are told when it takes too long.
+    fn open(&self, name: &str) -> impl Future<Output = Result<Arc<Self::Export>, Unopened>> + Send;
+}
+
+/// Why an export was not opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unopened {
+    /// There is none of that name.
+    Unknown,
+    /// It cannot be used at present, for a reason that the client is told.
+    Unavailable(String),
 }
 
 /// A block device. Read-only, unless it says otherwise and has all methods. Any number of connections may have it at once: what a reply to one of

@@ -18,7 +18,7 @@ use server::api::{GetIoStats, Listed, PoolIo, VdevClass, VdevNode};
 
 use super::repeat::{Repeat, TimeStamp};
 use super::scripts::{Said, Scripts};
-use super::vdevs::{Naming, SECTIONS, of_class};
+use super::vdevs::{Naming, SECTIONS, of_class, pool_word};
 use super::{PoolJson, pool_json};
 use crate::output::{self, complain, usage};
 use crate::table::{pad_left, pad_right};
@@ -232,7 +232,8 @@ impl Arguments {
         let numbers = self.json.base.numbers(self.literal);
         let items = look.pools.iter().map(|pool| {
             let changes = changes(pool, look, last);
-            let mut item = pool_json(&pool.name, pool.guid, 0, pool.vdevs.state, false, numbers);
+            let state = pool_word(pool.vdevs.state, pool.suspended);
+            let mut item = pool_json(&pool.name, pool.guid, 0, &state, false, numbers);
             item.remove("txg");
             let vdevs = pool.vdevs.walk().map(|vdev| {
                 let counted = changes.of(vdev);

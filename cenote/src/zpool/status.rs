@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use engine::dataset::properties::format::{nicebytes, nicenum};
 use server::api::{
-    Dedup, DedupRow, GetStatus, Listed, PoolStatus, Reason, State, TrimState, VdevClass, VdevNode,
+    Dedup, DedupRow, GetStatus, Listed, PoolStatus, SUSPENDED, State, TrimState, VdevClass, VdevNode,
 };
 
 use super::repeat::{Repeat, TimeStamp};
@@ -138,9 +138,9 @@ impl Arguments {
     }
 
     fn pool(&self, pool: &PoolStatus, said: &Said) -> String {
-        let state = match pool.health.reason {
-            Reason::IoFailureWait | Reason::IoFailureContinue => "SUSPENDED".to_owned(),
-            _ => state_word(pool.health.state, pool.health.vdevs.aux),
+        let state = match pool.health.is_suspended() {
+            true => SUSPENDED.to_owned(),
+            false => state_word(pool.health.state, pool.health.vdevs.aux),
         };
         let mut text = format!("  pool: {}\n state: {state}\n", pool.name);
         let (status, action) = reason::of_open_pool(pool);

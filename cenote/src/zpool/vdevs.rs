@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engine::pool::discovery::DEFAULT_DIRECTORIES;
 use serde_json::{Map, Value};
-use server::api::{Aux, State, VdevClass, VdevNode};
+use server::api::{Aux, SUSPENDED, State, VdevClass, VdevNode};
 
 use crate::output::Numbers;
 
@@ -91,6 +91,11 @@ pub fn state_word(state: State, aux: Aux) -> String {
         (State::CantOpen, Aux::CorruptData) => State::Faulted.to_string(),
         _ => state.to_string(),
     }
+}
+
+/// The word for the state of an open pool, which may wait for its devices.
+pub fn pool_word(state: State, suspended: bool) -> String {
+    if suspended { SUSPENDED.to_owned() } else { state.to_string() }
 }
 
 /// The word for the state of a hot spare.

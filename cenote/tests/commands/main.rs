@@ -8,4 +8,5 @@ mod keys;
 mod mounts;
 mod reports;
 mod session;
+mod suspended;
 mod whole_disks;

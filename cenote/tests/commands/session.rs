@@ -1,7 +1,7 @@
 //! A daemon with a private socket, ended with the test, and commands that ask it.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,15 @@ impl Session {
     /// Runs a command with these variables in its environment.
     pub fn run_in(&self, environment: &[(&str, &str)], arguments: &[&str]) -> Ended {
         ended(self.command(arguments).envs(environment.iter().copied()).output().unwrap())
+    }
+
+    pub fn daemon_id(&self) -> u32 {
+        self.daemon.id()
+    }
+
+    /// Where the daemon serves volumes.
+    pub fn nbd_socket(&self) -> PathBuf {
+        self.directory.path().join("nbd.sock")
     }
 
     /// Runs a command with this on its standard input.

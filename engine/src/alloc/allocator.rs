@@ -375,10 +375,16 @@ impl Allocator {
         Ok(())
     }
 
-    /// Takes up a new top-level vdev: creates its metaslab array in the MOS. Gives (metaslab array, ms_shift). Until the group of `tx` is
+    /// Takes up a new top-level vdev, which has this ZAP: creates its metaslab array in the MOS. Gives (metaslab array, ms_shift). Until the group of `tx` is
     /// committed, only blocks of that group are put on it.
-    pub async fn add_top(&self, mos: &Arc<LiveObjset>, tx: &Tx, top: &Vdev) -> Result<(ObjectId, u8)> {
-        let (group, array, ms_shift) = super::load::new_group(mos, tx, top).await?;
+    pub async fn add_top(
+        &self,
+        mos: &Arc<LiveObjset>,
+        tx: &Tx,
+        top: &Vdev,
+        top_zap: Option<ObjectId>,
+    ) -> Result<(ObjectId, u8)> {
+        let (group, array, ms_shift) = super::load::new_group(mos, tx, top, top_zap).await?;
         let _ = self.mos.set(Arc::clone(mos));
         self.state().add_group(group);
         Ok((array, ms_shift))

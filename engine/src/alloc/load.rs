@@ -88,8 +88,13 @@ fn config_of(top: &Vdev, array: ObjectId, ms_shift: u8, added: Option<Txg>) -> R
     })
 }
 
-/// Lays out a new vdev.
-pub async fn new_group(mos: &Arc<LiveObjset>, tx: &Tx, top: &Vdev) -> Result<(Group, ObjectId, u8)> {
+/// Lays out a new vdev. Its ZAP is not in its config yet.
+pub async fn new_group(
+    mos: &Arc<LiveObjset>,
+    tx: &Tx,
+    top: &Vdev,
+    top_zap: Option<ObjectId>,
+) -> Result<(Group, ObjectId, u8)> {
     let ms_shift = choose_ms_shift(top.asize);
     let layout = MetaslabLayout::new(ms_shift.into(), top.asize).map_err(Error::format(&top.name))?;
     let metaslabs = bounds(top, layout)?.into_iter().map(Metaslab::unused).collect::<Vec<_>>();
@@ -98,7 +103,8 @@ pub async fn new_group(mos: &Arc<LiveObjset>, tx: &Tx, top: &Vdev) -> Result<(Gr
     }
     let array = mos.allocate(tx, new_array()).await?;
     array.write_at(tx, 0, &vec![0; metaslabs.len() * 8]).await?;
-    let group = Group::new(config_of(top, array.id(), ms_shift, Some(tx.txg()))?, metaslabs);
+    let config = GroupConfig { top_zap, ..config_of(top, array.id(), ms_shift, Some(tx.txg()))? };
+    let group = Group::new(config, metaslabs);
     Ok((group, array.id(), ms_shift))
 }
 

@@ -380,6 +380,16 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
     })
 }
 
+/// The word for a pool that waits for its devices.
+pub const SUSPENDED: &str = "SUSPENDED";
+
+impl PoolHealth {
+    /// Whether the pool waits for its devices.
+    pub fn is_suspended(&self) -> bool {
+        matches!(self.reason, Reason::IoFailureWait | Reason::IoFailureContinue)
+    }
+}
+
 /// The health of a pool that is suspended: as much as is known. What stands on devices may be out of reach.
 pub async fn health_of_suspended(pool: &Arc<Pool>, mode: FailMode) -> PoolHealth {
     let mut known = match Dsl::open(pool).await {

@@ -12,9 +12,12 @@
 //! With multihost protection this host may write only while others can see that it does ([`super::live`]): each mark that it makes extends a lease, and what is
 //! written asks for that first. A lease that ran out ends the writing for good, because another host may have taken the pool.
 //!
+//! # Devices that come back
+//! What a device was given and had not made durable when it went away may be lost. Before the group is committed it is read back, all of the group; then the pool goes on.
+//!
 //! # What cannot be made good
-//! What can not be made again is a flush that failed: what was lost is not known. That stops the pool for good ([`crate::txg::Txgs::stopped`]), until it is
-//! imported again.
+//! What can not be made again is a flush that failed on a device that is there, or a group that cannot be read back: what was lost is not known. That stops the pool for good
+//! ([`crate::txg::Txgs::stopped`]), until it is imported again.
 //!
 //! | lock | guards | order |
 //! |---|---|---|

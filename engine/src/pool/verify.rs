@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use device::block_on;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use ondisk::Txg;
 use ondisk::blkptr::Blkptr;
 
 use super::Pool;
@@ -134,7 +135,6 @@ impl Report {
 /// Verifies a pool, on threads of its own. Blocks the calling thread until done.
 pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> Result<Report> {
     let start = Instant::now();
-    let threads = options.threads.clamp(1, 256);
     let (cloned, mut roots, allocated) = block_on(async {
         let cloned = space::cloned_blocks(pool).await?;
         let roots = walk::roots(pool).await?;
@@ -143,29 +143,13 @@ pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> 
     })?;
     let total = allocated.as_ref().map_or(0, space::Allocated::total);
     progress.total_asize.store(total, Ordering::Relaxed);
-    let shared = Shared {
-        pool,
-        options,
-        progress,
-        cloned,
-        seen: Mutex::default(),
-        queue: Queue::default(),
-        log_blocks: Mutex::default(),
-    };
+    let shared = Shared::new(pool, options, progress, cloned);
     let mut results = Results::default();
     for pointer in roots.waiting_to_be_freed.drain(..) {
         shared.count(&mut results, &pointer, BlockKind::DeferredFree);
     }
     shared.queue.push(roots.work);
-    let of_threads = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| block_on(worker(&shared)))).collect();
-        workers.into_iter().map(|worker| worker.join()).collect::<Vec<_>>()
-    });
-    for result in of_threads {
-        // A thread that panicked lost its part of the counts: no report is better than a wrong one.
-        let of_thread = result.map_err(|_| Error::Invalid("a thread of the verification failed".into()))?;
-        results.merge(of_thread);
-    }
+    shared.run(&mut results)?;
     let space = match allocated {
         Some(allocated) => Some(block_on(allocated.compare(pool, results.claims))),
         None => None,
@@ -180,6 +164,21 @@ pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> 
         elapsed: start.elapsed(),
         cancelled: progress.cancel.load(Ordering::Relaxed),
     })
+}
+
+/// Whether all that was written in group `txg`, of which `pool` is the view, can be read from the devices. Blocks the calling thread until that is known.
+pub fn is_group_there(pool: &Arc<Pool>, txg: Txg) -> Result<bool> {
+    let options = VerifyOptions { check_space: false, ..VerifyOptions::default() };
+    let progress = Progress::default();
+    let shared = Shared::new(pool, options, &progress, HashSet::new());
+    let root = walk::root(pool, Txg(txg.get().saturating_sub(1)));
+    if root.bp.is_hole() || root.bp.logical_birth() <= root.min_txg {
+        return Ok(true);
+    }
+    shared.queue.push([root]);
+    let mut results = Results::default();
+    shared.run(&mut results)?;
+    Ok(results.unreadable_blocks == 0 && results.damaged_blocks == 0)
 }
 
 /// What all threads of a verification share.
@@ -253,7 +252,32 @@ async fn worker(shared: &Shared<'_>) -> Results {
     }
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
+    fn new(
+        pool: &'a Arc<Pool>,
+        options: VerifyOptions,
+        progress: &'a Progress,
+        cloned: HashSet<(u32, u64)>,
+    ) -> Self {
+        let (seen, log_blocks) = (Mutex::default(), Mutex::default());
+        Self { pool, options, progress, cloned, seen, queue: Queue::default(), log_blocks }
+    }
+
+    /// Does the work that is in the queue, on threads.
+    fn run(&self, results: &mut Results) -> Result<()> {
+        let of_threads = std::thread::scope(|scope| {
+            let threads = 0..self.options.threads.clamp(1, 256);
+            let workers: Vec<_> = threads.map(|_| scope.spawn(|| block_on(worker(self)))).collect();
+            workers.into_iter().map(|worker| worker.join()).collect::<Vec<_>>()
+        });
+        for result in of_threads {
+            // A thread that panicked lost its part of the counts: no report is better than a wrong one.
+            let of_thread = result.map_err(|_| Error::Invalid("a thread of the verification failed".into()))?;
+            results.merge(of_thread);
+        }
+        Ok(())
+    }
+
     /// Counts a block and claims its space, once for blocks with several references.
     fn count(&self, results: &mut Results, bp: &Blkptr, kind: BlockKind) {
         let metaslab_shift = |vdev| {

@@ -13,7 +13,8 @@
 //! A leaf that is not `ONLINE` or `DEGRADED` is neither read nor written; what it misses goes into its dirty time log, so that later, when it is back, it is not
 //! trusted for that. It comes back by [`VdevTree::reopen`], when its label says that it is still the same device.
 //!
-//! What a device was given and had not made durable when it was opened anew counts as missed: it may have lost power.
+//! What a device was given and had not made durable when it was opened anew counts as missed: it may have lost power. Where nothing stands in for it, it is in
+//! doubt instead, until it is read back ([`super::write`]).
 //!
 //! # Without redundancy
 //! A device that nothing can stand in for is given up too when it is gone. Then its pool is suspended ([`super::super::pool::live`]) until it is back.
@@ -34,6 +35,7 @@ use ondisk::Guid;
 
 use super::label::{best_label, read_labels};
 use super::open::open_for_writing;
+use super::write::Flushed;
 use super::{Aux, Kind, LABEL_END_BYTES, LABEL_START_BYTES, State, Status, Vdev, VdevTree, state_of_parent};
 
 /// Bytes at the beginning of a label that hold nothing.
@@ -108,11 +110,9 @@ impl VdevTree {
     pub fn can_do_without(&self, leaf: &Vdev) -> bool {
         let mut tops = self.tops.iter().filter(|top| top.walk().any(|vdev| vdev.guid == leaf.guid));
         tops.all(|top| {
-            let missed = top.walk().map(|vdev| vdev.missing_txgs.ranges());
-            let starts =
-                missed.flat_map(|missed| missed.ranges().iter().map(|range| range.0).collect::<Vec<_>>());
             // Between the beginnings of what leaves missed it only gets better; in the future nothing is missed.
-            std::iter::once(u64::MAX).chain(starts).all(|txg| top.holds_without(txg, leaf.guid))
+            let beginnings = top.beginnings().into_iter();
+            std::iter::once(u64::MAX).chain(beginnings).all(|txg| top.holds(txg, Some(leaf.guid)))
         })
     }
 
@@ -135,11 +135,14 @@ impl VdevTree {
 
     async fn flush_before_closing(&self, leaf: &Vdev, device: &dyn Device) {
         if let Some(given) = leaf.unflushed.take() {
-            let flushed = device.flush().await;
-            if flushed.is_err() {
-                self.note_missed(leaf, given.txgs);
-            }
-            leaf.unflushed.flushed(&given, flushed.is_ok());
+            let how = match device.flush().await {
+                Ok(()) => Flushed::Durable,
+                Err(_) => {
+                    self.note_missed(leaf, given.txgs);
+                    Flushed::Lost
+                }
+            };
+            leaf.unflushed.flushed(&given, how);
         }
     }
 
@@ -179,8 +182,7 @@ impl VdevTree {
         let status = self.validated(leaf, pool, &*device).await;
         if status.is_readable() {
             if let Some(given) = leaf.unflushed.take() {
-                self.note_missed(leaf, given.txgs);
-                leaf.unflushed.flushed(&given, false);
+                self.gone_with(leaf, &given);
             }
             slot.replace(Some(device));
         }
@@ -221,18 +223,6 @@ impl Vdev {
         let of_children: Vec<Status> = self.children.iter().map(Vdev::status).collect();
         self.status.set(state_of_parent(&of_children, spare_children));
     }
-
-    /// Whether it can give back everything that was written in `txg` without this leaf.
-    fn holds_without(&self, txg: u64, leaf: Guid) -> bool {
-        let lost = || self.children.iter().filter(|child| !child.holds_without(txg, leaf)).count();
-        match &self.kind {
-            Kind::Leaf(_) | Kind::DraidSpare { .. } => self.guid != leaf && self.holds(txg),
-            Kind::Mirror | Kind::Replacing | Kind::Spare => lost() < self.children.len(),
-            Kind::Raidz(raidz) => lost() <= raidz.nparity(),
-            Kind::Draid(draid) => lost() <= draid.config().nparity,
-            Kind::Indirect(_) | Kind::Hole | Kind::Missing => true,
-        }
-    }
 }
 
 /// Reads the blank part of the first label, and writes it as it was.
@@ -241,6 +231,7 @@ async fn probe(device: &dyn Device) -> Result<(), IoError> {
     device.write(0, blank).await.map(drop)
 }
 
-fn is_gone(error: &IoError) -> bool {
+/// Whether an error says that there is no device any more.
+pub(super) fn is_gone(error: &IoError) -> bool {
     matches!(error.cause, Cause::Missing) || GONE.contains(&error.errno())
 }

@@ -17,6 +17,9 @@
 //! so do all later ones: several callers flush the same leaves (the sync, intent logs), and whose writes were lost is not known.
 //! Of labels and uberblocks it is enough that one leaf has them.
 //!
+//! A device that goes away between writes and flush is another matter. What it was given is in *doubt*: it may be there when the device is back. As long as nothing
+//! stands in for it, flushes fail; whoever has read it back says so ([`VdevTree::believe`], or [`VdevTree::disbelieve`]).
+//!
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `Unflushed` | what one leaf was given since its last flush; held for a few lines | taken alone |
@@ -36,6 +39,7 @@ use device::SharedBuf;
 use futures_util::future::join_all;
 use ondisk::{Guid, Txg};
 
+use super::health::is_gone;
 use super::stats::Transfer;
 use super::{Kind, Vdev, VdevTree};
 use crate::error::{Attempt, Failure, Result};
@@ -67,37 +71,47 @@ impl VdevTree {
 
     /// Makes all that was written durable on every leaf that was written to since its last flush.
     pub async fn flush(&self) -> Result<(), Vec<Attempt>> {
+        self.flush_group(Txg(u64::MAX)).await
+    }
+
+    /// As [`VdevTree::flush`], for whoever commits group `txg`: what later groups gave to devices that went away is not asked about.
+    pub async fn flush_group(&self, txg: Txg) -> Result<(), Vec<Attempt>> {
         let auxiliary = self.spares.iter().chain(self.l2cache.iter()).flat_map(Vdev::walk);
         let vdevs = self.tops.iter().flat_map(Vdev::walk).chain(auxiliary).collect();
-        self.flush_leaves(vdevs, true).await
+        self.flush_leaves(vdevs, txg, true).await
     }
 
     /// As [`VdevTree::flush`], for the leaves of these top-level vdevs only: an intent log on devices of its own need not wait for the others.
     pub async fn flush_tops(&self, tops: &[u32]) -> Result<(), Vec<Attempt>> {
         let vdevs = tops.iter().filter_map(|id| self.top(*id)).flat_map(Vdev::walk).collect();
-        self.flush_leaves(vdevs, false).await
+        self.flush_leaves(vdevs, Txg(u64::MAX), false).await
     }
 
-    /// Flushes the leaves among these vdevs. With `labels` it also tells whether the labels or uberblocks written last are durable anywhere.
-    async fn flush_leaves(&self, vdevs: Vec<&Vdev>, labels: bool) -> Result<(), Vec<Attempt>> {
+    /// Flushes the leaves among these vdevs, for groups up to `txg`. With `labels` it also tells whether the labels or uberblocks written last are durable anywhere.
+    async fn flush_leaves(&self, vdevs: Vec<&Vdev>, txg: Txg, labels: bool) -> Result<(), Vec<Attempt>> {
         let flushes = vdevs.iter().filter_map(|leaf| {
             let Kind::Leaf(slot) = &leaf.kind else { return None };
             let given = leaf.unflushed.take()?;
             let Some(device) = slot.device() else {
                 // Taken away since.
-                self.note_missed(leaf, given.txgs);
-                leaf.unflushed.flushed(&given, false);
+                self.gone_with(leaf, &given);
                 return None;
             };
             Some(async move {
                 let started = Instant::now();
                 let result = device.flush().await;
                 match &result {
-                    Ok(()) => leaf.stats.count(Transfer::Flush, 0, started),
-                    // Noted before it counts as done: others may rely on this flush.
-                    Err(_) => self.note_missed(leaf, given.txgs),
+                    Ok(()) => {
+                        leaf.stats.count(Transfer::Flush, 0, started);
+                        leaf.unflushed.flushed(&given, Flushed::Durable);
+                    }
+                    Err(error) if is_gone(error) => self.gone_with(leaf, &given),
+                    Err(_) => {
+                        // Noted before it counts as done: others may rely on this flush.
+                        self.note_missed(leaf, given.txgs);
+                        leaf.unflushed.flushed(&given, Flushed::Lost);
+                    }
                 }
-                leaf.unflushed.flushed(&given, result.is_ok());
                 result.map_err(|error| {
                     leaf.errors.count_write();
                     leaf.failed(0, Failure::Io(error.to_string()))
@@ -111,10 +125,10 @@ impl VdevTree {
         for leaf in vdevs {
             let given = leaf.unflushed.given();
             taken.count(&given, round);
-            if let Some((first, last)) = given.failed {
+            let doubtful = given.doubtful.filter(|(first, _)| *first <= txg.get());
+            if let Some(range) = joined(given.failed, doubtful) {
                 drop(given);
-                let tops = self.tops.iter().filter(|top| top.has(leaf) && !top.holds_all(first, last));
-                lost.extend(tops.map(|top| (top.guid, top)));
+                lost.extend(self.tops_without(leaf, range, None).map(|top| (top.guid, top)));
             }
         }
         if lost.is_empty() && !(labels && taken.is_nowhere()) {
@@ -124,6 +138,54 @@ impl VdevTree {
         let earlier = || Failure::Io("it was given what an earlier flush could not make durable".into());
         failed.extend(lost.into_values().flat_map(|top| top.failed(0, earlier())));
         Err(failed)
+    }
+
+    /// The top-level vdevs above a leaf that cannot give back all of these groups; with `without`, if they had to do without that leaf.
+    fn tops_without(
+        &self,
+        leaf: &Vdev,
+        range: (u64, u64),
+        without: Option<Guid>,
+    ) -> impl Iterator<Item = &Vdev> {
+        self.tops.iter().filter(move |top| top.has(leaf) && !top.holds_all(range, without))
+    }
+
+    /// The device of a leaf went away with what it was given and had not made durable. Where others hold that it missed it; otherwise that is in doubt.
+    pub(super) fn gone_with(&self, leaf: &Vdev, given: &Given) {
+        let is_held =
+            |range| self.tops_without(leaf, range, Some(leaf.guid)).next().is_none();
+        if given.txgs.is_none_or(is_held) {
+            self.note_missed(leaf, given.txgs);
+            leaf.unflushed.flushed(given, Flushed::Lost);
+        } else {
+            leaf.unflushed.flushed(given, Flushed::Doubtful);
+        }
+    }
+
+    /// Whether all is there again that may tell what became of groups up to `txg`; `None` when nothing of them is in doubt.
+    pub(crate) fn can_be_read_back(&self, txg: Txg) -> Option<bool> {
+        let doubtful = self.leaves().filter(|leaf| leaf.unflushed.is_doubtful(txg));
+        doubtful.map(|leaf| leaf.status().is_readable()).reduce(|all, readable| all && readable)
+    }
+
+    /// Whether flushes fail for good.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.leaves().any(|leaf| {
+            let failed = leaf.unflushed.given().failed;
+            failed.is_some_and(|range| self.tops_without(leaf, range, None).next().is_some())
+        })
+    }
+
+    /// All that was given to devices in groups up to `txg`, before they went away, was read back from them. The next flush makes it durable.
+    pub(crate) fn believe(&self, txg: Txg) {
+        self.leaves().for_each(|leaf| leaf.unflushed.believe(txg));
+    }
+
+    /// Some of what was given to devices before they went away is not there.
+    pub(crate) fn disbelieve(&self) {
+        for leaf in self.leaves() {
+            self.note_missed(leaf, leaf.unflushed.disbelieve());
+        }
     }
 
     /// A leaf missed these groups, and with it the distributed spares that may use its space.
@@ -143,24 +205,33 @@ impl Vdev {
         self.walk().any(|vdev| vdev.guid == other.guid)
     }
 
-    /// Whether it can give back everything that was written from `first` to `last`, as far as dirty time logs tell.
-    fn holds_all(&self, first: u64, last: u64) -> bool {
+    /// Whether it can give back everything that was written in the groups of `range`, as far as is known; with `without`, even without that leaf.
+    fn holds_all(&self, (first, last): (u64, u64), without: Option<Guid>) -> bool {
         // Between the beginnings of what leaves missed, it only gets better.
-        let missed = self.walk().map(|vdev| vdev.missing_txgs.ranges());
-        let starts: Vec<u64> = missed
-            .flat_map(|missed| missed.ranges().iter().map(|range| range.0).collect::<Vec<_>>())
-            .collect();
-        let inside = starts.into_iter().filter(|start| (first..=last).contains(start));
-        std::iter::once(first).chain(inside).all(|txg| self.holds(txg))
+        let inside = self.beginnings().into_iter().filter(|start| (first..=last).contains(start));
+        std::iter::once(first).chain(inside).all(|txg| self.holds(txg, without))
     }
 
-    /// Whether it can give back everything that was written in `txg`.
-    pub(super) fn holds(&self, txg: u64) -> bool {
-        let lost = || self.children.iter().filter(|child| !child.holds(txg)).count();
+    /// The groups with which begins what leaves missed, or what is in doubt of them.
+    pub(super) fn beginnings(&self) -> Vec<u64> {
+        let of_vdev = |vdev: &Vdev| {
+            let missed = vdev.missing_txgs.ranges();
+            let doubtful = vdev.unflushed.given().doubtful;
+            missed.ranges().iter().copied().chain(doubtful).map(|range| range.0).collect::<Vec<_>>()
+        };
+        self.walk().flat_map(of_vdev).collect()
+    }
+
+    /// Whether it can give back everything that was written in `txg`; with `without`, even without that leaf.
+    pub(super) fn holds(&self, txg: u64, without: Option<Guid>) -> bool {
+        let lost = || self.children.iter().filter(|child| !child.holds(txg, without)).count();
         match &self.kind {
-            Kind::Leaf(_) | Kind::DraidSpare { .. } => self.status().is_readable() && !self.is_stale(txg),
+            Kind::Leaf(_) | Kind::DraidSpare { .. } => {
+                let has = without != Some(self.guid) && self.status().is_readable() && !self.is_stale(txg);
+                has && !self.unflushed.has_doubts_about(txg)
+            }
             Kind::Mirror | Kind::Replacing | Kind::Spare => {
-                self.children.iter().any(|child| child.holds(txg))
+                self.children.iter().any(|child| child.holds(txg, without))
             }
             Kind::Raidz(raidz) => lost() <= raidz.nparity(),
             Kind::Draid(draid) => lost() <= draid.config().nparity,
@@ -234,6 +305,8 @@ pub(super) struct Given {
     pub(super) txgs: Option<(u64, u64)>,
     /// First and last group of those whose flush failed. What was lost stays lost, whatever later flushes say.
     failed: Option<(u64, u64)>,
+    /// First and last group of those with which the device went away, where nothing else holds them.
+    doubtful: Option<(u64, u64)>,
     /// The last round in which a label or uberblock was among them; 0 for none.
     label_round: u64,
     /// Of these, the last round whose flush failed.
@@ -269,20 +342,57 @@ impl Unflushed {
     }
 
     /// A flush that began when `asked` was all came to its end.
-    pub(super) fn flushed(&self, asked: &Given, well: bool) {
+    pub(super) fn flushed(&self, asked: &Given, how: Flushed) {
         let mut given = self.given();
         given.asked = given.asked.max(asked.writes);
-        if !well {
-            given.failed = joined(given.failed, asked.txgs);
-            if asked.label_pending {
-                given.label_failed_round = given.label_failed_round.max(asked.label_round);
-            }
+        match how {
+            Flushed::Durable => {}
+            Flushed::Lost => given.failed = joined(given.failed, asked.txgs),
+            Flushed::Doubtful => given.doubtful = joined(given.doubtful, asked.txgs),
+        }
+        if how != Flushed::Durable && asked.label_pending {
+            given.label_failed_round = given.label_failed_round.max(asked.label_round);
         }
         if given.asked == given.writes {
             given.txgs = None;
             given.label_pending = false;
         }
     }
+
+    /// Whether something of a group up to `txg` is in doubt.
+    fn is_doubtful(&self, txg: Txg) -> bool {
+        self.given().doubtful.is_some_and(|(first, _)| first <= txg.get())
+    }
+
+    fn has_doubts_about(&self, txg: u64) -> bool {
+        self.given().doubtful.is_some_and(|(first, last)| (first..=last).contains(&txg))
+    }
+
+    /// What was in doubt of groups up to `txg` counts as written just now.
+    fn believe(&self, txg: Txg) {
+        let mut given = self.given();
+        let Some((first, last)) = given.doubtful.filter(|(first, _)| *first <= txg.get()) else { return };
+        given.doubtful = (last > txg.get()).then(|| (txg.get() + 1, last));
+        given.txgs = joined(given.txgs, Some((first, last.min(txg.get()))));
+        given.writes += 1;
+    }
+
+    /// All that was in doubt counts as lost. Gives the first and last group of it.
+    fn disbelieve(&self) -> Option<(u64, u64)> {
+        let mut given = self.given();
+        let doubtful = given.doubtful.take();
+        given.failed = joined(given.failed, doubtful);
+        doubtful
+    }
+}
+
+/// What became of that which a leaf was given before a flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flushed {
+    Durable,
+    Lost,
+    /// The device went away with it.
+    Doubtful,
 }
 
 /// First and last of both.

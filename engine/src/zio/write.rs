@@ -358,11 +358,13 @@ impl Writer {
 
     /// Makes all that was written durable.
     pub async fn flush(&self) -> Result<()> {
-        self.pool
-            .vdevs()
-            .flush()
-            .await
-            .map_err(|tried| Error::NotWritten { at: Bookmark::objset_root(0), tried })
+        self.flush_group(Txg(u64::MAX)).await
+    }
+
+    /// As [`Writer::flush`], for whoever commits group `txg` ([`crate::vdev::VdevTree::flush_group`]).
+    pub(crate) async fn flush_group(&self, txg: Txg) -> Result<()> {
+        let flushed = self.pool.vdevs().flush_group(txg).await;
+        flushed.map_err(|tried| Error::NotWritten { at: Bookmark::objset_root(0), tried })
     }
 
     /// Bytes that a block counts for in quotas and listings: allocated, less parity (`bp_get_dsize`).

@@ -17,12 +17,10 @@ use crate::volumes::crashed;
 
 const SIZE: u64 = 4 << 20;
 
-async fn create(disks: &Disks, tops: Vec<NewTop>) -> (Arc<LivePool>, ObjsetId) {
+async fn create(tops: Vec<NewTop>) -> (Arc<LivePool>, ObjsetId) {
     let pool = LivePool::create(new_pool(tops, 12), surroundings(1)).await.unwrap();
-    assert!(matches!(pool.take_checkpoint().await, Err(Error::Unsupported(_))), "it was made just now");
     let id = create_volume(&pool, "tank/vol").await;
-    export(pool).await;
-    (disks.import("tank", 7).await, id)
+    (pool, id)
 }
 
 async fn create_volume(pool: &Arc<LivePool>, name: &str) -> ObjsetId {
@@ -80,7 +78,7 @@ fn goes_back(layout: Layout, count: usize) {
     let disks = Disks::new(256 << 20);
     let tops = vec![disks.top(layout, Class::Normal, "d", count)];
     let (before, id) = block_on(async {
-        let (pool, id) = create(&disks, tops).await;
+        let (pool, id) = create(tops).await;
         fill(&pool, id, 100, 1).await;
         pool.take_checkpoint().await.unwrap();
         let before = content(&pool, id).await;
@@ -122,6 +120,30 @@ fn goes_back(layout: Layout, count: usize) {
 }
 
 #[test]
+fn a_pool_to_which_a_vdev_was_added_just_now_goes_back_to_its_checkpoint() {
+    let disks = Disks::new(96 << 20);
+    let (first, added) = (disks.top(Layout::Single, Class::Normal, "d", 1), disks.top(Layout::Single, Class::Normal, "e", 1));
+    let (before, id) = block_on(async {
+        let (pool, id) = create(vec![first]).await;
+        pool.add(vec![added], None).await.unwrap();
+        fill(&pool, id, 100, 1).await;
+        pool.take_checkpoint().await.unwrap();
+        let before = content(&pool, id).await;
+        go_on(&pool, id, 200).await;
+        assert!(pool.allocator().kept_bytes() >= SIZE);
+        export(pool).await;
+        (before, id)
+    });
+    disks.judge("tank");
+    block_on(async {
+        let pool = rewind(&disks).await.unwrap();
+        assert!(content(&pool, id).await == before);
+        export(pool).await;
+    });
+    disks.judge("tank");
+}
+
+#[test]
 fn a_stripe_goes_back_to_its_checkpoint() {
     goes_back(Layout::Single, 1);
 }
@@ -136,7 +158,7 @@ fn what_was_kept_is_freed_when_the_checkpoint_is_given_up() {
     let disks = Disks::new(96 << 20);
     let tops = vec![disks.top(Layout::Mirror, Class::Normal, "d", 2)];
     block_on(async {
-        let (pool, id) = create(&disks, tops).await;
+        let (pool, id) = create(tops).await;
         fill(&pool, id, 100, 1).await;
         assert!(matches!(pool.discard_checkpoint().await, Err(Error::NotFound(_))), "there is none");
         pool.take_checkpoint().await.unwrap();
@@ -179,7 +201,7 @@ fn logs_of_later_are_not_replayed_onto_the_checkpoint() {
     let mut disks = Disks::new(96 << 20);
     let tops = vec![disks.top(Layout::Single, Class::Normal, "d", 1)];
     let (before, id) = block_on(async {
-        let (pool, id) = create(&disks, tops).await;
+        let (pool, id) = create(tops).await;
         fill(&pool, id, 100, 1).await;
         let volume = pool.volume(id).await.unwrap();
         // The log is in use at the checkpoint, and goes on behind it.

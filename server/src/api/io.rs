@@ -28,6 +28,9 @@ pub struct PoolIo {
     pub age_ns: u64,
     /// The root vdev, with all vdevs below it, and their space where it is known.
     pub vdevs: VdevNode,
+    /// The pool waits for its devices.
+    #[serde(default)]
+    pub suspended: bool,
     /// What became of the bytes that were written to a pool that is open for writing.
     #[serde(default)]
     pub written: Option<Written>,

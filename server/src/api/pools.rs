@@ -143,6 +143,9 @@ pub struct PoolEntry {
     pub guid: u64,
     /// State of the root vdev.
     pub state: engine::vdev::State,
+    /// The pool waits for its devices.
+    #[serde(default)]
+    pub suspended: bool,
     /// The transaction group that it is open at.
     pub txg: u64,
     /// Version of the pool: 5000 with feature flags.

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::{Action, Listed, Trimming};
 
 pub use engine::pool::status::{
-    Checkpoint, Expansion, PoolHealth, Progress, Reason, Removal, Scan, ScanKind, VdevClass, VdevNode,
-    VdevSpace,
+    Checkpoint, Expansion, PoolHealth, Progress, Reason, Removal, SUSPENDED, Scan, ScanKind, VdevClass,
+    VdevNode, VdevSpace,
 };
 pub use engine::vdev::{Aux, State};
 

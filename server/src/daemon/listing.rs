@@ -375,6 +375,7 @@ async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result
     let dsl = open.dsl().await?;
     let pool = dsl.pool();
     let state = status::state_of(pool);
+    let suspended = open.live().is_some_and(|live| live.suspended().is_some());
     let mut properties = Vec::new();
     if !request.properties.is_empty() {
         let cachefile = open.cachefile();
@@ -382,6 +383,7 @@ async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result
             cachefile: cachefile.as_deref(),
             load_guid: open.load_guid(),
             expandable_bytes: 0,
+            suspended,
         };
         let set = PoolProperties::load(&dsl, &environment).await?;
         for name in &request.properties {
@@ -404,6 +406,7 @@ async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result
         name: open.name().to_owned(),
         guid: pool.guid().0,
         state,
+        suspended,
         txg: pool.uberblock().txg.0,
         version: pool.config().version,
         properties,

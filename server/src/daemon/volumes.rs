@@ -8,6 +8,8 @@
 //! [`LiveZvol`], so that their changes are ordered, and all follow its properties from the moment at which these are set: `sync` and `logbias`, `readonly` (what
 //! a client changes is refused; a client that came while it was on stays read-only), `volsize`. Of a new size NBD tells a client only when it asks, with
 //! `NBD_OPT_INFO` or by connecting again; until then it sees the size that it was told, and requests beyond a new end fail. Snapshots are read as anywhere.
+//!
+//! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or is told at once with `failmode=continue`.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -18,12 +20,13 @@ use engine::dataset::dsl::{Dataset, Dsl, Kind, Walk};
 use engine::dataset::zvol::{LiveReader, LiveZvol, Zvol};
 use engine::dmu::Objset;
 use engine::pool::live::{LiveDataset, LivePool, with_room};
+use engine::pool::suspend::FailMode;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::recording::Recorder;
 use super::{Daemon, NbdAddresses, OpenPool, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
-use crate::nbd::{self, Errno, Export, ExportError, Exports, Extent, Limits};
+use crate::nbd::{self, Errno, Export, ExportError, Exports, Extent, Limits, Unopened};
 use crate::runtime::Shards;
 use crate::socket::SocketFile;
 
@@ -214,15 +217,20 @@ impl Exports for Volumes {
         pools.iter().flat_map(|pool| pool.volumes()).map(|volume| volume.name).collect()
     }
 
-    async fn open(&self, name: &str) -> Option<Arc<VolumeExport>> {
-        let pool = self.0.pool_of(name).ok()?;
-        match pool.connect(name, self.0.link.clone()).await {
-            Ok(export) => Some(export),
-            Err(error) => {
-                tracing::debug!(name, %error, "no such export");
-                None
-            }
+    async fn open(&self, name: &str) -> Result<Arc<VolumeExport>, Unopened> {
+        let pool = self.0.pool_of(name).map_err(|_| Unopened::Unknown)?;
+        if let Some((why, FailMode::Continue)) = pool.live().and_then(|live| live.suspended()) {
+            return Err(Unopened::Unavailable(format!("pool '{}' is suspended: {why}", pool.name())));
         }
+        pool.connect(name, self.0.link.clone()).await.map_err(|error| {
+            tracing::debug!(name, %error, "an export cannot be opened");
+            match error {
+                engine::Error::Io { .. } | engine::Error::Checksum { .. } | engine::Error::Suspended(_) => {
+                    Unopened::Unavailable(format!("{name}: {error}"))
+                }
+                _ => Unopened::Unknown,
+            }
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use std::{io, sync::Arc};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::limits::{Place, Resources};
-use super::{Export, Exports, MAX_REQUEST_BYTES, protocol::*};
+use super::{Export, Exports, MAX_REQUEST_BYTES, Unopened, protocol::*};
 
 /// The longest option that is read: a name of the length that the protocol allows (4096), and many context queries.
 const MAX_OPTION_BYTES: u32 = 16 << 10;
@@ -207,15 +207,32 @@ where
         self.reply(option::LIST, reply::ACK, &[]).await
     }
 
-    /// Opens an export. Without a name it is the only one, where there is only one.
-    async fn open(&self, name: &str) -> Option<Arc<X::Export>> {
-        if name.is_empty() {
-            return match self.exports.names().await.as_slice() {
-                [only] => self.exports.open(only).await,
-                _ => None,
-            };
+    /// Opens an export. Without a name it is the only one, where there is only one. What takes so long that the handshake would end is given up before that, so
+    /// that the client hears of it.
+    async fn open(&self, name: &str) -> Result<Arc<X::Export>, Unopened> {
+        let opened = async {
+            if name.is_empty() {
+                return match self.exports.names().await.as_slice() {
+                    [only] => self.exports.open(only).await,
+                    _ => Err(Unopened::Unknown),
+                };
+            }
+            self.exports.open(name).await
+        };
+        let patience = self.resources.limits.handshake / 2;
+        let late = |_| Err(Unopened::Unavailable(format!("'{name}' cannot be opened now: its devices do not answer")));
+        tokio::time::timeout(patience, opened).await.unwrap_or_else(late)
+    }
+
+    /// Tells the client that there is no such export, or none at present.
+    async fn unopened(&mut self, option: u32, name: &str, why: Unopened) -> io::Result<()> {
+        match why {
+            Unopened::Unknown => {
+                let advice = format!("there is no volume '{name}'");
+                self.reply(option, reply::ERR_UNKNOWN, advice.as_bytes()).await
+            }
+            Unopened::Unavailable(why) => self.reply(option, reply::ERR_POLICY, why.as_bytes()).await,
         }
-        self.exports.open(name).await
     }
 
     fn session(&self, name: &str, export: Arc<X::Export>) -> Session<X::Export> {
@@ -236,9 +253,10 @@ where
     /// The old way to choose an export, which knows no error.
     async fn export_name(&mut self, data: &[u8]) -> io::Result<Next<X::Export>> {
         let name = std::str::from_utf8(data).map_err(|_| violation("a name is not UTF-8"))?;
-        let Some(export) = self.open(name).await else {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("no export '{name}'")));
-        };
+        let export = self.open(name).await.map_err(|why| match why {
+            Unopened::Unknown => io::Error::new(io::ErrorKind::NotFound, format!("no export '{name}'")),
+            Unopened::Unavailable(why) => io::Error::other(why),
+        })?;
         let Some(place) = self.resources.place() else { return Err(violation("too many clients")) };
         let mut message = Vec::with_capacity(10 + EXPORT_NAME_ZEROES);
         message.extend(export.size_bytes().to_be_bytes());
@@ -256,9 +274,12 @@ where
             self.reply(option, reply::ERR_INVALID, &[]).await?;
             return Ok(Next::Continue);
         };
-        let Some(export) = self.open(name).await else {
-            self.reply(option, reply::ERR_UNKNOWN, format!("there is no volume '{name}'").as_bytes()).await?;
-            return Ok(Next::Continue);
+        let export = match self.open(name).await {
+            Ok(export) => export,
+            Err(why) => {
+                self.unopened(option, name, why).await?;
+                return Ok(Next::Continue);
+            }
         };
         let place = match option {
             option::GO => match self.resources.place() {
@@ -306,8 +327,8 @@ where
             let advice = b"structured replies must be negotiated first";
             return self.reply(option, reply::ERR_INVALID, advice).await;
         }
-        if self.open(name).await.is_none() {
-            return self.reply(option, reply::ERR_UNKNOWN, &[]).await;
+        if let Err(why) = self.open(name).await {
+            return self.unopened(option, name, why).await;
         }
         let wanted =
             queries.contains(&BASE_ALLOCATION) || !sets && (queries.is_empty() || queries.contains(&"base:"));

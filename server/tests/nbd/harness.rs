@@ -14,7 +14,7 @@ use std::{
 
 use device::{Device, FileDevice, IoBuf, MemoryDevice, OpenOptions};
 use server::{
-    nbd::{self, Errno, Export, ExportError, Exports, Extent, Limits, Tls},
+    nbd::{self, Errno, Export, ExportError, Exports, Extent, Limits, Tls, Unopened},
     runtime::Shards,
 };
 use tempfile::TempDir;
@@ -174,8 +174,8 @@ impl Exports for Named {
         self.0.keys().cloned().collect()
     }
 
-    async fn open(&self, name: &str) -> Option<Arc<DeviceExport>> {
-        self.0.get(name).cloned()
+    async fn open(&self, name: &str) -> Result<Arc<DeviceExport>, Unopened> {
+        self.0.get(name).cloned().ok_or(Unopened::Unknown)
     }
 }
 

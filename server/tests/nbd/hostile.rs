@@ -14,7 +14,7 @@ use std::{
 };
 
 use device::IoBuf;
-use server::nbd::{Export, ExportError, Exports, Extent, Limits, OWN_BYTES};
+use server::nbd::{Export, ExportError, Exports, Extent, Limits, OWN_BYTES, Unopened};
 use tokio::sync::Semaphore;
 
 use crate::harness::Served;
@@ -114,8 +114,8 @@ impl Exports for One {
         vec![NAME.to_owned()]
     }
 
-    async fn open(&self, name: &str) -> Option<Arc<Counted>> {
-        (name == NAME).then(|| Arc::clone(&self.0))
+    async fn open(&self, name: &str) -> Result<Arc<Counted>, Unopened> {
+        (name == NAME).then(|| Arc::clone(&self.0)).ok_or(Unopened::Unknown)
     }
 }
 

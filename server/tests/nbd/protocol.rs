@@ -3,8 +3,11 @@
 use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
+    sync::Arc,
     time::Duration,
 };
+
+use server::nbd::{Exports, Limits, Unopened};
 
 use crate::harness::{DeviceExport, Named, Served, pattern};
 
@@ -414,4 +417,37 @@ fn noise_harms_nobody() {
         let _ = client.0.write_all(&bytes);
     }
     assert_still_serves(&served);
+}
+
+/// An export that never opens, and one that says why it does not.
+struct Away;
+
+impl Exports for Away {
+    type Export = DeviceExport;
+
+    async fn names(&self) -> Vec<String> {
+        vec![NAME.to_owned()]
+    }
+
+    async fn open(&self, name: &str) -> Result<Arc<DeviceExport>, Unopened> {
+        match name {
+            NAME => std::future::pending().await,
+            _ => Err(Unopened::Unavailable("it is away".into())),
+        }
+    }
+}
+
+#[test]
+fn a_client_hears_of_an_export_that_cannot_be_opened_now() {
+    let handshake = Duration::from_secs(2);
+    let served = Served::start_limited(Away, Limits { handshake, ..Limits::default() });
+    let mut client = Client::greeted(&served);
+    client.option(OPT_GO, &go("other", &[]));
+    assert_eq!(client.option_reply(), (OPT_GO, ERR_POLICY, b"it is away".to_vec()));
+    client.option(OPT_GO, &go(NAME, &[]));
+    let (option, kind, why) = client.option_reply();
+    assert_eq!((option, kind), (OPT_GO, ERR_POLICY));
+    assert!(String::from_utf8(why).unwrap().contains("cannot be opened now"));
+    client.option(OPT_ABORT, &[]);
+    assert_eq!(client.option_reply().1, REP_ACK);
 }

@@ -6,7 +6,7 @@ use server::api::{Dedup, DedupRow, PoolStatus, Progress, ScanKind, VdevClass, Vd
 use super::{Arguments, Shown, has_problem, total};
 use crate::output::Numbers;
 use crate::zpool::scripts::Said;
-use crate::zpool::vdevs::{Naming, SECTIONS, aux_identifier, of_class, spare_word, vdev_json};
+use crate::zpool::vdevs::{Naming, SECTIONS, aux_identifier, of_class, pool_word, spare_word, vdev_json};
 use crate::zpool::{pool_json, reason};
 
 type Object = Map<String, Value>;
@@ -15,7 +15,8 @@ type Object = Map<String, Value>;
 pub fn pool(pool: &PoolStatus, arguments: &Arguments, said: &Said) -> Object {
     let Arguments { naming, shown, verbose, json_flat_vdevs: flat, .. } = *arguments;
     let numbers = arguments.json.base.numbers(shown.literal);
-    let mut item = pool_json(&pool.name, pool.guid, pool.txg, pool.health.state, false, numbers);
+    let state = pool_word(pool.health.state, pool.health.is_suspended());
+    let mut item = pool_json(&pool.name, pool.guid, pool.txg, &state, false, numbers);
     let (status, action) = reason::of_open_pool(pool);
     for (key, sentence) in [("status", status), ("action", action)] {
         if !sentence.is_empty() {

@@ -74,8 +74,7 @@ async fn take(s: &Syncing) -> Result<()> {
     }
     s.pool.refuse_with_checkpoint()?;
     if !s.pool.allocator().can_keep() {
-        let why = "a vdev was added just now, or has no ZAP; export the pool and import it again";
-        return Err(Error::Unsupported(why.into()));
+        return Err(Error::Unsupported("a vdev has no ZAP, as in pools of very old versions".into()));
     }
     let mut checkpoint = s.pool.views.newest().uberblock().clone();
     if checkpoint.txg != Txg(s.txg().get() - 1) {

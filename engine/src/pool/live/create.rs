@@ -324,7 +324,7 @@ pub(super) async fn take_up_top(s: &Syncing, id: usize) -> Result<()> {
     if matches!(bias, Some(AllocationBias::Special | AllocationBias::Dedup)) {
         s.use_feature(Feature::AllocationClasses, 1).await?;
     }
-    let (array, shift) = s.pool.allocator().add_top(s.mos(), &s.tx, top).await?;
+    let (array, shift) = s.pool.allocator().add_top(s.mos(), &s.tx, top, Some(top_zap)).await?;
     let mut leaf_zaps = HashMap::new();
     for leaf in top.walk().filter(|vdev| vdev.children.is_empty()) {
         leaf_zaps.insert(leaf.guid, new_vdev_zap(s, &map).await?);

@@ -12,10 +12,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ondisk::Guid;
 use ondisk::nvlist::ByteString;
+use ondisk::uberblock::Uberblock;
 
 use super::LivePool;
 use crate::error::{Error, Result};
 use crate::pool::suspend::FailMode;
+use crate::pool::verify;
 use crate::vdev::{Aux, Kind, State, Status, Vdev, config::config_path};
 
 /// What is known of devices besides the vdev tree.
@@ -205,6 +207,52 @@ impl LivePool {
             let Err(error) = write().await else { return Ok(()) };
             self.pool.vdevs().diagnose().await;
             self.pool.suspension.wait(error).await?;
+        }
+    }
+
+    /// Makes a write, and flushes it with all that was written before, until it is durable or there is no hope. `uberblock` leads to all of the group.
+    pub(super) async fn until_durable(
+        &self,
+        uberblock: &Uberblock,
+        write: impl AsyncFn() -> Result<()>,
+    ) -> Result<()> {
+        loop {
+            self.until_written(&write).await?;
+            let Err(error) = self.writer.flush_group(uberblock.txg).await else { return Ok(()) };
+            self.until_read_back(uberblock, error).await?;
+        }
+    }
+
+    /// After a flush that failed: waits for the devices that went away, and reads the group back from them.
+    ///
+    /// # Errors
+    /// Something was lost.
+    async fn until_read_back(&self, uberblock: &Uberblock, error: Error) -> Result<()> {
+        let vdevs = self.pool.vdevs();
+        loop {
+            vdevs.diagnose().await;
+            match vdevs.can_be_read_back(uberblock.txg) {
+                Some(true) => {}
+                Some(false) => {
+                    self.pool.suspension.wait(error.clone()).await?;
+                    continue;
+                }
+                None if vdevs.has_lost() => return Err(error),
+                // Only labels, which are written again.
+                None => return self.pool.suspension.wait(error).await,
+            }
+            let config = self.views.newest().config().clone();
+            let written = self.pool.at(uberblock.clone(), config, self.checkpoint());
+            if verify::is_group_there(&written, uberblock.txg)? {
+                tracing::info!(pool = self.pool.name(), "what a device was given before it went away is there");
+                vdevs.believe(uberblock.txg);
+                return Ok(());
+            }
+            vdevs.diagnose().await;
+            if vdevs.can_be_read_back(uberblock.txg) == Some(true) {
+                vdevs.disbelieve();
+                return Err(error);
+            }
         }
     }
 }

@@ -353,23 +353,20 @@ impl LivePool {
     /// Makes an uberblock that everything below is written of the newest one of the pool.
     pub(super) async fn make_newest(&self, uberblock: &Uberblock, config_changed: bool) -> Result<()> {
         let txg = uberblock.txg;
-        self.writer.flush().await?;
+        self.until_durable(uberblock, async || Ok(())).await?;
         if config_changed {
-            self.until_written(async || self.write_labels(txg, false).await).await?;
-            self.writer.flush().await?;
+            self.until_durable(uberblock, async || self.write_labels(txg, false).await).await?;
         }
         let leaves = self.uberblock_leaves();
         let encoded = uberblock.encode();
         self.pool.suspension.check()?;
-        self.until_written(async || {
+        self.until_durable(uberblock, async || {
             let written = self.pool.vdevs().write_uberblock(&leaves, txg, &encoded).await;
             written.map_err(|tried| cannot_commit(txg, &tried))
         })
         .await?;
-        self.writer.flush().await?;
         if config_changed {
-            self.until_written(async || self.write_labels(txg, true).await).await?;
-            self.writer.flush().await?;
+            self.until_durable(uberblock, async || self.write_labels(txg, true).await).await?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::dataset::properties::set::Value;
 use crate::dataset::properties::{Kind, Shown, Source, Style, index, is_user};
 use crate::error::{Error, Result};
 use crate::pool::features::Features;
-use crate::pool::status::state_of;
+use crate::pool::status::{SUSPENDED, state_of};
 
 /// What pool properties depend on that is no part of the pool.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +28,8 @@ pub struct PoolEnvironment<'a> {
     pub load_guid: u64,
     /// Bytes by which the devices have grown beyond what the pool uses.
     pub expandable_bytes: u64,
+    /// The pool waits for its devices.
+    pub suspended: bool,
 }
 
 /// Every property of a pool.
@@ -87,7 +89,10 @@ impl PoolProperties {
         self.number(PoolProp::Readonly, 1); // Pools are opened for reading only.
         self.number(PoolProp::Guid, pool.guid().0);
         self.number(PoolProp::LoadGuid, environment.load_guid);
-        let health = state_of(pool).to_string();
+        let health = match environment.suspended {
+            true => SUSPENDED.to_owned(),
+            false => state_of(pool).to_string(),
+        };
         self.values.insert(PoolProp::Health, (Value::Text(health), Source::None));
         let source = if config.version == VERSION_FEATURES { Source::Default } else { Source::Local };
         self.values.insert(PoolProp::Version, (Value::Number(config.version), source));

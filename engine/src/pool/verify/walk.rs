@@ -40,16 +40,15 @@ pub(super) struct Roots {
     pub notes: Vec<String>,
 }
 
+/// The MOS, and all that is newer than `min_txg`.
+pub(super) fn root(pool: &Pool, min_txg: Txg) -> Work {
+    let (bp, at) = (*pool.root_blkptr(), Bookmark::objset_root(0));
+    Work { bp, at, min_txg, is_snapshot: false, log_only: false, is_leaving: false }
+}
+
 pub(super) async fn roots(pool: &Arc<Pool>) -> Result<Roots> {
     let mos = Objset::open(pool, ObjsetId::MOS, pool.root_blkptr()).await?;
-    let work = vec![Work {
-        bp: *pool.root_blkptr(),
-        at: Bookmark::objset_root(0),
-        min_txg: Txg::NONE,
-        is_snapshot: false,
-        log_only: false,
-        is_leaving: false,
-    }];
+    let work = vec![root(pool, Txg::NONE)];
     let root = mos.object(DIRECTORY_OBJECT).await?;
     let mut waiting_to_be_freed = Vec::new();
     for list in [directory::SYNC_BPOBJ, directory::FREE_BPOBJ] {
@@ -382,7 +381,7 @@ impl Shared<'_> {
                     slot += usize::try_from(dnode.slots()).unwrap_or(usize::MAX).max(1);
                     self.dnode(work, object, &dnode, &mut found, results);
                     if work.at.objset == 0 && !work.is_leaving && dnode.bonus_type == DmuType::DSL_DATASET {
-                        found.extend(dataset_root(object, &dnode)?);
+                        found.extend(dataset_root(object, &dnode, work.min_txg)?);
                     }
                 }
                 Ok(None) => slot += 1,
@@ -484,16 +483,17 @@ fn log_header(work: &Work, phys: &ObjsetPhys, order: ByteOrder) -> Result<ZilHea
     ZilHeader::read(&mut reader).map_err(Error::format(format!("objset {}", work.at.objset)))
 }
 
-/// The way into a dataset that is an object of the MOS.
-fn dataset_root(object: u64, dnode: &Dnode) -> Result<Option<Work>> {
+/// The way into a dataset that is an object of the MOS, if it has something newer than `min_txg`.
+fn dataset_root(object: u64, dnode: &Dnode, min_txg: Txg) -> Result<Option<Work>> {
     let what = format!("dataset {object}");
     let mut reader = Reader::new("dataset", &dnode.bonus, dnode.order);
     let phys = DslDatasetPhys::read(&mut reader).map_err(Error::format(what))?;
     let at = Bookmark::objset_root(object);
     let is_snapshot = phys.num_children != 0;
     let log_only = phys.bp.logical_birth() <= phys.prev_snap_txg;
-    let work =
-        Work { bp: phys.bp, at, min_txg: phys.prev_snap_txg, is_snapshot, log_only, is_leaving: false };
-    let nothing_new = work.bp.is_hole() || (log_only && is_snapshot);
+    let nothing_new =
+        phys.bp.is_hole() || phys.bp.logical_birth() <= min_txg || (log_only && is_snapshot);
+    let min_txg = phys.prev_snap_txg.max(min_txg);
+    let work = Work { bp: phys.bp, at, min_txg, is_snapshot, log_only, is_leaving: false };
     Ok(if nothing_new { None } else { Some(work) })
 }

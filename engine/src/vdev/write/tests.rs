@@ -227,7 +227,7 @@ impl Device for Counting {
         self.flushes.fetch_add(1, Relaxed);
         if self.flushes_fail.load(Relaxed) {
             let error =
-                device::IoError::new(self.path(), device::Operation::Flush, 0, 0, device::Cause::Missing);
+                device::IoError::new(self.path(), device::Operation::Flush, 0, 0, device::Cause::Os { errno: 5 });
             return Box::pin(async { Err(error) });
         }
         self.memory.flush()

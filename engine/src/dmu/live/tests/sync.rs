@@ -69,7 +69,7 @@ impl Rig {
             let key = crate::dmu::zap::Key::Name(b"features_for_write".to_vec());
             let value = ondisk::zap::ZapValue::U64(vec![features.id().0]);
             edit::set(&directory, &tx, &key, &value).await.unwrap();
-            allocator.add_top(&mos, &tx, pool.vdevs().top(0).unwrap()).await.unwrap();
+            allocator.add_top(&mos, &tx, pool.vdevs().top(0).unwrap(), None).await.unwrap();
         });
         Some(Self { pool, writer, mos, objset, root: Blkptr::HOLE, txg: 4, used: 0, mos_used: 0 })
     }

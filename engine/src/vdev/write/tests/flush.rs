@@ -82,3 +82,54 @@ fn an_uberblock_must_be_durable_on_one_leaf() {
     block_on(tree.write_label(both[0], true, &Nvlist::new())).expect("writes");
     assert!(block_on(tree.flush()).is_err());
 }
+
+#[test]
+fn what_went_away_with_a_device_is_in_doubt_until_it_is_read_back() {
+    for there in [true, false] {
+        let root = parsed(leaf(0, 1));
+        let disks = Disks::of(&root);
+        let tree = tree(&root, &disks.without(&[]));
+        let write = |txg| {
+            let piece = Piece { top: 0, offset_bytes: 0, data: IoBuf::zeroed(512).into() };
+            block_on(tree.write(Txg(txg), vec![piece]))
+        };
+        assert_eq!(tree.can_be_read_back(Txg(5)), None, "nothing is in doubt");
+        write(5);
+        write(6);
+        disks.faulty[&Guid(1)].inject(Fault::Missing);
+        assert!(block_on(tree.flush_group(Txg(5))).is_err());
+        disks.faulty[&Guid(1)].heal();
+        assert!(block_on(tree.flush_group(Txg(5))).is_err() && block_on(tree.flush_tops(&[0])).is_err());
+        assert_eq!((tree.can_be_read_back(Txg(5)), tree.has_lost()), (Some(true), false));
+        let leaf = tree.find(Guid(1)).expect("there");
+        if there {
+            tree.believe(Txg(5));
+            assert_eq!(tree.can_be_read_back(Txg(5)), None);
+            block_on(tree.flush_group(Txg(5))).expect("it was read back");
+            assert!(block_on(tree.flush_tops(&[0])).is_err(), "the next group is still in doubt");
+            tree.believe(Txg(6));
+            block_on(tree.flush()).expect("all was read back");
+            assert!(leaf.missing_txgs.is_empty());
+        } else {
+            tree.disbelieve();
+            assert!(tree.has_lost() && block_on(tree.flush()).is_err());
+            assert_eq!(leaf.missing_txgs.ranges().ranges(), [(5, 7)]);
+        }
+    }
+}
+
+#[test]
+fn of_two_devices_that_go_away_one_is_believed_at_most() {
+    let root = parsed(config("mirror", 0, 99, leaves(2)));
+    let disks = Disks::of(&root);
+    let tree = tree(&root, &disks.without(&[]));
+    write(&tree, &[(0, vec![1; 512])]);
+    disks.faulty.values().for_each(|disk| disk.inject(Fault::Missing));
+    assert!(block_on(tree.flush()).is_err());
+    disks.faulty.values().for_each(|disk| disk.heal());
+    assert!(block_on(tree.flush()).is_err());
+    let missed = tree.leaves().filter(|leaf| !leaf.missing_txgs.is_empty()).count();
+    assert_eq!((missed, tree.can_be_read_back(TXG)), (1, Some(true)));
+    tree.believe(TXG);
+    block_on(tree.flush()).expect("one has it");
+}

@@ -72,7 +72,8 @@ pub struct ServeArguments {
     /// Unix socket of the API (default: by user, or $CENOTE_SOCKET)
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Memory for cached blocks of all pools (default: a quarter of the machine's)
+    /// Memory for cached blocks of all pools and for what is written and not on disk yet (default: a quarter of the machine's). What requests under way and
+    /// maps of free space take, and what the process keeps for reuse, comes on top
     #[arg(long, value_name = "SIZE", value_parser = server::sizes::parse_size)]
     pub arc_max: Option<u64>,
     /// How volumes are served over TCP (they are always on the socket nbd.sock beside the API's).

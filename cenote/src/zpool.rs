@@ -23,6 +23,7 @@ mod trim;
 mod upgrade;
 mod vdev_spec;
 mod vdevs;
+mod wait;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -75,8 +76,10 @@ pub enum Zpool {
     Online(device::OnlineArguments),
     /// Tell devices which of their space is free
     Trim(trim::Arguments),
-    /// Remove spares and cache devices
+    /// Remove spares, cache and log devices
     Remove(device::RemoveArguments),
+    /// Return when nothing goes on in the background of a pool any more
+    Wait(wait::Arguments),
     /// Look again for devices that are missing
     Reopen(device::ReopenArguments),
     /// Wipe the labels of a device that no pool uses
@@ -110,6 +113,7 @@ impl Zpool {
             Self::Online(arguments) => arguments.run(),
             Self::Trim(arguments) => arguments.run(),
             Self::Remove(arguments) => arguments.run(),
+            Self::Wait(arguments) => arguments.run(),
             Self::Reopen(arguments) => arguments.run(),
             Self::Labelclear(arguments) => arguments.run(),
             Self::History(arguments) => arguments.run(),

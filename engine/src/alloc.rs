@@ -29,6 +29,7 @@ mod load;
 mod log;
 mod metaslab;
 pub mod range_set;
+mod remove;
 pub mod space_map;
 mod sync;
 mod trim;

@@ -234,6 +234,11 @@ impl Zil {
         self.inner.sync(tx).await
     }
 
+    /// Gives the blocks of the log up, as soon as what they hold is committed; the next commit begins anew, with other blocks.
+    pub async fn leave(&self) -> Result<()> {
+        self.inner.leave().await
+    }
+
     /// Whether there is neither a log nor anything to be logged, so that it can be dropped. A log that nobody adds to begins to end: some groups later there is
     /// none. Nobody else may use it.
     pub fn settles(&self) -> bool {

@@ -19,8 +19,9 @@ pub fn lines(pool: &PoolStatus) -> String {
     let mut text = String::new();
     if let Some(scan) = &pool.health.scan {
         text.push_str(&scan_lines(scan));
+        let exists = pool.health.checkpoint.as_ref().filter(|checkpoint| !checkpoint.discarding);
         text.push_str(
-            pool.health.checkpoint.as_ref().map_or("", |checkpoint| scan_warning(scan, checkpoint)),
+            exists.map_or("", |checkpoint| scan_warning(scan, checkpoint)),
         );
     }
     if let Some(removal) = &pool.health.removal {
@@ -190,7 +191,11 @@ fn expansion_lines(expansion: &Expansion, name: &str) -> String {
 }
 
 fn checkpoint_line(checkpoint: &Checkpoint) -> String {
-    format!("checkpoint: created {}, consumes {}\n", ctime(checkpoint.start_time), nicenum(checkpoint.space))
+    let space = nicenum(checkpoint.space);
+    match checkpoint.discarding {
+        true => format!("checkpoint: discarding, {space} remaining.\n"),
+        false => format!("checkpoint: created {}, consumes {space}\n", ctime(checkpoint.start_time)),
+    }
 }
 
 /// Bytes a second since `start`, at least one.

@@ -26,6 +26,15 @@ pub struct Ended {
 
 impl Session {
     pub fn start() -> Self {
+        Self::start_with(Stdio::inherit())
+    }
+
+    /// A daemon that tells nobody what goes wrong: its own log may be a file that it cannot write.
+    pub fn start_silent() -> Self {
+        Self::start_with(Stdio::null())
+    }
+
+    fn start_with(log: Stdio) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("api.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
@@ -35,6 +44,7 @@ impl Session {
             .arg(&socket)
             .env("CENOTE_LOG", "error")
             .stdin(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut session = Self { directory, daemon };

@@ -113,7 +113,7 @@ pub(super) struct State {
     /// Space maps of whole vdevs.
     pub(super) vdev_maps: BTreeMap<VdevId, VdevMap>,
     /// By [`slot`].
-    rotors: [Rotor; 5],
+    pub(super) rotors: [Rotor; 5],
     /// Log space maps.
     pub(super) logs: Logs,
     /// Runs of changes of all metaslabs that their own maps lack.

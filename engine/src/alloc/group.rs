@@ -208,6 +208,11 @@ impl Group {
         &self.metaslabs
     }
 
+    /// Whether nothing is allocated, and nothing waits to be free.
+    pub fn is_unused(&self) -> bool {
+        self.totals.allocated == 0 && self.totals.waiting == 0 && self.busy.is_empty()
+    }
+
     /// Bytes of all metaslabs for one use.
     pub fn totals(&self, usage: Use) -> Totals {
         let log = self.embedded_log.map_or(Totals::default(), |place| Totals::of(&self.metaslabs[place]));

@@ -97,6 +97,17 @@ impl Logs {
         self.arrays.insert(vdev, array);
     }
 
+    /// Forgets a vdev. Gives the object that said how far its metaslabs are flushed.
+    pub fn forget(&mut self, vdev: VdevId) -> Option<ObjectId> {
+        let gone: Vec<MetaslabId> = self.metaslabs.keys().filter(|id| id.vdev == vdev).copied().collect();
+        for id in gone {
+            self.set(id, Txg::NONE, false);
+            self.metaslabs.remove(&id);
+            self.by_since.remove(&(Txg::NONE, id));
+        }
+        self.arrays.remove(&vdev)
+    }
+
     /// How far a metaslab is flushed.
     pub fn set(&mut self, id: MetaslabId, since: Txg, dirty: bool) {
         if let Some(before) = self.metaslabs.insert(id, State { since, dirty }) {

@@ -46,6 +46,7 @@ mod features;
 mod multihost;
 mod open;
 pub mod properties;
+mod remove;
 mod room;
 mod sync;
 mod trim;

@@ -322,6 +322,9 @@ pub struct Checkpoint {
     pub start_time: u64,
     /// Bytes that only it refers to.
     pub space: u64,
+    /// It is given up, and what it kept is being freed.
+    #[serde(default)]
+    pub discarding: bool,
 }
 
 /// A pool that could be imported.
@@ -353,9 +356,11 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
     let vdevs = vdevs(pool);
     let scan = scan(dsl).await?;
     let error_count = errlog::read(dsl).await?.len() as u64;
-    let checkpoint = pool
-        .checkpoint()
-        .map(|uberblock| Checkpoint { start_time: uberblock.timestamp, space: space.checkpoint_bytes });
+    let told = |start_time, discarding| Checkpoint { start_time, space: space.checkpoint_bytes, discarding };
+    let checkpoint = match pool.checkpoint() {
+        Some(uberblock) => Some(told(uberblock.timestamp, false)),
+        None => features.is_active(Feature::ZpoolCheckpoint).then(|| told(0, true)),
+    };
     let facts = Facts {
         vdevs: &vdevs,
         resilvering: scan

@@ -62,6 +62,28 @@ impl VdevTree {
     }
 }
 
+impl VdevTree {
+    /// Puts a hole in the place of a top-level vdev that holds nothing any more. Its devices are closed.
+    ///
+    /// # Errors
+    /// There is no such vdev, or the config is not that of a hole.
+    pub(crate) fn make_hole(&self, id: u32, config: &VdevConfig) -> Result<()> {
+        let (devices, wrong) = (Devices::new(), || Error::Invalid(format!("vdev {id} cannot become a hole")));
+        let hole = Builder { devices: &devices, reflow: None }.vdev(config, id.into(), Needs::of_top(config))?;
+        let top = self.top(id).filter(|_| matches!(hole.kind, Kind::Hole)).ok_or_else(wrong)?;
+        let leaves: Vec<&Vdev> = top.walk().collect();
+        if !self.tops.replace(id as usize, hole) {
+            return Err(wrong());
+        }
+        for leaf in leaves {
+            if let Kind::Leaf(slot) = &leaf.kind {
+                slot.replace(None);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Builds spares or cache devices from their list in the MOS.
 pub fn build_auxiliary(configs: &[VdevConfig], devices: &Devices) -> Result<Auxiliary> {
     let builder = Builder { devices, reflow: None };

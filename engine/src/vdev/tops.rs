@@ -1,17 +1,34 @@
 //! The list of top-level vdevs, and those of spares and cache devices: they only grow, and are read without a lock.
 //!
 //! The number of a vdev stands in the pointers of all its blocks, so that vdevs are never taken out of the list: what was removed stays as an indirect vdev or a
-//! hole. A spare or cache device has no number; one that was removed is passed over. Adding one happens while others read and write; those who are in the list do not move.
+//! hole, which takes its place once and for all. A spare or cache device has no number; one that was removed is passed over. Adding one happens while others read and write; those who are in the list do not move.
 
 use std::fmt;
 use std::ops::Index;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use super::{Kind, Vdev};
 
 /// Top-level vdevs by number.
 #[derive(Default)]
-pub struct Tops(boxcar::Vec<Vdev>);
+pub struct Tops(boxcar::Vec<Place>);
+
+/// A place in the list: a vdev, and what came in its place.
+struct Place {
+    vdev: Vdev,
+    successor: OnceLock<Vdev>,
+}
+
+impl Place {
+    fn of(vdev: Vdev) -> Self {
+        Self { vdev, successor: OnceLock::new() }
+    }
+
+    fn now(&self) -> &Vdev {
+        self.successor.get().unwrap_or(&self.vdev)
+    }
+}
 
 impl Tops {
     /// How many there are.
@@ -26,7 +43,7 @@ impl Tops {
 
     /// The vdev of this number.
     pub fn get(&self, index: usize) -> Option<&Vdev> {
-        self.0.get(index)
+        self.0.get(index).map(Place::now)
     }
 
     /// All that there are at this moment, by number.
@@ -36,7 +53,12 @@ impl Tops {
 
     /// Adds a vdev. Returns its number. Whoever adds vdevs sees to it that nobody else does so meanwhile.
     pub(super) fn push(&self, vdev: Vdev) -> usize {
-        self.0.push(vdev)
+        self.0.push(Place::of(vdev))
+    }
+
+    /// Puts another vdev in the place of one. Whoever has the old one keeps it. False where that was done before, or there is none.
+    pub(super) fn replace(&self, index: usize, vdev: Vdev) -> bool {
+        self.0.get(index).is_some_and(|place| place.successor.set(vdev).is_ok())
     }
 }
 
@@ -57,7 +79,7 @@ impl Auxiliary {
 
     /// The vdevs of a list that nobody else has.
     pub(crate) fn into_vdevs(self) -> impl Iterator<Item = Vdev> {
-        self.0.0.into_iter()
+        self.0.0.into_iter().map(|place| place.vdev)
     }
 
     /// Adds one.
@@ -82,7 +104,7 @@ impl FromIterator<Vdev> for Auxiliary {
 
 impl FromIterator<Vdev> for Tops {
     fn from_iter<I: IntoIterator<Item = Vdev>>(vdevs: I) -> Self {
-        Self(vdevs.into_iter().collect())
+        Self(vdevs.into_iter().map(Place::of).collect())
     }
 }
 
@@ -90,7 +112,7 @@ impl Index<usize> for Tops {
     type Output = Vdev;
 
     fn index(&self, index: usize) -> &Vdev {
-        &self.0[index]
+        self.0[index].now()
     }
 }
 

@@ -302,6 +302,28 @@ impl Inner {
         self.end().await
     }
 
+    /// Gives the chain up, so that the next one begins wherever there is space for it then. What it holds is committed with its groups, and so is what is logged
+    /// meanwhile.
+    pub(super) async fn leave(&self) -> Result<()> {
+        loop {
+            let running = {
+                let groups = lock(&self.groups);
+                match &groups.running {
+                    Some(running) => running.clone(),
+                    None => {
+                        // No batch begins as long as this lock is held, and those that begin later find the chain broken.
+                        let tx = self.txgs.hold()?;
+                        lock(&self.chain).fail();
+                        drop(groups);
+                        self.make_dirty(&tx);
+                        return Ok(());
+                    }
+                }
+            };
+            running.await;
+        }
+    }
+
     pub(super) fn settles(&self) -> bool {
         let is_quiet = lock(&self.groups).running.is_none() && lock(&self.pending).is_empty();
         let (state, unlogged) = {

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use device::block_on;
 use device::simulated::{Fault, SimulatedDevice};
 use engine::dataset::dsl::Dsl;
+use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
 use engine::dataset::zpl::live::{WriteOptions, XattrPlace, XattrSet};
 use engine::dataset::zpl::{LiveZpl, ZplOptions};
 use engine::env::{Env, Seeded};
+use engine::error::Error;
 use engine::pool::import::{ImportError, ImportOptions};
 use engine::pool::live::{Layout, LiveDataset, LivePool};
-use engine::vdev::Class;
+use engine::vdev::{Class, Kind};
 use engine::zil::SyncMode;
 use ondisk::ObjectId;
 use ondisk::features::Feature;
@@ -182,4 +184,78 @@ fn a_log_that_its_device_cannot_read_is_given_up_only_by_name() {
     assert!(refused.to_string().contains("'-m'"), "{refused}");
     assert_eq!(size(&block_on(copy.import("tank", 4))), 16, "refusing did no harm");
     assert_eq!(size(&import(&crashed(&disks), true).unwrap()), 0);
+}
+
+/// Where a pool has its log devices taken away and given others, while volumes use the log.
+#[test]
+fn a_log_device_that_is_in_use_is_taken_away_and_nothing_is_lost() {
+    let disks = Disks::new(96 << 20);
+    let volume = |pool: &Arc<LivePool>, name: &'static str| {
+        let pool = Arc::clone(pool);
+        async move {
+            let new = NewDataset {
+                name: name.into(),
+                contents: NewContents::Volume { size: 8 << 20, sparse: true },
+                properties: vec![],
+            };
+            let id = pool.change(move |s| async move { edit::create(&s, &new).await }).await.unwrap();
+            (pool.volume(id).await.unwrap(), id)
+        }
+    };
+    let log = |name| disks.top(Layout::Mirror, Class::Log, name, 2);
+    let log_bytes = |pool: &LivePool| pool.allocator().space(Class::Log);
+    let (busy_id, idle_id) = block_on(async {
+        let tops = vec![disks.top(Layout::Single, Class::Normal, "d", 1), log("log")];
+        let pool = LivePool::create(new_pool(tops, 12), surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        let (busy, busy_id) = volume(&pool, "tank/busy").await;
+        let (idle, idle_id) = volume(&pool, "tank/idle").await;
+        for at in 0..4 {
+            busy.write_at(at << 16, &[1; 4096], true).await.unwrap();
+            idle.write_at(at << 16, &[1; 4096], true).await.unwrap();
+        }
+        assert!(log_bytes(&pool).allocated_bytes > 0);
+        let guid = pool.pool().vdevs().tops[1].guid;
+        let writing = std::thread::scope(|scope| {
+            let busy = Arc::clone(&busy);
+            let writing = scope.spawn(move || {
+                block_on(async {
+                    for at in 0..200u64 {
+                        busy.write_at(at << 12, &[2; 4096], true).await.unwrap();
+                    }
+                });
+            });
+            block_on(pool.remove(guid)).unwrap();
+            writing.join()
+        });
+        writing.unwrap();
+        assert_eq!(log_bytes(&pool).size_bytes, 0);
+        assert!(pool.remove(guid).await.is_err(), "it is gone");
+        // The place stays empty; the next one has another number.
+        pool.add(vec![log("more")], None).await.unwrap();
+        pool.change(|_| async { Ok(()) }).await.unwrap();
+        busy.write_at(1 << 20, &[3; 4096], true).await.unwrap();
+        pool.change(|_| async { Ok(()) }).await.unwrap();
+        busy.write_at(1 << 20, &[3; 8192], true).await.unwrap();
+        assert!(log_bytes(&pool).allocated_bytes > 0);
+        let second = pool.pool().vdevs().tops[2].guid;
+        pool.take_checkpoint().await.unwrap();
+        assert!(matches!(pool.remove(second).await, Err(Error::Busy(_))), "a checkpoint may refer to it");
+        drop((busy, idle));
+        pool.close(PoolState::Exported).await.unwrap();
+        (busy_id, idle_id)
+    });
+    disks.judge("tank");
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let tops = &pool.pool().vdevs().tops;
+        assert!(tops.len() == 3 && matches!(tops[1].kind, Kind::Hole));
+        let mut read = vec![0; 4096];
+        pool.volume(busy_id).await.unwrap().read_at(199 << 12, &mut read).await.unwrap();
+        assert!(read.iter().all(|byte| *byte == 2));
+        pool.volume(idle_id).await.unwrap().read_at(3 << 16, &mut read).await.unwrap();
+        assert!(read.iter().all(|byte| *byte == 1));
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
 }

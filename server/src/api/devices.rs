@@ -69,7 +69,7 @@ impl Action for OnlineDevices {
     type Reply = Listed<OnlinedDevice>;
 }
 
-/// Removes devices that hold no data: spares and cache devices.
+/// Removes devices that hold no data: spares, cache and log devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RemoveDevices {

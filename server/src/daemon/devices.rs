@@ -103,7 +103,7 @@ impl Daemon {
         Ok(listed)
     }
 
-    /// Removes spares and cache devices.
+    /// Removes spares, cache and log devices.
     ///
     /// # Errors
     /// The pool is open read-only. A device that cannot be removed becomes an entry of `failed`.
@@ -114,7 +114,7 @@ impl Daemon {
         for name in request.devices {
             let doing = format!("cannot remove {name}");
             let removed = match find(&pool, &name) {
-                Some(guid) => live.remove_auxiliary(guid).await.map_err(|error| refused(&doing, error)),
+                Some(guid) => live.remove(guid).await.map_err(|error| refused(&doing, error)),
                 None => Err(no_such_device(&doing)),
             };
             match removed {

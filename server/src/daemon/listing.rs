@@ -372,10 +372,49 @@ fn is_pool_property(name: &str) -> bool {
 }
 
 async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result<PoolEntry> {
+    let suspended = open.live().is_some_and(|live| live.suspended().is_some());
+    match read_pool_entry(open, request, suspended).await {
+        // The rest stands on devices that are away.
+        Err(_) if suspended => Ok(known_pool_entry(open, request)),
+        entry => entry,
+    }
+}
+
+/// What is known of a suspended pool without its devices.
+fn known_pool_entry(open: &OpenPool, request: &api::ListPools) -> PoolEntry {
+    let pool = open.view();
+    let known = |name: &str| match name {
+        "name" => Some(open.name().to_owned()),
+        "health" => Some(status::SUSPENDED.to_owned()),
+        "guid" => Some(pool.guid().to_string()),
+        _ => None,
+    };
+    let all = ["name", "health", "guid"].map(str::to_owned);
+    let asked = request.properties.iter().flat_map(|name| match name.as_str() {
+        "all" => &all[..],
+        _ => std::slice::from_ref(name),
+    });
+    let property = |name: &String| Property { value: known(name), parsable: known(name), ..absent(name) };
+    PoolEntry {
+        name: open.name().to_owned(),
+        guid: pool.guid().0,
+        state: status::state_of(&pool),
+        suspended: true,
+        txg: pool.uberblock().txg.0,
+        version: pool.config().version,
+        properties: asked.map(property).collect(),
+        vdevs: request.vdevs.then(|| status::vdevs(&pool)),
+    }
+}
+
+async fn read_pool_entry(
+    open: &OpenPool,
+    request: &api::ListPools,
+    suspended: bool,
+) -> engine::Result<PoolEntry> {
     let dsl = open.dsl().await?;
     let pool = dsl.pool();
     let state = status::state_of(pool);
-    let suspended = open.live().is_some_and(|live| live.suspended().is_some());
     let mut properties = Vec::new();
     if !request.properties.is_empty() {
         let cachefile = open.cachefile();

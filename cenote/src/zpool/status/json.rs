@@ -92,7 +92,8 @@ fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
     }
     if let Some(checkpoint) = &pool.health.checkpoint {
         let mut object = Object::new();
-        object.insert("state".into(), "EXISTS".into());
+        let state = if checkpoint.discarding { "DISCARDING" } else { "EXISTS" };
+        object.insert("state".into(), state.into());
         object.insert("start_time".into(), numbers.date(checkpoint.start_time));
         object.insert("space".into(), numbers.bytes(checkpoint.space));
         item.insert("checkpoint_stats".into(), object.into());

@@ -1,4 +1,4 @@
-//! Adding top-level vdevs, spares and cache devices to a pool that is written, removing the latter two, and giving the pool another guid.
+//! Adding top-level vdevs, spares and cache devices to a pool that is written, removing the latter two (log devices: [`super::remove`]), and giving the pool another guid.
 //!
 //! The new vdevs join the tree, the configuration and the allocator in the sync of one group. Their labels name no group until then; the commit writes the first half of all
 //! labels before the uberblock, so that whoever finds that uberblock finds labels on the new devices too. When something fails before, the pool is
@@ -49,7 +49,7 @@ impl LivePool {
     ///
     /// # Errors
     /// It is neither, or it stands in for another device.
-    pub async fn remove_auxiliary(self: &Arc<Self>, guid: Guid) -> Result<()> {
+    pub(super) async fn remove_auxiliary(self: &Arc<Self>, guid: Guid) -> Result<()> {
         self.change(move |s| async move {
             for kind in [Auxiliary::Spares, Auxiliary::Cache] {
                 let list = kind.of(&s.pool);
@@ -64,7 +64,7 @@ impl LivePool {
                 return kind.write(&s).await;
             }
             Err(Error::Unsupported(
-                "only inactive hot spares and cache devices can be removed by this version".into(),
+                "only inactive hot spares, cache and log devices can be removed by this version".into(),
             ))
         })
         .await

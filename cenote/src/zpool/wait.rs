@@ -1,0 +1,111 @@
+//! `zpool wait`: returns when nothing goes on any more in the background of a pool.
+//!
+//! Scans, removals and expansions are carried on by OpenZFS only; of a pool that was closed in the midst of one it is known that it would go on there.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use server::api::{GetStatus, ListPools, PoolStatus, Progress, ScanKind, TrimState};
+
+use crate::client;
+use crate::output::usage;
+
+/// How often the state is asked for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What may go on, in OpenZFS's words and order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Activity {
+    /// Freeing what a checkpoint kept
+    Discard,
+    /// Freeing what destroyed datasets had
+    Free,
+    /// Writing all free space of devices
+    Initialize,
+    /// Bringing a new device up to date
+    Replace,
+    /// Moving the blocks of a device that is removed
+    Remove,
+    /// Bringing devices up to date
+    Resilver,
+    /// Reading all blocks
+    Scrub,
+    /// Telling devices which of their space is free
+    Trim,
+    /// Spreading raidz over a new device
+    RaidzExpand,
+}
+
+/// Arguments of `zpool wait`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// What to wait for; all if not given
+    #[arg(short = 't', value_name = "ACTIVITY", value_delimiter = ',', value_enum)]
+    activities: Vec<Activity>,
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pool: Option<String>,
+}
+
+impl Arguments {
+    /// Waits.
+    pub fn run(self) -> Result<()> {
+        let pool = self.pool.ok_or_else(|| usage("missing 'pool' argument"))?;
+        let all = Activity::value_variants();
+        let chosen = if self.activities.is_empty() { all } else { &self.activities[..] };
+        loop {
+            let look = Look::at(&pool)?;
+            if !chosen.iter().any(|activity| look.shows(*activity)) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+}
+
+/// A pool at one moment.
+struct Look {
+    status: PoolStatus,
+    /// Bytes that destroyed datasets still have.
+    freeing: u64,
+}
+
+impl Look {
+    fn at(pool: &str) -> Result<Self> {
+        let pools = || vec![pool.to_owned()];
+        let missing = || super::no_such_pool(pool);
+        let status = GetStatus { pools: pools(), ..GetStatus::default() };
+        let status = client::call_running(&status)?.and_then(|listed| listed.entries.into_iter().next());
+        let freeing = ListPools { pools: pools(), properties: vec!["freeing".into()], vdevs: false };
+        let freeing = client::call_running(&freeing)?.and_then(|listed| listed.entries.into_iter().next());
+        let mut properties = freeing.ok_or_else(missing)?.properties.into_iter();
+        let freeing = properties.next().and_then(|property| property.parsable?.parse().ok());
+        Ok(Self { status: status.ok_or_else(missing)?, freeing: freeing.unwrap_or(0) })
+    }
+
+    fn shows(&self, activity: Activity) -> bool {
+        let health = &self.status.health;
+        let scans = |kind| {
+            health.scan.as_ref().is_some_and(|scan| scan.kind == kind && scan.state == Progress::Running)
+        };
+        match activity {
+            Activity::Discard => health.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.discarding),
+            Activity::Free => self.freeing > 0,
+            Activity::Initialize => false,
+            Activity::Replace => {
+                scans(ScanKind::Resilver) && health.vdevs.walk().any(|vdev| vdev.kind == "replacing")
+            }
+            Activity::Remove => {
+                health.removal.as_ref().is_some_and(|removal| removal.state == Progress::Running)
+            }
+            Activity::Resilver => scans(ScanKind::Resilver),
+            Activity::Scrub => scans(ScanKind::Scrub),
+            Activity::Trim => self.status.trims.iter().any(|trim| trim.state == TrimState::Active),
+            Activity::RaidzExpand => {
+                health.expansion.as_ref().is_some_and(|expansion| expansion.state == Progress::Running)
+            }
+        }
+    }
+}

@@ -4,8 +4,8 @@ use anyhow::Result;
 use serde_json::{Map, Value};
 use server::api::{ListPools, ListVdevs, Listed, PoolEntry, Property};
 
-use super::vdevs::{Naming, vdev_json};
 use super::vdevs::pool_word;
+use super::vdevs::{Naming, vdev_json};
 use super::{PoolJson, pool_json};
 use crate::columns::{self, Wanted};
 use crate::output::{self, Exit, USAGE, complain};
@@ -79,7 +79,14 @@ impl Arguments {
         let listed = self.list(self.things.clone(), names(&wanted))?;
         let numbers = self.json.base.numbers(self.literal);
         let things = listed.entries.into_iter().map(|pool| Thing {
-            json: pool_json(&pool.name, pool.guid, pool.txg, &pool_word(pool.state, pool.suspended), true, numbers),
+            json: pool_json(
+                &pool.name,
+                pool.guid,
+                pool.txg,
+                &pool_word(pool.state, pool.suspended),
+                true,
+                numbers,
+            ),
             key: self.json.key(&pool.name, pool.guid),
             name: pool.name,
             properties: pool.properties,

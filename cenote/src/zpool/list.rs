@@ -173,7 +173,14 @@ impl Arguments {
     fn print_json(&self, wanted: &[Wanted], pools: &[PoolEntry]) -> Result<()> {
         let numbers = self.json.base.numbers(self.literal);
         let items = pools.iter().map(|pool| {
-            let mut item = pool_json(&pool.name, pool.guid, pool.txg, &pool_word(pool.state, pool.suspended), true, numbers);
+            let mut item = pool_json(
+                &pool.name,
+                pool.guid,
+                pool.txg,
+                &pool_word(pool.state, pool.suspended),
+                true,
+                numbers,
+            );
             let asked = wanted.iter().enumerate().filter(|(_, wanted)| wanted.name != "name");
             let properties = asked.filter_map(|(place, wanted)| {
                 let source = &pool.properties.get(place)?.source;

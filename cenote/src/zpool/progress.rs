@@ -20,9 +20,7 @@ pub fn lines(pool: &PoolStatus) -> String {
     if let Some(scan) = &pool.health.scan {
         text.push_str(&scan_lines(scan));
         let exists = pool.health.checkpoint.as_ref().filter(|checkpoint| !checkpoint.discarding);
-        text.push_str(
-            exists.map_or("", |checkpoint| scan_warning(scan, checkpoint)),
-        );
+        text.push_str(exists.map_or("", |checkpoint| scan_warning(scan, checkpoint)));
     }
     if let Some(removal) = &pool.health.removal {
         text.push_str(&removal_lines(removal, &top(removal.vdev)));

@@ -272,7 +272,8 @@ impl<'a> Shared<'a> {
         });
         for result in of_threads {
             // A thread that panicked lost its part of the counts: no report is better than a wrong one.
-            let of_thread = result.map_err(|_| Error::Invalid("a thread of the verification failed".into()))?;
+            let of_thread =
+                result.map_err(|_| Error::Invalid("a thread of the verification failed".into()))?;
             results.merge(of_thread);
         }
         Ok(())

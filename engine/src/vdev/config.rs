@@ -69,7 +69,8 @@ impl VdevTree {
     /// There is no such vdev, or the config is not that of a hole.
     pub(crate) fn make_hole(&self, id: u32, config: &VdevConfig) -> Result<()> {
         let (devices, wrong) = (Devices::new(), || Error::Invalid(format!("vdev {id} cannot become a hole")));
-        let hole = Builder { devices: &devices, reflow: None }.vdev(config, id.into(), Needs::of_top(config))?;
+        let hole =
+            Builder { devices: &devices, reflow: None }.vdev(config, id.into(), Needs::of_top(config))?;
         let top = self.top(id).filter(|_| matches!(hole.kind, Kind::Hole)).ok_or_else(wrong)?;
         let leaves: Vec<&Vdev> = top.walk().collect();
         if !self.tops.replace(id as usize, hole) {

@@ -152,8 +152,7 @@ impl VdevTree {
 
     /// The device of a leaf went away with what it was given and had not made durable. Where others hold that it missed it; otherwise that is in doubt.
     pub(super) fn gone_with(&self, leaf: &Vdev, given: &Given) {
-        let is_held =
-            |range| self.tops_without(leaf, range, Some(leaf.guid)).next().is_none();
+        let is_held = |range| self.tops_without(leaf, range, Some(leaf.guid)).next().is_none();
         if given.txgs.is_none_or(is_held) {
             self.note_missed(leaf, given.txgs);
             leaf.unflushed.flushed(given, Flushed::Lost);

@@ -220,7 +220,9 @@ where
             self.exports.open(name).await
         };
         let patience = self.resources.limits.handshake / 2;
-        let late = |_| Err(Unopened::Unavailable(format!("'{name}' cannot be opened now: its devices do not answer")));
+        let late = |_| {
+            Err(Unopened::Unavailable(format!("'{name}' cannot be opened now: its devices do not answer")))
+        };
         tokio::time::timeout(patience, opened).await.unwrap_or_else(late)
     }
 

@@ -244,7 +244,10 @@ impl LivePool {
             let config = self.views.newest().config().clone();
             let written = self.pool.at(uberblock.clone(), config, self.checkpoint());
             if verify::is_group_there(&written, uberblock.txg)? {
-                tracing::info!(pool = self.pool.name(), "what a device was given before it went away is there");
+                tracing::info!(
+                    pool = self.pool.name(),
+                    "what a device was given before it went away is there"
+                );
                 vdevs.believe(uberblock.txg);
                 return Ok(());
             }

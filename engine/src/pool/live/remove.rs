@@ -60,7 +60,8 @@ impl LivePool {
         self.change(move |s| async move {
             s.pool.refuse_with_checkpoint()?;
             if !s.pool.allocator().is_unused(id)? {
-                let why = "a log on it was not replayed yet; load the keys of encrypted datasets and mount them";
+                let why =
+                    "a log on it was not replayed yet; load the keys of encrypted datasets and mount them";
                 return Err(Error::Busy(why.into()));
             }
             make_hole(&s, id).await

@@ -491,8 +491,7 @@ fn dataset_root(object: u64, dnode: &Dnode, min_txg: Txg) -> Result<Option<Work>
     let at = Bookmark::objset_root(object);
     let is_snapshot = phys.num_children != 0;
     let log_only = phys.bp.logical_birth() <= phys.prev_snap_txg;
-    let nothing_new =
-        phys.bp.is_hole() || phys.bp.logical_birth() <= min_txg || (log_only && is_snapshot);
+    let nothing_new = phys.bp.is_hole() || phys.bp.logical_birth() <= min_txg || (log_only && is_snapshot);
     let min_txg = phys.prev_snap_txg.max(min_txg);
     let work = Work { bp: phys.bp, at, min_txg, is_snapshot, log_only, is_leaving: false };
     Ok(if nothing_new { None } else { Some(work) })

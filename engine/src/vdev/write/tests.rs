@@ -226,8 +226,13 @@ impl Device for Counting {
     fn flush(&self) -> device::IoFuture<'_, ()> {
         self.flushes.fetch_add(1, Relaxed);
         if self.flushes_fail.load(Relaxed) {
-            let error =
-                device::IoError::new(self.path(), device::Operation::Flush, 0, 0, device::Cause::Os { errno: 5 });
+            let error = device::IoError::new(
+                self.path(),
+                device::Operation::Flush,
+                0,
+                0,
+                device::Cause::Os { errno: 5 },
+            );
             return Box::pin(async { Err(error) });
         }
         self.memory.flush()

@@ -132,7 +132,7 @@ impl LiveZpl {
         if let Some(acl) = self.changed_acl(&node, set).await? {
             (mode, flags) = (acl.mode, acl.flags_after(flags));
             let (count, aces) = acl.stored()?;
-            values = values.number(Attr::DaclCount, count).bytes(Attr::DaclAces, aces);
+            values = values.number(Attr::DaclCount, count).bytes(Attr::DaclAces, &aces);
         }
         if set.kill_privileges && !node.is_directory() {
             mode = without_privileges(mode);

@@ -203,10 +203,10 @@ impl LiveZpl {
             self.log_inherited(&tx);
         }
         if let Some(xattrs) = inherited.xattrs {
-            self.update(&object, &tx, Values::default().bytes(Attr::Dxattr, xattrs)).await?;
+            self.update(&object, &tx, Values::default().bytes(Attr::Dxattr, &xattrs)).await?;
         }
         let links = i64::from(new.kind == NewKind::Directory);
-        self.directory_changed(dir, &tx, 1, links, now).await?;
+        self.directory_changed(&parent, &tx, 1, links, now).await?;
         let target = match new.kind {
             NewKind::Symlink(target) => Some(target),
             _ => None,
@@ -314,9 +314,9 @@ impl LiveZpl {
         if let NewKind::Special(FileType::CharDevice | FileType::BlockDevice, device) = new.kind {
             values = values.number(Attr::Rdev, device);
         }
-        values = values.number(Attr::DaclCount, count).bytes(Attr::DaclAces, aces);
+        values = values.number(Attr::DaclCount, count).bytes(Attr::DaclAces, &aces);
         if let NewKind::Symlink(target) = new.kind {
-            values = values.bytes(Attr::Symlink, target.to_vec());
+            values = values.bytes(Attr::Symlink, target);
         }
         self.fill(&object, tx, values).await?;
         Ok(object)
@@ -374,7 +374,7 @@ impl LiveZpl {
             .number(Attr::Parent, dir.0)
             .time(Attr::Ctime, now);
         self.update(&node.object, &tx, values).await?;
-        self.directory_changed(dir, &tx, 1, 0, now).await?;
+        self.directory_changed(&parent, &tx, 1, 0, now).await?;
         self.log_linked(&tx, Named { dir, name }, &node)
     }
 }

@@ -1,5 +1,6 @@
 //! A file's attributes, read and changed.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ondisk::ObjectId;
@@ -20,34 +21,41 @@ pub(super) struct Node {
     pub(super) is_replayed: bool,
 }
 
-/// New values of attributes.
+/// New values of attributes, one behind the other in one buffer; without one an attribute is taken away.
 #[derive(Default)]
-pub(super) struct Values(Vec<(Attr, Option<Vec<u8>>)>);
+pub(super) struct Values {
+    bytes: Vec<u8>,
+    places: Vec<(Attr, Option<Range<usize>>)>,
+}
 
 impl Values {
-    pub(super) fn number(mut self, attr: Attr, value: u64) -> Self {
-        self.0.push((attr, Some(value.to_le_bytes().to_vec())));
+    pub(super) fn number(self, attr: Attr, value: u64) -> Self {
+        self.bytes(attr, &value.to_le_bytes())
+    }
+
+    pub(super) fn time(self, attr: Attr, time: Time) -> Self {
+        self.bytes(attr, &time.stored())
+    }
+
+    pub(super) fn bytes(mut self, attr: Attr, bytes: &[u8]) -> Self {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.places.push((attr, Some(start..self.bytes.len())));
         self
     }
 
-    pub(super) fn time(mut self, attr: Attr, time: Time) -> Self {
-        self.0.push((attr, Some(time.stored().to_vec())));
+    pub(super) fn without(mut self, attr: Attr) -> Self {
+        self.places.push((attr, None));
         self
     }
 
-    pub(super) fn bytes(mut self, attr: Attr, bytes: Vec<u8>) -> Self {
-        self.0.push((attr, Some(bytes)));
-        self
+    fn iter(&self) -> impl Iterator<Item = (Attr, Option<&[u8]>)> {
+        self.places.iter().map(|(attr, place)| (*attr, place.clone().and_then(|place| self.bytes.get(place))))
     }
 
     /// The new values, when none is taken away.
     pub(super) fn given(&self) -> Option<Vec<(Attr, &[u8])>> {
-        self.0.iter().map(|(attr, value)| Some((*attr, value.as_deref()?))).collect()
-    }
-
-    pub(super) fn without(mut self, attr: Attr) -> Self {
-        self.0.push((attr, None));
-        self
+        self.iter().map(|(attr, value)| Some((attr, value?))).collect()
     }
 }
 
@@ -92,7 +100,7 @@ impl LiveZpl {
             return Ok(());
         }
         let mut set = self.registry.read(object).await?;
-        let changes: Vec<_> = values.0.iter().map(|(attr, value)| (*attr, value.as_deref())).collect();
+        let changes: Vec<_> = values.iter().collect();
         self.registry.change(&mut set, &changes)?;
         self.registry.write(object, tx, &set).await
     }
@@ -100,21 +108,20 @@ impl LiveZpl {
     /// Gives a file that was just created its attributes.
     pub(super) async fn fill(&self, object: &Arc<LiveObject>, tx: &Tx, values: Values) -> Result<()> {
         let mut set = Default::default();
-        let changes: Vec<_> = values.0.iter().map(|(attr, value)| (*attr, value.as_deref())).collect();
+        let changes: Vec<_> = values.iter().collect();
         self.registry.change(&mut set, &changes)?;
         self.registry.write(object, tx, &set).await
     }
 
-    /// The attributes of a directory after it got or lost entries: `entries` more entries, `links` more directories in it.
+    /// The attributes of a directory after it got or lost entries: `entries` more entries, `links` more directories in it than `node` says.
     pub(super) async fn directory_changed(
         &self,
-        id: ObjectId,
+        node: &Node,
         tx: &Tx,
         entries: i64,
         links: i64,
         now: Time,
     ) -> Result<()> {
-        let node = self.node(id).await?;
         let size = node.number(Attr::Size)?.saturating_add_signed(entries);
         let links = node.number(Attr::Links)?.saturating_add_signed(links);
         let flags = node.flags()?.0 | ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0;

@@ -138,7 +138,7 @@ impl LiveZpl {
             let tx = self.begin_freeing().await?;
             let now = Time::now();
             edit::remove(&parent.object, &tx, &Key::Name(stored.clone())).await?;
-            self.directory_changed(dir, &tx, -1, -i64::from(directory), now).await?;
+            self.directory_changed(&parent, &tx, -1, -i64::from(directory), now).await?;
             let gone = self.lost_name(&node, &tx, now).await?;
             self.log_removed(&tx, Named { dir, name: &stored }, &node, gone);
             return Ok(());

@@ -143,8 +143,8 @@ impl LiveZpl {
                 self.moved(&node, &tx, new.dir, now).await?;
                 self.moved(&target, &tx, old.dir, now).await?;
                 let links = i64::from(node.is_directory()) - i64::from(target.is_directory());
-                self.directory_changed(old.dir, &tx, 0, -links, now).await?;
-                self.directory_changed(new.dir, &tx, 0, links, now).await?;
+                self.directory_changed(&self.node(old.dir).await?, &tx, 0, -links, now).await?;
+                self.directory_changed(&self.node(new.dir).await?, &tx, 0, links, now).await?;
                 let names = (Named { name: &stored, ..old }, Named { name: &name, ..new });
                 self.log_renamed(&tx, RenameKind::Exchange, names, &[&node, &target], None);
             }
@@ -164,9 +164,16 @@ impl LiveZpl {
                 self.leave(&from, &tx, &stored, kind).await?;
                 self.point(&to, &tx, &name, dirent).await?;
                 self.moved(&node, &tx, new.dir, now).await?;
-                self.directory_changed(old.dir, &tx, entries_left(kind), -links, now).await?;
-                self.directory_changed(new.dir, &tx, 0, links - i64::from(target.is_directory()), now)
+                self.directory_changed(&self.node(old.dir).await?, &tx, entries_left(kind), -links, now)
                     .await?;
+                self.directory_changed(
+                    &self.node(new.dir).await?,
+                    &tx,
+                    0,
+                    links - i64::from(target.is_directory()),
+                    now,
+                )
+                .await?;
                 let gone = self.lost_name(&target, &tx, now).await?;
                 let names = (Named { name: &stored, ..old }, Named { name: &name, ..new });
                 self.log_renamed(&tx, kind, names, &[&node], gone.then(|| target.id()));
@@ -185,8 +192,9 @@ impl LiveZpl {
                     self.leave(&from, &tx, &stored, kind).await?;
                 }
                 self.moved(&node, &tx, new.dir, now).await?;
-                self.directory_changed(old.dir, &tx, entries_left(kind), -links, now).await?;
-                self.directory_changed(new.dir, &tx, 1, links, now).await?;
+                self.directory_changed(&self.node(old.dir).await?, &tx, entries_left(kind), -links, now)
+                    .await?;
+                self.directory_changed(&self.node(new.dir).await?, &tx, 1, links, now).await?;
                 let names = (Named { name: &stored, ..old }, new);
                 self.log_renamed(&tx, kind, names, &[&node], None);
             }

@@ -115,7 +115,7 @@ impl LiveZpl {
             if let (Some(dir), Some((stored, dirent))) = (&dir, outer) {
                 self.drop_outer(&node, dir, &tx, stored, dirent, now).await?;
             }
-            let values = Values::default().bytes(Attr::Dxattr, packed).time(Attr::Ctime, now);
+            let values = Values::default().bytes(Attr::Dxattr, &packed).time(Attr::Ctime, now);
             self.update(&node.object, &tx, values).await?;
             return self.log_inner_xattr(&tx, &node, name, Some(value));
         }
@@ -144,7 +144,7 @@ impl LiveZpl {
                 let made = self.make(&dir, &tx, &new, ZnodeFlags::XATTR, now).await?;
                 let dirent = Dirent { object: made.id(), file_type: Some(FileType::Regular) };
                 self.add_entry(&dir.object, &tx, name, dirent).await?;
-                self.directory_changed(dir.id(), &tx, 1, 0, now).await?;
+                self.directory_changed(&dir, &tx, 1, 0, now).await?;
                 self.log_xattr_file(&tx, &node, Named { dir: dir.id(), name }, made.id()).await?;
                 made.id()
             }
@@ -208,7 +208,7 @@ impl LiveZpl {
         now: Time,
     ) -> Result<()> {
         edit::remove(&dir.object, tx, &Key::Name(stored.clone())).await?;
-        self.directory_changed(dir.id(), tx, -1, 0, now).await?;
+        self.directory_changed(dir, tx, -1, 0, now).await?;
         self.objset.free(tx, dirent.object).await?;
         self.log_named(owner, tx, &Record::Remove { directory: dir.id(), name: &stored })
     }
@@ -254,5 +254,5 @@ pub(super) fn store_inner(values: Values, list: &Nvlist) -> Result<Values> {
         return Ok(values.without(Attr::Dxattr));
     }
     let packed = list.encode(Encoding::Xdr).map_err(Error::format("extended attributes"))?;
-    Ok(values.bytes(Attr::Dxattr, packed))
+    Ok(values.bytes(Attr::Dxattr, &packed))
 }

@@ -196,7 +196,7 @@ fn nfs4_acls_are_inherited_survive_what_aclmode_lets_them_and_follow_the_owner()
             let values = Values::default()
                 .number(Attr::Flags, flags)
                 .number(Attr::DaclCount, aces.len() as u64)
-                .bytes(Attr::DaclAces, write_aces(&aces, 1, ByteOrder::Little).unwrap());
+                .bytes(Attr::DaclAces, &write_aces(&aces, 1, ByteOrder::Little).unwrap());
             let tx = zpl.begin_freeing().await.unwrap();
             zpl.update(&node.object, &tx, values).await.unwrap();
         }

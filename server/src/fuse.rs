@@ -139,6 +139,7 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
     let session = fuser::Session::new(Mounted(Arc::clone(&served)), at, &config)
         .and_then(fuser::Session::spawn)
         .map_err(refused)?;
+    served.set_notifier(session.notifier());
     let device = std::fs::metadata(at).map_err(refused)?.dev();
     raise_read_ahead(device);
     Ok(FuseMount {

@@ -8,3 +8,4 @@ pub mod nbd;
 pub mod runtime;
 pub mod sizes;
 pub mod socket;
+mod wakeful;

@@ -98,14 +98,14 @@ fn system_time(time: Time) -> SystemTime {
 
 /// A time that a program gives. The nanoseconds of the kernel count forwards, before 1970 too; there the library takes them for nanoseconds backwards, and this takes that back.
 pub fn time(at: SystemTime) -> Time {
-    let whole = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    match at.duration_since(UNIX_EPOCH) {
-        Ok(since) => Time { seconds: whole(since), nanoseconds: since.subsec_nanos() },
+    let (seconds, part) = match at.duration_since(UNIX_EPOCH) {
+        Ok(since) => (0i64.checked_add_unsigned(since.as_secs()).unwrap_or(i64::MAX), since),
         Err(before) => {
             let before = before.duration();
-            Time { seconds: -whole(before), nanoseconds: before.subsec_nanos() }
+            (0i64.checked_sub_unsigned(before.as_secs()).unwrap_or(i64::MIN), before)
         }
-    }
+    };
+    Time { seconds, nanoseconds: part.subsec_nanos() }
 }
 
 /// A device number as files keep it, from Linux's `new_encode_dev`.
@@ -147,7 +147,9 @@ mod tests {
 
     #[test]
     fn times_and_device_numbers_come_back_as_they_were_given() {
-        for (seconds, nanoseconds) in [(0_i64, 0), (1_700_000_000, 5), (-1, 0), (-1, 999_999_999), (-2, 1)] {
+        let ends = [(i64::MIN, 0), (i64::MIN + 1, 999_999_999), (i64::MAX, 999_999_999)];
+        let usual = [(0, 0), (1_700_000_000, 5), (-1, 0), (-1, 999_999_999), (-2, 1)];
+        for (seconds, nanoseconds) in usual.into_iter().chain(ends) {
             // As the library tells what the kernel asks for.
             let told = match u64::try_from(seconds) {
                 Ok(seconds) => UNIX_EPOCH + Duration::new(seconds, nanoseconds),

@@ -140,16 +140,18 @@ impl Served {
         device::block_on(zpl.rmdir(dir, name))
     }
 
-    /// Moves an entry.
+    /// Moves an entry. A whiteout that stays in its place belongs to `by`, a user and a group.
     pub(super) fn rename(
         &self,
         from: (INodeNo, &[u8]),
         to: (INodeNo, &[u8]),
         flags: RenameFlags,
+        by: (u32, u32),
     ) -> Result<()> {
         let mode = match flags {
             RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
             RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+            RenameFlags::RENAME_WHITEOUT => RenameMode::Whiteout { uid: by.0, gid: by.1 },
             none if none.is_empty() => RenameMode::Replace,
             other => return Err(Error::Invalid(format!("rename with flags {other}"))),
         };

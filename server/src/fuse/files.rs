@@ -25,6 +25,8 @@ use super::served::Served;
 
 /// Largest read that is answered, in bytes; the kernel asks for at most 1 MiB.
 pub const MAX_READ_BYTES: usize = 16 << 20;
+/// Set-user-id and set-group-id.
+const PRIVILEGES: u32 = libc::S_ISUID | libc::S_ISGID;
 /// The extended attribute that gives a program privileges, until somebody changes the file.
 const CAPABILITY: &[u8] = b"security.capability";
 
@@ -167,19 +169,29 @@ impl Served {
             reader.load_ahead(offset, into.len() as u64);
         }
         let read = device::block_on(file.zpl.read(file.object, offset, into))?;
-        if self.is_writable()
-            && let Err(error) = device::block_on(file.zpl.accessed(file.object, Time::now()))
-        {
-            tracing::debug!(%error, object = file.object.0, "an access time stays as it is");
-        }
+        self.note_access(&file.zpl, file.object);
         Ok(read)
+    }
+
+    /// Brings the access time of a file that was read, or a directory that was listed, up to date, as far as properties say so.
+    pub(super) fn note_access(&self, zpl: &Arc<LiveZpl>, object: ObjectId) {
+        if self.is_writable()
+            && let Err(error) = device::block_on(zpl.accessed(object, Time::now()))
+        {
+            tracing::debug!(%error, object = object.0, "an access time stays as it is");
+        }
     }
 
     /// Writes all of `bytes`.
     pub(super) fn write(&self, number: INodeNo, offset: u64, bytes: &[u8], kill: bool) -> Result<()> {
         let (zpl, object) = self.changeable(number)?;
         let options = WriteOptions { kill_privileges: kill, ..WriteOptions::default() };
+        let loses = kill && device::block_on(zpl.zpl().node(object))?.mode() & PRIVILEGES != 0;
         self.with_room(|| zpl.write(object, offset, bytes, &options))?;
+        if loses {
+            // Direct writes leave the mode that the kernel knows as it is.
+            self.forget_attributes(number);
+        }
         self.drop_capability(zpl, object)
     }
 

@@ -21,6 +21,7 @@ use super::names::{FOREVER, Told};
 use super::node::{Node, Tree};
 use super::served::Served;
 use super::waiting;
+use crate::wakeful;
 
 /// Largest write that the kernel asks for: what its pages for one request hold.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
@@ -30,6 +31,12 @@ const MAX_WRITE_BYTES: u32 = 1 << 20;
 pub struct Mounted(pub Arc<Served>);
 
 impl Mounted {
+    /// What answers a request that somebody waits for.
+    fn served(&self) -> &Arc<Served> {
+        wakeful::note_request();
+        &self.0
+    }
+
     /// Answers a request about `number` that has no other answer than that it was done.
     fn done(&self, reply: ReplyEmpty, what: &str, number: INodeNo, result: engine::Result<()>) {
         match result {
@@ -50,7 +57,7 @@ impl Mounted {
 
     /// Answers when a file is stable.
     fn stable(&self, number: INodeNo, reply: ReplyEmpty) {
-        let served = Arc::clone(&self.0);
+        let served = Arc::clone(self.served());
         waiting::wait(move || match served.fsync(number) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(served.failed("make stable", number, &error)),
@@ -69,8 +76,8 @@ impl Filesystem for Mounted {
             | InitFlags::FUSE_EXPORT_SUPPORT
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_HAS_IOCTL_DIR
-            | InitFlags::FUSE_MAX_PAGES
-            | InitFlags::FUSE_ASYNC_DIO;
+            | InitFlags::FUSE_MAX_PAGES;
+        // Not FUSE_ASYNC_DIO: the kernel would leave pages in its cache that somebody read while they were written past it.
         if self.0.posix_acls {
             wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
         }
@@ -94,7 +101,7 @@ impl Filesystem for Mounted {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.0.find(parent, name.as_bytes()) {
+        match self.served().find(parent, name.as_bytes()) {
             Ok(Some(told)) => self.entry(reply, "look up", parent, Ok(told)),
             Ok(None) => {
                 reply.entry_with_ttls(&FOREVER, &self.0.names_last(parent), &nothing(), Generation(0));
@@ -108,7 +115,7 @@ impl Filesystem for Mounted {
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.0.stat(number) {
+        match self.served().stat(number) {
             Ok((attr, lasts)) => reply.attr(&lasts, &attr),
             Err(error) => reply.error(self.0.failed("read the attributes of", number, &error)),
         }
@@ -133,7 +140,7 @@ impl Filesystem for Mounted {
         reply: ReplyAttr,
     ) {
         let wanted = Wanted { mode, uid, gid, size, atime, mtime, ctime };
-        let set = self.0.set_attributes(number, &wanted, request.uid());
+        let set = self.served().set_attributes(number, &wanted, request.uid());
         match set.and_then(|()| self.0.stat(number)) {
             Ok((attr, lasts)) => reply.attr(&lasts, &attr),
             Err(error) => reply.error(self.0.failed("change the attributes of", number, &error)),
@@ -141,7 +148,7 @@ impl Filesystem for Mounted {
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        match self.0.znode(number).and_then(|(_, node)| device::block_on(node.read_link())) {
+        match self.served().znode(number).and_then(|(_, node)| device::block_on(node.read_link())) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(self.0.failed("read the link", number, &error)),
         }
@@ -158,7 +165,7 @@ impl Filesystem for Mounted {
         reply: ReplyEntry,
     ) {
         let by = Creator::new(request, mode, umask);
-        let told = self.0.make_node(parent, name.as_bytes(), rdev, by);
+        let told = self.served().make_node(parent, name.as_bytes(), rdev, by);
         self.entry(reply, "create a node in", parent, told);
     }
 
@@ -172,32 +179,32 @@ impl Filesystem for Mounted {
         reply: ReplyEntry,
     ) {
         let by = Creator::new(request, mode, umask);
-        let told = self.0.create(parent, name.as_bytes(), NewKind::Directory, by);
+        let told = self.served().create(parent, name.as_bytes(), NewKind::Directory, by);
         self.entry(reply, "create a directory in", parent, told);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let kind = NewKind::Symlink(target.as_os_str().as_bytes());
-        let told = self.0.create(parent, name.as_bytes(), kind, Creator::new(request, 0o777, 0));
+        let told = self.served().create(parent, name.as_bytes(), kind, Creator::new(request, 0o777, 0));
         self.entry(reply, "create a link in", parent, told);
     }
 
     fn link(&self, _: &Request, file: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let told = self.0.link(file, parent, name.as_bytes());
+        let told = self.served().link(file, parent, name.as_bytes());
         self.entry(reply, "create a name in", parent, told);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.done(reply, "remove a name from", parent, self.0.unlink(parent, name.as_bytes()));
+        self.done(reply, "remove a name from", parent, self.served().unlink(parent, name.as_bytes()));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.done(reply, "remove a directory from", parent, self.0.rmdir(parent, name.as_bytes()));
+        self.done(reply, "remove a directory from", parent, self.served().rmdir(parent, name.as_bytes()));
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -206,11 +213,12 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((parent, name.as_bytes()), (new_parent, new_name.as_bytes()));
-        self.done(reply, "rename in", parent, self.0.rename(from, to, flags));
+        let by = (request.uid(), request.gid());
+        self.done(reply, "rename in", parent, self.served().rename(from, to, flags, by));
     }
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.0.open(number, flags) {
+        match self.served().open(number, flags) {
             Ok(handle) => {
                 reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
             }
@@ -230,7 +238,7 @@ impl Filesystem for Mounted {
     ) {
         let by = Creator::new(request, mode, umask);
         let is_new = flags & libc::O_EXCL != 0;
-        match self.0.create_and_open(parent, name.as_bytes(), by, is_new) {
+        match self.served().create_and_open(parent, name.as_bytes(), by, is_new) {
             Ok((told, handle)) => {
                 // The library has one time for name and attributes. Those of an empty file last: nothing of it changes with the commit.
                 let generation = Generation(told.generation);
@@ -252,7 +260,7 @@ impl Filesystem for Mounted {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.0.read(number, handle, offset, size, |read| match read {
+        self.served().read(number, handle, offset, size, |read| match read {
             Ok(bytes) => reply.data(bytes),
             Err(error) => reply.error(self.0.failed(&format!("read offset {offset} of"), number, &error)),
         });
@@ -271,7 +279,7 @@ impl Filesystem for Mounted {
         reply: ReplyWrite,
     ) {
         let kill = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.0.write(number, offset, data, kill) {
+        match self.served().write(number, offset, data, kill) {
             // No longer than MAX_WRITE_BYTES.
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(self.0.failed(&format!("write offset {offset} of"), number, &error)),
@@ -303,7 +311,7 @@ impl Filesystem for Mounted {
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         // A directory that is removed while it is open can still be asked for its attributes.
-        let handle = match (self.0.place(number), self.0.live()) {
+        let handle = match (self.served().place(number), self.0.live()) {
             (Some((Tree::Head, object)), Some(_)) => self.0.open_object(Tree::Head, object),
             _ => Ok(FileHandle(0)),
         };
@@ -316,7 +324,7 @@ impl Filesystem for Mounted {
     }
 
     fn readdir(&self, _: &Request, number: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let walked = self.0.walk(number, offset, &mut |entry| {
+        let walked = self.served().walk(number, offset, &mut |entry| {
             reply.add(INodeNo(entry.ino), entry.cookie, entry.kind, OsStr::from_bytes(entry.name))
         });
         match walked {
@@ -333,7 +341,7 @@ impl Filesystem for Mounted {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let walked = self.0.walk(number, offset, &mut |entry| {
+        let walked = self.served().walk(number, offset, &mut |entry| {
             let told = self.0.told_of(number, &entry);
             let name = OsStr::from_bytes(entry.name);
             let generation = Generation(told.generation);
@@ -355,7 +363,7 @@ impl Filesystem for Mounted {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let stat = self.0.trees.statfs();
+        let stat = self.served().trees.statfs();
         let size = u32::try_from(stat.block_size).unwrap_or(u32::MAX);
         let (blocks, free) = (stat.blocks, stat.free_blocks);
         reply.statfs(blocks, free, free, stat.inodes, stat.free_inodes, size, stat.max_name, size);
@@ -363,7 +371,7 @@ impl Filesystem for Mounted {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         number: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -371,12 +379,12 @@ impl Filesystem for Mounted {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let set = self.0.set_xattr(number, name.as_bytes(), value, flags);
+        let set = self.served().set_xattr(number, name.as_bytes(), value, flags, request);
         self.done(reply, "set an extended attribute of", number, set);
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        match self.0.xattr(number, name.as_bytes()) {
+        match self.served().xattr(number, name.as_bytes()) {
             Ok(Some(value)) => sized(reply, size, &value),
             Ok(None) => reply.error(Errno::ENODATA),
             Err(error) => reply.error(self.0.failed("read an extended attribute of", number, &error)),
@@ -384,14 +392,14 @@ impl Filesystem for Mounted {
     }
 
     fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        match self.0.xattr_names(number) {
+        match self.served().xattr_names(number) {
             Ok(list) => sized(reply, size, &list),
             Err(error) => reply.error(self.0.failed("list the extended attributes of", number, &error)),
         }
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = self.0.remove_xattr(number, name.as_bytes());
+        let removed = self.served().remove_xattr(number, name.as_bytes());
         self.done(reply, "remove an extended attribute of", number, removed);
     }
 
@@ -406,7 +414,7 @@ impl Filesystem for Mounted {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        match self.0.ioctl(number, command, argument) {
+        match self.served().ioctl(number, command, argument) {
             Ok(answer) => reply.ioctl(0, &answer),
             Err(error) => reply.error(self.0.failed("change the flags of", number, &error)),
         }
@@ -422,7 +430,7 @@ impl Filesystem for Mounted {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.done(reply, "allocate in", number, self.0.allocate(number, offset, length, mode));
+        self.done(reply, "allocate in", number, self.served().allocate(number, offset, length, mode));
     }
 
     fn lseek(
@@ -437,7 +445,7 @@ impl Filesystem for Mounted {
         let Ok(from) = u64::try_from(offset) else {
             return reply.error(Errno::ENXIO);
         };
-        let found = self.0.seek(number, handle, from, whence);
+        let found = self.served().seek(number, handle, from, whence);
         match found.map(|found| found.and_then(|found| i64::try_from(found).ok())) {
             Ok(Some(found)) => reply.offset(found),
             Ok(None) => reply.error(Errno::ENXIO),
@@ -461,7 +469,7 @@ impl Filesystem for Mounted {
         // The answer has 32 bits for what was copied.
         let length = length.min(u64::from(u32::MAX >> 1));
         let kill = request.uid() != 0;
-        match self.0.copy_range((from, from_offset), (to, to_offset), length, kill) {
+        match self.served().copy_range((from, from_offset), (to, to_offset), length, kill) {
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(error) => reply.error(self.0.failed("copy into", to, &error)),
         }

@@ -214,6 +214,9 @@ impl Served {
         each: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
         let (tree, dir) = self.object(number)?;
+        if let (Tree::Head, Some(live), 0) = (tree, self.live(), cookie) {
+            self.note_access(live, dir);
+        }
         let zfs_dir = Entry {
             name: ZFS_NAME,
             ino: ZFS_DIR,

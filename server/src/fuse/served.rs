@@ -12,12 +12,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use engine::dataset::zpl::{AclType, LiveZpl, Znode};
 use engine::pool::live::with_room;
 use engine::{Error, Result};
-use fuser::{Errno, INodeNo};
+use fuser::{Errno, INodeNo, Notifier};
 use ondisk::ObjectId;
 
 use super::MountOptions;
@@ -39,6 +39,8 @@ pub struct Served {
     writable: AtomicBool,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
     next_handle: AtomicU64,
+    /// Tells the kernel what it does not know; absent until the session began.
+    notifier: OnceLock<Notifier>,
 }
 
 impl Served {
@@ -51,12 +53,27 @@ impl Served {
             trees,
             files: Mutex::default(),
             next_handle: AtomicU64::new(1),
+            notifier: OnceLock::new(),
         }
     }
 
     /// The mounted filesystem, where it may change.
     pub fn live(&self) -> Option<&Arc<LiveZpl>> {
         self.trees.live()
+    }
+
+    /// The session began.
+    pub fn set_notifier(&self, notifier: Notifier) {
+        // There is one session.
+        let _ = self.notifier.set(notifier);
+    }
+
+    /// Lets the kernel forget the attributes of a file, where it does not know that its request changed them.
+    pub(super) fn forget_attributes(&self, number: INodeNo) {
+        // Below 0: of the content nothing.
+        if let Some(Err(error)) = self.notifier.get().map(|notifier| notifier.inval_inode(number, -1, 0)) {
+            tracing::debug!(%error, number = number.0, "the kernel keeps what it knows");
+        }
     }
 
     /// Whether changes are accepted.

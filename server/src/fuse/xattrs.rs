@@ -3,12 +3,13 @@
 //! The kernel checks who may see and change which namespace. Attributes are stored under their full names; one that another platform stored as `NAME`, and that is shown
 //! as `user.NAME`, gives way to the one that is set.
 //!
-//! A POSIX access ACL says the permission bits too: the engine sets them with it.
+//! A POSIX access ACL says the permission bits too: the engine sets them with it. As with `chmod`, set-group-id does not survive when the owner who sets it is not of the file's group. The kernel
+//! would say that, by an extension of `setxattr` that the library does not know; so this finds out who is of the group.
 
-use engine::dataset::zpl::live::XattrSet;
+use engine::dataset::zpl::live::{SetAttributes, XattrSet};
 use engine::dataset::zpl::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 use engine::{Error, Result};
-use fuser::INodeNo;
+use fuser::{INodeNo, Request};
 
 use super::served::Served;
 
@@ -31,7 +32,14 @@ impl Served {
     }
 
     /// Sets an extended attribute, by the flags of `setxattr`.
-    pub(super) fn set_xattr(&self, number: INodeNo, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
+    pub(super) fn set_xattr(
+        &self,
+        number: INodeNo,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+        by: &Request,
+    ) -> Result<()> {
         let how = match flags {
             0 => XattrSet::Any,
             libc::XATTR_CREATE => XattrSet::Create,
@@ -41,6 +49,13 @@ impl Served {
         let (zpl, object) = self.changeable(number)?;
         self.check_xattr_name(name)?;
         device::block_on(async {
+            if name == POSIX_ACL_ACCESS {
+                let stat = zpl.zpl().stat(object).await?;
+                if stat.mode & libc::S_ISGID != 0 && !is_of_group(by, stat.gid) {
+                    let mode = Some(stat.mode & !libc::S_ISGID);
+                    zpl.set_attributes(object, &SetAttributes { mode, ..SetAttributes::default() }).await?;
+                }
+            }
             zpl.set_xattr(object, name, value, how, self.trees.xattr_place()).await?;
             if let Some(bare) = bare_name(name) {
                 none_is_fine(zpl.remove_xattr(object, bare).await)?;
@@ -77,6 +92,17 @@ impl Served {
             false => Err(Error::Unsupported(format!("extended attribute {}", name.escape_ascii()))),
         }
     }
+}
+
+/// Whether the process behind a request is of a group, or may do as if it were.
+fn is_of_group(by: &Request, gid: u32) -> bool {
+    let others = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", by.pid())).unwrap_or_default();
+        let line =
+            status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default().to_owned();
+        line.split_whitespace().any(|word| word.parse() == Ok(gid))
+    };
+    by.uid() == 0 || by.gid() == gid || others()
 }
 
 /// How other platforms spell a name in `user.`, unless that is a name of its own here.

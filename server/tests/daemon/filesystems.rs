@@ -199,6 +199,113 @@ fn what_is_refused_is_refused_with_the_right_number() {
 }
 
 #[test]
+fn a_directory_that_is_listed_was_accessed() {
+    let Some((running, at)) = start() else { return };
+    for (name, property, is_noted) in [("on", "on", true), ("off", "off", false)] {
+        create(&running, &format!("tank/{name}"), &[("atime", property)]);
+        let top = at.join(name);
+        fs::write(top.join("file"), "").unwrap();
+        let past = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        File::open(&top).unwrap().set_times(FileTimes::new().set_accessed(past)).unwrap();
+        assert_eq!(fs::metadata(&top).unwrap().accessed().unwrap(), past);
+        assert_eq!(names(&top), ["file"]);
+        let accessed = fs::metadata(&top).unwrap().accessed().unwrap();
+        assert_eq!(accessed > past, is_noted, "atime={property}: {accessed:?}");
+    }
+    judge(&running);
+}
+
+#[test]
+fn a_rename_can_leave_a_whiteout() {
+    let Some((running, at)) = start() else { return };
+    let (old, new) = (at.join("old"), at.join("new"));
+    fs::write(&old, "content").unwrap();
+    fs::write(&new, "goes").unwrap();
+    let [from, to] = [&old, &new].map(|path| terminated(path.to_str().unwrap()));
+    // SAFETY: both paths are terminated strings that live through the call.
+    let code = unsafe {
+        libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::RENAME_WHITEOUT)
+    };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+    let see = || {
+        assert_eq!(fs::read_to_string(&new).unwrap(), "content");
+        let left = fs::symlink_metadata(&old).unwrap();
+        assert_eq!((left.mode() & libc::S_IFMT, left.rdev()), (libc::S_IFCHR, 0));
+    };
+    see();
+    again(&running);
+    see();
+    judge(&running);
+}
+
+/// Does `work` as a user and group, with one more group. Credentials are a thread's own.
+fn as_user<T: Send>(id: u32, group: u32, work: impl FnOnce() -> T + Send) -> T {
+    let become_user = move || {
+        // SAFETY: none of these calls touches memory but the one group.
+        let codes = unsafe {
+            [
+                libc::syscall(libc::SYS_setgroups, 1, &raw const group),
+                libc::syscall(libc::SYS_setresgid, id, id, id),
+                libc::syscall(libc::SYS_setresuid, id, id, id),
+            ]
+        };
+        assert_eq!(codes, [0; 3]);
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(become_user).join().unwrap())
+}
+
+#[test]
+fn who_changes_a_file_without_privileges_leaves_none_in_it() {
+    const USER: u32 = 12_345;
+    let Some((running, at)) = start() else { return };
+    create(&running, "tank/fs", &[("acltype", "posix")]);
+    fs::set_permissions(running.place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = at.join("fs/file");
+    let reset = |group: u32| {
+        fs::write(&path, "content").unwrap();
+        std::os::unix::fs::chown(&path, Some(USER), Some(group)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6711)).unwrap();
+    };
+    // Only the mode: asked for times too, the kernel would look again because of them.
+    let mode = || {
+        let name = terminated(path.to_str().unwrap());
+        // SAFETY: an all-zero `statx` is a valid one; it and the terminated name live through the call.
+        let answer = unsafe {
+            let mut answer: libc::statx = std::mem::zeroed();
+            assert_eq!(libc::statx(libc::AT_FDCWD, name.as_ptr(), 0, libc::STATX_MODE, &mut answer), 0);
+            answer
+        };
+        answer.stx_mode & 0o7777
+    };
+    for flags in [0, libc::O_DIRECT] {
+        reset(USER);
+        assert_eq!(mode(), 0o6711);
+        as_user(USER, USER, || {
+            #[repr(align(4096))]
+            struct Page([u8; 4096]);
+            let page = Page([1; 4096]);
+            let file = fs::OpenOptions::new().write(true).custom_flags(flags).open(&path).unwrap();
+            file.write_all_at(&page.0, 0).unwrap();
+        });
+        assert_eq!(mode(), 0o711, "flags {flags:#x}");
+    }
+    // An ACL that says no more than the mode: owner, group and others, each with its bits.
+    let acl = [2u32.to_le_bytes().to_vec(), entry(1, 7), entry(4, 1), entry(32, 1)].concat();
+    for (group, other, left) in [(USER, 0, 0o6711_u16), (7, 7, 0o6711), (7, 8, 0o4711)] {
+        reset(group);
+        as_user(USER, other, || set_xattr(&path, "system.posix_acl_access", &acl).unwrap());
+        assert_eq!(mode(), left, "file of group {group}, user also of {other}");
+    }
+    judge(&running);
+}
+
+/// An entry of an ACL as the kernel has it, without an id.
+fn entry(tag: u16, bits: u16) -> Vec<u8> {
+    [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &u32::MAX.to_le_bytes()].concat()
+}
+
+#[test]
 fn extended_attributes_are_kept() {
     let Some((running, at)) = start() else { return };
     let path = at.join("file");

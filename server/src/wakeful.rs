@@ -1,0 +1,177 @@
+//! Processors that stay awake while requests come.
+//!
+//! # Why
+//! A program that works with many small files waits for us again and again, and in between we wait for the program. Whoever waits lets a processor sleep, and
+//! a processor takes its time to wake: microseconds on bare metal, some fifty in a virtual machine whose idle processors go back to the hypervisor. That is several times as
+//! long as answering takes, twice in each request.
+//!
+//! # The idea
+//! Linux lets programs say how fast idle processors must be back (PM QoS): a number of microseconds in [`DEVICE`] holds as long as the file is open. Here a thread counts the requests of each
+//! [`TICK`]. As long as they are [`DENSE`], it holds the file open; at the first tick with fewer it closes it, and sleeps until the next request comes. So an idle
+//! machine saves power as before, and so does one that only streams a film.
+//!
+//! | idle processors | what is asked for |
+//! |---|---|
+//! | go back to the hypervisor (`haltpoll`) | 0: they look for work instead of sleeping; not on machines with more than [`MOST_POLLING`] processors, whose owner would notice |
+//! | have sleeping states of their own | [`SHALLOW_MICROSECONDS`]: the first of these states |
+//!
+//! Where the file may not be written (by others than root) nothing happens.
+//!
+//! Source: Linux, `Documentation/power/pm_qos_interface.rst`, `Documentation/admin-guide/pm/cpuidle.rst`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{LazyLock, OnceLock};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// What is held open.
+const DEVICE: &str = "/dev/cpu_dma_latency";
+/// Which driver lets processors be idle.
+const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
+/// How often requests are counted.
+const TICK: Duration = Duration::from_millis(10);
+/// Requests in a tick that are worth it.
+const DENSE: u64 = 5;
+/// Most processors that are kept from sleeping at all.
+const MOST_POLLING: usize = 8;
+/// Time to wake from the first sleeping state of usual processors.
+const SHALLOW_MICROSECONDS: i32 = 2;
+
+static MACHINE: LazyLock<Option<Wakeful>> = LazyLock::new(|| {
+    let driver = fs::read_to_string(IDLE_DRIVER).ok()?;
+    let processors = thread::available_parallelism().map_or(usize::MAX, usize::from);
+    Some(Wakeful::new(Path::new(DEVICE), wanted_latency(driver.trim(), processors)?))
+});
+
+/// A request came.
+pub(crate) fn note_request() {
+    if let Some(machine) = &*MACHINE {
+        machine.note_request();
+    }
+}
+
+/// How many microseconds idle processors may take to be back, if anything is to be asked for.
+fn wanted_latency(driver: &str, processors: usize) -> Option<i32> {
+    match driver {
+        "none" | "" => None,
+        "haltpoll" => (processors <= MOST_POLLING).then_some(0),
+        _ => Some(SHALLOW_MICROSECONDS),
+    }
+}
+
+/// Counts requests, and holds a file open while they are dense.
+struct Wakeful {
+    device: PathBuf,
+    microseconds: i32,
+    requests: AtomicU64,
+    /// The next request is to wake the thread, or to start it.
+    asleep: AtomicBool,
+    /// Absent when there can be none.
+    keeper: OnceLock<Option<Thread>>,
+}
+
+impl Wakeful {
+    fn new(device: &Path, microseconds: i32) -> Self {
+        Self {
+            device: device.to_owned(),
+            microseconds,
+            requests: AtomicU64::new(0),
+            asleep: AtomicBool::new(true),
+            keeper: OnceLock::new(),
+        }
+    }
+
+    fn note_request(&'static self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+            let keeper = self.keeper.get_or_init(|| self.start());
+            keeper.iter().for_each(Thread::unpark);
+        }
+    }
+
+    fn start(&'static self) -> Option<Thread> {
+        let work = || {
+            if let Err(error) = self.keep() {
+                tracing::debug!(%error, "idle processors sleep as they like");
+            }
+        };
+        let started = thread::Builder::new().name("wakeful".into()).spawn(work);
+        started.ok().map(|handle| handle.thread().clone())
+    }
+
+    /// Returns only when the file cannot be written; then no request wakes anybody any more.
+    fn keep(&self) -> io::Result<()> {
+        loop {
+            while self.asleep.load(Ordering::Acquire) {
+                thread::park();
+            }
+            self.hold_while_dense()?;
+            self.asleep.store(true, Ordering::Release);
+        }
+    }
+
+    fn hold_while_dense(&self) -> io::Result<()> {
+        let mut held: Option<File> = None;
+        let mut seen = self.requests.load(Ordering::Relaxed);
+        loop {
+            thread::sleep(TICK);
+            let now = self.requests.load(Ordering::Relaxed);
+            if now.wrapping_sub(seen) < DENSE {
+                return Ok(());
+            }
+            seen = now;
+            if held.is_none() {
+                let mut file = OpenOptions::new().write(true).open(&self.device)?;
+                file.write_all(&self.microseconds.to_ne_bytes())?;
+                held = Some(file);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_processors_of_a_virtual_machine_do_not_sleep_and_others_only_lightly() {
+        assert_eq!(wanted_latency("haltpoll", 2), Some(0));
+        assert_eq!(wanted_latency("haltpoll", MOST_POLLING + 1), None);
+        assert_eq!(wanted_latency("intel_idle", 64), Some(SHALLOW_MICROSECONDS));
+        assert_eq!(wanted_latency("none", 2), None);
+    }
+
+    #[test]
+    fn dense_requests_hold_the_file_and_their_end_lets_the_thread_sleep() {
+        let place = tempfile::tempdir().unwrap();
+        let device = place.path().join("latency");
+        fs::write(&device, "").unwrap();
+        let wakeful: &'static Wakeful = Box::leak(Box::new(Wakeful::new(&device, 7)));
+        for _ in 0..2 {
+            fs::write(&device, "").unwrap();
+            while fs::read(&device).unwrap() != 7i32.to_ne_bytes() {
+                wakeful.note_request();
+                thread::yield_now();
+            }
+            while !wakeful.asleep.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn where_the_file_cannot_be_written_the_thread_ends_and_requests_wake_nobody() {
+        let wakeful: &'static Wakeful = Box::leak(Box::new(Wakeful::new(Path::new("/nowhere/at/all"), 0)));
+        wakeful.asleep.store(false, Ordering::Release);
+        let kept = thread::spawn(|| wakeful.keep());
+        while !kept.is_finished() {
+            wakeful.note_request();
+            thread::yield_now();
+        }
+        assert_eq!(kept.join().unwrap().unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(wakeful.keeper.get().is_none());
+    }
+}

@@ -5,19 +5,30 @@ label() { sed "s|^|$1: |"; }
 
 # POOL DIR: all of it. DIR is a place for mounts.
 observe() {
-  local pool=$1 dir=$2 name
+  observe_properties "$1"
+  observe_accounts "$1"
+  observe_contents "$1" "$2"
+}
+
+# POOL: its properties and those of its datasets.
+observe_properties() {
+  local pool=$1 name
   # What is the importer's and not the pool's is left out.
   zpool get -Hpo property,value all "$pool" | grep -Ev '^(altroot|cachefile|load_guid|readonly|compatibility)	' | label "pool $pool"
   zfs get -rHpo name,property,value -t filesystem,volume,snapshot,bookmark all "$pool" | sort | label property
   for name in $(zfs list -rHo name -t snapshot "$pool"); do
     zfs holds -H "$name" | label hold
   done
+}
+
+# POOL: who uses how much of it.
+observe_accounts() {
+  local pool=$1 name
   for name in $(zfs list -rHo name -t filesystem "$pool"); do
     zfs userspace -Hnpo type,name,used,quota,objused,objquota "$name" | sort | label "user of $name"
     zfs groupspace -Hnpo type,name,used,quota,objused,objquota "$name" | sort | label "group of $name"
     zfs projectspace -Hpo name,used,quota,objused,objquota "$name" | sort | label "project of $name"
   done
-  observe_contents "$pool" "$dir"
 }
 
 # POOL DIR: what its filesystems, volumes and snapshots hold.

@@ -1,7 +1,7 @@
 # How to get at what a pool holds that the kernel module has open: the same functions as for Cenote.
 export LC_ALL=C TZ=UTC
 
-attach() { mount -t zfs -o zfsutil "$1" "$2"; }
+attach() { mount -t zfs -o zfsutil "$1" "$2" 2>/dev/null || mount -t zfs -o zfsutil,ro "$1" "$2"; }
 detach() { umount "$1"; }
 contents() { cat "$(device "$1")"; }
 overwrite() {
@@ -26,17 +26,17 @@ device() {
   return 1
 }
 
-# POOL DISK...: what the module says of a pool of ours. Not imported read-only: asked there who uses what, it may wait for a commit that never comes
-# (userspace_many, dmu_objset_upgrade_stop). It looks at it, scrubs it, changes it, scrubs it again, and looks at what came of it.
+# POOL DISK...: what the module says of a pool of ours. It looks at it, scrubs it, changes it, scrubs it again, and looks at what came of it. It looks at pools
+# that are imported read-only, because an import that writes takes room and reading changes times. Only who uses how much is asked of pools that are
+# open for writing: otherwise the module may wait for a commit that never comes (userspace_many, dmu_objset_upgrade_stop).
 judge() {
   local pool=$1 search= disk place=/tmp/at/$1
   shift
   mkdir -p "$place"
   for disk in "$@"; do search="$search -d $disk"; done
+  look_at "$pool.before" || return
   zpool import -N $search "$pool" || return
-  observe "$pool" "$place" > "/tmp/seen/$pool.before"
-  zpool export "$pool" || return
-  zpool import -N $search "$pool" || return
+  observe_accounts "$pool" >> "/tmp/seen/$pool.before"
   # A disk that missed something is brought up to date first.
   zpool wait -t resilver "$pool"
   zpool scrub -w "$pool"
@@ -45,11 +45,18 @@ judge() {
   change "$pool" "$place" theirs
   zpool scrub -w "$pool"
   zpool status -v "$pool"
+  zpool sync "$pool"
+  observe_accounts "$pool" > "/tmp/seen/$pool.after"
   zpool export "$pool" || return
-  zpool import -N $search "$pool" || return
-  observe "$pool" "$place" > "/tmp/seen/$pool.after"
-  zpool export "$pool" || return
+  look_at "$pool.after" || return
   echo "@@ judged $pool"
+}
+
+# SEEN: adds to this list what is seen of a closed pool. In `judge` only.
+look_at() {
+  zpool import -N -o readonly=on $search "$pool" || return
+  { observe_properties "$pool"; observe_contents "$pool" "$place"; } >> "/tmp/seen/$1"
+  zpool export "$pool"
 }
 
 # Waits for the jobs in the background, whose last words are files in /tmp/done: no longer than $1 seconds for $2 of them. Then prints what each has said.

@@ -286,6 +286,7 @@ fn a_destroyed_pool_comes_back_until_its_labels_are_cleared() {
     assert_eq!((ended.code, ended.err.as_str()), (0, "no pools available to import\n"));
     session.print(&["zpool", "import", "-D", "-N", "-d", place, "tank"]);
     assert_eq!(session.print(&["zpool", "get", "-Ho", "value", "comment", "tank"]), "yours\n");
+    assert_eq!(session.print(&["zpool", "get", "-Ho", "value,source", "readonly", "tank"]), "off\t-\n");
     session.print(&["zpool", "export", "tank"]);
     assert_judged_good(place.as_ref(), "tank");
     let ended = session.run(&["zpool", "labelclear", &disks[0]]);

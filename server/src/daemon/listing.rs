@@ -423,6 +423,7 @@ async fn read_pool_entry(
             load_guid: open.load_guid(),
             expandable_bytes: 0,
             suspended,
+            read_only: open.live().is_none(),
         };
         let set = PoolProperties::load(&dsl, &environment).await?;
         for name in &request.properties {

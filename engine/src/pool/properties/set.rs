@@ -30,6 +30,8 @@ pub struct PoolEnvironment<'a> {
     pub expandable_bytes: u64,
     /// The pool waits for its devices.
     pub suspended: bool,
+    /// The pool is open for reading only.
+    pub read_only: bool,
 }
 
 /// Every property of a pool.
@@ -86,7 +88,7 @@ impl PoolProperties {
         let pool = dsl.pool();
         let config = dsl.mos().config().await?;
         self.values.insert(PoolProp::Name, (Value::Text(pool.name().to_owned()), Source::None));
-        self.number(PoolProp::Readonly, 1); // Pools are opened for reading only.
+        self.number(PoolProp::Readonly, environment.read_only.into());
         self.number(PoolProp::Guid, pool.guid().0);
         self.number(PoolProp::LoadGuid, environment.load_guid);
         let health = match environment.suspended {

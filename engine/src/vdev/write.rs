@@ -18,7 +18,7 @@
 //! Of labels and uberblocks it is enough that one leaf has them.
 //!
 //! A device that goes away between writes and flush is another matter. What it was given is in *doubt*: it may be there when the device is back. As long as nothing
-//! stands in for it, flushes fail; whoever has read it back says so ([`VdevTree::believe`], or [`VdevTree::disbelieve`]).
+//! stands in for it, flushes fail; whoever has read it back says so (`VdevTree::believe`, or `VdevTree::disbelieve`).
 //!
 //! | lock | guards | order |
 //! |---|---|---|

@@ -43,6 +43,17 @@ impl Default for Limits {
     }
 }
 
+/// What may be dirty beside the smallest cache: a group needs some data to be worth its commit.
+const LEAST_DIRTY_BYTES: u64 = 16 << 20;
+
+impl Limits {
+    /// These, or less where a cache has less to lend.
+    fn within(self, cache: &ArcCache) -> Self {
+        let dirty_bytes = self.dirty_bytes.min(cache.lendable_bytes().max(LEAST_DIRTY_BYTES));
+        Self { dirty_bytes, sync_bytes: self.sync_bytes.min(dirty_bytes / 4), ..self }
+    }
+}
+
 /// Holds a transaction group open for one operation. Dropped, it lets the group go.
 #[derive(Debug)]
 pub struct Tx {
@@ -108,9 +119,9 @@ impl Txgs {
         Self::of(synced, limits, None)
     }
 
-    /// The same, whose dirty bytes take memory of a cache.
+    /// The same, whose dirty bytes take memory of a cache, and no more than it may lend.
     pub fn beside(synced: Txg, limits: Limits, cache: &Arc<ArcCache>) -> Arc<Self> {
-        Self::of(synced, limits, Some(Arc::clone(cache)))
+        Self::of(synced, limits.within(cache), Some(Arc::clone(cache)))
     }
 
     fn of(synced: Txg, limits: Limits, cache: Option<Arc<ArcCache>>) -> Arc<Self> {
@@ -363,6 +374,17 @@ mod tests {
         assert_eq!(cache.stats().lent_bytes, 10);
         drop(txgs);
         assert_eq!(cache.stats().lent_bytes, 0);
+    }
+
+    #[test]
+    fn no_more_is_dirty_than_the_cache_may_lend() {
+        let limits = |mib: u64| {
+            let limits = Limits::default().within(&ArcCache::new(mib << 20));
+            (limits.dirty_bytes >> 20, limits.sync_bytes >> 20)
+        };
+        assert_eq!(limits(4096), (256, 64));
+        assert_eq!(limits(128), (96, 24));
+        assert_eq!(limits(1), (16, 4));
     }
 
     #[test]

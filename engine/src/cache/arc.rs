@@ -114,6 +114,11 @@ impl ArcCache {
         }
     }
 
+    /// Bytes of the budget that may be lent.
+    pub fn lendable_bytes(&self) -> u64 {
+        self.budget_bytes - self.budget_bytes / OWN_SHARE
+    }
+
     /// Takes `bytes` of the budget for data that are not written yet.
     pub fn lend(&self, bytes: u64) {
         self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);

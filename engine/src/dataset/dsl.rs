@@ -341,7 +341,9 @@ impl Dsl {
             let entries = self.mos.u64_entries(snapshot.phys.next_clones).await?;
             if entries.len() as u64 == snapshot.phys.num_children - 1 {
                 for (_, object) in entries {
-                    clones.push(self.name_of_object(ObjectId(object)).await?);
+                    // A clone that was cut off by a promotion is known by its first snapshot.
+                    let name = self.name_of_object(ObjectId(object)).await?;
+                    clones.push(name.split_once('@').map_or(name.as_str(), |(head, _)| head).to_owned());
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use device::block_on;
+use engine::dataset::dsl::Dsl;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::pool::live::{Layout, LivePool, Syncing};
 use engine::vdev::Class;
@@ -124,6 +125,14 @@ fn datasets_come_and_go_through_many_lives() {
         .await;
 
         life(&disks, 4, async |pool| {
+            let dsl = Dsl::open(&pool.view()).await.unwrap();
+            let shared = dsl.find("tank/clone@all").await.unwrap();
+            assert_eq!(
+                dsl.clones(&shared).await.unwrap(),
+                ["tank/fs/moved"],
+                "which has a snapshot of its own"
+            );
+            drop((shared, dsl));
             fill(pool, volume, 60, 5).await;
             change!(pool, |s| async move { edit::rollback(&s, "tank/fs/moved", None).await }).unwrap();
             change!(pool, |s| async move {

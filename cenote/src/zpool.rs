@@ -28,6 +28,7 @@ mod wait;
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::{Map, Value};
+use server::api::PoolEntry;
 
 use crate::output::{self, JsonOptions, Numbers};
 use crate::version;
@@ -142,6 +143,12 @@ impl PoolJson {
     fn key(self, name: &str, guid: u64) -> String {
         if self.json_pool_key_guid { guid.to_string() } else { name.to_owned() }
     }
+}
+
+/// What the JSON of a listed pool begins with.
+fn entry_json(pool: &PoolEntry, typed: bool, numbers: Numbers) -> Map<String, Value> {
+    let state = vdevs::pool_word(pool.state, pool.suspended);
+    pool_json(&pool.name, pool.guid, pool.txg, &state, typed, numbers)
 }
 
 /// What the JSON of each pool begins with.

@@ -4,9 +4,8 @@ use anyhow::Result;
 use serde_json::{Map, Value};
 use server::api::{ListPools, ListVdevs, Listed, PoolEntry, Property};
 
-use super::vdevs::pool_word;
 use super::vdevs::{Naming, vdev_json};
-use super::{PoolJson, pool_json};
+use super::{PoolJson, entry_json};
 use crate::columns::{self, Wanted};
 use crate::output::{self, Exit, USAGE, complain};
 use crate::property_list::{Field, Row, Widths, render};
@@ -79,14 +78,7 @@ impl Arguments {
         let listed = self.list(self.things.clone(), names(&wanted))?;
         let numbers = self.json.base.numbers(self.literal);
         let things = listed.entries.into_iter().map(|pool| Thing {
-            json: pool_json(
-                &pool.name,
-                pool.guid,
-                pool.txg,
-                &pool_word(pool.state, pool.suspended),
-                true,
-                numbers,
-            ),
+            json: entry_json(&pool, true, numbers),
             key: self.json.key(&pool.name, pool.guid),
             name: pool.name,
             properties: pool.properties,
@@ -130,8 +122,7 @@ impl Arguments {
             return self.print(fields, wanted, &things);
         }
         let mut document = output::document("zpool get");
-        let state = pool_word(pool.state, pool.suspended);
-        let about = pool_json(&pool.name, pool.guid, pool.txg, &state, false, numbers);
+        let about = entry_json(pool, false, numbers);
         document.insert("pool".into(), about.into());
         document.insert("vdevs".into(), self.items(things).into());
         output::print_json(&document)

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use server::api::{ListPools, Listed, PoolEntry, VdevClass, VdevNode, VdevSpace};
 
 use super::repeat::{Repeat, TimeStamp};
-use super::vdevs::{Naming, SECTIONS, of_class, pool_word, spare_word, state_word, vdev_json};
-use super::{PoolJson, pool_json};
+use super::vdevs::{Naming, SECTIONS, of_class, spare_word, state_word, vdev_json};
+use super::{PoolJson, entry_json};
 use crate::columns::{self, Wanted};
 use crate::output::{self, Numbers, complain, style};
 use crate::table::{Layout, pad_left, pad_right};
@@ -173,14 +173,7 @@ impl Arguments {
     fn print_json(&self, wanted: &[Wanted], pools: &[PoolEntry]) -> Result<()> {
         let numbers = self.json.base.numbers(self.literal);
         let items = pools.iter().map(|pool| {
-            let mut item = pool_json(
-                &pool.name,
-                pool.guid,
-                pool.txg,
-                &pool_word(pool.state, pool.suspended),
-                true,
-                numbers,
-            );
+            let mut item = entry_json(pool, true, numbers);
             let asked = wanted.iter().enumerate().filter(|(_, wanted)| wanted.name != "name");
             let properties = asked.filter_map(|(place, wanted)| {
                 let source = &pool.properties.get(place)?.source;

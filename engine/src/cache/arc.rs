@@ -199,8 +199,8 @@ impl ArcCache {
         drop(evicted);
     }
 
-    /// Puts in a block that takes the place of another, which is dropped: nobody reads the old bytes of what was written over. It is as much in use as that
-    /// one was. Where that one was not in memory, the new block is put in only if `also_new`.
+    /// Puts in a block that takes the place of another, which is dropped: mostly nobody reads the old bytes of what was written over, and who does (a snapshot,
+    /// a clone) loads them again. It is as much in use as that one was. Where that one was not in memory, the new block is put in only if `also_new`.
     pub fn supersede(&self, old: Option<Key>, key: Key, block: Block, also_new: bool) {
         let dropped = old.and_then(|old| {
             let hash = self.hasher.hash_one(old);

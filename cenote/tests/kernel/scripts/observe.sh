@@ -13,8 +13,10 @@ observe() {
 # POOL: its properties and those of its datasets.
 observe_properties() {
   local pool=$1 name
-  # What is the importer's and not the pool's is left out.
-  zpool get -Hpo property,value all "$pool" | grep -Ev '^(altroot|cachefile|load_guid|readonly|compatibility)	' | label "pool $pool"
+  # What is the importer's and not the pool's is left out; and how much is allocated, because the module reads no space maps of a pool that it opens read-only
+  # (`zdb` compares them with the blocks).
+  zpool get -Hpo property,value all "$pool" |
+    grep -Ev '^(altroot|cachefile|load_guid|readonly|compatibility|allocated|free|capacity|fragmentation)	' | label "pool $pool"
   zfs get -rHpo name,property,value -t filesystem,volume,snapshot,bookmark all "$pool" | sort | label property
   for name in $(zfs list -rHo name -t snapshot "$pool"); do
     zfs holds -H "$name" | label hold

@@ -3,12 +3,14 @@
 //!     CENOTE_BENCH_DIR=DIR cargo bench -p cenote --bench writes
 //!
 //! In `DIR` (a file system that takes direct I/O) each round makes a pool on one file anew and runs every row once; the table has the medians. Rates of
-//! buffered rows include the commit at their end. With `CENOTE_OZBENCH` (the path of a program that drives OpenZFS's engine in userspace through a
+//! buffered rows include the commit at their end. Rows of stable writes use a file that was written before, as is a disk: otherwise each write would
+//! wait for the journal of the file system to note that a block has data now. `CENOTE_BENCH_ROWS` names rows by a part of their names, if not all. With `CENOTE_OZBENCH` (the path of a program that drives OpenZFS's engine in userspace through a
 //! volume: `ozbench create POOL stripe BLOCK COMPRESSION off SIZE_MB FILE`, `ozbench run POOL DIR randwrite|write BLOCK THREADS SECONDS`, printing JSON with `iops_synced`)
 //! it is run beside. Over NBD fio writes to a volume of `cenote serve`, whose memory is bounded as that of OpenZFS's engine; fio has no FUA, so that a stable write is a write and a flush there, and as many
 //! connections as the row has writes under way. After the rates of each row stand, of the engine in process, bytes written to the device for each byte of data, processor
 //! time for each operation, and the most memory that the process held meanwhile.
 
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -35,6 +37,8 @@ const ROUNDS: usize = 3;
 const FILE_BYTES: u64 = 6 << 30;
 const VOLUME_BYTES: u64 = 2 << 30;
 const SECONDS: u64 = 5;
+/// Stable writes take what memory the engine is allowed for longer than a run; they begin with it.
+const WARM_UP_SECONDS: u64 = 2;
 /// The cache of each engine, in MiB.
 const CACHE_MIB: u64 = 512;
 
@@ -128,7 +132,8 @@ fn main() {
         "us of CPU",
         "MiB"
     );
-    for row in ROWS {
+    let wanted = std::env::var("CENOTE_BENCH_ROWS").unwrap_or_default();
+    for row in ROWS.iter().filter(|row| row.name.contains(&wanted)) {
         let mut rates = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
         let (mut written, mut processor) = (Vec::new(), Vec::new());
         forget_peak();
@@ -203,6 +208,26 @@ fn usage() -> (f64, f64) {
     (bytes, (ticks(11) + ticks(12)) / 100.0)
 }
 
+/// The disk of a row, whatever is on it.
+fn disk(dir: &Path, row: &Row) -> PathBuf {
+    if row.stable { written_file(dir) } else { new_file(dir) }
+}
+
+/// A file that was written from beginning to end once.
+fn written_file(dir: &Path) -> PathBuf {
+    let path = dir.join("bench-written-disk");
+    if std::fs::metadata(&path).is_ok_and(|is| is.len() == FILE_BYTES && is.blocks() >= FILE_BYTES / 512) {
+        return path;
+    }
+    let file = std::fs::File::create(&path).expect("a file in CENOTE_BENCH_DIR");
+    let piece = vec![1; 4 << 20];
+    for number in 0..FILE_BYTES / piece.len() as u64 {
+        file.write_all_at(&piece, number * piece.len() as u64).expect("room");
+    }
+    file.sync_all().expect("a stable file");
+    path
+}
+
 fn new_file(dir: &Path) -> PathBuf {
     let path = dir.join("bench-disk");
     let _ = std::fs::remove_file(&path);
@@ -212,7 +237,7 @@ fn new_file(dir: &Path) -> PathBuf {
 }
 
 fn ours(dir: &Path, row: &Row) -> Option<Run> {
-    let path = new_file(dir);
+    let path = disk(dir, row);
     let device = Arc::new(OpenOptions::read_write().open(&path).ok()?);
     let leaf = NewLeaf { device, path, is_file: true, whole_disk: false };
     let new = NewPool {
@@ -254,12 +279,16 @@ fn ours(dir: &Path, row: &Row) -> Option<Run> {
                 if word % 128 * 100 < row.noise * 128 { random.u64(..) } else { 0 }.to_le_bytes()
             })
             .collect();
-        let before = usage();
-        let began = Instant::now();
+        let mut before = usage();
+        let mut began = Instant::now();
+        let mut warm_up = if row.stable { WARM_UP_SECONDS } else { 0 };
         let (mut written, mut done) = (0u64, 0u64);
         let mut flying = FuturesUnordered::new();
         let slots = VOLUME_BYTES / row.write_bytes as u64;
         while began.elapsed() < Duration::from_secs(SECONDS) {
+            if warm_up > 0 && began.elapsed() >= Duration::from_secs(warm_up) {
+                (before, began, warm_up, done) = (usage(), Instant::now(), 0, 0);
+            }
             while flying.len() < row.depth {
                 let slot = if row.random { random.u64(..slots) } else { written % slots };
                 let from = (written as usize * 64) % 65536;
@@ -291,7 +320,7 @@ fn ours(dir: &Path, row: &Row) -> Option<Run> {
 }
 
 fn raw(dir: &Path, row: &Row) -> Option<f64> {
-    let path = new_file(dir);
+    let path = disk(dir, row);
     let mut fio = fio(row);
     fio.args(["--ioengine=io_uring", "--direct=1"])
         .arg(format!("--filename={}", path.display()))
@@ -312,6 +341,9 @@ fn fio(row: &Row) -> Command {
         .arg(format!("--runtime={SECONDS}"))
         .arg(format!("--bs={}", row.write_bytes))
         .arg(if row.random { "--rw=randwrite" } else { "--rw=write" });
+    if row.stable {
+        fio.arg(format!("--ramp_time={WARM_UP_SECONDS}"));
+    }
     if row.noise < 100 {
         fio.arg(format!("--buffer_compress_percentage={}", 100 - row.noise))
             .arg(format!("--buffer_compress_chunk={}", row.write_bytes));
@@ -366,11 +398,11 @@ impl Drop for Daemon {
 }
 
 fn over_nbd(dir: &Path, row: &Row) -> Option<f64> {
-    let path = new_file(dir);
+    let path = disk(dir, row);
     let daemon = Daemon::start(dir)?;
     let block = format!("volblocksize={}", row.volblocksize);
     let size = VOLUME_BYTES.to_string();
-    daemon.ask(&["zpool", "create", "-O", "compression=lz4", "-m", "none", "bench", path.to_str()?])?;
+    daemon.ask(&["zpool", "create", "-f", "-O", "compression=lz4", "-m", "none", "bench", path.to_str()?])?;
     daemon.ask(&["zfs", "create", "-s", "-o", &block, "-V", &size, "bench/vol"])?;
     let mut fio = fio(row);
     let nbd = daemon.api.with_file_name("nbd.sock");
@@ -385,6 +417,9 @@ fn over_nbd(dir: &Path, row: &Row) -> Option<f64> {
     daemon.ask(&["zpool", "sync", "bench"])?;
     let seconds = write["runtime"].as_f64()? / 1000.0 + commit.elapsed().as_secs_f64();
     daemon.ask(&["zpool", "export", "bench"])?;
+    if row.stable {
+        return write["iops"].as_f64();
+    }
     Some(write["total_ios"].as_f64()? / seconds)
 }
 
@@ -392,7 +427,7 @@ fn theirs(program: &Path, dir: &Path, row: &Row) -> Option<f64> {
     if row.stable {
         return None;
     }
-    let path = new_file(dir);
+    let path = disk(dir, row);
     let megabytes = (VOLUME_BYTES >> 20).to_string();
     let block = row.volblocksize.to_string();
     let created = Command::new(program)

@@ -237,12 +237,15 @@ impl FileDevice {
         Ok(transfer.buf)
     }
 
-    async fn gather_all(&self, offset: u64, parts: Vec<SharedBuf>) -> Result<(), Cause> {
+    async fn gather_all(&self, offset: u64, mut parts: Vec<SharedBuf>, durably: bool) -> Result<(), Cause> {
         self.check_write(offset, parts.iter().map(|part| part.len() as u64).sum())?;
-        if !parts.iter().all(|part| part.is_made_of(self.unit_bytes as usize)) {
-            return self.write_all(offset, SharedBuf::join(parts)).await.map(drop);
+        let unit_bytes = self.unit_bytes as usize;
+        if !parts.iter().all(|part| part.is_made_of(unit_bytes)) {
+            let whole = SharedBuf::join(parts);
+            let whole = if whole.is_aligned_to(unit_bytes) { whole } else { IoBuf::from(&*whole) };
+            parts = vec![whole.into()];
         }
-        let mut gather = Gather::new(offset, parts);
+        let mut gather = Gather::new(offset, parts, durably);
         while !gather.is_done() {
             let (count, request) = perform(Arc::clone(&self.file), Request::Gather(gather)).await;
             let Request::Gather(returned) = request else { unreachable!("a request comes back as it went") };
@@ -315,7 +318,21 @@ impl Device for FileDevice {
     fn write_gather(&self, offset: u64, parts: Vec<SharedBuf>) -> IoFuture<'_, ()> {
         let len = parts.iter().map(|part| part.len() as u64).sum();
         Box::pin(async move {
-            self.gather_all(offset, parts)
+            self.gather_all(offset, parts, false)
+                .await
+                .map_err(|cause| IoError::new(&self.path, Operation::Write, offset, len, cause))
+        })
+    }
+
+    /// Of the page cache the kernel tells only once that something could not be written: that must be told to who flushes.
+    fn has_durable_writes(&self) -> bool {
+        self.is_direct()
+    }
+
+    fn write_durably(&self, offset: u64, parts: Vec<SharedBuf>) -> IoFuture<'_, ()> {
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        Box::pin(async move {
+            self.gather_all(offset, parts, true)
                 .await
                 .map_err(|cause| IoError::new(&self.path, Operation::Write, offset, len, cause))
         })
@@ -503,6 +520,9 @@ mod tests {
             assert_eq!(*block_on(device.read(4096, bytes.len())).unwrap(), bytes[..]);
             block_on(device.write_gather(8192, crooked)).unwrap();
             assert_eq!(*block_on(device.read(8192, 4096)).unwrap(), bytes[..4096]);
+            let crooked = vec![whole.slice(4096..5000), whole.slice(5000..8192)];
+            block_on(device.write_durably(8192, crooked)).unwrap();
+            assert_eq!(*block_on(device.read(8192, 4096)).unwrap(), bytes[4096..8192]);
             let past_end = vec![whole.slice(0..4096), whole.slice(0..4096)];
             let error = block_on(device.write_gather((1 << 20) - 4096, past_end)).unwrap_err();
             assert_eq!(error.cause, Cause::OutOfRange { size_bytes: 1 << 20 });

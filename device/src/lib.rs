@@ -64,7 +64,7 @@ impl SectorSizes {
 /// A leaf device: a flat range of bytes that can be read and written.
 ///
 /// Operations are independent of each other: concurrent ones may complete in any order, and only `flush` makes completed
-/// writes durable. Dropping a future abandons the result; a write that was begun may or may not reach the medium.
+/// writes durable, unless they were given to `write_durably`. Dropping a future abandons the result; a write that was begun may or may not reach the medium.
 pub trait Device: Send + Sync + Debug {
     /// Where the device is, for messages: a path, or a description in angle brackets for devices without one.
     fn path(&self) -> &Path;
@@ -98,6 +98,19 @@ pub trait Device: Send + Sync + Debug {
     /// Writes `parts` one after the other from `offset` on, as one transfer. Offset and lengths must be multiples of the logical sector.
     fn write_gather(&self, offset: u64, parts: Vec<SharedBuf>) -> IoFuture<'_, ()> {
         Box::pin(async move { self.write(offset, SharedBuf::join(parts)).await.map(drop) })
+    }
+
+    /// Whether [`Device::write_durably`] is more than a write and a flush: it fails alone, and takes less time.
+    fn has_durable_writes(&self) -> bool {
+        false
+    }
+
+    /// As [`Device::write_gather`]; these bytes are durable when it is done. Of other writes it says nothing.
+    fn write_durably(&self, offset: u64, parts: Vec<SharedBuf>) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            self.write_gather(offset, parts).await?;
+            self.flush().await
+        })
     }
 
     /// Makes all writes that completed before this call durable.

@@ -21,7 +21,7 @@ use std::{
 use io_uring::{opcode, squeue, types};
 use rustix::{
     fs::{self, FallocateFlags},
-    io::{self, Errno},
+    io::{self, Errno, ReadWriteFlags},
 };
 
 use crate::{IoBuf, SharedBuf, ring};
@@ -61,6 +61,7 @@ pub(crate) struct Gather {
     len: usize,
     done: usize,
     offset: u64,
+    durably: bool,
     /// What the kernel is told of the parts; it may look until the completion.
     vectors: Vectors,
 }
@@ -72,9 +73,10 @@ struct Vectors(Vec<libc::iovec>);
 unsafe impl Send for Vectors {}
 
 impl Gather {
-    pub(crate) fn new(offset: u64, parts: Vec<SharedBuf>) -> Self {
+    /// With `durably`, what was written is durable when it is done.
+    pub(crate) fn new(offset: u64, parts: Vec<SharedBuf>, durably: bool) -> Self {
         let len = parts.iter().map(|part| part.len()).sum();
-        Self { parts, len, done: 0, offset, vectors: Vectors::default() }
+        Self { parts, len, done: 0, offset, durably, vectors: Vectors::default() }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -87,6 +89,10 @@ impl Gather {
 
     fn position(&self) -> u64 {
         self.offset + self.done as u64
+    }
+
+    fn flags(&self) -> ReadWriteFlags {
+        if self.durably { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() }
     }
 
     /// What is left of the parts, as many as one system call takes.
@@ -126,7 +132,7 @@ impl Request {
                 }
                 Request::Gather(gather) => {
                     let left: Vec<IoSlice<'_>> = gather.left().map(IoSlice::new).collect();
-                    io::pwritev(file, &left, gather.position())
+                    io::pwritev2(file, &left, gather.position(), gather.flags())
                 }
                 Request::Sync => fs::fdatasync(file).map(|()| 0),
                 Request::Punch { offset, len } => fs::fallocate(file, PUNCH, *offset, *len).map(|()| 0),
@@ -160,6 +166,7 @@ impl Request {
                 let vectors = &gather.vectors.0;
                 opcode::Writev::new(fd, vectors.as_ptr(), vectors.len() as u32)
                     .offset(gather.position())
+                    .rw_flags(gather.flags().bits() as i32)
                     .build()
             }
             Request::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),

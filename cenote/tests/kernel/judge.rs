@@ -109,7 +109,10 @@ pub fn judge(vm: &KernelVm, hand: &Hand, pools: &[Pool]) {
     let told = work(vm, &groups, |number, disks| format!("judge {} {disks}", pools[number].name));
     let mut wrong = Vec::new();
     for pool in pools {
-        let mut complain = |what: String| wrong.push(format!("{}: {what}", pool.name));
+        let mut complain = |what: String| {
+            println!("{}: {what}", pool.name);
+            wrong.push(format!("{}: {what}", pool.name));
+        };
         check_words(&told.said, &pool.name).into_iter().for_each(&mut complain);
         let nothing = String::new();
         let theirs = |when: &str| told.seen.get(&format!("{}.{when}", pool.name)).unwrap_or(&nothing);

@@ -39,11 +39,12 @@ use testkit::kernel::KernelVm;
 
 use hand::Hand;
 use judge::Pool;
-use support::POOL;
+use pools::Event;
 
-/// What the pool with a random history is called in `CENOTE_KERNEL_POOLS`, and the seed of that.
-const HISTORY: &str = "history";
-const HISTORY_SEED: u64 = 77;
+/// The pools with random histories, and the seeds of those. One misses a disk for a while, the other has a checkpoint: the module does not end the resilver of a pool
+/// that has one.
+const HISTORIES: [(&str, u64, Event); 2] =
+    [("absence", 77, Event::DiskIsAway), ("checkpoint", 78, Event::Checkpoint)];
 
 /// The machine; `None` where these tests are left out.
 fn machine() -> Option<KernelVm> {
@@ -67,8 +68,9 @@ fn the_kernel_sees_in_our_pools_what_we_see_and_the_other_way_round() {
         kind.make(&hand, folder.path());
         Pool::new(&hand, kind.name, folder)
     });
-    let history =
-        is_wanted(HISTORY).then(|| Pool::new(&hand, POOL, pools::with_history(&hand, HISTORY_SEED)));
-    let pools: Vec<Pool> = made.chain(history).collect();
+    let histories = HISTORIES.into_iter().filter(|(name, ..)| is_wanted(name));
+    let histories = histories
+        .map(|(name, seed, event)| Pool::new(&hand, name, pools::with_history(&hand, name, seed, event)));
+    let pools: Vec<Pool> = made.chain(histories).collect();
     judge::judge(&vm, &hand, &pools);
 }

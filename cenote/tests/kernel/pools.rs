@@ -150,8 +150,17 @@ fn unmounted(tops: Vec<NewTop>, ashift: u8) -> NewPool {
     NewPool { root_properties, ..new_pool(tops, ashift) }
 }
 
-/// A pool after random operations on its volumes, filesystems and snapshots. Meanwhile it got more vdevs, was without one of its disks for a while, and it has a checkpoint.
-pub fn with_history(hand: &Hand, seed: u64) -> TempDir {
+/// What happens to a pool besides its history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// It is without one of its disks for a while.
+    DiskIsAway,
+    /// It has a checkpoint.
+    Checkpoint,
+}
+
+/// A pool after random operations on its volumes, filesystems and snapshots. Meanwhile it got more vdevs.
+pub fn with_history(hand: &Hand, name: &str, seed: u64, event: Event) -> TempDir {
     let disks = Disks::new(128 << 20);
     let top = |layout, class, prefix, count| {
         let mut top = disks.top(layout, class, prefix, count);
@@ -173,8 +182,10 @@ pub fn with_history(hand: &Hand, seed: u64) -> TempDir {
                     ];
                     pool.add(more, Some(12)).await.expect("more vdevs");
                 }
-                OFFLINE_AT => pool.offline(leaf, TakeOffline::Persistently).await.expect("it is not needed"),
-                ONLINE_AT => drop(pool.online(leaf).await.expect("it is back")),
+                OFFLINE_AT if event == Event::DiskIsAway => {
+                    pool.offline(leaf, TakeOffline::Persistently).await.expect("it is not needed")
+                }
+                ONLINE_AT if event == Event::DiskIsAway => drop(pool.online(leaf).await.expect("it is back")),
                 _ => {}
             }
             history.step(number).await;
@@ -182,10 +193,12 @@ pub fn with_history(hand: &Hand, seed: u64) -> TempDir {
         history.check().await;
         committing(&pool, pool.close(PoolState::Exported)).await.expect("an export");
     });
-    hand.import(POOL, disks.path(), "");
-    hand.run(&format!("zpool checkpoint {POOL}"));
-    println!("{POOL}: changed by us: {}", hand.change(POOL));
-    hand.export(POOL);
+    hand.run(&format!("zpool import -N -d '{}' {POOL} {name}", disks.path().display()));
+    if event == Event::Checkpoint {
+        hand.run(&format!("zpool checkpoint {name}"));
+    }
+    println!("{name}: changed by us: {}", hand.change(name));
+    hand.export(name);
     disks.folder
 }
 

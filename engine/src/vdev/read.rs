@@ -182,7 +182,7 @@ impl Vdev {
 }
 
 /// Lets other work of the thread have its turn.
-pub(super) async fn yield_now() {
+pub(crate) async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|context| {
         if std::mem::replace(&mut yielded, true) {

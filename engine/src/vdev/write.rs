@@ -12,7 +12,8 @@
 //! neighbours; then it counts as an error of the leaf.
 //!
 //! # When is it durable?
-//! After [`VdevTree::flush`], which asks only leaves that were written to since they were last asked. A flush that fails is a failure of everything that the
+//! What [`VdevTree::write_durably`] wrote is durable at once: a single block of an intent log, for which a write and a flush would be one wait more than is needed.
+//! All else is after [`VdevTree::flush`], which asks only leaves that were written to since they were last asked. A flush that fails is a failure of everything that the
 //! leaf was given since: it has missed all those txgs. The flush as a whole fails only when some vdev can then not give back what it was given, and then
 //! so do all later ones: several callers flush the same leaves (the sync, intent logs), and whose writes were lost is not known.
 //! Of labels and uberblocks it is enough that one leaf has them.
@@ -35,7 +36,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use device::SharedBuf;
+use device::{Device, SharedBuf};
 use futures_util::future::join_all;
 use ondisk::{Guid, Txg};
 
@@ -57,16 +58,52 @@ pub struct Piece {
     pub data: SharedBuf,
 }
 
+/// How far a write goes before it counts as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// The device has taken it.
+    Taken,
+    /// It is durable, where the device can say so of a single write.
+    Durable,
+}
+
+impl Until {
+    /// Whether what this device was given is durable without a flush.
+    fn is_met_by(self, device: &dyn Device) -> bool {
+        self == Self::Durable && device.has_durable_writes()
+    }
+}
+
 impl VdevTree {
     /// Writes all pieces of group `txg`. Runs that lie together on a leaf become one transfer. One result a piece: written to as many devices as
     /// its vdev needs to be able to read it again, or what failed. Leaves that missed a write are noted ([`Vdev::missing_txgs`]).
     pub async fn write(&self, txg: Txg, pieces: Vec<Piece>) -> Vec<Result<(), Vec<Attempt>>> {
+        self.write_until(txg, pieces, Until::Taken).await.0
+    }
+
+    /// Writes one piece of group `txg`, which is durable when this is done; as [`VdevTree::write`] and [`VdevTree::flush_tops`] otherwise. Where the devices can do
+    /// both in one, nothing else is flushed.
+    pub async fn write_durably(&self, txg: Txg, piece: Piece) -> Result<(), Vec<Attempt>> {
+        let top = piece.top;
+        let (written, is_durable) = self.write_until(txg, vec![piece], Until::Durable).await;
+        written.into_iter().collect::<Result<(), _>>()?;
+        if is_durable { Ok(()) } else { self.flush_tops(&[top]).await }
+    }
+
+    /// Writes pieces. Tells also whether all that was written is durable.
+    async fn write_until(
+        &self,
+        txg: Txg,
+        pieces: Vec<Piece>,
+        until: Until,
+    ) -> (Vec<Result<(), Vec<Attempt>>>, bool) {
         let started = Instant::now();
         let mut plan = Plan::new(self, txg);
         let planned: Vec<_> = pieces.into_iter().map(|piece| plan.piece(piece)).collect();
         let parts = plan.into_parts();
-        let failed = transfer::perform(txg, &parts).await;
-        planned.into_iter().map(|piece| piece.judge(txg, &parts, &failed, started)).collect()
+        let failed = transfer::perform(txg, &parts, until).await;
+        let judged = planned.into_iter().map(|piece| piece.judge(txg, &parts, &failed, started)).collect();
+        (judged, parts.iter().all(|part| until.is_met_by(&*part.device)))
     }
 
     /// Makes all that was written durable on every leaf that was written to since its last flush.

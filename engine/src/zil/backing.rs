@@ -54,8 +54,8 @@ pub(super) trait Backing: Send + Sync + Debug {
     /// Allocates a log block in the open group `txg`.
     fn allocate(&self, txg: Txg, bytes: usize) -> BoxFuture<'_, Result<Blkptr>>;
 
-    /// Writes a sealed log block.
-    fn write<'a>(&'a self, bp: &'a Blkptr, bytes: IoBuf) -> BoxFuture<'a, Result<()>>;
+    /// Writes a sealed log block. It is durable after the next flush; with `durably`, when it is written.
+    fn write<'a>(&'a self, bp: &'a Blkptr, bytes: IoBuf, durably: bool) -> BoxFuture<'a, Result<()>>;
 
     /// Makes log blocks that were written durable.
     fn flush<'a>(&'a self, blocks: &'a [Blkptr]) -> BoxFuture<'a, Result<()>>;
@@ -124,8 +124,8 @@ impl Backing for Live {
         self.writer.allocate_log_block(txg, bytes as u64).boxed()
     }
 
-    fn write<'a>(&'a self, bp: &'a Blkptr, bytes: IoBuf) -> BoxFuture<'a, Result<()>> {
-        self.writer.write_log_block(bp, bytes).boxed()
+    fn write<'a>(&'a self, bp: &'a Blkptr, bytes: IoBuf, durably: bool) -> BoxFuture<'a, Result<()>> {
+        self.writer.write_log_block(bp, bytes, durably).boxed()
     }
 
     fn flush<'a>(&'a self, blocks: &'a [Blkptr]) -> BoxFuture<'a, Result<()>> {

@@ -151,8 +151,8 @@ impl Chain {
 
     /// All blocks but the end are stable.
     pub(super) fn stabilize(&mut self) {
-        let written = self.blocks.len().saturating_sub(1);
-        self.blocks.iter_mut().take(written).for_each(|block| block.is_stable = true);
+        let unstable = self.blocks.iter_mut().rev().skip(1).take_while(|block| !block.is_stable);
+        unstable.for_each(|block| block.is_stable = true);
     }
 
     /// The chain cannot be continued.

@@ -6,7 +6,11 @@
 //! whoever of them is polled drives it, so that it goes on when any of them gives up. A batch that everybody gave up rests until the next commit, or until the
 //! sync of the group that it holds blocks of.
 //!
-//! A batch plans its blocks, allocates all that are missing in the open group, writes them side by side and flushes once.
+//! A batch plans its blocks, allocates all that are missing in the open group, writes them side by side and flushes once. Most have a single block, which is
+//! written durably instead.
+//!
+//! Those who waited for a batch mostly want the next one too, a moment later. Whoever begins it without them makes them wait for two batches; so others may go first, a
+//! few times, as long as fewer want the next batch than were in the last one or wanted the next when that was done.
 //!
 //! Where the log does not serve (no chain yet, no space, a failed device, more data than is worth writing twice) the outcome is a group to wait for.
 
@@ -28,6 +32,7 @@ use super::plan::{self, Part, Planned};
 use super::{Inner, lock};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
+use crate::vdev::read::yield_now;
 
 /// Blocks of a batch whose bytes are in memory at once.
 const WAVE_BLOCKS: usize = 32;
@@ -37,6 +42,9 @@ const WORTH_A_GROUP_BYTES: u64 = 8 << 20;
 
 /// A batch of this size is never logged.
 const MAX_BATCH_BYTES: u64 = 64 << 20;
+
+/// How often each who might begin a batch lets others go first.
+const TURNS_FOR_OTHERS: usize = 8;
 
 /// What came of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +66,9 @@ struct Batch {
 pub(super) struct Groups {
     next: Arc<Batch>,
     wanted: Scope,
+    /// How many wait for the next one, and how many may soon.
+    waiting: usize,
+    expected: usize,
     running: Option<Shared<BoxFuture<'static, ()>>>,
 }
 
@@ -66,8 +77,10 @@ impl Inner {
         let batch = {
             let mut groups = lock(&self.groups);
             groups.wanted.add(scope);
+            groups.waiting += 1;
             Arc::clone(&groups.next)
         };
+        let mut turns = TURNS_FOR_OTHERS;
         let outcome = loop {
             let running = {
                 let mut groups = lock(&self.groups);
@@ -75,11 +88,18 @@ impl Inner {
                     break *outcome;
                 }
                 match &groups.running {
-                    Some(running) => running.clone(),
-                    None => self.begin(&mut groups),
+                    Some(running) => Some(running.clone()),
+                    None if groups.waiting < groups.expected && turns > 0 => None,
+                    None => Some(self.begin(&mut groups)),
                 }
             };
-            running.await;
+            match running {
+                Some(running) => running.await,
+                None => {
+                    turns -= 1;
+                    yield_now().await;
+                }
+            }
         };
         match outcome {
             Outcome::Stable => Ok(()),
@@ -89,6 +109,7 @@ impl Inner {
 
     /// Starts the next batch.
     fn begin(self: &Arc<Self>, groups: &mut Groups) -> Shared<BoxFuture<'static, ()>> {
+        let members = std::mem::take(&mut groups.waiting);
         let batch = std::mem::take(&mut groups.next);
         let scope = std::mem::take(&mut groups.wanted);
         let notes = {
@@ -100,6 +121,7 @@ impl Inner {
         let running = async move {
             let outcome = inner.log(notes).await;
             let mut groups = lock(&inner.groups);
+            groups.expected = members + groups.waiting;
             let _ = batch.outcome.set(outcome);
             groups.running = None;
         };
@@ -183,22 +205,25 @@ impl Inner {
         let pointers = self.extend(&planned, end.bp, weight).await?;
         let mut seq = lock(&self.chain).seq;
         let links = pointers.iter().zip(pointers.iter().skip(1));
+        let is_alone = planned.len() == 1 && early.is_empty();
         let mut blocks = planned.iter().zip(links);
         loop {
             let mut wave = Vec::new();
             for (planned, (bp, next)) in blocks.by_ref().take(WAVE_BLOCKS) {
                 let (buf, places) = plan::lay_out(planned, bp.psize().get() as usize, &mut seq);
-                wave.push(self.write_block(planned, buf, places, (bp, next), &is_whole));
+                wave.push(self.write_block(planned, buf, places, (bp, next), is_alone, &is_whole));
             }
             if wave.is_empty() {
                 break;
             }
             try_join_all(wave).await?;
         }
-        // All but the last, which is not written yet.
-        let written = pointers.split_last().map_or(&[][..], |(_, written)| written);
-        let written: Vec<_> = written.iter().copied().chain(early).collect();
-        self.backing.flush(&written).await?;
+        if !is_alone {
+            // All but the last, which is not written yet.
+            let written = pointers.split_last().map_or(&[][..], |(_, written)| written);
+            let written: Vec<_> = written.iter().copied().chain(early).collect();
+            self.backing.flush(&written).await?;
+        }
         let mut chain = lock(&self.chain);
         chain.seq = seq;
         chain.stabilize();
@@ -234,6 +259,7 @@ impl Inner {
         mut buf: IoBuf,
         places: Vec<Range<usize>>,
         (bp, next): (&Blkptr, &Blkptr),
+        durably: bool,
         is_whole: &AtomicBool,
     ) -> Result<()> {
         let writes = planned.parts.iter().filter_map(|part| match part {
@@ -255,7 +281,7 @@ impl Inner {
             }
         }
         plan::seal(&mut buf, planned, bp, next).map_err(|error| Error::corrupt("log block", error))?;
-        self.backing.write(bp, buf).await
+        self.backing.write(bp, buf, durably).await
     }
 
     pub(super) async fn sync(self: &Arc<Self>, tx: &Tx) -> Result<Vec<Blkptr>> {

@@ -113,7 +113,7 @@ impl Backing for Fake {
         std::future::ready(self.place(txg, bytes, ChecksumType::Zilog2, DmuType::INTENT_LOG)).boxed()
     }
 
-    fn write<'a>(&'a self, bp: &'a Blkptr, bytes: IoBuf) -> BoxFuture<'a, Result<()>> {
+    fn write<'a>(&'a self, bp: &'a Blkptr, bytes: IoBuf, durably: bool) -> BoxFuture<'a, Result<()>> {
         std::future::poll_fn(move |_| {
             let mut disk = self.disk();
             if disk.slow {
@@ -123,6 +123,10 @@ impl Backing for Fake {
                 return Poll::Ready(Err(failed()));
             }
             disk.written.insert(offset_of(bp), bytes.to_vec());
+            if durably {
+                disk.flushes += 1;
+                disk.durable.insert(offset_of(bp), bytes.to_vec());
+            }
             Poll::Ready(Ok(()))
         })
         .boxed()
@@ -209,12 +213,15 @@ struct World {
     zil: Zil,
 }
 
+/// What a future gives that waits for nobody, although it may let others go first.
 fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("it waits"),
+    for _ in 0..16 {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return value;
+        }
     }
+    panic!("it waits")
 }
 
 fn is_waiting<F: Future + Unpin>(future: &mut F) -> bool {
@@ -364,6 +371,29 @@ fn one_flush_serves_all_who_wait() {
         .collect();
     world.fake.disk().slow = false;
     now(first).unwrap();
+    for commit in &mut commits {
+        now(commit).unwrap();
+    }
+    assert_eq!(world.fake.disk().flushes, before + 2);
+}
+
+#[test]
+fn a_batch_lets_those_of_the_last_one_join() {
+    let world = World::started(2);
+    let before = world.fake.disk().flushes;
+    let zils = vec![world.zil.clone(); 5];
+    let commit = |number: usize| {
+        world.write(0, number as u8, 512);
+        Box::pin(zils[number].commit())
+    };
+    world.fake.disk().slow = true;
+    let mut commits: Vec<_> = (0..4).map(commit).collect();
+    assert!(commits.iter_mut().all(is_waiting));
+    world.fake.disk().slow = false;
+    now(commits.remove(0)).unwrap();
+    // Who is back sooner than the first one does not begin without it.
+    assert!(commits.iter_mut().all(is_waiting));
+    commits.push(commit(4));
     for commit in &mut commits {
         now(commit).unwrap();
     }

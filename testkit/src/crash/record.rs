@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use device::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
+use device::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes, SharedBuf};
 
 use super::Disk;
 use crate::Rng;
@@ -23,6 +23,8 @@ pub(super) enum Event {
     Discard { device: usize, offset: u64, length: u64 },
     /// The write or discard at this place of the log was answered.
     Done { begun: usize },
+    /// The write at this place of the log was answered, and is durable.
+    DoneDurably { begun: usize },
     /// A flush was answered that was given to the device when the log had this length.
     Flushed { device: usize, begun: usize },
 }
@@ -216,6 +218,20 @@ impl Device for RecordingDevice {
             let begun = self.begin(event, |disk| disk.write(offset, &data));
             self.answer(Operation::Write, offset, data.len() as u64, Event::Done { begun }).await?;
             Ok(data)
+        })
+    }
+
+    fn has_durable_writes(&self) -> bool {
+        true
+    }
+
+    fn write_durably(&self, offset: u64, parts: Vec<SharedBuf>) -> IoFuture<'_, ()> {
+        let data = SharedBuf::join(parts);
+        Box::pin(async move {
+            self.check(Operation::Write, offset, data.len() as u64)?;
+            let event = Event::Write { device: self.number, offset, bytes: Arc::from(&data[..]) };
+            let begun = self.begin(event, |disk| disk.write(offset, &data));
+            self.answer(Operation::Write, offset, data.len() as u64, Event::DoneDurably { begun }).await
         })
     }
 

@@ -47,7 +47,7 @@ judge() {
   zpool status -v "$pool"
   zpool sync "$pool"
   observe_accounts "$pool" > "/tmp/seen/$pool.after"
-  zpool export "$pool" || return
+  close "$pool" || return
   look_at "$pool.after" || return
   echo "@@ judged $pool"
 }
@@ -56,7 +56,17 @@ judge() {
 look_at() {
   zpool import -N -o readonly=on $search "$pool" || return
   { observe_properties "$pool"; observe_contents "$pool" "$place"; } >> "/tmp/seen/$1"
-  zpool export "$pool"
+  close "$pool"
+}
+
+# POOL: exports it. What was unmounted just now may still be in use.
+close() {
+  local try
+  for try in 1 2 3 4 5; do
+    zpool export "$1" && return
+    sleep 2
+  done
+  return 1
 }
 
 # Waits for the jobs in the background, whose last words are files in /tmp/done: no longer than $1 seconds for $2 of them. Then prints what each has said.

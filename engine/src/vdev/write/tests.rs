@@ -201,6 +201,7 @@ struct Counting {
     writes: AtomicUsize,
     flushes: AtomicUsize,
     flushes_fail: AtomicBool,
+    has_durable_writes: AtomicBool,
 }
 
 impl Device for Counting {
@@ -222,6 +223,13 @@ impl Device for Counting {
     fn write(&self, offset: u64, data: IoBuf) -> device::IoFuture<'_, IoBuf> {
         self.writes.fetch_add(1, Relaxed);
         self.memory.write(offset, data)
+    }
+    fn has_durable_writes(&self) -> bool {
+        self.has_durable_writes.load(Relaxed)
+    }
+    fn write_durably(&self, offset: u64, parts: Vec<device::SharedBuf>) -> device::IoFuture<'_, ()> {
+        self.writes.fetch_add(1, Relaxed);
+        self.memory.write_gather(offset, parts)
     }
     fn flush(&self) -> device::IoFuture<'_, ()> {
         self.flushes.fetch_add(1, Relaxed);
@@ -249,6 +257,7 @@ fn counted(root: &VdevConfig, count: u64) -> (Vec<Arc<Counting>>, VdevTree) {
         writes: AtomicUsize::new(0),
         flushes: AtomicUsize::new(0),
         flushes_fail: AtomicBool::new(false),
+        has_durable_writes: AtomicBool::new(false),
     };
     let disks: Vec<_> = (0..count).map(|n| Arc::new(disk(n))).collect();
     let devices =

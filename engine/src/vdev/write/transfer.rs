@@ -9,6 +9,7 @@ use ondisk::Txg;
 
 use super::super::read::Load;
 use super::super::stats::Transfer;
+use super::Until;
 use super::plan::Part;
 use crate::error::{Attempt, Failure};
 
@@ -18,8 +19,8 @@ const MAX_TRANSFER_BYTES: u64 = 1 << 20;
 const MAX_PARTS: usize = 256;
 
 /// Writes all parts. Returns those that failed, filler aside.
-pub(super) async fn perform(txg: Txg, parts: &[Part<'_>]) -> HashMap<usize, Attempt> {
-    let transfers = runs(parts).into_iter().map(|run| transfer(txg, parts, run));
+pub(super) async fn perform(txg: Txg, parts: &[Part<'_>], until: Until) -> HashMap<usize, Attempt> {
+    let transfers = runs(parts).into_iter().map(|run| transfer(txg, parts, run, until));
     join_all(transfers).await.into_iter().flatten().collect()
 }
 
@@ -59,12 +60,13 @@ fn runs(parts: &[Part<'_>]) -> Vec<Vec<usize>> {
     runs
 }
 
-async fn transfer(txg: Txg, parts: &[Part<'_>], run: Vec<usize>) -> Vec<(usize, Attempt)> {
-    let Err(error) = write(txg, parts, &run).await else { return Vec::new() };
+async fn transfer(txg: Txg, parts: &[Part<'_>], run: Vec<usize>, until: Until) -> Vec<(usize, Attempt)> {
+    let Err(error) = write(txg, parts, &run, until).await else { return Vec::new() };
     let mut failed = Vec::new();
     for index in run {
         let part = &parts[index];
-        let result = if is_final(&error) { Err(error.clone()) } else { write(txg, parts, &[index]).await };
+        let result =
+            if is_final(&error) { Err(error.clone()) } else { write(txg, parts, &[index], until).await };
         if let Err(error) = result
             && !part.filler
         {
@@ -85,17 +87,23 @@ fn is_final(error: &IoError) -> bool {
     )
 }
 
-async fn write(txg: Txg, parts: &[Part<'_>], run: &[usize]) -> Result<(), IoError> {
+async fn write(txg: Txg, parts: &[Part<'_>], run: &[usize], until: Until) -> Result<(), IoError> {
     let Some(first) = run.first().map(|&index| &parts[index]) else { return Ok(()) };
     let data = run.iter().map(|&index| parts[index].data.clone()).collect();
     let bytes = run.iter().map(|&index| parts[index].data.len() as u64).sum();
     let _load = Load::on(first.leaf);
     let started = Instant::now();
-    let result = first.device.write_gather(first.position, data).await;
+    let is_durable = until.is_met_by(&*first.device);
+    let result = match is_durable {
+        true => first.device.write_durably(first.position, data).await,
+        false => first.device.write_gather(first.position, data).await,
+    };
     if result.is_ok() {
         first.leaf.stats.count(Transfer::Write, bytes, started);
     }
-    // Also one that failed may have left something in the device's cache.
-    first.leaf.unflushed.wrote(txg);
+    if !is_durable {
+        // Also one that failed may have left something in the device's cache.
+        first.leaf.unflushed.wrote(txg);
+    }
     result
 }

@@ -6,7 +6,7 @@
 //! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_alloc_zil`).
 
 use device::{IoBuf, SharedBuf};
-use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva};
+use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 use ondisk::{ByteOrder, Level, Lsize, Psize, Txg};
 
@@ -47,8 +47,8 @@ impl Writer {
         })
     }
 
-    /// Writes the sealed bytes of a log block to all its copies. Not flushed.
-    pub async fn write_log_block(&self, bp: &Blkptr, bytes: IoBuf) -> Result<()> {
+    /// Writes the sealed bytes of a log block. Flushed, and durable, only with `durably`.
+    pub async fn write_log_block(&self, bp: &Blkptr, bytes: IoBuf, durably: bool) -> Result<()> {
         let psize = bp.psize().get();
         let [_, _, objset, sequence] = bp.checksum();
         let at = Bookmark { objset, object: 0, level: Bookmark::LEVEL_ZIL, blkid: sequence };
@@ -57,13 +57,14 @@ impl Writer {
         }
         self.pool.suspension.check()?;
         let bytes = SharedBuf::from(bytes);
-        let piece =
-            |dva: Dva| Piece { top: dva.vdev.get(), offset_bytes: dva.offset.get(), data: bytes.clone() };
-        let pieces = bp.dvas().map(piece).collect();
-        let written = self.pool.vdevs().write(bp.physical_birth(), pieces).await;
-        let tried: Vec<_> = written.into_iter().filter_map(Result::err).flatten().collect();
-        if !tried.is_empty() {
-            return Err(Error::NotWritten { at, tried });
+        let (txg, vdevs) = (bp.physical_birth(), self.pool.vdevs());
+        for dva in bp.dvas() {
+            let piece = Piece { top: dva.vdev.get(), offset_bytes: dva.offset.get(), data: bytes.clone() };
+            let written = match durably {
+                true => vdevs.write_durably(txg, piece).await,
+                false => vdevs.write(txg, vec![piece]).await.into_iter().collect(),
+            };
+            written.map_err(|tried| Error::NotWritten { at, tried })?;
         }
         self.written.count_log(bp);
         Ok(())

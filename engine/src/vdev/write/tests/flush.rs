@@ -20,6 +20,27 @@ fn only_leaves_that_were_written_to_are_flushed() {
 }
 
 #[test]
+fn only_devices_that_cannot_write_durably_are_flushed_after_it() {
+    let root = parsed(config("mirror", 0, 99, leaves(2)));
+    let (disks, tree) = counted(&root, 2);
+    let flushes = || disks.iter().map(|disk| disk.flushes.load(Relaxed)).collect::<Vec<_>>();
+    let write = || {
+        block_on(
+            tree.write_durably(Txg(5), Piece { top: 0, offset_bytes: 0, data: IoBuf::zeroed(512).into() }),
+        )
+    };
+    disks[0].has_durable_writes.store(true, Relaxed);
+    write().expect("is written");
+    assert_eq!(flushes(), [0, 1]);
+    disks[1].flushes_fail.store(true, Relaxed);
+    write().expect("the other child has it");
+    let missed = |guid| tree.find(Guid(guid)).expect("there").missing_txgs.ranges().ranges().to_vec();
+    assert_eq!((missed(1), missed(2)), (vec![], vec![(5, 6)]));
+    block_on(tree.flush()).expect("nothing to do");
+    assert_eq!(flushes(), [0, 2]);
+}
+
+#[test]
 fn a_flush_that_fails_is_a_failure_of_all_that_was_written_since_the_last() {
     let root = parsed(config("mirror", 0, 99, leaves(2)));
     let (disks, tree) = counted(&root, 2);

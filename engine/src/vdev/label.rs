@@ -1,4 +1,4 @@
-//! Reading the labels of a device.
+//! Reading the labels of a device, and wiping them.
 //!
 //! Each device has four labels, two at each end, so that no single misplaced write can destroy all. A label is a config (an nvlist)
 //! and a ring of uberblocks; both carry checksums that include their position on the device. A label that fails is ignored;
@@ -7,10 +7,10 @@
 //! Source of the facts: OpenZFS 2.3 `vdev_label.c`.
 
 use codec::checksum::verify_label;
-use device::Device;
+use device::{Device, IoBuf, IoError};
 use ondisk::label::{
-    LABELS, UBERBLOCK_RING, VDEV_PHYS, label_offset, parse_config, uberblock_count, uberblock_shift,
-    uberblock_slot,
+    LABEL_SIZE, LABELS, UBERBLOCK_RING, VDEV_PHYS, label_offset, parse_config, uberblock_count,
+    uberblock_shift, uberblock_slot,
 };
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::PoolConfig;
@@ -49,6 +49,18 @@ async fn read_label(device: &dyn Device, index: usize) -> Label {
 pub fn best_label(labels: [Label; LABELS]) -> Option<PoolConfig> {
     // `max_by_key` takes the last of equals; the first label is the one to prefer.
     labels.into_iter().filter_map(Result::ok).rev().max_by_key(|config| config.txg)
+}
+
+/// Makes a device nobody's: all that is in its labels goes.
+///
+/// # Errors
+/// One of them could not be written, or not made durable; the others are gone.
+pub async fn wipe_labels(device: &dyn Device) -> Result<(), IoError> {
+    let mut wiped = Ok(());
+    for start in (0..LABELS).filter_map(|label| label_offset(device.size_bytes(), label)) {
+        wiped = wiped.and(device.write(start.get(), IoBuf::zeroed(LABEL_SIZE as usize)).await.map(drop));
+    }
+    wiped.and(device.flush().await)
 }
 
 /// All intact uberblocks of a device, in the order of labels and slots.

@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use device::{Device, IoBuf, OpenOptions};
+use device::OpenOptions;
 use engine::pool::discovery::Candidate;
 use engine::pool::live::{Auxiliary, LivePool, NewPool};
 use engine::pool::status;
+use engine::vdev::label::wipe_labels;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
@@ -18,9 +19,6 @@ use super::pool_properties::{self, When, fault};
 use super::pools::{Held, Options};
 use super::{Daemon, OpenPool, dataset_error, edits, names};
 use crate::api::{self, ApiError, Listed, OpenedPool, UpgradedPool, VdevClass, VdevNode};
-
-/// Bytes of the labels at either end of a device.
-const LABELS_BYTES: u64 = 512 << 10;
 
 impl Daemon {
     /// Creates a pool.
@@ -297,16 +295,8 @@ impl Daemon {
             )));
         }
         let device = open(OpenOptions::read_write())?;
-        // Labels lie at multiples of their size.
-        let end = device.size_bytes() / (LABELS_BYTES / 2) * (LABELS_BYTES / 2);
-        for offset in [0, end.saturating_sub(LABELS_BYTES)] {
-            let wiped = device.write(offset, IoBuf::zeroed(LABELS_BYTES as usize)).await;
-            wiped.map_err(|error| ApiError::failed(format!("failed to clear label for {shown}: {error}")))?;
-        }
-        device
-            .flush()
-            .await
-            .map_err(|error| ApiError::failed(format!("failed to clear label for {shown}: {error}")))
+        let wiped = wipe_labels(&device).await;
+        wiped.map_err(|error| ApiError::failed(format!("failed to clear label for {shown}: {error}")))
     }
 }
 

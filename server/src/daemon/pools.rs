@@ -143,6 +143,11 @@ impl OpenPool {
         }
     }
 
+    /// Whether nothing is written at the moment, because devices are away.
+    pub fn is_suspended(&self) -> bool {
+        self.live().is_some_and(|live| live.suspended().is_some())
+    }
+
     /// The pool as it is written. Refuses what `doing` says of a pool that is open read-only.
     pub(super) fn writable(&self, doing: &str) -> Result<&Arc<LivePool>, ApiError> {
         let live = self.live().ok_or_else(|| {
@@ -347,7 +352,7 @@ impl Daemon {
         };
         let mut exported = Vec::new();
         for pool in pools {
-            let is_suspended = pool.live().is_some_and(|live| live.suspended().is_some());
+            let is_suspended = pool.is_suspended();
             if is_suspended && !request.force {
                 return Err(suspended(&format!("cannot export '{}'", pool.name())));
             }
@@ -372,7 +377,7 @@ impl Daemon {
         state: PoolState,
     ) -> Result<(), ApiError> {
         let doing = if state == PoolState::Destroyed { "destroy" } else { "export" };
-        if let Some(live) = open.live().filter(|live| force && live.suspended().is_some()) {
+        if let Some(live) = open.live().filter(|_| force && open.is_suspended()) {
             // Those who wait for its devices would wait on.
             live.abandon();
         }

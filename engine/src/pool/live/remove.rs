@@ -8,8 +8,7 @@
 
 use std::sync::Arc;
 
-use device::{Device, IoBuf};
-use ondisk::label::{LABEL_SIZE, LABELS, label_offset};
+use device::Device;
 use ondisk::pool_directory as directory;
 use ondisk::vdev_config::{VdevConfig, VdevKind};
 use ondisk::{Guid, ObjectId, VdevId};
@@ -18,6 +17,7 @@ use super::config::blank;
 use super::{LivePool, Syncing};
 use crate::dmu::zap;
 use crate::error::{Error, Result};
+use crate::vdev::label::wipe_labels;
 use crate::vdev::{Class, Kind, Vdev};
 
 /// Groups after which all that a log had on a device must be free.
@@ -112,11 +112,8 @@ fn device_of(vdev: &Vdev) -> Option<Arc<dyn Device>> {
 /// Makes devices that were taken away nobody's. One that cannot be written keeps its labels, and the pool does not know it any more.
 async fn wipe(devices: &[Arc<dyn Device>]) {
     for device in devices {
-        for start in (0..LABELS).filter_map(|label| label_offset(device.size_bytes(), label)) {
-            if let Err(error) = device.write(start.get(), IoBuf::zeroed(LABEL_SIZE as usize)).await {
-                tracing::warn!(%error, "a label of a removed device stays");
-            }
+        if let Err(error) = wipe_labels(&**device).await {
+            tracing::warn!(%error, "a label of a removed device stays");
         }
-        let _ = device.flush().await;
     }
 }

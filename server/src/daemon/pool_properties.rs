@@ -82,6 +82,9 @@ pub(super) fn fault(name: &str, value: &str, when: When) -> Option<String> {
             Some(format!("property '{name}' can only be set during pool creation or import"))
         }
         PoolProp::Altroot if !Path::new(value).is_absolute() => Some(format!("bad alternate root '{value}'")),
+        PoolProp::Autoreplace if value == "on" => {
+            Some(format!("property '{name}' can only be 'off': devices are never replaced unasked"))
+        }
         PoolProp::Version => Some(format!(
             "property '{name}': pools with version numbers are not written; leave it out for feature flags"
         )),
@@ -214,6 +217,13 @@ mod tests {
                 Some("property 'ashift' number 20 is invalid, only values between 9 and 16 are allowed"),
             ),
             ("autotrim", "on", When::Set, None),
+            ("autoreplace", "off", When::Set, None),
+            (
+                "autoreplace",
+                "on",
+                When::Create,
+                Some("property 'autoreplace' can only be 'off': devices are never replaced unasked"),
+            ),
             ("autotrim", "maybe", When::Set, Some("'autotrim' must be one of 'off | on'")),
             ("size", "1", When::Set, Some("'size' is readonly")),
             ("nonsense", "1", When::Set, Some("invalid property 'nonsense'")),

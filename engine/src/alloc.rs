@@ -17,6 +17,7 @@
 //! | `flush` | writing the log, and metaslabs that are flushed |
 //! | `space_map` | space map objects: reading, and which words a change becomes |
 //! | `vdev_map` | space maps of whole vdevs: what is obsolete of removed ones, what is kept for the checkpoint |
+//! | `grow` | vdevs that become larger |
 //! | `checkpoint` | space that only the checkpoint refers to: keeping it, giving it up |
 
 pub mod allocator;
@@ -25,6 +26,7 @@ mod class;
 mod flush;
 mod free_set;
 mod group;
+mod grow;
 mod load;
 mod log;
 mod metaslab;
@@ -36,6 +38,7 @@ mod trim;
 mod vdev_map;
 
 pub use allocator::{Allocator, ClassSpace, Denied, MetaslabId};
+pub(crate) use load::choose_ms_shift;
 pub use range_set::RangeSet;
 pub use trim::Run;
 

@@ -18,6 +18,7 @@
 //! |---|---|
 //! | `config` | building a tree from a label's or the MOS's config and opened devices |
 //! | `label` | reading the four labels of a device and their uberblocks |
+//! | `capacity` | how much room devices give; vdevs that grow with them |
 //! | `tops` | the list of top-level vdevs, which grows |
 //! | `open` | opening devices for writing |
 //! | `slot` | what of a leaf may change: device and status |
@@ -32,6 +33,7 @@
 //! | `stats` | counters of transfers |
 //! | `dtl` | dirty time logs |
 
+pub(crate) mod capacity;
 pub mod config;
 pub mod dtl;
 pub mod gpt;
@@ -126,12 +128,12 @@ pub struct Vdev {
     pub(crate) class: OnceLock<Class>,
     /// Sector size of the top-level vdev as a power of two.
     pub ashift: u32,
-    /// Allocatable bytes of a top-level vdev; 0 where unknown.
-    pub asize: u64,
+    /// Allocatable bytes of a top-level vdev, which may become more; 0 where unknown.
+    asize: AtomicU64,
     /// Whether and why it is (not) usable.
     pub(in crate::vdev) status: StatusCell,
     /// Bytes that a leaf must have for its part of the top-level vdev, labels aside; 0 where unknown.
-    pub(crate) bytes_needed: u64,
+    pub(crate) bytes_needed: AtomicU64,
     /// Errors since the pool was opened.
     pub errors: ErrorCounters,
     /// What was transferred since the pool was opened.

@@ -57,7 +57,7 @@ async fn dump_vdev(view: &View<'_>, id: u64, top: &Vdev, wanted: &[u64], out: &m
     };
     let gone = matches!(top.kind, Kind::Indirect(_) | Kind::Hole | Kind::Missing);
     let layout = match (top.config.metaslab_array, top.config.metaslab_shift) {
-        (Some(array), Some(shift)) if !gone => Some((array, MetaslabLayout::new(shift.into(), top.asize)?)),
+        (Some(array), Some(shift)) if !gone => Some((array, MetaslabLayout::new(shift.into(), top.asize())?)),
         _ => None,
     };
     let unflushed = unflushed_object(view, top).await?;

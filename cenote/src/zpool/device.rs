@@ -61,7 +61,7 @@ impl OfflineArguments {
 /// Arguments of `zpool online`.
 #[derive(Debug, clap::Args)]
 pub struct OnlineArguments {
-    /// Use all of the space of devices that have grown
+    /// Use all of the space of devices that have grown, as far as the smallest of their vdev has it. The partition of a whole disk must be made larger first
     #[arg(short)]
     expand: bool,
     /// The pool and its devices
@@ -73,10 +73,8 @@ impl OnlineArguments {
     /// Takes the devices back.
     pub fn run(self) -> Result<()> {
         let (pool, devices) = pool_and_devices(self.words)?;
-        if self.expand {
-            anyhow::bail!("cannot expand devices of '{pool}': not supported yet");
-        }
-        let request = OnlineDevices { pool: pool.clone(), devices, command: typed::command() };
+        let request =
+            OnlineDevices { pool: pool.clone(), devices, expand: self.expand, command: typed::command() };
         let done = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
         let mut text = String::new();
         for onlined in &done.entries {

@@ -81,6 +81,40 @@ fn a_file_that_was_away_comes_back_and_another_one_in_its_place_does_not() {
 }
 
 #[test]
+fn a_pool_grows_with_its_devices() {
+    let session = Session::start();
+    let disks = disks(&session, 2);
+    let place = session.directory().join("disks");
+    let list = |columns: &str| session.print(&["zpool", "list", "-Hp", "-o", columns, "tank"]);
+    session.print(&["zpool", "create", "-m", "none", "tank", "mirror", &disks[0], &disks[1]]);
+    let before = list("size");
+    let grow = |bytes: u64| {
+        for disk in &disks {
+            File::options().write(true).open(disk).unwrap().set_len(bytes).unwrap();
+        }
+    };
+    grow(256 << 20);
+    session.print(&["zpool", "reopen", "tank"]);
+    assert_eq!(list("size,expandsize"), format!("{}\t{}\n", before.trim_end(), 128 << 20));
+    let verbose = session.print(&["zpool", "list", "-vHp", "tank"]);
+    let mirror = verbose.lines().find(|line| line.contains("mirror-0")).unwrap();
+    assert_eq!(mirror.split('\t').nth(6), Some("134217728"), "{verbose}");
+    assert_eq!(session.print(&["zpool", "online", "-e", "tank", "d1"]), "");
+    let size = |text: &str| text.trim_end().parse::<u64>().unwrap();
+    assert_eq!(size(&list("size")), size(&before) + (128 << 20));
+    assert_eq!(list("expandsize"), "-\n");
+    session.print(&["zpool", "set", "autoexpand=on", "tank"]);
+    grow(512 << 20);
+    session.print(&["zpool", "reopen", "tank"]);
+    assert_eq!(size(&list("size")), size(&before) + (384 << 20));
+    let refused = session.run(&["zpool", "set", "autoreplace=on", "tank"]);
+    assert!(refused.code == 1 && refused.err.contains("never replaced unasked"), "{refused:?}");
+    session.print(&["zpool", "export", "tank"]);
+    let Some(verdict) = testkit::oracle::zdb_of(Path::new(&place), "-bcc", "tank", &[]) else { return };
+    assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
+}
+
+#[test]
 fn pools_are_administered() {
     let session = Session::start();
     let disks = disks(&session, 5);

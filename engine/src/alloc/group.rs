@@ -94,6 +94,8 @@ pub struct Group {
     pickers: [Picker; 2],
     /// Metaslabs with changes that are not over.
     busy: BTreeSet<usize>,
+    /// Metaslabs that come when a group is committed.
+    coming: Option<(Txg, Vec<Metaslab>)>,
     totals: Totals,
 }
 
@@ -184,6 +186,7 @@ impl Group {
             embedded_log,
             pickers: Default::default(),
             busy: BTreeSet::new(),
+            coming: None,
             totals: metaslabs.iter().map(Totals::of).fold(Totals::default(), Totals::plus),
             metaslabs,
         };
@@ -407,10 +410,28 @@ impl Group {
         self.metaslabs.get_mut(place)
     }
 
+    /// These metaslabs come after the others when group `txg` is committed.
+    pub fn grow_with(&mut self, txg: Txg, metaslabs: Vec<Metaslab>) {
+        self.coming = Some((txg, metaslabs));
+    }
+
+    fn take_up(&mut self, more: Vec<Metaslab>) {
+        for metaslab in more {
+            let (place, rank) = (self.metaslabs.len(), metaslab.rank());
+            self.totals = self.totals.plus(Totals::of(&metaslab));
+            self.metaslabs.push(metaslab);
+            self.ranks.push(rank);
+            self.picker(Use::Class).order.insert((Reverse(rank), place));
+        }
+    }
+
     /// The group `txg` is committed: see [`Metaslab::sync_done`]. `reusable` is the last group whose frees may be reused.
     pub fn sync_done(&mut self, txg: Txg, reusable: Txg) {
         if self.added.is_some_and(|added| added <= txg) {
             self.added = None;
+        }
+        if let Some((_, more)) = self.coming.take_if(|(coming, _)| *coming <= txg) {
+            self.take_up(more);
         }
         for place in self.busy.clone() {
             if self.change(place, |metaslab| metaslab.sync_done(txg, reusable)) {
@@ -466,6 +487,21 @@ mod tests {
         }
         assert_eq!(total, 4 << 20);
         assert_eq!(group.totals(Use::Class).free(), 0);
+    }
+
+    #[test]
+    fn a_vdev_that_grows_has_the_new_metaslabs_when_that_is_committed() {
+        let mut group = group(2);
+        while got(&mut group, Use::Class, 1 << 20, 0, &[]).is_some() {}
+        let bounds = |place: u64| Bounds { start: place << 20, size: 1 << 20, shift: 12 };
+        group.grow_with(Txg(6), (2..4).map(|place| Metaslab::unused(bounds(place))).collect());
+        group.sync_done(Txg(5), Txg(3));
+        assert_eq!(got(&mut group, Use::Class, 4096, 0, &[]), None);
+        group.sync_done(Txg(6), Txg(4));
+        assert_eq!(got(&mut group, Use::Class, 4096, 0, &[]), Some(2 << 20));
+        assert_eq!(group.totals(Use::Class).size, 4 << 20);
+        group.sync_done(Txg(7), Txg(5));
+        assert_eq!(group.metaslabs().len(), 4);
     }
 
     #[test]

@@ -95,8 +95,8 @@ pub async fn new_group(
     top: &Vdev,
     top_zap: Option<ObjectId>,
 ) -> Result<(Group, ObjectId, u8)> {
-    let ms_shift = choose_ms_shift(top.asize);
-    let layout = MetaslabLayout::new(ms_shift.into(), top.asize).map_err(Error::format(&top.name))?;
+    let ms_shift = choose_ms_shift(top.asize());
+    let layout = MetaslabLayout::new(ms_shift.into(), top.asize()).map_err(Error::format(&top.name))?;
     let metaslabs = bounds(top, layout)?.into_iter().map(Metaslab::unused).collect::<Vec<_>>();
     if metaslabs.is_empty() {
         return Err(Error::Invalid(format!("{}: too small for a metaslab", top.name)));
@@ -120,7 +120,7 @@ pub fn new_array() -> NewObject {
 }
 
 /// Where the metaslabs of a vdev lie.
-fn bounds(top: &Vdev, layout: MetaslabLayout) -> Result<Vec<Bounds>> {
+pub fn bounds(top: &Vdev, layout: MetaslabLayout) -> Result<Vec<Bounds>> {
     if layout.count() > MAX_METASLABS {
         return Err(Error::corrupt(&top.name, format!("{} metaslabs", layout.count())));
     }
@@ -244,7 +244,7 @@ fn layout_of(top: &Vdev) -> Result<Option<(ObjectId, MetaslabLayout)>> {
     let (Some(array), Some(shift)) = (top.config.metaslab_array, top.config.metaslab_shift) else {
         return Ok(None);
     };
-    let layout = MetaslabLayout::new(shift.into(), top.asize).map_err(Error::format(&top.name))?;
+    let layout = MetaslabLayout::new(shift.into(), top.asize()).map_err(Error::format(&top.name))?;
     Ok(Some((array, layout)))
 }
 

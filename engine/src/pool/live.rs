@@ -23,6 +23,7 @@
 //! | `create` | new pools |
 //! | `add` | more vdevs, another guid |
 //! | `devices` | devices that fail, are taken offline and come back |
+//! | `grow` | vdevs that grow with their devices |
 //! | `multihost` | marking the pool as in use, and watching for such marks |
 //! | `open` | pools that are imported for writing |
 //! | `sync` | the sync of a group; tasks |
@@ -43,6 +44,7 @@ mod config;
 mod create;
 mod devices;
 mod features;
+mod grow;
 mod multihost;
 mod open;
 pub mod properties;
@@ -88,6 +90,7 @@ use brt::Brt;
 use config::Config;
 use devices::DeviceStates;
 use features::LiveFeatures;
+use grow::Growth;
 use multihost::Heartbeat;
 use room::Gauge;
 use sync::Task;
@@ -113,6 +116,7 @@ pub struct LivePool {
     config: Mutex<Config>,
     config_changed: AtomicBool,
     devices: DeviceStates,
+    growth: Growth,
     heartbeat: Heartbeat,
     trims: Trims,
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
@@ -333,6 +337,7 @@ impl LivePool {
             config: Mutex::new(config),
             config_changed: true.into(),
             devices: DeviceStates::default(),
+            growth: Growth::default(),
             heartbeat: Heartbeat::default(),
             trims: Trims::default(),
             datasets: Mutex::default(),

@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ondisk::features::Feature;
 use ondisk::indirect::{MappingEntry, SpaRemovingPhys};
+use ondisk::label::aligned_size;
 use ondisk::pool_directory::{self as directory, DIRECTORY_OBJECT, top_zap};
 use ondisk::vdev_config::PoolState;
 use ondisk::{ByteOrder, Guid, Reader};
@@ -33,8 +34,6 @@ use crate::vdev::{Aux, Class, ErrorCounters, Kind, State, Status, Vdev, VdevTree
 const FEATURES_VERSION: u64 = 5000;
 /// Memory for looking at a pool that is not going to be opened.
 const PREVIEW_CACHE_BYTES: u64 = 16 << 20;
-/// Devices are used in multiples of a label's size.
-const LABEL_BYTES: u64 = 256 << 10;
 /// Mark in a scan's flags that it is paused.
 const SCAN_PAUSED: u64 = 1 << 1;
 
@@ -435,18 +434,18 @@ pub async fn vdevs_with_space(dsl: &Dsl) -> Result<VdevNode> {
         size: space.size_bytes(),
         allocated: space.allocated_bytes(),
         free: space.free_bytes(),
-        expandable: 0,
+        expandable: dsl.pool().vdevs().expandable_bytes(),
         fragmentation: space.fragmentation(),
         capacity: space.capacity(),
     });
     for vdev in &space.vdevs {
-        let place = usize::try_from(vdev.id).ok();
-        let Some(top) = place.and_then(|place| root.children.get_mut(place)) else { continue };
+        let Ok(place) = usize::try_from(vdev.id) else { continue };
+        let Some(top) = root.children.get_mut(place) else { continue };
         top.space = Some(VdevSpace {
             size: vdev.size_bytes,
             allocated: vdev.allocated_bytes,
             free: vdev.free_bytes(),
-            expandable: 0,
+            expandable: dsl.pool().vdevs().tops.get(place).map_or(0, Vdev::expandable_bytes),
             fragmentation: vdev.fragmentation,
             capacity: vdev.capacity(),
         });
@@ -629,8 +628,7 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
     let missing = matches!(device, Some(None));
     // Only what was not there when the pool was opened is called by its guid: others are known by their path.
     let not_present = missing && vdev.status().state == State::CantOpen;
-    let device_bytes =
-        device.iter().flatten().map(|device| device.size_bytes() / LABEL_BYTES * LABEL_BYTES).next();
+    let device_bytes = device.iter().flatten().map(|device| aligned_size(device.size_bytes())).next();
     let modelled = device.iter().flatten().find_map(|device| device.modelled()).map(str::to_owned);
     let (path, name) = match device.flatten() {
         Some(device) => (Some(device.path().display().to_string()), vdev.name.clone()),

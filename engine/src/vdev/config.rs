@@ -19,8 +19,8 @@ use ondisk::Guid;
 use ondisk::vdev_config::{VdevConfig, VdevKind};
 
 use super::{
-    Aux, Auxiliary, Class, ErrorCounters, Kind, LABEL_END_BYTES, LABEL_START_BYTES, State, Status, Vdev,
-    VdevTree,
+    Aux, Auxiliary, Class, ErrorCounters, Kind, State, Status, Vdev, VdevTree,
+    capacity::usable_bytes,
     slot::{Slot, StatusCell},
     state_of_parent,
 };
@@ -94,10 +94,10 @@ pub fn build_auxiliary(configs: &[VdevConfig], devices: &Devices) -> Result<Auxi
 
 /// What a vdev asks of those below it.
 #[derive(Clone, Copy)]
-struct Needs {
-    ashift: u32,
+pub(super) struct Needs {
+    pub ashift: u32,
     /// Bytes that the vdev must have at least for its part of the top-level vdev; 0 where unknown.
-    bytes: u64,
+    pub bytes: u64,
 }
 
 impl Needs {
@@ -106,10 +106,10 @@ impl Needs {
         Self { ashift: config.ashift.map_or(9, u32::from), bytes }
     }
 
-    /// What a vdev of these needs asks of each child.
-    fn of_child(self, parent: &VdevConfig) -> Self {
-        let bytes = match parent.kind {
-            VdevKind::Raidz { .. } => self.bytes / parent.children.len().max(1) as u64,
+    /// What a vdev of these needs asks of each of so many children.
+    pub fn of_child(self, kind: &VdevKind, children: usize) -> Self {
+        let bytes = match kind {
+            VdevKind::Raidz { .. } => self.bytes / children.max(1) as u64,
             // Its last rows may lie unevenly; devices that are too small show in their transfers.
             VdevKind::Draid { .. } => 0,
             _ => self.bytes,
@@ -128,7 +128,11 @@ impl Builder<'_> {
     fn vdev(&self, config: &VdevConfig, id: u64, needs: Needs) -> Result<Vdev> {
         let mut children = Vec::with_capacity(config.children.len());
         for (index, child) in config.children.iter().enumerate() {
-            children.push(self.vdev(child, index as u64, needs.of_child(config))?);
+            children.push(self.vdev(
+                child,
+                index as u64,
+                needs.of_child(&config.kind, config.children.len()),
+            )?);
         }
         let kind = self.kind(config, needs.ashift)?;
         let status = status_of(config, &kind, &children, needs);
@@ -143,9 +147,9 @@ impl Builder<'_> {
             kind,
             class,
             ashift: needs.ashift,
-            asize: config.asize.map_or(0, |asize| asize.get()),
+            asize: config.asize.map_or(0, |asize| asize.get()).into(),
             status: StatusCell::new(status),
-            bytes_needed: needs.bytes,
+            bytes_needed: needs.bytes.into(),
             errors: ErrorCounters::default(),
             stats: Default::default(),
             is_removed: Default::default(),
@@ -205,8 +209,7 @@ fn status_of(config: &VdevConfig, kind: &Kind, children: &[Vdev], needs: Needs) 
             let Some(device) = slot.device() else {
                 return Status::new(State::CantOpen, Aux::OpenFailed);
             };
-            let usable = device.size_bytes().saturating_sub(LABEL_START_BYTES + LABEL_END_BYTES);
-            if usable < needs.bytes {
+            if usable_bytes(device.size_bytes()) < needs.bytes {
                 Status::new(State::CantOpen, Aux::TooSmall)
             } else if config.degraded {
                 Status::new(

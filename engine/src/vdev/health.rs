@@ -33,10 +33,11 @@ use std::sync::{Mutex, PoisonError};
 use device::{Cause, Device, IoError};
 use ondisk::Guid;
 
+use super::capacity::usable_bytes;
 use super::label::{best_label, read_labels};
 use super::open::open_for_writing;
 use super::write::Flushed;
-use super::{Aux, Kind, LABEL_END_BYTES, LABEL_START_BYTES, State, Status, Vdev, VdevTree, state_of_parent};
+use super::{Aux, Kind, State, Status, Vdev, VdevTree, state_of_parent};
 
 /// Bytes at the beginning of a label that hold nothing.
 const BLANK_BYTES: usize = 8 << 10;
@@ -196,10 +197,10 @@ impl VdevTree {
             Some((guid, pool_guid)) => guid == Some(leaf.guid) && pool_guid.is_none_or(|guid| guid == pool),
             None => false,
         };
-        let needed = leaf.bytes_needed.saturating_add(LABEL_START_BYTES + LABEL_END_BYTES);
+        let needed = leaf.bytes_needed.load(Ordering::Acquire);
         match right {
             false => Status::new(State::CantOpen, Aux::CorruptData),
-            true if device.size_bytes() < needed => Status::new(State::CantOpen, Aux::TooSmall),
+            true if usable_bytes(device.size_bytes()) < needed => Status::new(State::CantOpen, Aux::TooSmall),
             true => Status::HEALTHY,
         }
     }

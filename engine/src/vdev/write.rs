@@ -45,6 +45,7 @@ use super::stats::Transfer;
 use super::{Kind, Vdev, VdevTree};
 use crate::error::{Attempt, Failure, Result};
 pub use discard::Unused;
+pub(super) use label::copy_labels_to_end;
 use plan::Plan;
 
 /// One piece for one top-level vdev.

@@ -151,7 +151,7 @@ impl Pool {
         let top = self.vdevs.top(id).ok_or_else(|| refuse(Failure::Unavailable))?;
         let end = dva.offset.checked_add_bytes(dva.asize.get()).map(|end| end.get());
         match end {
-            Some(end) if top.asize == 0 || end <= top.asize => Ok(top),
+            Some(end) if top.asize() == 0 || end <= top.asize() => Ok(top),
             _ => Err(refuse(Failure::Malformed("the address lies beyond the end of the vdev".into()))),
         }
     }

@@ -14,6 +14,7 @@ mod golden;
 #[path = "../golden/support.rs"]
 mod golden_support;
 mod golden_written;
+mod grow;
 mod history;
 mod idle;
 mod log;

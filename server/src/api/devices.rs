@@ -51,6 +51,8 @@ pub struct OnlineDevices {
     pub pool: String,
     /// Names or guids.
     pub devices: Vec<String>,
+    /// Use all of the space of devices that have grown.
+    pub expand: bool,
     /// For the history.
     pub command: Option<String>,
 }

@@ -5,8 +5,9 @@
 //!
 //! Source of the texts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_vdev_offline`, `zpool_vdev_online`, `zpool_clear`).
 
-use engine::pool::live::{TakeOffline, TrimState};
+use engine::pool::live::{LivePool, TakeOffline, TrimState};
 use engine::pool::status;
+use engine::vdev::Status;
 use ondisk::Guid;
 
 use super::creating::refused;
@@ -32,7 +33,7 @@ impl Daemon {
         let Some(live) = pool.live() else {
             return pool.writable(&doing).map(drop);
         };
-        let was_suspended = live.suspended().is_some();
+        let was_suspended = pool.is_suspended();
         live.clear(vdev).await.map_err(|error| refused(&doing, error))?;
         if was_suspended {
             // It may be suspended again at once, and nothing is to wait for that.
@@ -75,10 +76,10 @@ impl Daemon {
         Ok(listed)
     }
 
-    /// Takes devices back.
+    /// Takes devices back, and lets vdevs grow with theirs.
     ///
     /// # Errors
-    /// The pool is open read-only. A device that does not exist becomes an entry of `failed`.
+    /// The pool is open read-only. A device that does not exist, or cannot be expanded, becomes an entry of `failed`.
     pub async fn online_devices(
         &self,
         request: api::OnlineDevices,
@@ -87,9 +88,11 @@ impl Daemon {
         let live = pool.writable(&format!("cannot online devices of '{}'", request.pool))?;
         let mut listed = Listed::default();
         for device in request.devices {
-            let doing = format!("cannot online {device}");
+            let doing = format!("cannot {} {device}", if request.expand { "expand" } else { "online" });
             let online = match find(&pool, &device) {
-                Some(guid) => live.online(guid).await.map_err(|error| refused(&doing, error)),
+                Some(guid) => {
+                    online(live, guid, request.expand).await.map_err(|error| refused(&doing, error))
+                }
                 None => Err(no_such_device(&doing)),
             };
             match online {
@@ -178,21 +181,33 @@ impl Daemon {
         Ok(listed)
     }
 
-    /// Looks again for devices that are missing.
+    /// Looks again for devices that are missing, and at the sizes of the others.
     ///
     /// # Errors
-    /// None: a pool that is not open becomes an entry of `failed`.
+    /// A pool stops meanwhile. One that is not open becomes an entry of `failed`.
     pub async fn reopen_pools(&self, request: api::ReopenPools) -> Result<Listed<String>, ApiError> {
         let (pools, failed) = self.pools_named(&request.pools);
         let mut listed = Listed { entries: Vec::new(), failed };
         for pool in pools {
             if let Some(live) = pool.live() {
                 live.reopen().await;
+                // Sizes of devices are looked at with the next group.
+                if !pool.is_suspended() {
+                    let looked = live.txgs().wait_synced(live.txgs().open_txg()).await;
+                    looked.map_err(|error| refused("cannot reopen devices", error))?;
+                }
             }
             listed.entries.push(pool.name().to_owned());
         }
         Ok(listed)
     }
+}
+
+async fn online(live: &LivePool, leaf: Guid, expand: bool) -> engine::Result<Status> {
+    if expand {
+        live.expand(leaf)?;
+    }
+    live.online(leaf).await
 }
 
 /// The vdev of a pool that is called so.

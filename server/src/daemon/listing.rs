@@ -372,7 +372,7 @@ fn is_pool_property(name: &str) -> bool {
 }
 
 async fn pool_entry(open: &OpenPool, request: &api::ListPools) -> engine::Result<PoolEntry> {
-    let suspended = open.live().is_some_and(|live| live.suspended().is_some());
+    let suspended = open.is_suspended();
     match read_pool_entry(open, request, suspended).await {
         // The rest stands on devices that are away.
         Err(_) if suspended => Ok(known_pool_entry(open, request)),
@@ -421,7 +421,6 @@ async fn read_pool_entry(
         let environment = PoolEnvironment {
             cachefile: cachefile.as_deref(),
             load_guid: open.load_guid(),
-            expandable_bytes: 0,
             suspended,
             read_only: open.live().is_none(),
         };

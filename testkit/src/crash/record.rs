@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
@@ -64,14 +65,31 @@ impl Recorder {
 
     /// One more device, which begins with these contents. All must be there before the first write.
     pub fn device(&self, name: impl Into<PathBuf>, contents: Disk) -> Arc<RecordingDevice> {
+        let size_bytes = contents.size_bytes();
+        self.growing_device(name, contents, size_bytes)
+    }
+
+    /// As [`Recorder::device`]; nobody sees more than the first `size_bytes` of it until somebody looks whether it has grown.
+    pub fn growing_device(
+        &self,
+        name: impl Into<PathBuf>,
+        contents: Disk,
+        size_bytes: u64,
+    ) -> Arc<RecordingDevice> {
         let mut state = self.state();
         let number = state.disks.len();
-        let size_bytes = contents.size_bytes();
+        let grows_to = contents.size_bytes();
         state.first.push(contents.clone());
         state.disks.push(contents);
         state.dead.push(false);
         let recorder = self.clone();
-        Arc::new(RecordingDevice { name: name.into(), number, size_bytes, recorder })
+        Arc::new(RecordingDevice {
+            name: name.into(),
+            number,
+            size_bytes: size_bytes.into(),
+            grows_to,
+            recorder,
+        })
     }
 
     /// A number that tells this log from others: two runs that did the same in the same order have the same.
@@ -129,7 +147,8 @@ impl Recorder {
 pub struct RecordingDevice {
     name: PathBuf,
     number: usize,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
+    grows_to: u64,
     recorder: Recorder,
 }
 
@@ -150,8 +169,9 @@ impl RecordingDevice {
             return error(Cause::Missing);
         }
         let whole = offset.is_multiple_of(SECTOR_BYTES) && length.is_multiple_of(SECTOR_BYTES);
-        if offset.checked_add(length).is_none_or(|end| end > self.size_bytes) {
-            return error(Cause::OutOfRange { size_bytes: self.size_bytes });
+        let size_bytes = self.size_bytes();
+        if offset.checked_add(length).is_none_or(|end| end > size_bytes) {
+            return error(Cause::OutOfRange { size_bytes });
         }
         if operation != Operation::Read && !whole {
             return error(Cause::Unaligned { unit_bytes: SECTOR_BYTES as u32 });
@@ -191,7 +211,12 @@ impl Device for RecordingDevice {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    fn update_size(&self) -> Result<u64, IoError> {
+        self.size_bytes.store(self.grows_to, Ordering::Relaxed);
+        Ok(self.grows_to)
     }
 
     fn sector_sizes(&self) -> SectorSizes {

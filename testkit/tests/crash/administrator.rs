@@ -1,4 +1,4 @@
-//! Somebody who takes snapshots, clones, promotes, rolls back, renames, destroys and adds devices while clients write.
+//! Somebody who takes snapshots, clones, promotes, rolls back, renames, destroys, adds devices and lets vdevs grow with theirs while clients write.
 
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ pub enum Deed {
     Fill { volume: String, step: u64 },
     /// Adds devices.
     Grow,
+    /// Lets all vdevs use what their devices have.
+    Expand,
 }
 
 /// Something that was asked for.
@@ -65,6 +67,7 @@ pub async fn administrator(
             (Deed::Fill { volume, step }, _) => fill_volume(pool, volume, *step).await,
             (Deed::Grow, Some((tops, ashift))) => pool.add(tops, Some(ashift)).await,
             (Deed::Grow, None) => Ok(()),
+            (Deed::Expand, _) => expand(pool).await,
         };
         if let Deed::Change(Change::Snapshot { to, .. }) = &deed
             && let Some(Contents::Moment { bounds, .. }) = tree.contents_mut(to)
@@ -87,6 +90,9 @@ pub async fn administrator(
 fn choose(tree: &Tree<Contents>, rng: &mut Rng, next: u64, can_grow: bool) -> Option<Deed> {
     if can_grow && rng.once_in(12) {
         return Some(Deed::Grow);
+    }
+    if rng.once_in(20) {
+        return Some(Deed::Expand);
     }
     if rng.once_in(4) {
         let heads = tree.heads();
@@ -114,8 +120,14 @@ fn apply(tree: &mut Tree<Contents>, deed: &Deed) {
                 *contents = Contents::Filled(*step);
             }
         }
-        Deed::Grow => {}
+        Deed::Grow | Deed::Expand => {}
     }
+}
+
+async fn expand(pool: &Arc<LivePool>) -> engine::Result<()> {
+    let leaves: Vec<_> = pool.pool().vdevs().leaves().map(|leaf| leaf.guid).collect();
+    leaves.into_iter().try_for_each(|leaf| pool.expand(leaf))?;
+    pool.change(|_| async { Ok(()) }).await
 }
 
 async fn fill_volume(pool: &Arc<LivePool>, volume: &str, step: u64) -> engine::Result<()> {

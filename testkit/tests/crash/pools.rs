@@ -131,14 +131,15 @@ fn device_path(number: usize) -> PathBuf {
     format!("/dev/disk{number}").into()
 }
 
-/// A new pool on new devices, and one more top-level vdev that can be added to it.
+/// A new pool on new devices, which turn out to be larger by half when somebody looks, and one more top-level vdev that can be added to it.
 pub async fn create(recorder: &Recorder, kind: &Kind, ashift: u8, seed: u64) -> (Arc<LivePool>, Vec<NewTop>) {
     let mut number = 0;
     let mut top = |(layout, class, count): (Layout, Class, usize)| {
         let mut leaves = Vec::new();
         for _ in 0..count {
             let path = device_path(number);
-            let device = recorder.device(&path, Disk::new(kind.device_bytes));
+            let whole = Disk::new(kind.device_bytes + kind.device_bytes / 2);
+            let device = recorder.growing_device(&path, whole, kind.device_bytes);
             leaves.push(NewLeaf { device, path, is_file: false, whole_disk: false });
             number += 1;
         }

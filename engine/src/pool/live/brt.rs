@@ -116,7 +116,7 @@ fn ranges(asize: u64, metaslab_shift: Option<u64>, range_bytes: u64) -> u64 {
 fn ranges_of(s: &Syncing, vdev: u32, range_bytes: u64) -> u64 {
     let config = s.pool.config();
     let shift = config.root.children.get(vdev as usize).and_then(|top| top.metaslab_shift);
-    let asize = s.pool.pool().vdevs().top(vdev).map_or(0, |top| top.asize);
+    let asize = s.pool.pool().vdevs().top(vdev).map_or(0, |top| top.asize());
     ranges(asize, shift.map(u64::from), range_bytes)
 }
 
@@ -134,7 +134,7 @@ impl Brt {
             if phys.array_order().map_err(Error::format(&name))? != ByteOrder::Little {
                 return Err(Error::Unsupported(format!("{name} was written by a big-endian machine")));
             }
-            let asize = pool.vdevs().top(vdev).map_or(0, |top| top.asize);
+            let asize = pool.vdevs().top(vdev).map_or(0, |top| top.asize());
             let longest = ranges(asize, None, phys.rangesize_bytes);
             if phys.rangesize_bytes < 1 << 20 || phys.size > longest {
                 return Err(Error::corrupt(

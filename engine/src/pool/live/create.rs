@@ -40,17 +40,14 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 use crate::txg::{Limits, Tx};
+use crate::vdev::Class;
+use crate::vdev::capacity::{size_of_parent, usable_bytes};
 use crate::vdev::config::{Devices, build_auxiliary, build_tree};
-use crate::vdev::{Class, LABEL_END_BYTES, LABEL_START_BYTES};
 
 /// The version of pools with feature flags.
 const VERSION: u64 = 5000;
-/// Devices are used in whole labels.
-const LABEL_BYTES: u64 = 256 << 10;
 /// The smallest device.
 const MIN_DEVICE_BYTES: u64 = 64 << 20;
-/// Bytes of each child in one row of draid groups.
-const DRAID_ROW_BYTES: u64 = 16 << 20;
 /// The largest sector size that is chosen unasked, 16 KiB, and the smallest.
 const AUTOMATIC_ASHIFT: std::ops::RangeInclusive<u8> = 9..=14;
 /// Memory for cached blocks when the caller does not bring a cache.
@@ -455,8 +452,7 @@ pub(super) fn top_config(
             let path = leaf.path.display();
             return Err(Error::Invalid(format!("{path}: device is too small (less than 64 MiB)")));
         }
-        let usable = size / LABEL_BYTES * LABEL_BYTES - LABEL_START_BYTES - LABEL_END_BYTES;
-        smallest = smallest.min(usable);
+        smallest = smallest.min(usable_bytes(size));
         let sectors = leaf.device.sector_sizes();
         logical_ashift = logical_ashift.max(log2(sectors.logical_bytes));
         physical_ashift = physical_ashift.max(log2(sectors.physical_bytes));
@@ -470,16 +466,7 @@ pub(super) fn top_config(
             "ashift={ashift} is less than the devices' sectors need ({logical_ashift})"
         )));
     }
-    let asize = match &kind {
-        Some(VdevKind::Raidz { .. }) => smallest * children as u64,
-        Some(VdevKind::Draid { nparity, ndata, nspares, .. }) => {
-            let rows = smallest.saturating_sub(2 * DRAID_ROW_BYTES) / DRAID_ROW_BYTES;
-            let disks = children as u64 - u64::from(*nspares);
-            let group = (u64::from(*nparity) + u64::from(*ndata)) * DRAID_ROW_BYTES;
-            rows * DRAID_ROW_BYTES * disks / group * group
-        }
-        _ => smallest,
-    };
+    let asize = kind.as_ref().map_or(smallest, |kind| size_of_parent(kind, children, smallest));
     let mut config = match (kind, leaves.pop()) {
         (None, Some(leaf)) if leaves.is_empty() => leaf,
         (Some(kind), Some(last)) if leaf_parent => {

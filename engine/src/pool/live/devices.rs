@@ -98,7 +98,7 @@ impl LivePool {
         self.devices.temporary().remove(&leaf);
         self.devices.written.store(u64::MAX, Ordering::Release);
         self.config_changed();
-        self.txgs.kick();
+        self.look_at_sizes();
         Ok(status)
     }
 
@@ -133,19 +133,19 @@ impl LivePool {
         }
         self.config_changed();
         self.pool.suspension.resume();
-        self.txgs.kick();
+        self.look_at_sizes();
         Ok(())
     }
 
-    /// Opens devices again that are not there (`zpool reopen`).
+    /// Opens devices again that are not there, and looks whether the others have grown (`zpool reopen`).
     pub async fn reopen(&self) {
         for leaf in self.pool.vdevs().leaves() {
             let lost = matches!(leaf.status().state, State::CantOpen | State::Removed);
             if matches!(leaf.kind, Kind::Leaf(_)) && lost && self.reopen_leaf(leaf).await.is_readable() {
                 self.config_changed();
-                self.txgs.kick();
             }
         }
+        self.look_at_sizes();
     }
 
     /// Gives up waiting for devices: what was not committed is lost. For closing a suspended pool by force.

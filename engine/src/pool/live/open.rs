@@ -226,18 +226,22 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     let allocator = Allocator::load(&pool, &mos).await?;
     let brt = Brt::load(&pool, &mos).await?;
     let props = dsl.mos().u64(directory::DIRECTORY_OBJECT, directory::PROPS).await?.map(ObjectId);
-    let (mut multihost, mut autotrim) = (false, false);
+    let (mut multihost, mut autotrim, mut autoexpand) = (false, false, false);
     if let Some(props) = props.filter(|props| !props.is_none()) {
         let failmode = dsl.mos().u64(props, "failmode").await?;
         pool.suspension.set_mode(failmode.and_then(FailMode::from_number).unwrap_or_default());
         multihost = dsl.mos().u64(props, "multihost").await? == Some(1);
         autotrim = dsl.mos().u64(props, "autotrim").await? == Some(1);
+        autoexpand = dsl.mos().u64(props, "autoexpand").await? == Some(1);
     }
     let counts = Feature::ALL.iter().filter_map(|feature| Some((*feature, features.count(feature.guid())?)));
     let live = LivePool::of(pool, &surroundings, config, mos, allocator, LiveFeatures::new(counts), brt);
     live.set_checkpoint(live.pool.checkpoint().cloned());
     if autotrim {
         live.set_autotrim(true);
+    }
+    if autoexpand {
+        live.set_autoexpand(true);
     }
     if multihost {
         live.set_multihost(true);

@@ -97,6 +97,9 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
     if prop == PoolProp::Autotrim {
         s.pool.set_autotrim(number == 1);
     }
+    if prop == PoolProp::Autoexpand {
+        s.pool.set_autoexpand(number == 1);
+    }
     if prop == PoolProp::Multihost {
         s.pool.set_multihost(number == 1);
     }

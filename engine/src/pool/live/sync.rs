@@ -239,6 +239,7 @@ impl LivePool {
         }
         self.autotrim(&s).await;
         self.diagnose().await;
+        self.grow(&s).await?;
         self.take_up_states();
         let config_changed = self.config_changed.swap(false, Ordering::Relaxed);
         if config_changed {

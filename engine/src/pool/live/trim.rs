@@ -122,7 +122,7 @@ impl LivePool {
         }
         let now = self.env.now().as_secs();
         for (top, leaves) in tops {
-            let total_bytes = vdevs.top(top).map_or(0, |top| top.asize);
+            let total_bytes = vdevs.top(top).map_or(0, |top| top.asize());
             let mut from = 0;
             for leaf in &leaves {
                 let before = self.trims.runs().get(leaf).copied();

@@ -26,8 +26,6 @@ pub struct PoolEnvironment<'a> {
     pub cachefile: Option<&'a str>,
     /// A number drawn at each import.
     pub load_guid: u64,
-    /// Bytes by which the devices have grown beyond what the pool uses.
-    pub expandable_bytes: u64,
     /// The pool waits for its devices.
     pub suspended: bool,
     /// The pool is open for reading only.
@@ -47,7 +45,7 @@ impl PoolProperties {
     pub async fn load(dsl: &Dsl, environment: &PoolEnvironment<'_>) -> Result<PoolProperties> {
         let features = Features::load(dsl.mos()).await?;
         let mut set = PoolProperties { values: BTreeMap::new(), user: Vec::new(), features };
-        set.add_space(dsl, environment).await?;
+        set.add_space(dsl).await?;
         set.add_config(dsl, environment).await?;
         set.add_stored(dsl).await?;
         Ok(set)
@@ -63,7 +61,7 @@ impl PoolProperties {
         }
     }
 
-    async fn add_space(&mut self, dsl: &Dsl, environment: &PoolEnvironment<'_>) -> Result<()> {
+    async fn add_space(&mut self, dsl: &Dsl) -> Result<()> {
         let space = dsl.pool_space().await?;
         self.number(PoolProp::Size, space.size_bytes());
         self.number(PoolProp::Allocated, space.allocated_bytes());
@@ -71,7 +69,7 @@ impl PoolProperties {
         self.number(PoolProp::Capacity, space.capacity());
         self.number(PoolProp::Fragmentation, space.fragmentation().unwrap_or(u64::MAX));
         self.number(PoolProp::Checkpoint, space.checkpoint_bytes);
-        self.number(PoolProp::Expandsize, environment.expandable_bytes);
+        self.number(PoolProp::Expandsize, dsl.pool().vdevs().expandable_bytes());
         self.number(PoolProp::Dedupratio, space.dedup.ratio());
         self.number(PoolProp::DedupTableSize, space.dedup.table_bytes);
         self.number(PoolProp::Bcloneused, space.clones.used_bytes);

@@ -5,6 +5,7 @@
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_prop_get`), `libzfs_pool.c`.
 
 use ondisk::Guid;
+use ondisk::label::aligned_size;
 use ondisk::vdev_config::{VdevConfig, VdevKind};
 
 use super::set::shown;
@@ -14,10 +15,8 @@ use crate::dataset::properties::set::Value;
 use crate::dataset::properties::{Attr, Kind, Shown, Source, Style, index, is_user};
 use crate::error::{Error, Result};
 use crate::pool::space::VdevSpace;
-use crate::vdev::{LABEL_END_BYTES, LABEL_START_BYTES, State, Vdev};
-
-/// Devices are used in whole labels.
-const LABEL_BYTES: u64 = 256 << 10;
+use crate::vdev::capacity::usable_bytes;
+use crate::vdev::{State, Vdev};
 
 /// What is known of one vdev.
 #[derive(Debug, Clone)]
@@ -78,13 +77,17 @@ impl VdevProperties {
         self.number(VdevProp::Ashift, u64::from(vdev.ashift));
         let device_bytes = match &vdev.kind {
             crate::vdev::Kind::Leaf(slot) => {
-                slot.device().map_or(0, |device| device.size_bytes() & !(LABEL_BYTES - 1))
+                slot.device().map_or(0, |device| aligned_size(device.size_bytes()))
             }
             _ => 0,
         };
-        let own = device_bytes.saturating_sub(LABEL_START_BYTES + LABEL_END_BYTES);
-        self.number(VdevProp::Asize, if vdev.asize == 0 { own } else { vdev.asize });
+        let asize = match vdev.asize() {
+            0 => usable_bytes(device_bytes),
+            asize => asize,
+        };
+        self.number(VdevProp::Asize, asize);
         self.number(VdevProp::Psize, device_bytes);
+        self.number(VdevProp::Expandsize, vdev.expandable_bytes());
         self.text(VdevProp::Path, config.path.as_ref());
         self.text(VdevProp::Devid, config.devid.as_ref());
         self.text(VdevProp::PhysPath, config.phys_path.as_ref());
@@ -122,7 +125,6 @@ impl VdevProperties {
             VdevProp::Fragmentation,
             space.map_or(0, |space| space.fragmentation.unwrap_or(u64::MAX)),
         );
-        self.number(VdevProp::Expandsize, 0);
         // OpenZFS counts these since import; a pool that is only read has none of them.
         for prop in [VdevProp::InitializeErrors, VdevProp::TrimErrors, VdevProp::SlowIos] {
             self.number(prop, 0);

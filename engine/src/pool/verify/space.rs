@@ -112,7 +112,7 @@ pub(super) async fn allocated(pool: &Arc<Pool>) -> Result<Allocated> {
         let (Some(array), Some(shift)) = (top.config.metaslab_array, top.config.metaslab_shift) else {
             continue;
         };
-        let layout = MetaslabLayout::new(shift.into(), top.asize).map_err(Error::format(&top.name))?;
+        let layout = MetaslabLayout::new(shift.into(), top.asize()).map_err(Error::format(&top.name))?;
         if layout.count() > MAX_METASLABS {
             return Err(Error::corrupt(&top.name, format!("{} metaslabs", layout.count())));
         }

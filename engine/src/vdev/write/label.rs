@@ -5,13 +5,16 @@
 //! while older slots stand. What else is in a label (blank space, boot environment) is only written when a device is taken into a pool
 //! ([`VdevTree::initialize_label`]).
 //!
+//! When a device grows the last two labels lie elsewhere, where anything may stand: they are made copies of the first ([`copy_labels_to_end`]).
+//!
 //! A leaf has what it was given when at least one of its labels has: readers take the best of the four.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_label.c` (`vdev_label_init`, `vdev_uberblock_sync`, `vdev_label_sync`).
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use codec::checksum::seal_label;
+use codec::checksum::{seal_label, verify_label};
 use device::{Device, IoBuf, IoError, copy};
 use futures_util::future::join_all;
 use ondisk::label::{
@@ -130,6 +133,44 @@ impl VdevTree {
                 None => Err(leaf.failed(0, Failure::Unavailable)),
             },
             _ => Err(leaf.failed(0, Failure::Unavailable)),
+        }
+    }
+}
+
+/// Fills the places of the last two labels with what is good of the first, or else of the second. Not flushed; what cannot be written is written with the next change.
+pub(in crate::vdev) async fn copy_labels_to_end(leaf: &Vdev, device: &dyn Device) {
+    let slots = (0..uberblock_count(leaf.ashift)).map(|slot| uberblock_slot(leaf.ashift, slot).get());
+    let slot_bytes = 1u64 << uberblock_shift(leaf.ashift);
+    let areas: Vec<_> =
+        [BOOT_ENV, VDEV_PHYS].into_iter().chain(slots.map(|start| start..start + slot_bytes)).collect();
+    let mut source = None;
+    for label in 0..LABELS / 2 {
+        let Some(start) = label_offset(device.size_bytes(), label) else { continue };
+        let Ok(bytes) = device.read(start.get(), LABEL_SIZE as usize).await else { continue };
+        let is_good = |area: &&Range<u64>| {
+            let bytes = bytes.get(area.start as usize..area.end as usize);
+            bytes.is_some_and(|bytes| verify_label(bytes, start.get() + area.start).is_ok())
+        };
+        if is_good(&&VDEV_PHYS) {
+            let good: Vec<_> = areas.iter().filter(is_good).cloned().collect();
+            source = Some((bytes, good));
+            break;
+        }
+    }
+    let Some((source, good)) = source else { return };
+    for start in (LABELS / 2..LABELS).filter_map(|label| label_offset(device.size_bytes(), label)) {
+        let mut label = IoBuf::zeroed(LABEL_SIZE as usize);
+        for area in &good {
+            let range = area.start as usize..area.end as usize;
+            let (Some(to), Some(from)) = (label.get_mut(range.clone()), source.get(range)) else { continue };
+            copy(to, from);
+            if seal(leaf, to, start.get() + area.start).is_err() {
+                return;
+            }
+        }
+        if let Err(error) = device.write(start.get(), label).await {
+            leaf.errors.count_write();
+            tracing::warn!(vdev = leaf.name, %error, "a label at the new end of a device is not written");
         }
     }
 }

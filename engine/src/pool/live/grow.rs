@@ -1,0 +1,96 @@
+//! Vdevs that grow with their devices.
+//!
+//! A device that has become larger is noticed when somebody looks: it is opened anew, taken online, or the pool is imported. From then on the vdev could be larger
+//! (`expandsize`). It becomes so when a person wants it (`zpool online -e`), or always (`autoexpand=on`), as soon as its smallest device has the room.
+//!
+//! All of it happens in the sync of a group, so that nobody writes labels while those at the end of a device move. The size of a vdev stands in the configuration; blocks are put into the new
+//! space when the group that brings it is committed ([`crate::alloc::Allocator::grow`]). What the disks hold is right after a crash at any point: a vdev that is smaller than its devices is as
+//! good as one that is not.
+//!
+//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_online`, `vdev_expand`), `spa.c` (`spa_async_autoexpand`).
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ondisk::{Asize, Guid};
+
+use super::{LivePool, Syncing};
+use crate::error::{Error, Result};
+use crate::vdev::Vdev;
+
+/// What is to grow.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    /// `autoexpand`.
+    automatic: AtomicBool,
+    /// Sizes of devices are to be looked at.
+    look: AtomicBool,
+    /// Top-level vdevs that a person wants to grow.
+    wanted: Mutex<BTreeSet<Guid>>,
+}
+
+impl Growth {
+    fn wanted(&self) -> MutexGuard<'_, BTreeSet<Guid>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LivePool {
+    /// Whether vdevs grow with their devices unasked.
+    pub(super) fn set_autoexpand(&self, on: bool) {
+        self.growth.automatic.store(on, Ordering::Relaxed);
+        self.look_at_sizes();
+    }
+
+    /// The next group looks whether devices have grown.
+    pub(super) fn look_at_sizes(&self) {
+        self.growth.look.store(true, Ordering::Relaxed);
+        self.txgs.kick();
+    }
+
+    /// Lets the vdev that a device belongs to use all that its devices have: with the next group, if there is more by then.
+    ///
+    /// # Errors
+    /// It is a spare or cache device, or none at all.
+    pub fn expand(&self, leaf: Guid) -> Result<()> {
+        let vdevs = self.pool.vdevs();
+        if vdevs.spares.iter().chain(vdevs.l2cache.iter()).any(|vdev| vdev.guid == leaf) {
+            return Err(Error::Unsupported("cannot expand cache devices and spares".into()));
+        }
+        let top = vdevs.tops.iter().find(|top| top.walk().any(|vdev| vdev.guid == leaf));
+        let top = top.ok_or_else(|| Error::NotFound(format!("device {leaf}")))?;
+        self.growth.wanted().insert(top.guid);
+        self.look_at_sizes();
+        Ok(())
+    }
+
+    /// Looks at the devices if it is to, and lets grow what may.
+    pub(super) async fn grow(&self, s: &Syncing) -> Result<()> {
+        if !self.growth.look.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let wanted = std::mem::take(&mut *self.growth.wanted());
+        for top in &self.pool.vdevs().tops {
+            for leaf in top.walk() {
+                leaf.notice_growth().await;
+            }
+            if self.growth.automatic.load(Ordering::Relaxed) || wanted.contains(&top.guid) {
+                self.grow_top(s, top)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn grow_top(&self, s: &Syncing, top: &Vdev) -> Result<()> {
+        let Some(asize) = top.larger_asize() else { return Ok(()) };
+        self.allocator().grow(top, asize, s.txg())?;
+        tracing::info!(vdev = top.name, from = top.asize(), to = asize, "a vdev grows");
+        top.set_asize(asize);
+        if let Some(config) = self.config().find_mut(top.guid) {
+            config.asize = Some(Asize(asize));
+        }
+        self.config_changed();
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! How much room devices give, and vdevs that grow with them.
+//!
+//! A leaf gives what lies between its labels, counted in whole labels. A vdev above is as large as its smallest child allows. A vdev stays as large as its
+//! configuration says when its devices are larger; the difference is what it could grow by ([`Vdev::expandable_bytes`]), and is counted in metaslabs, since a vdev
+//! gets nothing but whole ones.
+//!
+//! When a device grows, its last two labels move to the new end. The first two stay where they are, and are copied there.
+//!
+//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_open`, `vdev_get_stats_ex`), `vdev_raidz.c`, `vdev_draid.c` (their `open`), `vdev_label.c` (`vdev_copy_uberblocks`).
+
+use std::sync::atomic::Ordering;
+
+use ondisk::label::aligned_size;
+use ondisk::vdev_config::VdevKind;
+
+use super::config::Needs;
+use super::write::copy_labels_to_end;
+use super::{Class, Kind, LABEL_END_BYTES, LABEL_START_BYTES, Vdev, VdevTree};
+use crate::alloc::choose_ms_shift;
+
+/// Bytes of each child in one row of draid groups.
+const DRAID_ROW_BYTES: u64 = 16 << 20;
+
+/// What of a device of this size holds blocks.
+pub(crate) fn usable_bytes(device_bytes: u64) -> u64 {
+    aligned_size(device_bytes).saturating_sub(LABEL_START_BYTES + LABEL_END_BYTES)
+}
+
+/// The size of a vdev with so many children, the smallest of which has `smallest` bytes.
+pub(crate) fn size_of_parent(kind: &VdevKind, children: usize, smallest: u64) -> u64 {
+    let children = children as u64;
+    match kind {
+        VdevKind::Raidz { .. } => smallest.saturating_mul(children),
+        VdevKind::Draid { nparity, ndata, nspares, .. } => {
+            let rows = smallest.saturating_sub(2 * DRAID_ROW_BYTES) / DRAID_ROW_BYTES;
+            let disks = children.saturating_sub(u64::from(*nspares));
+            let group = (u64::from(*nparity) + u64::from(*ndata)) * DRAID_ROW_BYTES;
+            (rows * DRAID_ROW_BYTES).saturating_mul(disks) / group.max(1) * group
+        }
+        _ => smallest,
+    }
+}
+
+impl VdevTree {
+    /// Bytes by which the vdevs for ordinary blocks could grow.
+    pub fn expandable_bytes(&self) -> u64 {
+        self.tops.iter().filter(|top| top.class() == Class::Normal).map(Vdev::expandable_bytes).sum()
+    }
+}
+
+impl Vdev {
+    /// Allocatable bytes of a top-level vdev; 0 where unknown.
+    pub fn asize(&self) -> u64 {
+        self.asize.load(Ordering::Acquire)
+    }
+
+    /// Bytes that the devices give; `None` while one of them is away.
+    fn capacity(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Leaf(slot) if self.status().is_readable() => {
+                slot.device().map(|device| usable_bytes(device.size_bytes()))
+            }
+            // It takes no room of its own.
+            Kind::DraidSpare { .. } => Some(u64::MAX),
+            Kind::Mirror | Kind::Replacing | Kind::Spare | Kind::Raidz(_) | Kind::Draid(_) => {
+                let children = self.children.iter().map(Vdev::capacity);
+                let smallest = children.collect::<Option<Vec<_>>>()?.into_iter().min()?;
+                Some(size_of_parent(&self.config.kind, self.children.len(), smallest))
+            }
+            _ => None,
+        }
+    }
+
+    /// The size that a top-level vdev would have if it used all that its devices give, where that is at least a metaslab more.
+    pub(crate) fn larger_asize(&self) -> Option<u64> {
+        let shift = self.metaslab_shift()?;
+        let asize = self.capacity()? >> self.ashift << self.ashift;
+        (asize >> shift > self.asize() >> shift).then_some(asize)
+    }
+
+    /// Bytes by which a top-level vdev could grow.
+    pub fn expandable_bytes(&self) -> u64 {
+        let larger = self.larger_asize().zip(self.metaslab_shift());
+        larger.map_or(0, |(asize, shift)| (asize - self.asize()) >> shift << shift)
+    }
+
+    /// Size of metaslabs as a power of two. A vdev that was made since the pool is open has it of the size that it was made with.
+    fn metaslab_shift(&self) -> Option<u32> {
+        let asize = self.config.asize.map_or(0, |asize| asize.get());
+        let shift = self.config.metaslab_shift.or_else(|| (asize > 0).then(|| choose_ms_shift(asize)))?;
+        (shift < 64).then_some(shift.into())
+    }
+
+    /// Makes a top-level vdev as large as `asize` says.
+    pub(crate) fn set_asize(&self, asize: u64) {
+        self.asize.store(asize, Ordering::Release);
+        self.need(Needs { ashift: self.ashift, bytes: asize });
+    }
+
+    fn need(&self, needs: Needs) {
+        self.bytes_needed.store(needs.bytes, Ordering::Release);
+        let of_child = needs.of_child(&self.config.kind, self.children.len());
+        self.children.iter().for_each(|child| child.need(of_child));
+    }
+
+    /// Takes notice of a leaf's device that has grown: its last two labels lie at the new end from now on. Returns whether it has grown.
+    pub(crate) async fn notice_growth(&self) -> bool {
+        let Kind::Leaf(slot) = &self.kind else { return false };
+        let Some(device) = slot.device().filter(|_| self.status().is_readable()) else { return false };
+        let before = aligned_size(device.size_bytes());
+        match device.update_size() {
+            Ok(bytes) if aligned_size(bytes) > before => {}
+            Ok(_) => return false,
+            Err(error) => {
+                tracing::warn!(vdev = self.name, %error, "the size of a device cannot be told");
+                return false;
+            }
+        }
+        tracing::info!(vdev = self.name, before, size = device.size_bytes(), "a device has grown");
+        copy_labels_to_end(self, &*device).await;
+        true
+    }
+}

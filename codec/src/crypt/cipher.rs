@@ -1,12 +1,11 @@
 //! The ciphers: AES with three key lengths, in GCM or CCM mode, with IVs of 12 bytes and MACs of 16.
 //!
-//! GCM with 128 and 256 bits comes from `ring` (fastest), with 192 bits from RustCrypto; the CCM mode (`super::ccm`) runs RustCrypto's AES.
+//! GCM with 128 and 256 bits comes from `ring` (fastest), with 192 bits, which that has not, from AWS-LC; the CCM mode (`super::ccm`) runs RustCrypto's AES.
 
 use super::ccm;
 use super::{Error, IV_BYTES, MAC_BYTES, Result};
-use aes_gcm::AesGcm;
-use aes_gcm::aead::consts::U12;
-use aes_gcm::aead::{AeadInOut, KeyInit};
+use aes::cipher::KeyInit;
+use aws_lc_rs::aead as aws_lc;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use std::fmt;
 
@@ -83,7 +82,7 @@ impl fmt::Display for Suite {
 /// A cipher with its key expanded.
 pub(super) enum Cipher {
     Ring(LessSafeKey),
-    Gcm192(AesGcm<aes::Aes192, U12>),
+    Gcm192(aws_lc::LessSafeKey),
     Ccm128(aes::Aes128),
     Ccm192(aes::Aes192),
     Ccm256(aes::Aes256),
@@ -100,7 +99,10 @@ impl Cipher {
             Suite::Aes256Gcm => {
                 Self::Ring(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).map_err(|_| unfit)?))
             }
-            Suite::Aes192Gcm => Self::Gcm192(KeyInit::new_from_slice(key).map_err(|_| unfit)?),
+            Suite::Aes192Gcm => {
+                let key = aws_lc::UnboundKey::new(&aws_lc::AES_192_GCM, key).map_err(|_| unfit)?;
+                Self::Gcm192(aws_lc::LessSafeKey::new(key))
+            }
             Suite::Aes128Ccm => Self::Ccm128(KeyInit::new_from_slice(key).map_err(|_| unfit)?),
             Suite::Aes192Ccm => Self::Ccm192(KeyInit::new_from_slice(key).map_err(|_| unfit)?),
             Suite::Aes256Ccm => Self::Ccm256(KeyInit::new_from_slice(key).map_err(|_| unfit)?),
@@ -115,37 +117,43 @@ impl Cipher {
         text: &mut [u8],
         mac: &[u8; MAC_BYTES],
     ) -> Result<()> {
-        let opened = match self {
+        match self {
             Self::Ring(key) => {
                 let (nonce, tag) = (Nonce::assume_unique_for_key(*iv), Tag::from(*mac));
-                return match key.open_in_place_separate_tag(nonce, Aad::from(aad), tag, text, 0..) {
-                    Ok(_) => Ok(()),
-                    Err(_) => Err(Error::Authentication),
-                };
+                let opened = key.open_in_place_separate_tag(nonce, Aad::from(aad), tag, text, 0..);
+                opened.map(drop).map_err(|_| Error::Authentication)
             }
-            Self::Gcm192(key) => key.decrypt_inout_detached(iv.into(), aad, text.into(), mac.into()),
-            Self::Ccm128(key) => return ccm::open(key, iv, aad, text, mac),
-            Self::Ccm192(key) => return ccm::open(key, iv, aad, text, mac),
-            Self::Ccm256(key) => return ccm::open(key, iv, aad, text, mac),
-        };
-        opened.map_err(|_| Error::Authentication)
+            Self::Gcm192(key) => {
+                let (nonce, aad) = (aws_lc::Nonce::assume_unique_for_key(*iv), aws_lc::Aad::from(aad));
+                let opened = key.open_in_place_separate_tag(nonce, aad, mac, text);
+                opened.map(drop).map_err(|_| Error::Authentication)
+            }
+            Self::Ccm128(key) => ccm::open(key, iv, aad, text, mac),
+            Self::Ccm192(key) => ccm::open(key, iv, aad, text, mac),
+            Self::Ccm256(key) => ccm::open(key, iv, aad, text, mac),
+        }
     }
 
     /// Encrypts `text` in place and returns the MAC. An IV must never be used twice with one key.
     pub fn seal(&self, iv: &[u8; IV_BYTES], aad: &[u8], text: &mut [u8]) -> Result<[u8; MAC_BYTES]> {
-        let sealed = match self {
+        let too_long = Error::Malformed("too long for the cipher");
+        let wrong_length = Error::Malformed("MAC length");
+        match self {
             Self::Ring(key) => {
+                let nonce = Nonce::assume_unique_for_key(*iv);
                 let tag =
-                    key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(*iv), Aad::from(aad), text);
-                let tag = tag.map_err(|_| Error::Malformed("too long for the cipher"))?;
-                return tag.as_ref().try_into().map_err(|_| Error::Malformed("MAC length"));
+                    key.seal_in_place_separate_tag(nonce, Aad::from(aad), text).map_err(|_| too_long)?;
+                tag.as_ref().try_into().map_err(|_| wrong_length)
             }
-            Self::Gcm192(key) => key.encrypt_inout_detached(iv.into(), aad, text.into()),
-            Self::Ccm128(key) => return ccm::seal(key, iv, aad, text),
-            Self::Ccm192(key) => return ccm::seal(key, iv, aad, text),
-            Self::Ccm256(key) => return ccm::seal(key, iv, aad, text),
-        };
-        Ok(sealed.map_err(|_| Error::Malformed("too long for the cipher"))?.into())
+            Self::Gcm192(key) => {
+                let (nonce, aad) = (aws_lc::Nonce::assume_unique_for_key(*iv), aws_lc::Aad::from(aad));
+                let tag = key.seal_in_place_separate_tag(nonce, aad, text).map_err(|_| too_long)?;
+                tag.as_ref().try_into().map_err(|_| wrong_length)
+            }
+            Self::Ccm128(key) => ccm::seal(key, iv, aad, text),
+            Self::Ccm192(key) => ccm::seal(key, iv, aad, text),
+            Self::Ccm256(key) => ccm::seal(key, iv, aad, text),
+        }
     }
 }
 

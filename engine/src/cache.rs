@@ -2,6 +2,8 @@
 
 pub mod arc;
 pub mod block;
+pub mod primary;
 
 pub use arc::{ArcCache, ArcStats};
 pub use block::Block;
+pub use primary::{Primary, PrimaryCache, Retain};

@@ -31,7 +31,7 @@ use ondisk::{Guid, ObjsetId};
 pub use damage::Damage;
 
 use crate::cache::arc::Key;
-use crate::cache::{ArcCache, Block};
+use crate::cache::{ArcCache, Block, Retain};
 use crate::error::{Error, Result};
 use crate::vdev::{ErrorCounters, VdevTree};
 use crate::zio::{self, Bookmark, Keystore};
@@ -192,6 +192,11 @@ impl Pool {
     /// Of an encrypted dataset whose key is not loaded, object sets and indirect blocks can be read, all else is
     /// [`Error::KeyNotLoaded`].
     pub async fn read_block(&self, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
+        self.read_retaining(bp, at, Retain::In).await
+    }
+
+    /// As [`Pool::read_block`], and says what of it is to be in the ARC afterwards.
+    pub(crate) async fn read_retaining(&self, bp: &Blkptr, at: &Bookmark, retain: Retain) -> Result<Block> {
         if bp.is_hole() {
             return Ok(Block::zero(bp.lsize().to_usize().unwrap_or(usize::MAX)));
         }
@@ -199,7 +204,7 @@ impl Pool {
             return zio::decode_embedded(&embedded, at);
         }
         let key = self.key_for(bp, at)?;
-        self.read_cached(bp, at, key).await
+        self.read_cached(bp, at, key, retain).await
     }
 
     /// The key that a block needs, if it needs one.
@@ -219,16 +224,22 @@ impl Pool {
         match bp.protection() {
             Protection::Encrypted if bp.dmu_type() != DmuType::DNODE => Err(Error::KeyNotLoaded { at: *at }),
             _ if bp.is_hole() || bp.is_embedded() => self.read_block(bp, at).await,
-            _ => self.read_cached(bp, at, None).await,
+            _ => self.read_cached(bp, at, None, Retain::In).await,
         }
     }
 
-    async fn read_cached(&self, bp: &Blkptr, at: &Bookmark, key: Option<Arc<DatasetKey>>) -> Result<Block> {
+    async fn read_cached(
+        &self,
+        bp: &Blkptr,
+        at: &Bookmark,
+        key: Option<Arc<DatasetKey>>,
+        retain: Retain,
+    ) -> Result<Block> {
         let cache_key = self.cache_key(bp, key.is_some());
-        if let Some(block) = self.cache.get(&cache_key) {
+        if let Some(block) = self.cache.get(&cache_key, retain) {
             return Ok(block);
         }
-        Box::pin(self.cache.get_or_load(cache_key, || async move {
+        Box::pin(self.cache.get_or_load(cache_key, retain, || async move {
             let bytes = self.read_raw(bp, at).await?;
             zio::decode(bp, at, bytes, key.as_deref())
         }))

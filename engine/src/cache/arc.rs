@@ -33,7 +33,7 @@ use std::task::{Context, Poll, Waker};
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
-use super::Block;
+use super::{Block, Retain};
 use crate::error::Result;
 
 /// Number of shards, each with its own lock.
@@ -153,15 +153,15 @@ impl ArcCache {
     }
 
     /// The block if it is in memory. One lock, no allocation.
-    pub fn get(&self, key: &Key) -> Option<Block> {
+    pub fn get(&self, key: &Key, retain: Retain) -> Option<Block> {
         let hash = self.hasher.hash_one(key);
-        self.shard(hash).hit(hash, key)
+        self.shard(hash).hit(hash, key, retain)
     }
 
-    /// The block from memory, or from a load in progress, or from `load`, whose result is kept.
+    /// The block from memory, or from a load in progress, or from `load`, whose result is kept if it is to be [`Retain::In`].
     ///
     /// `load` is called at most once, and not at all when the block is in memory or another reader is loading it.
-    pub async fn get_or_load<L, F>(&self, key: Key, load: L) -> Result<Block>
+    pub async fn get_or_load<L, F>(&self, key: Key, retain: Retain, load: L) -> Result<Block>
     where
         L: FnOnce() -> F,
         F: Future<Output = Result<Block>>,
@@ -169,10 +169,15 @@ impl ArcCache {
         let hash = self.hasher.hash_one(key);
         let mut load = Some(load);
         loop {
-            match self.look_up(hash, &key) {
+            match self.look_up(hash, &key, retain) {
                 Lookup::Hit(block) => return Ok(block),
                 Lookup::Wait(flight) => {
                     if let Some(result) = Wait::new(flight).await {
+                        if retain == Retain::Out {
+                            // Whoever loaded it may have kept it. Freed outside of the lock.
+                            let removed = self.shard(hash).remove(hash, &key);
+                            drop(removed);
+                        }
                         return result;
                     }
                 }
@@ -180,7 +185,7 @@ impl ArcCache {
                     // Present: this arm returns, so that it is reached once.
                     let Some(load) = load.take() else { continue };
                     let result = load().await;
-                    ticket.finish(result.clone());
+                    ticket.finish(result.clone(), retain);
                     return result;
                 }
             }
@@ -200,14 +205,16 @@ impl ArcCache {
     }
 
     /// Puts in a block that takes the place of another, which is dropped: mostly nobody reads the old bytes of what was written over, and who does (a snapshot,
-    /// a clone) loads them again. It is as much in use as that one was. Where that one was not in memory, the new block is put in only if `also_new`.
-    pub fn supersede(&self, old: Option<Key>, key: Key, block: Block, also_new: bool) {
+    /// a clone) loads them again. It is as much in use as that one was. Where that one was not in memory, the new block is put in only if it is to be [`Retain::In`].
+    pub fn supersede(&self, old: Option<Key>, key: Key, block: Block, retain: Retain) {
         let dropped = old.and_then(|old| {
             let hash = self.hasher.hash_one(old);
             self.shard(hash).remove(hash, &old)
         });
-        if dropped.is_none() && !also_new {
-            return;
+        match retain {
+            Retain::In => {}
+            Retain::AsItWas if dropped.is_some() => {}
+            Retain::AsItWas | Retain::Out => return,
         }
         let list = dropped.map_or(RECENT, |(list, _)| list);
         let hash = self.hasher.hash_one(key);
@@ -251,9 +258,9 @@ impl ArcCache {
         (hash >> 40) as usize % SHARDS
     }
 
-    fn look_up(&self, hash: u64, key: &Key) -> Lookup<'_> {
+    fn look_up(&self, hash: u64, key: &Key, retain: Retain) -> Lookup<'_> {
         let mut shard = self.shard(hash);
-        if let Some(block) = shard.hit(hash, key) {
+        if let Some(block) = shard.hit(hash, key, retain) {
             return Lookup::Hit(block);
         }
         if let Some(flight) = shard.flights.get(key) {
@@ -315,14 +322,14 @@ struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    fn finish(self, result: Result<Block>) {
+    fn finish(self, result: Result<Block>, retain: Retain) {
         let evicted = {
             let mut shard = self.cache.shard(self.hash);
             shard.flights.remove(&self.key);
             shard.budget = self.cache.share();
             match &result {
-                Ok(block) => shard.insert(self.hash, self.key, block.clone()),
-                Err(_) => Vec::new(),
+                Ok(block) if retain == Retain::In => shard.insert(self.hash, self.key, block.clone()),
+                _ => Vec::new(),
             }
         };
         // Freed outside of the lock.
@@ -449,7 +456,12 @@ impl Shard {
         self.table.find(hash, |&index| self.nodes[index as usize].key == *key).copied()
     }
 
-    fn hit(&mut self, hash: u64, key: &Key) -> Option<Block> {
+    fn hit(&mut self, hash: u64, key: &Key, retain: Retain) -> Option<Block> {
+        if retain == Retain::Out {
+            let (_, block) = self.remove(hash, key)?;
+            self.hits += 1;
+            return Some(block);
+        }
         let index = self.find(hash, key)?;
         let now = self.inserts;
         let node = &mut self.nodes[index as usize];
@@ -631,7 +643,45 @@ mod tests {
     }
 
     fn has(shard: &mut Shard, hasher: &DefaultHashBuilder, n: u64) -> bool {
-        shard.hit(hasher.hash_one(key(n)), &key(n)).is_some()
+        shard.hit(hasher.hash_one(key(n)), &key(n), Retain::In).is_some()
+    }
+
+    #[test]
+    fn what_is_not_to_be_kept_is_not_and_what_waited_for_its_reader_goes_with_it() {
+        let cache = ArcCache::new(64 << 20);
+        let read = |retain, loads: bool| {
+            let load = || async move { if loads { Ok(block(1)) } else { panic!("it is there") } };
+            block_on(cache.get_or_load(key(1), retain, load)).unwrap()[0]
+        };
+        let is_there = || cache.stats().size_bytes > 0;
+        for retain in [Retain::AsItWas, Retain::Out] {
+            assert_eq!((read(retain, true), is_there()), (1, false));
+        }
+        assert_eq!((read(Retain::In, true), is_there()), (1, true));
+        assert_eq!((read(Retain::AsItWas, false), is_there()), (1, true));
+        assert_eq!((read(Retain::Out, false), is_there()), (1, false));
+        assert_eq!((cache.stats().hits, cache.stats().misses), (2, 3));
+        // What replaces it takes it along, too.
+        read(Retain::In, true);
+        cache.supersede(Some(key(1)), key(2), block(2), Retain::Out);
+        assert!(!is_there());
+    }
+
+    #[test]
+    fn who_waited_for_a_block_that_is_not_to_stay_takes_it_out() {
+        let cache = ArcCache::new(64 << 20);
+        let gate = std::cell::Cell::new(false);
+        let mut ahead = Box::pin(cache.get_or_load(key(1), Retain::In, || async {
+            std::future::poll_fn(|_| if gate.get() { Poll::Ready(()) } else { Poll::Pending }).await;
+            Ok(block(3))
+        }));
+        assert!(ahead.as_mut().now_or_never().is_none());
+        let mut reader = Box::pin(cache.get_or_load(key(1), Retain::Out, || async { Ok(block(4)) }));
+        assert!(reader.as_mut().now_or_never().is_none());
+        gate.set(true);
+        assert_eq!(block_on(ahead).unwrap()[0], 3);
+        assert_eq!(block_on(reader).unwrap()[0], 3);
+        assert_eq!(cache.stats().size_bytes, 0);
     }
 
     #[test]
@@ -642,15 +692,15 @@ mod tests {
             let shard = cache.shard(hash);
             shard.find(hash, key).map(|index| shard.nodes[index as usize].list)
         };
-        cache.supersede(None, key(1), block(1), false);
-        assert!(cache.get(&key(1)).is_none(), "nobody had asked for it");
-        cache.supersede(Some(key(1)), key(2), block(2), true);
+        cache.supersede(None, key(1), block(1), Retain::AsItWas);
+        assert!(cache.get(&key(1), Retain::In).is_none(), "nobody had asked for it");
+        cache.supersede(Some(key(1)), key(2), block(2), Retain::In);
         assert_eq!(list(&key(2)), Some(RECENT));
         (1000..2000).for_each(|n| cache.insert(key(n), block(0)));
-        assert!(cache.get(&key(2)).is_some());
+        assert!(cache.get(&key(2), Retain::In).is_some());
         assert_eq!(list(&key(2)), Some(FREQUENT), "touched again after others came");
         let before = cache.stats().size_bytes;
-        cache.supersede(Some(key(2)), key(3), block(3), false);
+        cache.supersede(Some(key(2)), key(3), block(3), Retain::AsItWas);
         assert_eq!((list(&key(2)), list(&key(3))), (None, Some(FREQUENT)));
         assert_eq!(cache.stats().size_bytes, before);
     }
@@ -658,9 +708,10 @@ mod tests {
     #[test]
     fn a_block_is_loaded_once() {
         let cache = ArcCache::new(64 << 20);
-        let first = block_on(cache.get_or_load(key(1), || async { Ok(block(7)) }));
+        let first = block_on(cache.get_or_load(key(1), Retain::In, || async { Ok(block(7)) }));
         assert_eq!(first.unwrap()[0], 7);
-        let second = block_on(cache.get_or_load(key(1), || async { panic!("must not load twice") }));
+        let second =
+            block_on(cache.get_or_load(key(1), Retain::In, || async { panic!("must not load twice") }));
         assert_eq!(second.unwrap()[0], 7);
         assert_eq!((cache.stats().hits, cache.stats().misses), (1, 1));
     }
@@ -668,9 +719,9 @@ mod tests {
     #[test]
     fn a_dropped_loader_lets_a_waiter_take_over() {
         let cache = ArcCache::new(64 << 20);
-        let mut first = Box::pin(cache.get_or_load(key(1), std::future::pending));
+        let mut first = Box::pin(cache.get_or_load(key(1), Retain::In, std::future::pending));
         assert!(first.as_mut().now_or_never().is_none());
-        let mut second = Box::pin(cache.get_or_load(key(1), || async { Ok(block(9)) }));
+        let mut second = Box::pin(cache.get_or_load(key(1), Retain::In, || async { Ok(block(9)) }));
         assert!(second.as_mut().now_or_never().is_none(), "waits while the first one loads");
         drop(first);
         assert_eq!(block_on(second).unwrap()[0], 9);
@@ -680,8 +731,8 @@ mod tests {
     fn a_failed_load_answers_its_waiters_and_is_not_kept() {
         let cache = ArcCache::new(64 << 20);
         let fail = || async { Err(crate::Error::NotFound("it".into())) };
-        assert!(block_on(cache.get_or_load(key(1), fail)).is_err());
-        assert_eq!(block_on(cache.get_or_load(key(1), || async { Ok(block(1)) })).unwrap()[0], 1);
+        assert!(block_on(cache.get_or_load(key(1), Retain::In, fail)).is_err());
+        assert_eq!(block_on(cache.get_or_load(key(1), Retain::In, || async { Ok(block(1)) })).unwrap()[0], 1);
     }
 
     #[test]
@@ -744,6 +795,6 @@ mod tests {
         assert!(cache.stats().size_bytes > 0);
         cache.evict_pool(0);
         assert_eq!(cache.stats().size_bytes, 0);
-        assert!(cache.get(&key(5)).is_none());
+        assert!(cache.get(&key(5), Retain::In).is_none());
     }
 }

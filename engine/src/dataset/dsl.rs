@@ -405,9 +405,11 @@ impl Dsl {
         Ok(dir)
     }
 
-    /// Opens the object set of a filesystem, volume or snapshot.
+    /// Opens the object set of a filesystem, volume or snapshot, to be cached as its properties say.
     pub async fn open_objset(&self, dataset: &Dataset) -> Result<Arc<Objset>> {
-        self.mos.open_objset(dataset).await
+        let objset = self.mos.open_objset(dataset).await?;
+        objset.primary().set(self.primary_cache(dataset).await?);
+        Ok(objset)
     }
 
     /// A number that a directory keeps beyond its fixed fields.

@@ -16,6 +16,7 @@ use ondisk::{ByteOrder, ObjectId};
 use super::live::LiveObject;
 use super::objset::Objset;
 use super::tree::{Found, OrderedBlock, Tree};
+use crate::cache::Retain;
 use crate::{Bookmark, Error, Result};
 
 /// Blocks of one large read that are in flight together.
@@ -43,13 +44,15 @@ pub struct Span {
 
 impl Object {
     pub(crate) fn new(objset: Arc<Objset>, id: ObjectId, dnode: Dnode) -> Self {
-        let tree = Arc::new(Tree::new(objset.id(), id, dnode, objset.is_keyless()));
+        let primary = objset.primary().clone();
+        let tree = Arc::new(Tree::new(objset.id(), id, dnode, objset.is_keyless(), primary));
         Self { objset, tree, live: None }
     }
 
     /// An object of a view.
     pub(super) fn live(objset: Arc<Objset>, live: Arc<LiveObject>) -> Self {
-        let tree = Arc::new(Tree::new(objset.id(), live.id(), live.dnode(), false));
+        let primary = objset.primary().clone();
+        let tree = Arc::new(Tree::new(objset.id(), live.id(), live.dnode(), false, primary));
         Self { objset, tree, live: Some(live) }
     }
 
@@ -99,9 +102,19 @@ impl Object {
 
     /// Data block `id`; `None` for a hole, and after the last block.
     pub async fn block(&self, id: u64) -> Result<Option<OrderedBlock>> {
+        self.block_retaining(id, Retain::AsItWas).await
+    }
+
+    /// Loads data block `id` into the ARC, where it waits for whoever reads it to its end even if it is not to be cached.
+    pub async fn warm(&self, id: u64) -> Result<()> {
+        self.block_retaining(id, Retain::In).await.map(|_| ())
+    }
+
+    /// Data block `id`. `retain` is for what the ARC is not to take in.
+    async fn block_retaining(&self, id: u64, retain: Retain) -> Result<Option<OrderedBlock>> {
         match &self.live {
-            Some(live) => Box::pin(live.block(id)).await,
-            None => self.tree.block(self.objset.pool(), id).await,
+            Some(live) => Box::pin(live.block_retaining(id, retain)).await,
+            None => self.tree.block(self.objset.pool(), id, retain).await,
         }
     }
 
@@ -130,7 +143,8 @@ impl Object {
         if start.checked_add(into.len()).is_some_and(|end| end as u64 <= block_size) {
             // The common case: within one block. Nothing is allocated when the block is cached.
             let id = offset / block_size;
-            return self.copy_from(id, self.block(id).await?.as_ref(), start, into);
+            let retain = Retain::of_part(start + into.len(), block_size);
+            return self.copy_from(id, self.block_retaining(id, retain).await?.as_ref(), start, into);
         }
         self.read_many(offset, into).await
     }
@@ -147,7 +161,8 @@ impl Object {
         let mut rest = into;
         loop {
             while next < after && flying.len() < MAX_IN_FLIGHT {
-                flying.push_back(self.block(next));
+                let retain = Retain::of_part((end - next * block_size).min(block_size) as usize, block_size);
+                flying.push_back(self.block_retaining(next, retain));
                 next += 1;
             }
             let Some(found) = flying.next().await else {

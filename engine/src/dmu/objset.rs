@@ -14,6 +14,7 @@ use ondisk::{ObjectId, ObjsetId};
 use super::live::LiveObjset;
 use super::object::Object;
 use super::tree::{Found, OrderedBlock, Tree};
+use crate::cache::{PrimaryCache, Retain};
 use crate::{Bookmark, Error, Pool, Result};
 
 /// Object numbers have 48 bits (`DN_MAX_OBJECT`).
@@ -29,6 +30,8 @@ pub struct Objset {
     phys: ObjsetPhys,
     meta: Tree,
     keyless: bool,
+    /// What of it the ARC takes in.
+    primary: PrimaryCache,
     /// What objects are opened from instead, when this is the view of an object set that is written.
     live: Option<Arc<LiveObjset>>,
 }
@@ -54,19 +57,36 @@ impl Objset {
         let block = pool.read_block(root, &at).await?;
         let phys = ObjsetPhys::parse(&block, root.byte_order())
             .map_err(|error| Error::corrupt(at.to_string(), error))?;
-        let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), keyless);
-        Ok(Arc::new(Self { pool: Arc::clone(pool), id, root: *root, phys, meta, keyless, live: None }))
+        let primary = PrimaryCache::default();
+        let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), keyless, primary.clone());
+        Ok(Arc::new(Self {
+            pool: Arc::clone(pool),
+            id,
+            root: *root,
+            phys,
+            meta,
+            keyless,
+            primary,
+            live: None,
+        }))
     }
 
     /// The object set whose block at `root` is known to be `phys`.
-    pub(super) fn of(pool: &Arc<Pool>, id: ObjsetId, root: Blkptr, phys: ObjsetPhys) -> Arc<Self> {
-        let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), false);
-        Arc::new(Self { pool: Arc::clone(pool), id, root, phys, meta, keyless: false, live: None })
+    pub(super) fn of(
+        pool: &Arc<Pool>,
+        id: ObjsetId,
+        root: Blkptr,
+        phys: ObjsetPhys,
+        primary: PrimaryCache,
+    ) -> Arc<Self> {
+        let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), false, primary.clone());
+        Arc::new(Self { pool: Arc::clone(pool), id, root, phys, meta, keyless: false, primary, live: None })
     }
 
     /// A view of an object set that is written: its objects are those of `live`, its own structure is this one's.
     pub(super) fn live(&self, live: &Arc<LiveObjset>) -> Arc<Self> {
-        let meta = Tree::new(self.id, ObjectId::META_DNODE, self.phys.meta_dnode.clone(), self.keyless);
+        let meta_dnode = self.phys.meta_dnode.clone();
+        let meta = Tree::new(self.id, ObjectId::META_DNODE, meta_dnode, self.keyless, self.primary.clone());
         Arc::new(Self {
             pool: Arc::clone(&self.pool),
             id: self.id,
@@ -74,6 +94,7 @@ impl Objset {
             phys: self.phys.clone(),
             meta,
             keyless: self.keyless,
+            primary: self.primary.clone(),
             live: Some(Arc::clone(live)),
         })
     }
@@ -84,6 +105,11 @@ impl Objset {
 
     pub(crate) fn is_keyless(&self) -> bool {
         self.keyless
+    }
+
+    /// What of it the ARC takes in; everything, until somebody who knows its properties says otherwise.
+    pub fn primary(&self) -> &PrimaryCache {
+        &self.primary
     }
 
     /// The pool.
@@ -154,7 +180,7 @@ impl Objset {
             return Err(self.no_object(id));
         }
         let (block_id, slot) = self.place(id.0);
-        let Some(found) = self.meta.block(&self.pool, block_id).await? else {
+        let Some(found) = self.meta.block(&self.pool, block_id, Retain::AsItWas).await? else {
             return Err(self.no_object(id));
         };
         if !is_first_slot(&found.block, slot) {

@@ -67,7 +67,7 @@ impl Reader {
         while let Some((first, after)) = ahead.next_run(limits) {
             let object = self.object.clone();
             background::spawn(async move {
-                let mut loads: FuturesUnordered<_> = (first..after).map(|id| object.block(id)).collect();
+                let mut loads: FuturesUnordered<_> = (first..after).map(|id| object.warm(id)).collect();
                 while loads.next().await.is_some() {}
             });
         }

@@ -18,6 +18,7 @@ use ondisk::blkptr::Blkptr;
 use ondisk::dnode::Dnode;
 use ondisk::{BlockId, ByteOrder, Level, ObjectId, ObjsetId};
 
+use crate::cache::{PrimaryCache, Retain};
 use crate::{Block, Bookmark, Error, Pool, Result};
 
 /// Most handles of indirect blocks that one object keeps.
@@ -39,6 +40,7 @@ pub(crate) struct Tree {
     object: ObjectId,
     dnode: Dnode,
     keyless: bool,
+    primary: PrimaryCache,
     slots: Box<[Mutex<Option<Slot>>]>,
 }
 
@@ -59,8 +61,14 @@ pub(crate) enum Found {
 }
 
 impl Tree {
-    /// With `keyless` blocks are read as they are shown without a key ([`Pool::read_block_without_key`]).
-    pub(crate) fn new(objset: ObjsetId, object: ObjectId, dnode: Dnode, keyless: bool) -> Self {
+    /// With `keyless` blocks are read as they are shown without a key ([`Pool::read_block_without_key`]). `primary` says what the ARC takes in.
+    pub(crate) fn new(
+        objset: ObjsetId,
+        object: ObjectId,
+        dnode: Dnode,
+        keyless: bool,
+        primary: PrimaryCache,
+    ) -> Self {
         let slots = if dnode.levels <= 1 {
             0
         } else {
@@ -68,12 +76,28 @@ impl Tree {
                 dnode.ancestor(dnode.max_block_id, Level(1)).0.saturating_add(u64::from(dnode.levels));
             indirects.min(MAX_SLOTS).next_power_of_two()
         };
-        Self { objset, object, dnode, keyless, slots: (0..slots).map(|_| Mutex::new(None)).collect() }
+        let slots = (0..slots).map(|_| Mutex::new(None)).collect();
+        Self { objset, object, dnode, keyless, primary, slots }
     }
 
-    /// A block of this tree, as the object set is opened.
+    /// A block of this tree, as the object set is opened. One that the ARC is not to take in stays there if it was.
     pub(crate) async fn read(&self, pool: &Pool, bp: &Blkptr, at: &Bookmark) -> Result<Block> {
-        if self.keyless { pool.read_block_without_key(bp, at).await } else { pool.read_block(bp, at).await }
+        self.read_retaining(pool, bp, at, Retain::AsItWas).await
+    }
+
+    /// As [`Tree::read`]; `retain` is for what the ARC is not to take in.
+    async fn read_retaining(&self, pool: &Pool, bp: &Blkptr, at: &Bookmark, retain: Retain) -> Result<Block> {
+        if self.keyless {
+            return pool.read_block_without_key(bp, at).await;
+        }
+        pool.read_retaining(bp, at, if self.is_cached(at) { Retain::In } else { retain }).await
+    }
+
+    /// Whether the ARC takes in a block.
+    pub(crate) fn is_cached(&self, at: &Bookmark) -> bool {
+        let is_metadata =
+            at.level > 0 || at.blkid == Bookmark::BLKID_SPILL || self.dnode.dmu_type.is_metadata();
+        self.primary.get().takes(is_metadata)
     }
 
     pub(crate) fn dnode(&self) -> &Dnode {
@@ -203,12 +227,12 @@ impl Tree {
         }
     }
 
-    /// Data block `id`, or `None` for a hole.
-    pub(crate) async fn block(&self, pool: &Pool, id: u64) -> Result<Option<OrderedBlock>> {
+    /// Data block `id`, or `None` for a hole. `retain` is for what the ARC is not to take in.
+    pub(crate) async fn block(&self, pool: &Pool, id: u64, retain: Retain) -> Result<Option<OrderedBlock>> {
         match self.find(pool, 0, id).await? {
             Found::Hole { .. } => Ok(None),
             Found::Data(pointer) => {
-                let block = self.read(pool, &pointer, &self.bookmark(0, id)).await?;
+                let block = self.read_retaining(pool, &pointer, &self.bookmark(0, id), retain).await?;
                 Ok(Some(OrderedBlock { block, order: pointer.byte_order() }))
             }
         }

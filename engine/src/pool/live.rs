@@ -76,6 +76,7 @@ use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::Pool;
 use crate::alloc::Allocator;
+use crate::cache::Primary;
 use crate::dataset::dsl::{Dsl, edit};
 use crate::dataset::zpl::{self, LiveZpl};
 use crate::dataset::zvol::LiveZvol;
@@ -158,6 +159,8 @@ pub struct Settings {
     pub for_throughput: bool,
     /// `readonly`.
     pub read_only: bool,
+    /// `primarycache`.
+    pub primary_cache: Primary,
     /// What concerns filesystems.
     pub filesystem: zpl::Settings,
 }
@@ -179,6 +182,7 @@ impl LiveDataset {
         self.zil.set_sync_mode(settings.sync);
         self.zil.set_for_throughput(settings.for_throughput);
         self.read_only.store(settings.read_only, Ordering::Release);
+        self.objset.primary().set(settings.primary_cache);
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
         let filesystem = self.filesystem.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         if let Some(filesystem) = filesystem {

@@ -52,6 +52,7 @@ use self::written::Written;
 pub use self::written::{LayerBytes, WrittenBytes};
 use super::{GangTree, How};
 use crate::alloc::{Allocator, Denied, MetaslabId};
+use crate::cache::Retain;
 use crate::error::{Attempt, Error, Result};
 use crate::vdev::write::Piece;
 use crate::vdev::{Class, Kind};
@@ -87,8 +88,8 @@ pub struct WriteRequest {
     pub nopwrite: bool,
     /// The pointer that this replaces: a block of the same txg is written in its place when it fits there. A gang stays one.
     pub previous: Option<Blkptr>,
-    /// Whether the cache takes it in even where it does not have what this replaces: not what nobody is expected to read from it soon.
-    pub keep: bool,
+    /// What the cache has of it afterwards: not what nobody is expected to read from it soon.
+    pub retain: Retain,
     /// What the pointer counts: non-hole blocks below, this one included; allocated dnodes for blocks of dnodes.
     pub fill: u64,
 }
@@ -170,7 +171,7 @@ impl Writer {
                 let key = |pointer: &Blkptr| self.pool.cache_key(pointer, false);
                 let old = request.previous.as_ref().filter(|old| !old.is_hole() && !old.is_embedded());
                 let cache = self.pool.cache();
-                cache.supersede(old.map(key), key(pointer), request.data.clone(), request.keep);
+                cache.supersede(old.map(key), key(pointer), request.data.clone(), request.retain);
             }
         }
         for ((request, pointer), is_stored) in batch.iter().zip(&pointers).zip(is_stored) {

@@ -1,5 +1,6 @@
 //! Pools that the engine writes, judged by its own reader and by OpenZFS's `zdb`.
 
+mod cached;
 mod checkpoint;
 mod clone;
 mod create;

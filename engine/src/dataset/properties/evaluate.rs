@@ -19,6 +19,7 @@ use ondisk::zap::ZapValue;
 
 use super::set::{Mounted, Origin, PropertySet, Value, ZplProperties};
 use super::table::{Prop, Types};
+use crate::cache::Primary;
 use crate::dataset::dsl::{Dataset, DatasetBookmark, Dir, Dsl, Entry, Found, ValueExt, zap_value};
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
@@ -61,6 +62,13 @@ impl Dsl {
             }
         }
         Ok(set)
+    }
+
+    /// `primarycache` of a dataset.
+    pub(crate) async fn primary_cache(&self, dataset: &Dataset) -> Result<Primary> {
+        let mut set = PropertySet::new(&*dataset.name, Types::DATASET, Types::DATASET);
+        self.add_stored(dataset, &mut set).await?;
+        Ok(Primary::from_number(set.stored_number(Prop::Primarycache)))
     }
 
     async fn add_stored(&self, dataset: &Dataset, set: &mut PropertySet) -> Result<()> {
@@ -240,7 +248,7 @@ impl Dsl {
     /// The object set for those who want nothing secret of it: no key is needed, but with one all is authenticated.
     pub(super) async fn clear_objset(&self, dataset: &Dataset) -> Result<Arc<Objset>> {
         if self.key_is_loaded(dataset) {
-            return self.open_objset(dataset).await;
+            return self.mos().open_objset(dataset).await;
         }
         Objset::open_without_key(self.pool(), dataset.objset_id(), &dataset.phys.bp).await
     }

@@ -166,10 +166,10 @@ impl LiveZvol {
     async fn warm(&self, offset: u64, length: u64) -> Result<()> {
         let end = offset + length;
         if !offset.is_multiple_of(self.block_size) {
-            self.content.block(offset / self.block_size).await?;
+            self.content.warm(offset / self.block_size).await?;
         }
         if !end.is_multiple_of(self.block_size) && end / self.block_size != offset / self.block_size {
-            self.content.block(end / self.block_size).await?;
+            self.content.warm(end / self.block_size).await?;
         }
         Ok(())
     }

@@ -167,7 +167,8 @@ impl LiveObjset {
             };
             // Known to nobody else; what is read of the counts is what is committed.
             let id = ObjectId(u64::MAX - kind as u64);
-            let core = Core::new(id, Arc::new(Tree::new(self.id(), id, dnode, false)));
+            let core =
+                Core::new(id, Arc::new(Tree::new(self.id(), id, dnode, false, self.primary().clone())));
             let object = LiveObject::new(Arc::clone(self), Arc::clone(&core));
             let changed = async {
                 if place.is_none() {

@@ -21,6 +21,7 @@ use super::LiveObject;
 use super::layer::Layer;
 use super::policy::Which;
 use crate::Bookmark;
+use crate::cache::Retain;
 use crate::error::{Error, Result};
 use crate::zio::{WriteRequest, Writer};
 
@@ -43,8 +44,10 @@ impl LiveObject {
         let objset = self.objset();
         let which = Which { level: 0, dmu_type: dnode.dmu_type, is_spill: false };
         let way = objset.policy().way(objset.id(), Some(&dnode), which);
+        let at = Bookmark::data(objset.id().get(), self.id().get(), id);
+        let is_cached = objset.primary().get().takes(dnode.dmu_type.is_metadata());
         let request = WriteRequest {
-            at: Bookmark { objset: objset.id().get(), object: self.id().get(), level: 0, blkid: id },
+            at,
             data: block.clone(),
             dmu_type: dnode.dmu_type,
             checksum: way.checksum,
@@ -56,7 +59,7 @@ impl LiveObject {
             may_embed: false,
             nopwrite: false,
             previous: None,
-            keep: true,
+            retain: if is_cached { Retain::In } else { Retain::Out },
             fill: 1,
         };
         let written = match writer.write(txg, vec![request]).await {

@@ -13,6 +13,7 @@ use ondisk::{ByteOrder, ObjectId};
 
 use super::layer::{Base, Core, State};
 use super::objset::LiveObjset;
+use crate::cache::Retain;
 use crate::dmu::object::Span;
 use crate::dmu::tree::{Found, OrderedBlock, Tree};
 use crate::error::{Error, Result};
@@ -191,6 +192,20 @@ impl LiveObject {
 
     /// Data block `id`; `None` for a hole, and after the last block.
     pub async fn block(&self, id: u64) -> Result<Option<OrderedBlock>> {
+        self.block_retaining(id, Retain::AsItWas).await
+    }
+
+    /// Loads data block `id` into the ARC, where it waits for whoever changes it even if it is not to be cached.
+    pub async fn warm(&self, id: u64) -> Result<()> {
+        self.block_retaining(id, Retain::In).await.map(|_| ())
+    }
+
+    /// Data block `id`. `retain` is for what the ARC is not to take in.
+    pub(in crate::dmu) async fn block_retaining(
+        &self,
+        id: u64,
+        retain: Retain,
+    ) -> Result<Option<OrderedBlock>> {
         loop {
             let base = self.core.lock().find(id);
             let tree = match base {
@@ -202,7 +217,7 @@ impl LiveObject {
                 Base::Hole => return Ok(None),
                 Base::Committed(tree) => tree,
             };
-            match tree.block(self.objset.pool(), id).await {
+            match tree.block(self.objset.pool(), id, retain).await {
                 Ok(found) => return Ok(found),
                 Err(error) if self.is_current(&tree) => return Err(error),
                 // The block was freed, and its space perhaps used again, while we waited for it.
@@ -221,7 +236,8 @@ impl LiveObject {
         let block_size = self.block_size();
         let start = (offset % block_size) as usize;
         if start.checked_add(into.len()).is_some_and(|end| end as u64 <= block_size) {
-            return copy_from(self.block(offset / block_size).await?.as_ref(), start, into);
+            let retain = Retain::of_part(start + into.len(), block_size);
+            return copy_from(self.block_retaining(offset / block_size, retain).await?.as_ref(), start, into);
         }
         let end = offset.checked_add(into.len() as u64).ok_or_else(|| self.beyond())?;
         let (mut next, after) = (offset / block_size, end.div_ceil(block_size));
@@ -229,7 +245,8 @@ impl LiveObject {
         let (mut start, mut rest) = (start, into);
         loop {
             while next < after && flying.len() < MAX_IN_FLIGHT {
-                flying.push_back(self.block(next));
+                let retain = Retain::of_part((end - next * block_size).min(block_size) as usize, block_size);
+                flying.push_back(self.block_retaining(next, retain));
                 next += 1;
             }
             let Some(found) = flying.next().await else {
@@ -368,7 +385,7 @@ impl LiveObject {
             Base::Hole => return Ok(Loaded::Hole),
             Base::Committed(tree) => tree,
         };
-        match tree.block(self.objset.pool(), id).await {
+        match tree.block(self.objset.pool(), id, Retain::Out).await {
             Ok(None) => Ok(Loaded::Hole),
             Ok(Some(found)) => {
                 let turns = tree.dnode().dmu_type.byteswap() != Byteswap::Uint8;

@@ -16,6 +16,7 @@ use super::layer::Core;
 use super::object::LiveObject;
 use super::{NewObject, Policy};
 use crate::Pool;
+use crate::cache::PrimaryCache;
 use crate::dmu::Objset;
 use crate::dmu::tree::{Found, Tree};
 use crate::error::{Error, Result};
@@ -31,6 +32,7 @@ pub struct LiveObjset {
     pool: Arc<Pool>,
     id: ObjsetId,
     kind: ObjsetType,
+    primary: PrimaryCache,
     policy: Mutex<Arc<Policy>>,
     progress: Mutex<Option<Arc<Txgs>>>,
     lists_births: AtomicBool,
@@ -78,7 +80,7 @@ impl LiveObjset {
     /// A new, empty object set, to be written with the group of `tx`.
     pub fn create(pool: &Arc<Pool>, id: ObjsetId, kind: ObjsetType, policy: Policy, tx: &Tx) -> Arc<Self> {
         let phys = dnodes::new_objset(kind);
-        let committed = Objset::of(pool, id, Blkptr::HOLE, phys);
+        let committed = Objset::of(pool, id, Blkptr::HOLE, phys, PrimaryCache::default());
         Self::new(committed, policy, ZilHeader::default(), BTreeMap::from([(tx.txg(), Dirty::default())]))
     }
 
@@ -88,7 +90,8 @@ impl LiveObjset {
         let mut phys = state.committed.phys().clone();
         phys.flags |= if objects { FLAG_USER_OBJECT_ACCOUNTING_COMPLETE } else { 0 };
         phys.flags |= if projects { FLAG_PROJECT_QUOTA_COMPLETE } else { 0 };
-        state.committed = Objset::of(&self.pool, self.id, *state.committed.root(), phys);
+        state.committed =
+            Objset::of(&self.pool, self.id, *state.committed.root(), phys, self.primary.clone());
     }
 
     fn new(
@@ -101,6 +104,7 @@ impl LiveObjset {
             pool: Arc::clone(committed.pool()),
             id: committed.id(),
             kind: committed.objset_type(),
+            primary: committed.primary().clone(),
             policy: Mutex::new(Arc::new(policy)),
             progress: Mutex::new(None),
             lists_births: AtomicBool::new(false),
@@ -149,6 +153,11 @@ impl LiveObjset {
         *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
     }
 
+    /// What of it the ARC takes in.
+    pub fn primary(&self) -> &PrimaryCache {
+        &self.primary
+    }
+
     /// As of the last sync.
     pub(in crate::dmu) fn committed(&self) -> Arc<Objset> {
         Arc::clone(&self.lock().committed)
@@ -178,7 +187,7 @@ impl LiveObjset {
                 let what = "was written by a big-endian machine and can only be read";
                 return Err(Error::Unsupported(format!("objset {}, object {id} {what}", self.id)));
             }
-            let core = Core::new(id, Arc::new(Tree::new(self.id, id, dnode, false)));
+            let core = Core::new(id, Arc::new(Tree::new(self.id, id, dnode, false, self.primary.clone())));
             state.open(&core);
             return Ok(LiveObject::new(Arc::clone(self), core));
         }
@@ -238,7 +247,7 @@ impl LiveObjset {
         new: &NewObject,
     ) -> Result<Arc<LiveObject>> {
         let dnode = dnodes::new_dnode(new)?;
-        let core = Core::new(id, Arc::new(Tree::new(self.id, id, dnode, false)));
+        let core = Core::new(id, Arc::new(Tree::new(self.id, id, dnode, false, self.primary.clone())));
         state.open(&core);
         state.pending.insert(id.0, (new.slots, tx.txg()));
         drop(state);

@@ -23,6 +23,7 @@ use super::objset::{Dirty, LiveObjset, RESCAN_AFTER_FREED};
 use super::policy::Which;
 use super::tree_sync::{Account, Changes, Content, TreeSync};
 use super::{Policy, SyncedObjset};
+use crate::cache::Retain;
 use crate::dmu::Objset;
 use crate::dmu::tree::Tree;
 use crate::error::{Error, Result};
@@ -149,7 +150,7 @@ impl LiveObjset {
         let root = self.write_root(writer, txg, policy, committed.root(), &phys).await?;
         account.replace(batcher, committed.root(), &root);
         let mut state = self.lock();
-        state.committed = Objset::of(self.pool(), self.id(), root, phys);
+        state.committed = Objset::of(self.pool(), self.id(), root, phys, self.primary().clone());
         state.pending.retain(|_, (_, created)| *created > txg);
         for id in &freed {
             state.freed.remove(id);
@@ -189,7 +190,7 @@ impl LiveObjset {
             return Ok(Written { core, dnode: None, slots, account, before });
         }
         let (dnode, account) = sync.write(changes).await?;
-        let tree = Arc::new(Tree::new(self.id(), core.id, dnode.clone(), false));
+        let tree = Arc::new(Tree::new(self.id(), core.id, dnode.clone(), false, self.primary().clone()));
         let dropped = core.lock().commit(txg, tree);
         drop(dropped);
         Ok(Written { core, dnode: Some(dnode), slots, account, before })
@@ -208,7 +209,9 @@ impl LiveObjset {
         let mut ids = ids.into_iter();
         loop {
             for id in ids.by_ref().take(OBJECTS.saturating_sub(loads.len())) {
-                loads.push(async move { (id, committed.meta().block(self.pool(), id).await) });
+                loads.push(
+                    async move { (id, committed.meta().block(self.pool(), id, Retain::AsItWas).await) },
+                );
             }
             let Some((id, found)) = loads.next().await else { break };
             let buffer = match found? {
@@ -266,7 +269,7 @@ impl LiveObjset {
             may_embed: false,
             nopwrite: false,
             previous: (!previous.is_hole()).then_some(*previous),
-            keep: true,
+            retain: Retain::In,
             fill: phys.meta_dnode.blkptrs.iter().map(Blkptr::fill).sum(),
         };
         let written = writer.write(txg, vec![request]).await?;

@@ -30,6 +30,7 @@ use super::batch::{BATCH_BYTES, Batcher};
 use super::policy::Which;
 use super::{Policy, Space};
 use crate::alloc::RangeSet;
+use crate::cache::Retain;
 use crate::dmu::objset::first_slots;
 use crate::dmu::tree::{OrderedBlock, Tree};
 use crate::error::{Error, Result};
@@ -497,7 +498,7 @@ impl<'a> TreeSync<'a> {
                 if self.dnode.dmu_type == DmuType::DNODE { first_slots(block).count() as u64 } else { 1 };
             bytes += block.len();
             let request = self.request(0, *id, block.clone(), Some(old), fill);
-            requests.push(WriteRequest { keep: self.is_kept(*id), ..request });
+            requests.push(WriteRequest { retain: self.retain(&request.at), ..request });
             if bytes >= BATCH_BYTES {
                 flying.push_back(self.batcher.write(std::mem::take(&mut requests)));
                 bytes = 0;
@@ -587,15 +588,20 @@ impl<'a> TreeSync<'a> {
             may_embed: way.may_embed && self.batcher.writer().has_embedded_data(),
             nopwrite: way.nopwrite,
             previous,
-            keep: true,
+            retain: if self.old.is_cached(&at) { Retain::In } else { Retain::Out },
             fill,
         }
     }
 
-    /// Whether a data block is to be in the cache that did not have what was there before. Not that of a file, save at its end, where it may go
-    /// on: the kernel has the pages of what a program wrote, and one who wrote much would put out what others read.
-    fn is_kept(&self, id: u64) -> bool {
-        self.dnode.dmu_type != DmuType::PLAIN_FILE_CONTENTS || id >= self.dnode.max_block_id.0
+    /// What the cache has of a data block that was written. Of a file, save at its end, where it may go on, only what it had before: the kernel has the pages of what a program
+    /// wrote, and one who wrote much would put out what others read.
+    fn retain(&self, at: &Bookmark) -> Retain {
+        let is_of_file = self.dnode.dmu_type == DmuType::PLAIN_FILE_CONTENTS;
+        match self.old.is_cached(at) {
+            false => Retain::Out,
+            true if is_of_file && at.blkid < self.dnode.max_block_id.0 => Retain::AsItWas,
+            true => Retain::In,
+        }
     }
 
     /// What takes the place of a block that is no more.

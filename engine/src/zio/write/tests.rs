@@ -41,7 +41,7 @@ fn request(data: &[u8]) -> WriteRequest {
         may_embed: true,
         nopwrite: false,
         previous: None,
-        keep: true,
+        retain: Retain::In,
         fill: 1,
     }
 }

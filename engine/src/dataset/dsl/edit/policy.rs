@@ -14,6 +14,7 @@ use ondisk::features::Feature;
 use ondisk::objset::ObjsetType;
 
 use super::{features, objects, properties, space};
+use crate::cache::Primary;
 use crate::dataset::properties::Prop;
 use crate::dataset::zpl::live::XattrPlace;
 use crate::dataset::zpl::{self, AclRules, AclType};
@@ -50,6 +51,7 @@ pub async fn settings(s: &Syncing, dataset: ObjsetId) -> Result<Settings> {
         },
         for_throughput: properties::effective(s, &chain, Prop::Logbias).await? == 1,
         read_only: properties::effective(s, &chain, Prop::Readonly).await? != 0,
+        primary_cache: Primary::from_number(properties::effective(s, &chain, Prop::Primarycache).await?),
         filesystem: filesystem(s, &chain).await?,
     })
 }

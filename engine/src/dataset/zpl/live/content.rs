@@ -145,7 +145,7 @@ impl LiveZpl {
     pub(super) async fn warm(&self, node: &Node, edge: u64) -> Result<()> {
         let block_size = node.object.block_size();
         if !edge.is_multiple_of(block_size) && edge < node.object.end() {
-            node.object.block(edge / block_size).await?;
+            node.object.warm(edge / block_size).await?;
         }
         Ok(())
     }

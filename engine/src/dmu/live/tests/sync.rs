@@ -11,6 +11,7 @@ use ondisk::{Guid, Level};
 use super::*;
 use crate::Pool;
 use crate::alloc::Allocator;
+use crate::cache::Retain;
 use crate::dmu::zap::edit::{self, NewZap};
 use crate::dmu::{Object, Objset};
 use crate::vdev::Class;
@@ -433,7 +434,9 @@ fn what_a_file_is_overwritten_with_is_cached_only_where_the_old_bytes_were() {
     block_on(object.write_at(&rig.tx(), 0, &noise)).unwrap();
     rig.commit();
     let is_cached = |rig: &Rig, id| match block_on(object.stored(id)).unwrap() {
-        Stored::Block(pointer) => rig.pool.cache().get(&rig.pool.cache_key(&pointer, false)).is_some(),
+        Stored::Block(pointer) => {
+            rig.pool.cache().get(&rig.pool.cache_key(&pointer, false), Retain::In).is_some()
+        }
         other => panic!("block {id}: {other:?}"),
     };
     let cached: Vec<bool> = (0..5).map(|id| is_cached(&rig, id)).collect();

@@ -248,7 +248,7 @@ fn carry_out(mut store: Store, json: bool) -> Result<()> {
             Ok(Box::new(private.map_err(failed)?) as Box<dyn Programs>)
         })),
         Target::Host { .. } => {
-            Some(Box::new(|_: &Settings| Ok(Box::new(KernelPrograms) as Box<dyn Programs>)))
+            Some(Box::new(|_: &Settings| Ok(Box::<KernelPrograms>::default() as Box<dyn Programs>)))
         }
         Target::Path { .. } | Target::Nbd { .. } => None,
     };

@@ -71,9 +71,14 @@ fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
     assert!(metadata > 0.0 && log >= 1.0, "{layers:?}");
     assert!(device >= 2.0 * (allocated + metadata + log) * 0.999, "{layers:?}");
     assert_eq!(of("raw device", "cpu"), None);
+    // What a mirror takes is taken on both of its devices; a log without a mirror is told of.
+    assert!(of("baseline", "space").unwrap() >= 2.0);
+    let risks = findings["risks"].as_array().unwrap();
+    assert!(risks.len() == 1 && risks[0]["setting"] == "log=file", "{risks:?}");
     let out = directory.path().join("out");
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("log=file") && page.contains("<svg"), "{page}");
+    assert!(page.contains("What it costs in safety"), "{page}");
     assert_eq!(fs::read_to_string(out.join("report.csv")).unwrap().lines().count(), 17);
     assert!(!out.join("devices").exists(), "the pools are gone");
 

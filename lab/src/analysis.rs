@@ -4,17 +4,22 @@
 //! p-values. A difference is called one when it is certain after that (`p < 0.05`) and larger than the noise floor of its workload and metric, which the baseline and its twin
 //! show. What can be told of a variant alone (medians) is told of each, the raw device too.
 
+pub mod bounds;
+mod verdict;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Metric};
+use crate::experiment::{Experiment, Metric, risk};
 use crate::pareto;
-use crate::plan::{BASELINE, DEVICE, Plan, TWIN, VariantKind};
+use crate::plan::{BASELINE, Plan, TWIN, Variant, VariantKind};
 use crate::run;
 use crate::seek::{self, Sought};
 use crate::stats::{self, Comparison, Estimate};
 use crate::store::Store;
+
+pub use verdict::{apart, base_words};
 
 /// Chance of a false alarm in a family of comparisons.
 pub const ALPHA: f64 = 0.05;
@@ -94,10 +99,24 @@ pub struct Findings {
     pub sought: Option<Sought>,
     /// The variants that no other beats in all metrics of the goal, by the first; empty where it has one metric only.
     pub front: Vec<String>,
+    /// What can be lost with a variant's settings, where it promises less than others.
+    #[serde(default)]
+    pub risks: Vec<Risk>,
     /// What became of written bytes.
     pub layers: Vec<Written>,
     /// Each variant, workload and metric.
     pub findings: Vec<Finding>,
+}
+
+/// What a variant costs in safety.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Risk {
+    /// The variant's name.
+    pub variant: String,
+    /// Its setting, with the value.
+    pub setting: String,
+    /// What can be lost with it.
+    pub loss: String,
 }
 
 /// What became of a byte that was written: medians over rounds, per byte of the client's.
@@ -168,11 +187,13 @@ pub fn findings(store: &Store) -> Findings {
         runs: store.runs().len(),
         sought: seek::found(store),
         front: Vec::new(),
+        risks: Vec::new(),
         layers: layers(store, &plan),
         findings,
     };
     all.front = pareto::front(experiment, &all);
-    (all.verdict, all.goal_reached) = verdict(experiment, &plan, &all);
+    all.risks = risks(experiment, &plan);
+    (all.verdict, all.goal_reached) = verdict::verdict(experiment, &plan, &all);
     all
 }
 
@@ -209,6 +230,17 @@ fn of_metric(store: &Store, plan: &Plan, metric: Metric) -> Vec<Finding> {
         findings[at].compared = Some(Compared { comparison, corrected_p, noise_floor, verdict });
     }
     findings
+}
+
+fn risks(experiment: &Experiment, plan: &Plan) -> Vec<Risk> {
+    let variants =
+        plan.variants().iter().filter(|it| matches!(it.kind, VariantKind::Baseline | VariantKind::Change));
+    let of = |variant: &Variant| {
+        let risks = risk::of(&experiment.factors, &variant.settings).into_iter();
+        let name = variant.name.clone();
+        risks.map(move |(setting, loss)| Risk { variant: name.clone(), setting, loss })
+    };
+    variants.flat_map(of).collect()
 }
 
 fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
@@ -252,83 +284,6 @@ pub(crate) fn judge(comparison: &Comparison, p: f64, noise_floor: f64, more_is_b
     Verdict::NoDifference
 }
 
-/// The answer, and whether the goal was reached.
-fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (String, Option<bool>) {
-    let (metric, workload) = (experiment.goal.metric, experiment.goal_workload());
-    let of = |variant: &str| all.find(variant, workload, metric);
-    let Some(baseline) = of(BASELINE) else {
-        return ("There is no result yet.".to_owned(), None);
-    };
-    let better = |a: f64, b: f64| if metric.more_is_better() { a > b } else { a < b };
-    let changes: Vec<&Finding> = plan
-        .variants()
-        .iter()
-        .filter(|variant| variant.kind == VariantKind::Change)
-        .filter_map(|variant| of(&variant.name))
-        .collect();
-    let with = |verdict| {
-        changes.iter().filter(move |it| it.compared.is_some_and(|compared| compared.verdict == verdict))
-    };
-    let best =
-        with(Verdict::Better).copied().reduce(|best, it| match better(it.median.value, best.median.value) {
-            true => it,
-            false => best,
-        });
-    let base = base_words(experiment);
-    let mut sentence = match best.and_then(|best| Some((best, best.compared?))) {
-        Some((best, compared)) => {
-            let ratio = compared.comparison.ratio;
-            format!(
-                "{} has the best {} with \"{workload}\": {:.2} times that of {base} (from {:.2} to {:.2}).",
-                best.variant,
-                metric.title(),
-                ratio.value,
-                ratio.low,
-                ratio.high
-            )
-        }
-        None if with(Verdict::Undecided).count() > 0 => format!(
-            "Nothing was shown to have a better {} with \"{workload}\" than {base}, but some intervals are too wide to tell; run more rounds.",
-            metric.title()
-        ),
-        None => format!("Nothing has a better {} with \"{workload}\" than {base}.", metric.title()),
-    };
-    let names = |verdict| with(verdict).map(|it| it.variant.as_str()).collect::<Vec<_>>().join(", ");
-    for (verdict, words) in [(Verdict::Worse, "Worse"), (Verdict::NoDifference, "No difference")] {
-        let names = names(verdict);
-        if !names.is_empty() {
-            sentence.push_str(&format!(" {words}: {names}."));
-        }
-    }
-    if let Some(limit) = of(DEVICE) {
-        let value = best.unwrap_or(baseline).median.value;
-        sentence.push_str(&format!(" The raw device has {:.2} times of that.", limit.median.value / value));
-    }
-    let value = best.unwrap_or(baseline).median.value;
-    let reached = match (experiment.goal.at_least, experiment.goal.at_most) {
-        (None, None) => None,
-        (least, most) => {
-            Some(least.is_none_or(|least| value >= least) && most.is_none_or(|most| value <= most))
-        }
-    };
-    match reached {
-        Some(true) => sentence.push_str(" The goal is reached."),
-        Some(false) => sentence.push_str(" The goal is not reached."),
-        None => {}
-    }
-    (sentence, reached)
-}
-
-/// The baseline by its values of the factors.
-pub fn base_words(experiment: &Experiment) -> String {
-    let values: Vec<String> = experiment
-        .factors
-        .iter()
-        .filter_map(|factor| Some(format!("{}={}", factor.name, factor.values.first()?)))
-        .collect();
-    if values.is_empty() { "the baseline".to_owned() } else { values.join(" ") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,12 +293,25 @@ mod tests {
 
     /// An experiment whose variants have planted speeds: the baseline 1000, the others as given, with 2 % noise and a drift.
     fn planted(ratios: &[f64], rounds: usize, seed: u64) -> (tempfile::TempDir, Store) {
-        let values: Vec<String> = (0..=ratios.len()).map(|value| format!("\"{value}\"")).collect();
+        let values: Vec<String> = (0..=ratios.len()).map(|value| value.to_string()).collect();
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        planted_by("f", &values, ratios, 0.02, rounds, seed)
+    }
+
+    /// The same with a factor of this name and these values, the baseline's first, and this noise.
+    fn planted_by(
+        factor: &str,
+        values: &[&str],
+        ratios: &[f64],
+        noise: f64,
+        rounds: usize,
+        seed: u64,
+    ) -> (tempfile::TempDir, Store) {
         let text = format!(
-            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"f\"\nvalues = [{}]\n\
-             [[workload]]\nname = \"w\"\nrw = \"read\"\nbs = \"4K\"\n",
-            values.join(",")
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"{factor}\"\nvalues = {values:?}\n\
+             [[workload]]\nname = \"w\"\nrw = \"read\"\nbs = \"4K\"\n"
         );
+        let ratio_of = |value: &str| ratios[values.iter().position(|it| *it == value).unwrap() - 1];
         let directory = tempfile::tempdir().unwrap();
         let experiment = Experiment::parse(&text).unwrap();
         let mut store = Store::create(directory.path(), experiment, Environment::default()).unwrap();
@@ -354,12 +322,13 @@ mod tests {
             for step in plan.round(round) {
                 let variant = &plan.variants()[step.variant];
                 let truth = match variant.kind {
-                    VariantKind::Change => ratios[variant.settings["f"].parse::<usize>().unwrap() - 1],
+                    VariantKind::Change => ratio_of(&variant.settings[factor]),
                     _ => 1.0,
                 };
                 drift *= 0.999;
-                let iops = 1000.0 * truth * drift * (0.02 * stats::normal(&mut rng)).exp();
-                let figures = Figures { iops, ..Figures::default() };
+                let iops = 1000.0 * truth * drift * (noise * stats::normal(&mut rng)).exp();
+                // The faster, the larger the latency: a price to be told.
+                let figures = Figures { iops, latency: 10.0 * iops, ..Figures::default() };
                 let run = Run {
                     stage: Stage::Rounds,
                     round,
@@ -389,6 +358,35 @@ mod tests {
         assert_eq!(verdicts, [Verdict::NoDifference, Verdict::Better, Verdict::Better, Verdict::Worse]);
         assert!(findings.verdict.starts_with("f=3 has the best IOPS"), "{}", findings.verdict);
         assert_eq!(findings.rounds, 8);
+    }
+
+    #[test]
+    fn a_gain_is_not_told_without_its_price() {
+        let values = ["standard", "always", "disabled"];
+        let (_directory, store) = planted_by("sync", &values, &[0.5, 3.0], 0.02, 8, 3);
+        let found = findings(&store);
+        let told = &found.verdict;
+        assert!(told.starts_with("sync=disabled has the best IOPS"), "{told}");
+        assert!(told.contains("times the mean latency"), "{told}");
+        assert!(
+            told.contains("Mind that with sync=disabled what programs were told is stable is lost"),
+            "{told}"
+        );
+        let risks: Vec<&str> = found.risks.iter().map(|risk| risk.setting.as_str()).collect();
+        assert_eq!(risks, ["sync=disabled"]);
+        let (_directory, store) = planted_by("sync", &values, &[3.0, 0.5], 0.02, 8, 3);
+        let told = findings(&store).verdict;
+        assert!(told.starts_with("sync=always has the best IOPS") && !told.contains("Mind"), "{told}");
+    }
+
+    #[test]
+    fn a_machine_that_was_not_quiet_is_told_of() {
+        let told = |noise| {
+            let (_directory, store) = planted_by("f", &["0", "1"], &[1.0], noise, 3, 7);
+            findings(&store).verdict
+        };
+        assert!(told(1.0).contains("This machine was not quiet"), "{}", told(1.0));
+        assert!(!told(0.01).contains("quiet"), "{}", told(0.01));
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! [[factor]]
 //! name = "volblocksize"
 //! values = ["16K", "8K", "64K"] # the first is the baseline's
+//! risks = { 64K = "…" }         # what can be lost with a value, where the lab does not know it by itself
 //!
 //! [[workload]]
 //! name = "4K random write"
@@ -53,11 +54,13 @@
 //! | `goal` | what counts |
 //! | `target` | what is measured |
 //! | `setting` | what can differ |
+//! | `risk` | what a setting costs in safety |
 //! | `workload` | what is done |
 //! | `presets` | workloads that come with the program |
 
 mod goal;
 pub mod presets;
+pub(crate) mod risk;
 mod setting;
 mod target;
 mod workload;
@@ -174,7 +177,7 @@ impl Experiment {
             })?;
             let values = values.split(',').map(|value| value.trim().to_owned()).collect();
             self.settings.remove(name);
-            self.factors.push(Factor { name: name.to_owned(), values });
+            self.factors.push(Factor { name: name.to_owned(), values, ..Factor::default() });
         }
         if let (Some(wanted), Target::Volume(pools) | Target::Filesystem(pools)) = (layout, &mut self.target)
         {
@@ -241,6 +244,9 @@ impl Experiment {
             let values: BTreeSet<&String> = factor.values.iter().collect();
             if values.len() != factor.values.len() || values.len() < 2 {
                 return wrong(format!("factor '{name}': it needs two values or more, each once"));
+            }
+            if let Some(value) = factor.risks.keys().find(|value| !values.contains(value)) {
+                return wrong(format!("factor '{name}': risks: it has no value '{value}'"));
             }
             if self.settings.contains_key(name) {
                 return wrong(format!(

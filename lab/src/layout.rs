@@ -65,6 +65,14 @@ impl Vdev {
         }
     }
 
+    /// How often it has everything: parity is no copy.
+    pub fn copies(self) -> u64 {
+        match self {
+            Self::Mirror { ways } => ways,
+            Self::Disk | Self::Raidz { .. } | Self::Draid { .. } => 1,
+        }
+    }
+
     /// The share of its space that is data, were there no rounding.
     pub fn ideal(self) -> f64 {
         match self {

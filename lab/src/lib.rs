@@ -27,6 +27,7 @@
 //! | [`advice`] | what to change about a live pool, with evidence |
 //! | [`pareto`] | variants that no other beats in all that counts |
 //! | [`report`] | findings as HTML, Markdown, CSV and JSON |
+//! | `table` | rows of words in columns |
 //! | [`models`] | formulas that foretell what a setting or a layout costs |
 //!
 //! # What is never done
@@ -52,6 +53,7 @@ pub mod seek;
 pub mod size;
 pub mod stats;
 pub mod store;
+mod table;
 pub mod target;
 pub mod trace;
 

@@ -47,26 +47,6 @@ pub fn told<M: Model>(all: &[M]) -> String {
     format!("{}\nformula: {}\nsource:  {}\n", all.join("\n"), M::FORMULA, M::SOURCE)
 }
 
-/// Rows under their headings, as wide as they must be; the first column to the left, the others to the right.
-fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.chain(headings.get(column).map(|heading| heading.chars().count())).max().unwrap_or(0)
-    };
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let cells = cells.enumerate().map(|(column, cell)| match column {
-            0 => format!("{cell:<0$}", width(column)),
-            _ => format!("{cell:>0$}", width(column)),
-        });
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    let mut text = line(&mut headings.iter().copied());
-    for row in rows {
-        text.push_str(&line(&mut row.iter().map(String::as_str)));
-    }
-    text
-}
-
 /// A bar for a share from 0 to 1.
 fn bar(share: f64) -> String {
     const WIDTH: f64 = 20.0;
@@ -114,7 +94,5 @@ mod tests {
         assert_eq!([duration(90.0), duration(5400.0), duration(360_000.0)], ["90.0 s", "90.0 min", "4.2 d"]);
         assert_eq!([percent(0.25), percent(0.000_02)], ["25.0 %", "2.0e-3 %"]);
         assert_eq!(bar(0.25), "#####...............");
-        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["bb".to_owned(), "22".to_owned()]];
-        assert_eq!(table(&["x", "y"], &rows), "x    y\na    1\nbb  22\n");
     }
 }

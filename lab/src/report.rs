@@ -27,7 +27,6 @@ pub fn write(store: &Store) -> Result<Vec<PathBuf>> {
 
 pub(crate) use html::STYLE;
 pub use markdown::markdown;
-pub(crate) use markdown::table;
 pub(crate) use plot::{Bar, bars, escaped};
 
 /// Every run, a line each, with its number.

@@ -59,7 +59,7 @@ pub struct Run {
     pub figures: Figures,
     /// What the server did meanwhile (the difference of its counters), where it tells.
     pub served: Option<Counters>,
-    /// Bytes that the volume takes, and bytes in it.
+    /// Bytes that the volume takes on the devices, and bytes in it.
     pub space: Option<(u64, u64)>,
 }
 

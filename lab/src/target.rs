@@ -381,13 +381,36 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Bytes that a variant takes, and bytes in it.
+    /// Bytes that a variant takes on the devices, and bytes in it.
     pub fn space(&self, variant: &Variant) -> Result<Option<(u64, u64)>> {
         let Some(home) = self.homes.get(&variant.name) else { return Ok(None) };
         let words = ["get", "-Hp", "-o", "value", "used,logicalused", &home.dataset];
         let text = self.programs(&home.server)?.zfs(&words.map(str::to_owned))?;
         let mut values = text.lines().map(|line| line.trim().parse().ok());
-        Ok(values.next().flatten().zip(values.next().flatten()))
+        let Some((used, logical)) = values.next().flatten().zip(values.next().flatten()) else {
+            return Ok(None);
+        };
+        Ok(Some((self.on_devices(variant, home, used)?, logical)))
+    }
+
+    /// What `used` bytes of a dataset take on the devices: parity is in what a pool allocates, and not in what its datasets use; further copies of mirrors are in neither. Of a pool
+    /// that was not made here it is what the pool counts.
+    fn on_devices(&self, variant: &Variant, home: &Home, used: u64) -> Result<u64> {
+        let Some(pools) = self.experiment.target.pools() else { return Ok(used) };
+        let programs = self.programs(&home.server)?;
+        let number = |text: String| text.trim().parse::<u64>().ok().filter(|bytes| *bytes > 0);
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let of_pool = words(&["get", "-Hp", "-o", "value", "allocated", &home.pool]);
+        let of_datasets = words(&["get", "-Hp", "-o", "value", "used", &home.pool]);
+        let (Some(allocated), Some(all)) =
+            (number(programs.zpool(&of_pool)?), number(programs.zfs(&of_datasets)?))
+        else {
+            return Ok(used);
+        };
+        let layout: Layout = variant.settings.get("layout").unwrap_or(&pools.layout).parse()?;
+        let copies: u64 = layout.vdevs().iter().map(|vdev| vdev.copies()).sum();
+        let copies = copies as f64 / layout.vdevs().len().max(1) as f64;
+        Ok((used as f64 * copies * allocated as f64 / all as f64) as u64)
     }
 
     /// Removes a variant's volume or filesystem, and its pool where no other is in it.

@@ -3,7 +3,8 @@
 use super::{Compared, Series};
 use crate::analysis::Verdict;
 use crate::experiment::Metric;
-use crate::report::{table, written};
+use crate::report::written;
+use crate::table;
 
 /// All that is of interest: the goal's metric, and of the others what differs.
 pub fn text(compared: &Compared) -> String {
@@ -27,7 +28,7 @@ pub fn text(compared: &Compared) -> String {
             row.push(verdict(series));
             rows.push(row);
         }
-        text.push_str(&format!("\n## {}\n\n{}", metric.title(), table(&rows)));
+        text.push_str(&format!("\n## {}\n\n{}", metric.title(), table::markdown(&rows)));
     }
     if !compared.differences.is_empty() {
         text.push_str("\nWhat else differs:\n");

@@ -42,7 +42,7 @@ pub enum Metric {
     Amplification,
     /// Bytes read from devices for each byte that the client read: what the caches did not have, and what was read beside it.
     ReadAmplification,
-    /// Bytes that the variant takes for each byte in it.
+    /// Bytes that the variant takes on the devices for each byte in it.
     Space,
 }
 
@@ -70,6 +70,22 @@ impl Metric {
             Self::Amplification => "write amplification",
             Self::ReadAmplification => "reads outside the cache",
             Self::Space => "space",
+        }
+    }
+
+    /// What it is, where its title does not say.
+    pub fn meaning(self) -> Option<&'static str> {
+        match self {
+            Self::Iops | Self::Throughput | Self::Latency => None,
+            Self::LatencyP99 => Some("the time that one operation of a hundred exceeds"),
+            Self::Cpu => Some(
+                "processor seconds of the process that serves the pool, for each gigabyte read or written",
+            ),
+            Self::Amplification => {
+                Some("bytes that the devices were given for each byte that the client wrote")
+            }
+            Self::ReadAmplification => Some("bytes read from the devices for each byte that the client read"),
+            Self::Space => Some("bytes taken on the devices, with copies and parity, for each byte stored"),
         }
     }
 

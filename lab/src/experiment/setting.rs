@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 pub type Settings = BTreeMap<String, String>;
 
 /// A setting and the values to compare.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Factor {
     /// Its name.
     pub name: String,
     /// Its values; the first is the baseline's.
     pub values: Vec<String>,
+    /// What can be lost with a value, where it costs safety and the lab does not know it by itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub risks: BTreeMap<String, String>,
 }
 
 /// What has a setting.

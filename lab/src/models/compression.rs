@@ -13,10 +13,11 @@ use codec::compress::{compress, decompress, zstd_level_code};
 use ondisk::blkptr::{CompressType, EMBEDDED_PAYLOAD_MAX};
 use serde::Serialize;
 
-use super::{Model, bytes, sample, table};
+use super::{Model, bytes, sample};
 use crate::error::{Error, Result};
 use crate::size::Size;
 use crate::stats::{CONFIDENCE, Estimate};
+use crate::table;
 
 /// Samples drawn for an interval.
 const DRAWS: usize = 500;
@@ -290,7 +291,7 @@ impl fmt::Display for Compression {
                 ]
             })
             .collect();
-        f.write_str(&table(&["algorithm", "ratio", "interval", "MB/s in", "MB/s out", ""], &rows))
+        f.write_str(&table::plain(&["algorithm", "ratio", "interval", "MB/s in", "MB/s out", ""], &rows))
     }
 }
 

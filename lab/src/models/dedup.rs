@@ -23,9 +23,10 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::compression::{Algorithm, Stored, block_bytes, store};
-use super::{Model, bytes, percent, sample, table};
+use super::{Model, bytes, percent, sample};
 use crate::error::Result;
 use crate::size::Size;
+use crate::table;
 
 /// Blocks of the sample.
 const MOST_SAMPLED: usize = 1 << 18;
@@ -231,7 +232,7 @@ impl fmt::Display for Dedup {
                 vec![bucket.copies.to_string(), bucket.blocks.to_string(), percent(share), super::bar(share)]
             })
             .collect();
-        writeln!(f, "{}", table(&["copies", "blocks", "", ""], &rows))?;
+        writeln!(f, "{}", table::plain(&["copies", "blocks", "", ""], &rows))?;
         let (referenced, allocated) = (bytes(self.referenced as f64), bytes(self.allocated as f64));
         writeln!(f, "{referenced} become {allocated}: {:.2} times less", self.ratio)?;
         writeln!(

@@ -8,9 +8,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Model, bytes, duration, percent, table};
+use super::{Model, bytes, duration, percent};
 use crate::error::{Error, Result};
 use crate::size::Size;
+use crate::table;
 
 /// Bytes of memory for a block on the device.
 pub(crate) const HEADER_BYTES: u64 = 96;
@@ -92,7 +93,7 @@ impl fmt::Display for L2arc {
                 ]
             })
             .collect();
-        f.write_str(&table(&["blocks", "headers", "of the cache", "largest sensible"], &rows))
+        f.write_str(&table::plain(&["blocks", "headers", "of the cache", "largest sensible"], &rows))
     }
 }
 

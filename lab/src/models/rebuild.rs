@@ -17,10 +17,11 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Model, bytes, duration, percent, table};
+use super::{Model, bytes, duration, percent};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Vdev};
 use crate::size::Size;
+use crate::table;
 
 const YEAR_SECONDS: f64 = 365.25 * 86_400.0;
 /// Failures that odds are told of.
@@ -218,7 +219,7 @@ impl fmt::Display for Rebuild {
             .enumerate()
             .map(|(index, chance)| vec![(index + 1).to_string(), percent(*chance), super::bar(*chance)])
             .collect();
-        writeln!(f, "\n{}", table(&["failed at once", "survived", ""], &rows))?;
+        writeln!(f, "\n{}", table::plain(&["failed at once", "survived", ""], &rows))?;
         let mut rows = vec![vec!["survives the next failure".to_owned(), percent(self.next)]];
         if self.loaded > 0 {
             rows.extend([
@@ -232,7 +233,7 @@ impl fmt::Display for Rebuild {
             ]);
         }
         rows.push(vec!["pool lost in a year".to_owned(), percent(self.lost_in_a_year)]);
-        f.write_str(table(&["", ""], &rows).trim_start())
+        f.write_str(table::plain(&["", ""], &rows).trim_start())
     }
 }
 

@@ -8,9 +8,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Model, bytes, table};
+use super::{Model, bytes};
 use crate::error::{Error, Result};
 use crate::size::Size;
+use crate::table;
 
 /// Groups whose data can be in the log.
 const GROUPS: f64 = 3.0;
@@ -105,7 +106,7 @@ impl fmt::Display for Slog {
             .iter()
             .map(|it| vec![it.write.to_string(), format!("{:.2}", it.overhead), bytes(it.most)])
             .collect();
-        f.write_str(&table(&["lone writes of", "log for a byte", "most in use"], &rows))
+        f.write_str(&table::plain(&["lone writes of", "log for a byte", "most in use"], &rows))
     }
 }
 

@@ -11,10 +11,11 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Model, bar, percent, table};
+use super::{Model, bar, percent};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Vdev};
 use crate::size::Size;
+use crate::table;
 
 /// A block size and what it costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -118,7 +119,7 @@ impl fmt::Display for Space {
                     ]
                 })
                 .collect();
-            f.write_str(&table(&["block", "takes", "parity", "padding", "efficiency", ""], &rows))?;
+            f.write_str(&table::plain(&["block", "takes", "parity", "padding", "efficiency", ""], &rows))?;
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
-//! What a search came to, what each choice buys and costs, and what became of written bytes: rows of words that both kinds of report have.
+//! What a search came to, what each choice buys and costs, in safety too, how far the raw device is, and what became of written bytes: rows of words that both kinds of report have.
 
 use super::written;
-use crate::analysis::Findings;
-use crate::experiment::{Experiment, Mode};
+use crate::analysis::{Findings, bounds};
+use crate::experiment::{Experiment, Metric, Mode, Workload};
 use crate::pareto;
+use crate::plan::{BASELINE, DEVICE};
 use crate::target::Layers;
 
 /// A heading, a sentence, and a table with its head.
@@ -13,8 +14,72 @@ pub struct Section {
     pub rows: Vec<Vec<String>>,
 }
 
+/// What is said of the experiment as a whole, before its workloads.
+pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
+    let all = [
+        search(experiment, findings),
+        risks(findings),
+        front(experiment, findings),
+        gap(experiment, findings),
+        limits(experiment, findings),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// What can be lost with which variant.
+fn risks(findings: &Findings) -> Option<Section> {
+    let head = ["variant", "setting", "what can be lost"].map(str::to_owned).to_vec();
+    let rows = findings.risks.iter().map(|it| vec![it.variant.clone(), it.setting.clone(), it.loss.clone()]);
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    let text = "No figure below shows this: some of what is compared promises less than the rest.".to_owned();
+    (rows.len() > 1).then_some(Section { title: "What it costs in safety", text, rows })
+}
+
+/// How far the raw device is from the baseline, by workload, where nothing else is compared: the widest gap first.
+fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+    if !experiment.factors.is_empty() {
+        return None;
+    }
+    let metric = experiment.goal.metric;
+    let of = |workload: &Workload| {
+        let median = |variant| Some(findings.find(variant, &workload.name, metric)?.median.value);
+        Some((workload.name.clone(), median(BASELINE)?, median(DEVICE)?))
+    };
+    let mut gaps: Vec<(String, f64, f64)> = experiment.workloads.iter().filter_map(of).collect();
+    gaps.sort_by(|(_, pool, device), (_, other_pool, other)| {
+        let (ours, theirs) = ((device / pool).ln().abs(), (other / other_pool).ln().abs());
+        theirs.total_cmp(&ours)
+    });
+    let head = ["workload", "pool", DEVICE, "device to pool"].map(str::to_owned).to_vec();
+    let rows = gaps.iter().map(|(name, pool, device)| {
+        vec![name.clone(), written(metric, *pool), written(metric, *device), format!("{:.2}", device / pool)]
+    });
+    let text = format!("By {}, the widest gap first.", metric.title());
+    let rows = std::iter::once(head).chain(rows).collect();
+    (!gaps.is_empty()).then_some(Section { title: "How far the raw device is", text, rows })
+}
+
+/// What no setting can beat, beside what was reached.
+fn limits(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+    let bounds = bounds::bounds(experiment);
+    let head = ["", "reads", "writes"].map(str::to_owned).to_vec();
+    let row = |name: &str, rates: [f64; 2]| {
+        let rates =
+            rates.map(|rate| if rate > 0.0 { written(Metric::Throughput, rate) } else { "-".to_owned() });
+        std::iter::once(name.to_owned()).chain(rates).collect::<Vec<_>>()
+    };
+    let reached = row("the most that was measured", bounds::reached(experiment, findings));
+    let rows = std::iter::once(head).chain(bounds.iter().map(|bound| row(&bound.name, bound.rates)));
+    let text = "What the models can carry of data that do not compress, with the baseline's layout: no setting beats it, save what is read from the cache.".to_owned();
+    (!bounds.is_empty()).then(|| Section {
+        title: "What the limits are",
+        text,
+        rows: rows.chain([reached]).collect(),
+    })
+}
+
 /// How the variant that is compared was found.
-pub fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let sought = findings.sought.as_ref()?;
     let values: Vec<String> = experiment
         .factors
@@ -49,7 +114,7 @@ pub fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
 }
 
 /// The variants that none beats in all that counts.
-pub fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if findings.front.is_empty() {
         return None;
     }

@@ -4,7 +4,7 @@ use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
 use super::plot::{Bar, Dot, bars, dots_of, escaped};
 use super::{metrics, written};
-use crate::analysis::{Finding, Findings, Verdict, base_words};
+use crate::analysis::{Finding, Findings, Verdict, apart, base_words};
 use crate::experiment::{Experiment, Metric};
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, TWIN};
@@ -33,11 +33,10 @@ pub fn page(store: &Store, findings: &Findings) -> String {
             .unwrap_or_default(),
         escaped(&findings.verdict)
     );
-    if let Some(section) = choices::search(experiment, findings) {
+    for section in choices::all(experiment, findings) {
         page.push_str(&words(&section));
     }
-    if let Some(section) = choices::front(experiment, findings) {
-        page.push_str(&words(&section));
+    if !findings.front.is_empty() {
         page.push_str(&weighed(experiment, findings));
     }
     for workload in &experiment.workloads {
@@ -82,14 +81,20 @@ pub fn page(store: &Store, findings: &Findings) -> String {
 fn words(section: &Section) -> String {
     let mut text = format!("<h3>{}</h3><p>{}</p>", section.title, escaped(&section.text));
     if !section.rows.is_empty() {
-        text.push_str("<table>");
-        for (number, row) in section.rows.iter().enumerate() {
-            let cell = if number == 0 { "th" } else { "td" };
-            text.push_str("<tr>");
-            text.extend(row.iter().map(|word| format!("<{cell}>{}", escaped(word))));
-        }
-        text.push_str("</table>");
+        text.push_str(&rows(&section.rows));
     }
+    text
+}
+
+/// Rows under the first of them.
+fn rows(rows: &[Vec<String>]) -> String {
+    let mut text = String::from("<table>");
+    for (number, row) in rows.iter().enumerate() {
+        let cell = if number == 0 { "th" } else { "td" };
+        text.push_str("<tr>");
+        text.extend(row.iter().map(|word| format!("<{cell}>{}", escaped(word))));
+    }
+    text.push_str("</table>");
     text
 }
 
@@ -122,26 +127,20 @@ fn class(finding: &Finding) -> &'static str {
     }
 }
 
+/// How they compare with the baseline; nothing where nothing is compared.
 fn table(findings: &[&Finding]) -> String {
-    let mut rows = String::new();
-    for it in findings {
-        let Some(compared) = it.compared else { continue };
+    let head = ["variant", "times the baseline", "interval", "p, corrected", "noise floor", "verdict"];
+    let compared = findings.iter().filter_map(|it| Some((it, it.compared?))).map(|(it, compared)| {
         let ratio = compared.comparison.ratio;
-        rows.push_str(&format!(
-            "<tr><td>{}<td>{:.2}<td>{:.2} to {:.2}<td>{:.4}<td>{:.1} %<td>{}",
-            escaped(&it.variant),
-            ratio.value,
-            ratio.low,
-            ratio.high,
-            compared.corrected_p,
-            compared.noise_floor * 100.0,
-            compared.verdict.words()
-        ));
-    }
-    if rows.is_empty() {
-        return rows;
-    }
-    format!(
-        "<table><tr><th>variant<th>times the baseline<th>interval<th>p, corrected<th>noise floor<th>verdict{rows}</table>"
-    )
+        vec![
+            it.variant.clone(),
+            format!("{:.2}", ratio.value),
+            format!("{:.2} to {:.2}", ratio.low, ratio.high),
+            format!("{:.4}", compared.corrected_p),
+            apart(compared.noise_floor),
+            compared.verdict.words().to_owned(),
+        ]
+    });
+    let all: Vec<Vec<String>> = std::iter::once(head.map(str::to_owned).to_vec()).chain(compared).collect();
+    if all.len() == 1 { String::new() } else { rows(&all) }
 }

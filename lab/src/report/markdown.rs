@@ -1,10 +1,11 @@
 //! The report as Markdown; the terminal shows it as well.
 
 use super::{choices, metrics, written};
-use crate::analysis::{Findings, base_words};
-use crate::experiment::Experiment;
+use crate::analysis::{Findings, apart, base_words};
+use crate::experiment::{CacheState, Experiment, Metric, Target, Workload};
 use crate::plan::BASELINE;
 use crate::store::Store;
+use crate::table;
 
 /// The report.
 pub fn markdown(store: &Store, findings: &Findings) -> String {
@@ -14,12 +15,10 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
         text.push_str(&format!("**{modelled}**\n\n"));
     }
     text.push_str(&format!("**{}**\n", findings.verdict));
-    for section in
-        [choices::search(experiment, findings), choices::front(experiment, findings)].into_iter().flatten()
-    {
+    for section in choices::all(experiment, findings) {
         text.push_str(&format!("\n## {}\n\n{}\n", section.title, section.text));
         if !section.rows.is_empty() {
-            text.push_str(&format!("\n{}", table(&section.rows)));
+            text.push_str(&format!("\n{}", table::markdown(&section.rows)));
         }
     }
     for workload in &experiment.workloads {
@@ -27,6 +26,7 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
         let metrics: Vec<_> = metrics(store, findings)
             .into_iter()
             .filter(|metric| findings.find(BASELINE, &workload.name, *metric).is_some())
+            .filter(|metric| !says_the_same(experiment, *metric))
             .collect();
         let Some(first) = metrics.first() else {
             text.push_str("not run yet\n");
@@ -56,16 +56,16 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
             }
             rows.push(row);
         }
-        text.push_str(&table(&rows));
+        text.push_str(&table::markdown(&rows));
         let floor = findings.findings.iter().filter(|it| it.workload == workload.name && it.metric == *first);
         if let Some(compared) = floor.filter_map(|it| it.compared).next() {
             text.push_str(&format!(
-                "\nTwo equal variants differed by up to {:.1} % here; less than that is no difference.\n",
-                compared.noise_floor * 100.0
+                "\nTwo equal variants differed by {} here; less than that is no difference.\n",
+                apart(compared.noise_floor)
             ));
         }
         if let Some(section) = choices::layers(findings, &workload.name) {
-            text.push_str(&format!("\n{}\n\n{}", section.text, table(&section.rows)));
+            text.push_str(&format!("\n{}\n\n{}", section.text, table::markdown(&section.rows)));
         }
     }
     text.push_str("\n## How it was measured\n\n");
@@ -73,6 +73,14 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
         text.push_str(&format!("- {line}\n"));
     }
     text
+}
+
+/// Whether a column would only be that of the goal in another unit: terminals are narrow. The page has both.
+fn says_the_same(experiment: &Experiment, metric: Metric) -> bool {
+    let is_other = |pair: [Metric; 2]| pair == [experiment.goal.metric, metric];
+    let sizes_differ = experiment.factors.iter().any(|factor| factor.name == "bs");
+    !sizes_differ
+        && (is_other([Metric::Iops, Metric::Throughput]) || is_other([Metric::Throughput, Metric::Iops]))
 }
 
 /// What nobody may take for real.
@@ -105,6 +113,20 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
             if fixed.is_empty() { "nothing but defaults".to_owned() } else { fixed.join(", ") }
         ),
     ];
+    let is_cold = |workload: &Workload| workload.cache == CacheState::Cold;
+    if matches!(experiment.target, Target::Host { .. }) && experiment.workloads.iter().any(is_cold) {
+        facts.push(
+            "The cache of a host's pool cannot be emptied without exporting it, which is not done: what is called cold here may have been cached."
+                .to_owned(),
+        );
+    }
+    let columns = metrics(store, findings)
+        .into_iter()
+        .filter_map(|metric| metric.meaning().map(|meaning| format!("{} is {meaning}", metric.title())));
+    let columns: Vec<String> = columns.collect();
+    if !columns.is_empty() {
+        facts.push(format!("What the figures are: {}.", columns.join("; ")));
+    }
     if let Some(run) = store.runs().iter().find(|run| run.variant == BASELINE) {
         facts.push(format!("One run: {}", run.command.join(" ")));
     }
@@ -113,25 +135,4 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         machine.version
     ));
     facts
-}
-
-/// Rows under the first of them.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| {
-            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-        })
-        .collect();
-    let mut text = String::new();
-    for (number, row) in rows.iter().enumerate() {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        text.push_str(&format!("| {} |\n", cells.join(" | ")));
-        if number == 0 {
-            let rules: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
-            text.push_str(&format!("| {} |\n", rules.join(" | ")));
-        }
-    }
-    text
 }

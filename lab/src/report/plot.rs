@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-const LABEL_WIDTH: f64 = 220.0;
+/// About what a character takes.
+const LETTER_WIDTH: f64 = 7.0;
 const BAR_WIDTH: f64 = 420.0;
 const ROW_HEIGHT: f64 = 26.0;
 
@@ -25,11 +26,17 @@ pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// Room for the longest of some labels, and a gap.
+fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> f64 {
+    16.0 + LETTER_WIDTH * labels.map(|label| label.chars().count()).max().unwrap_or(0) as f64
+}
+
 /// Horizontal bars from zero on.
 pub fn bars(bars: &[Bar<'_>]) -> String {
     let most = bars.iter().map(|bar| bar.value.max(bar.interval.1)).fold(f64::MIN_POSITIVE, f64::max);
-    let x = |value: f64| LABEL_WIDTH + BAR_WIDTH * (value / most).clamp(0.0, 1.0);
-    let (width, height) = (LABEL_WIDTH + BAR_WIDTH + 110.0, ROW_HEIGHT * bars.len() as f64);
+    let label_width = label_width(bars.iter().map(|bar| bar.label));
+    let x = |value: f64| label_width + BAR_WIDTH * (value / most).clamp(0.0, 1.0);
+    let (width, height) = (label_width + BAR_WIDTH + 110.0, ROW_HEIGHT * bars.len() as f64);
     let mut svg = format!("<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" role=\"img\">");
     for (row, bar) in bars.iter().enumerate() {
         let top = ROW_HEIGHT * row as f64;
@@ -39,15 +46,15 @@ pub fn bars(bars: &[Bar<'_>]) -> String {
         let _ = write!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
-             <rect class=\"{}\" x=\"{LABEL_WIDTH}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>\
+             <rect class=\"{}\" x=\"{label_width}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>\
              <path class=\"interval\" d=\"M{low:.1} {middle:.1}H{high:.1}M{low:.1} {:.1}v8M{high:.1} {:.1}v8\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            LABEL_WIDTH - 8.0,
+            label_width - 8.0,
             middle + 4.0,
             escaped(bar.label),
             bar.class,
             top + 4.0,
-            x(bar.value) - LABEL_WIDTH,
+            x(bar.value) - label_width,
             ROW_HEIGHT - 8.0,
             middle - 4.0,
             middle - 4.0,
@@ -79,7 +86,8 @@ const MARGIN: f64 = 40.0;
 pub fn dots_of(dots: &[Dot<'_>], x_title: &str, y_title: &str) -> String {
     let most = |of: fn(&Dot<'_>) -> f64| dots.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
     let (most_x, most_y) = (most(|dot| dot.x), most(|dot| dot.y));
-    let (width, height) = (MARGIN + 1.5 * SQUARE + LABEL_WIDTH, 2.0 * MARGIN + SQUARE);
+    let label_width = label_width(dots.iter().map(|dot| dot.label));
+    let (width, height) = (MARGIN + 1.5 * SQUARE + label_width, 2.0 * MARGIN + SQUARE);
     let bottom = MARGIN + SQUARE;
     let mut svg = format!(
         "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" role=\"img\">\
@@ -120,6 +128,14 @@ mod tests {
         let svg = bars(&[bar(50.0), bar(100.0)]);
         assert!(svg.contains("width=\"210.0\"") && svg.contains("width=\"420.0\""), "{svg}");
         assert!(svg.contains("a&lt;b") && svg.contains(">&amp;<"), "{svg}");
+    }
+
+    #[test]
+    fn long_labels_have_room() {
+        let label = "layout=mirror 2 + mirror 2 + mirror 2";
+        let bar = Bar { label, text: String::new(), value: 1.0, interval: (1.0, 1.0), class: "same" };
+        let left = 16.0 + LETTER_WIDTH * label.len() as f64;
+        assert!(bars(&[bar]).contains(&format!("<rect class=\"same\" x=\"{left}\"")));
     }
 
     #[test]

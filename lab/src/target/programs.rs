@@ -1,6 +1,6 @@
 //! `zpool` and `zfs` of some system, as the lab uses them: this system's own, in a process of their own, or those of a host that runs OpenZFS.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -89,20 +89,38 @@ pub trait Programs {
 }
 
 /// The programs of a host that runs OpenZFS in its kernel.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct KernelPrograms;
+#[derive(Debug, Clone)]
+pub struct KernelPrograms {
+    zpool: PathBuf,
+    zfs: PathBuf,
+    volumes: PathBuf,
+}
+
+impl Default for KernelPrograms {
+    /// Those of this host.
+    fn default() -> Self {
+        Self::at("zpool", "zfs", "/dev/zvol")
+    }
+}
+
+impl KernelPrograms {
+    /// The two commands, and the directory where volumes appear under their names.
+    pub fn at(zpool: impl Into<PathBuf>, zfs: impl Into<PathBuf>, volumes: impl Into<PathBuf>) -> Self {
+        Self { zpool: zpool.into(), zfs: zfs.into(), volumes: volumes.into() }
+    }
+}
 
 impl Programs for KernelPrograms {
     fn zpool(&self, arguments: &[String]) -> Result<String> {
-        output(Command::new("zpool").args(arguments))
+        output(Command::new(&self.zpool).args(arguments))
     }
 
     fn zfs(&self, arguments: &[String]) -> Result<String> {
-        output(Command::new("zfs").args(arguments))
+        output(Command::new(&self.zfs).args(arguments))
     }
 
     fn volume(&self, name: &str) -> Result<Endpoint> {
-        let path = Path::new("/dev/zvol").join(name);
+        let path = self.volumes.join(name);
         for _ in 0..100 {
             if path.exists() {
                 return Ok(Endpoint::Path(path));

@@ -1,0 +1,154 @@
+//! The answer in a few sentences: what to choose, what that gains, what it costs in other figures and in safety, and where the limit is.
+
+use super::{Compared, Finding, Findings, Verdict, bounds};
+use crate::experiment::{Experiment, Metric, risk};
+use crate::plan::{BASELINE, DEVICE, Plan, Variant, VariantKind};
+
+/// Equal variants that are further apart than this, as a share, tell that something else was going on.
+const NOISY: f64 = 0.25;
+
+/// The answer, and whether the goal was reached.
+pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (String, Option<bool>) {
+    let (metric, workload) = (experiment.goal.metric, experiment.goal_workload());
+    let of = |variant: &str| all.find(variant, workload, metric);
+    let Some(baseline) = of(BASELINE) else {
+        return ("There is no result yet.".to_owned(), None);
+    };
+    let changes: Vec<&Variant> =
+        plan.variants().iter().filter(|variant| variant.kind == VariantKind::Change).collect();
+    let findings: Vec<&Finding> = changes.iter().filter_map(|variant| of(&variant.name)).collect();
+    let best = best(&findings, metric);
+    let mut sentences = match findings.is_empty() {
+        true => vec![alone(experiment, baseline)],
+        false => {
+            let mut sentences = vec![compared(experiment, &findings, best)];
+            sentences.extend(best.and_then(|best| costs(all, best)));
+            let chosen = best.and_then(|best| changes.iter().find(|it| it.name == best.variant));
+            sentences.extend(chosen.and_then(|chosen| risks(experiment, chosen)));
+            sentences.extend(others(&findings));
+            sentences
+        }
+    };
+    let value = best.unwrap_or(baseline).median.value;
+    if let Some(limit) = of(DEVICE) {
+        let ratio = limit.median.value / value;
+        sentences.push(format!("The raw device has {ratio:.2} times the {}.", metric.title()));
+    }
+    if metric == Metric::Throughput {
+        sentences.extend(bounds::nearest(experiment, value));
+    }
+    sentences.extend(noise(&findings));
+    let reached = match (experiment.goal.at_least, experiment.goal.at_most) {
+        (None, None) => None,
+        (least, most) => {
+            Some(least.is_none_or(|least| value >= least) && most.is_none_or(|most| value <= most))
+        }
+    };
+    sentences.extend(reached.map(|reached| match reached {
+        true => "The goal is reached.".to_owned(),
+        false => "The goal is not reached.".to_owned(),
+    }));
+    (sentences.join(" "), reached)
+}
+
+/// The best of those that are certainly better than the baseline.
+fn best<'a>(findings: &[&'a Finding], metric: Metric) -> Option<&'a Finding> {
+    let better = |a: f64, b: f64| if metric.more_is_better() { a > b } else { a < b };
+    let all = findings.iter().copied().filter(|it| is(it, Verdict::Better));
+    all.reduce(|best, it| if better(it.median.value, best.median.value) { it } else { best })
+}
+
+fn is(finding: &Finding, verdict: Verdict) -> bool {
+    finding.compared.is_some_and(|compared| compared.verdict == verdict)
+}
+
+/// What one has where nothing is changed.
+fn alone(experiment: &Experiment, baseline: &Finding) -> String {
+    let metric = experiment.goal.metric;
+    let value = crate::report::written(metric, baseline.median.value);
+    format!("{}: {value} with \"{}\".", metric.title(), experiment.goal_workload())
+}
+
+/// What is best, by how much.
+fn compared(experiment: &Experiment, findings: &[&Finding], best: Option<&Finding>) -> String {
+    let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
+    let base = base_words(experiment);
+    if let Some((best, Compared { comparison, .. })) = best.and_then(|best| Some((best, best.compared?))) {
+        let ratio = comparison.ratio;
+        return format!(
+            "{} has the best {title} with \"{workload}\": {:.2} times that of {base} (from {:.2} to {:.2}).",
+            best.variant, ratio.value, ratio.low, ratio.high
+        );
+    }
+    match findings.iter().any(|it| is(it, Verdict::Undecided)) {
+        true => format!(
+            "Nothing was shown to have better {title} with \"{workload}\" than {base}, but some intervals are too wide to tell: run more rounds (--rounds)."
+        ),
+        false => format!("Nothing has better {title} with \"{workload}\" than {base}: keep that."),
+    }
+}
+
+/// What the best is certainly worse in.
+fn costs(all: &Findings, best: &Finding) -> Option<String> {
+    let others = all
+        .findings
+        .iter()
+        .filter(|it| it.variant == best.variant && it.workload == best.workload && it.metric != best.metric);
+    let cost = |it: &Finding| {
+        let ratio = it.compared.filter(|compared| compared.verdict == Verdict::Worse)?.comparison.ratio;
+        Some(format!("{:.2} times the {}", ratio.value, it.metric.title()))
+    };
+    let costs: Vec<String> = others.filter_map(cost).collect();
+    (!costs.is_empty()).then(|| format!("It costs {}.", costs.join(", ")))
+}
+
+/// What can be lost with it.
+fn risks(experiment: &Experiment, chosen: &Variant) -> Option<String> {
+    let risks = risk::of(&experiment.factors, &chosen.settings);
+    let risks: Vec<String> = risks.iter().map(|(setting, loss)| format!("with {setting} {loss}")).collect();
+    (!risks.is_empty()).then(|| format!("Mind that {}.", risks.join("; ")))
+}
+
+/// The names of all others, by what is known of them.
+fn others(findings: &[&Finding]) -> Vec<String> {
+    let all = [
+        (Verdict::Worse, "Worse"),
+        (Verdict::NoDifference, "No difference"),
+        (Verdict::Undecided, "Undecided"),
+    ];
+    let sentence = |(verdict, words)| {
+        let names: Vec<&str> =
+            findings.iter().filter(|it| is(it, verdict)).map(|it| it.variant.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{words}: {}.", names.join(", ")))
+    };
+    all.into_iter().filter_map(sentence).collect()
+}
+
+/// That little can be told, where that is so.
+fn noise(findings: &[&Finding]) -> Option<String> {
+    let floor = findings.iter().find_map(|it| it.compared).map(|compared| compared.noise_floor)?;
+    (floor > NOISY).then(|| {
+        format!(
+            "This machine was not quiet: two equal variants differed by {}, and less than that cannot be told. Stop what else runs on it, or run more rounds.",
+            apart(floor)
+        )
+    })
+}
+
+/// How far equal variants were apart, in words.
+pub fn apart(noise_floor: f64) -> String {
+    match noise_floor {
+        share if share < 1.0 => format!("up to {:.1} %", share * 100.0),
+        share => format!("up to {:.1} times", share + 1.0),
+    }
+}
+
+/// The baseline by its values of the factors.
+pub fn base_words(experiment: &Experiment) -> String {
+    let values: Vec<String> = experiment
+        .factors
+        .iter()
+        .filter_map(|factor| Some(format!("{}={}", factor.name, factor.values.first()?)))
+        .collect();
+    if values.is_empty() { "the baseline".to_owned() } else { values.join(" ") }
+}

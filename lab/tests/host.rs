@@ -1,0 +1,123 @@
+//! A host that runs OpenZFS, as its commands look to the lab: two scripts play them, with files for volumes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use lab::environment::Environment;
+use lab::experiment::{Experiment, Settings};
+use lab::run::{Ended, Progress};
+use lab::store::{Run, Store};
+use lab::target::{Bench, KernelPrograms, Programs};
+
+/// What a host has: its commands write down what they are asked, and make and remove files as OpenZFS does volumes.
+struct Host {
+    directory: tempfile::TempDir,
+}
+
+impl Host {
+    fn new() -> Self {
+        let host = Self { directory: tempfile::tempdir().unwrap() };
+        let root = host.directory.path().display().to_string();
+        host.script("zpool", &format!("echo \"zpool $*\" >> {root}/asked\n"));
+        // The last word is the dataset; the one after -V the size.
+        let zfs = format!(
+            "echo \"zfs $*\" >> {root}/asked\n\
+             for last; do :; done\n\
+             case \"$1\" in\n\
+             create) case \"$*\" in *volblocksize=bad*) echo 'bad value' >&2; exit 1;; esac\n\
+               while [ \"$1\" != -V ]; do shift; done\n\
+               mkdir -p \"{root}/zvol/${{last%/*}}\"; truncate -s \"$2\" \"{root}/zvol/$last\";;\n\
+             destroy) rm \"{root}/zvol/$last\";;\n\
+             get) echo 3000000; echo 2000000;;\n\
+             esac\n"
+        );
+        host.script("zfs", &zfs);
+        fs::create_dir_all(host.path("zvol/tank/lab")).unwrap();
+        fs::write(host.path("zvol/tank/other"), "somebody else's").unwrap();
+        host
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn script(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn asked(&self) -> Vec<String> {
+        let asked = fs::read_to_string(self.path("asked")).unwrap_or_default();
+        asked.lines().map(str::to_owned).collect()
+    }
+
+    fn volumes(&self) -> Vec<String> {
+        let all = fs::read_dir(self.path("zvol/tank/lab")).unwrap();
+        all.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// Runs an experiment on it.
+    fn run(&self, values: &str, results: &Path) -> (lab::Result<Ended>, Store) {
+        let text = format!(
+            "name = \"host\"\nrounds = 2\n[target]\nkind = \"host\"\ndataset = \"tank/lab\"\nsize = \"1M\"\n[settings]\ncompression = \"lz4\"\n\
+             [[factor]]\nname = \"volblocksize\"\nvalues = [{values}]\n\
+             [[workload]]\nname = \"writes\"\nrw = \"randwrite\"\nbs = \"4K\"\nseconds = 0.05\n\
+             [[workload]]\nname = \"cold reads\"\nrw = \"randread\"\nbs = \"4K\"\nseconds = 0.05\ncache = \"cold\"\n"
+        );
+        let experiment = Experiment::parse(&text).unwrap();
+        let mut store = Store::create(results, experiment.clone(), Environment::default()).unwrap();
+        let programs = || KernelPrograms::at(self.path("zpool"), self.path("zfs"), self.path("zvol"));
+        let launch = Box::new(move |_: &Settings| Ok(Box::new(programs()) as Box<dyn Programs>));
+        let mut bench = Bench::new(&experiment, results, Some(launch));
+        let ended = lab::run::run(&mut store, &mut bench, &Silent);
+        bench.remove().unwrap();
+        (ended, store)
+    }
+}
+
+struct Silent;
+
+impl Progress for Silent {
+    fn begins(&self, _: usize, _: usize, _: &str) {}
+    fn ended(&self, _: &Run) {}
+    fn stops(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_host_is_measured_by_its_commands_and_left_as_it_was_found() {
+    let (host, results) = (Host::new(), tempfile::tempdir().unwrap());
+    let (ended, store) = host.run("\"16K\", \"8K\"", &results.path().join("out"));
+    assert_eq!(ended.unwrap(), Ended::Complete);
+    // Baseline, twin and the other block size, two workloads, two rounds.
+    assert_eq!(store.runs().len(), 12);
+    let report = lab::report::markdown(&store, &lab::analysis::findings(&store));
+    assert!(report.contains("volblocksize=8K") && report.contains("1.50"), "{report}");
+    assert!(report.contains("may have been cached"), "{report}");
+
+    let asked = host.asked();
+    let creates: Vec<&String> = asked.iter().filter(|line| line.starts_with("zfs create")).collect();
+    assert_eq!(creates.len(), 3, "{asked:?}");
+    assert!(creates.iter().all(|line| line.contains("-o compression=lz4") && line.contains("-s -V 1048576")));
+    assert_eq!(creates.iter().filter(|line| line.contains("volblocksize=8K")).count(), 1);
+    // Of the pool only a sync is asked; all else is about volumes of the lab's own below the dataset.
+    for line in &asked {
+        let mine = line.split_whitespace().last().is_some_and(|word| word.starts_with("tank/lab/lab-"));
+        assert!(mine || line == "zpool sync tank", "{line}");
+    }
+    assert_eq!(asked.iter().filter(|line| line.starts_with("zfs destroy tank/lab/lab-")).count(), 3);
+    assert_eq!(host.volumes(), [String::new(); 0]);
+    assert_eq!(fs::read_to_string(host.path("zvol/tank/other")).unwrap(), "somebody else's");
+}
+
+#[test]
+fn what_a_host_refuses_is_told_and_what_was_made_is_removed() {
+    let (host, results) = (Host::new(), tempfile::tempdir().unwrap());
+    let (ended, _) = host.run("\"16K\", \"bad\"", &results.path().join("out"));
+    let error = ended.unwrap_err().to_string();
+    assert!(error.contains("volblocksize=bad") && error.contains("bad value"), "{error}");
+    assert_eq!(host.volumes(), [String::new(); 0]);
+}

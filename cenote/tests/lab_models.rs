@@ -1,5 +1,6 @@
 //! What the lab's models and its advice say, beside what pools, zdb and measurements say.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -318,14 +319,17 @@ fn reads_as_foretold(layout: &str, kind: &str, count: usize) {
     for depth in [1, 4, 8] {
         // Nothing is cached but, after a few reads, the indirect blocks.
         daemon.run(&["zpool", "export", "tank"]);
-        let used = spread(&daemon.run(&["zdb", "-p", "modelled/hdd-7200", "-m", "tank"])).to_string();
+        let metaslabs = metaslabs(&daemon.run(&["zdb", "-p", "modelled/hdd-7200", "-m", "tank"]));
+        let used = spread(&metaslabs).to_string();
+        let begins = begins(&metaslabs, count as u64);
         daemon.run(&["zpool", "import", "-d", "modelled/hdd-7200", "tank"]);
         let reads = ["--rw=randread", "--bs=16K", "--size=64M", "--randrepeat=0"];
         daemon.fio("tank/v", &[&reads[..], &["--io_size=512K", "--iodepth=8"]].concat());
         let depth_word = format!("--iodepth={depth}");
         let run = daemon.fio("tank/v", &[&reads[..], &["--io_size=8M", &depth_word]].concat());
         let measured = run["jobs"][0]["read"]["iops"].as_f64().unwrap();
-        let told = model(&["speed", layout, "--block", "16K", "--used", &used]);
+        let placed = ["--used", &used, "--metaslabs", &begins];
+        let told = model(&[&["speed", layout, "--block", "16K"], &placed[..]].concat());
         let all = told["random_reads"].as_array().unwrap();
         let foretold = all.iter().find(|it| it["depth"] == depth).unwrap()["iops"].as_f64().unwrap();
         eprintln!("{layout}, depth {depth}: {measured:.1} measured, {foretold:.1} foretold");
@@ -349,23 +353,41 @@ fn raidz1_of_modelled_disks_reads_as_foretold() {
     reads_as_foretold("raidz1 3", "raidz1", 3);
 }
 
-/// The share of a device over which data would have to lie evenly for the arm to move as it does over the metaslabs that zdb lists.
-fn spread(metaslabs: &str) -> f64 {
-    let (mut begins, mut places) = (Vec::new(), Vec::new());
-    for line in metaslabs.lines() {
+#[test]
+#[ignore = "measures time: run it alone on a quiet machine"]
+fn raidz2_of_modelled_disks_reads_as_foretold() {
+    reads_as_foretold("raidz2 6", "raidz2", 6);
+}
+
+/// Where each metaslab that zdb lists begins, and how many bytes are allocated in it.
+fn metaslabs(listed: &str) -> Vec<(u64, f64)> {
+    let mut all = Vec::new();
+    for line in listed.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         if let ["metaslab", _, "offset", offset, "spacemap", _, "free", free] = words.as_slice() {
-            begins.push((u64::from_str_radix(offset, 16).unwrap() as f64, nice(free)));
+            all.push((u64::from_str_radix(offset, 16).unwrap(), nice(free)));
         }
     }
-    let size = begins[1].0;
-    for (begin, free) in &begins {
-        let allocated = (size - free).max(0.0);
-        places.extend(
-            (0..(allocated / size * 40.0) as u32).map(|point| begin + f64::from(point) / 40.0 * size),
-        );
+    let size = all[1].0 as f64;
+    all.into_iter().map(|(begin, free)| (begin, (size - free).max(0.0))).collect()
+}
+
+/// On how many of `width` devices metaslabs with data begin: so many of the model's are like them.
+fn begins(metaslabs: &[(u64, f64)], width: u64) -> String {
+    let size = metaslabs[1].0 as f64;
+    let with_data = metaslabs.iter().filter(|(_, allocated)| *allocated > size / 16.0);
+    with_data.map(|(begin, _)| begin / 4096 % width).collect::<BTreeSet<_>>().len().to_string()
+}
+
+/// The share of a device over which data would have to lie evenly for the arm to move as it does over these metaslabs.
+fn spread(metaslabs: &[(u64, f64)]) -> f64 {
+    let size = metaslabs[1].0 as f64;
+    let mut places = Vec::new();
+    for (begin, allocated) in metaslabs {
+        let points = (allocated / size * 40.0) as u32;
+        places.extend((0..points).map(|point| *begin as f64 + f64::from(point) / 40.0 * size));
     }
-    let whole = size * begins.len() as f64;
+    let whole = size * metaslabs.len() as f64;
     let pairs = places.iter().flat_map(|a| places.iter().map(move |b| ((a - b).abs() / whole).sqrt()));
     let mean = pairs.sum::<f64>() / (places.len() * places.len()) as f64;
     // Evenly over all of it the mean is 8/15.

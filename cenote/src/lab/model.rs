@@ -11,7 +11,7 @@ use lab::models::l2arc::L2arc;
 use lab::models::rebuild::{Devices, Rebuild};
 use lab::models::slog::Slog;
 use lab::models::space::Space;
-use lab::models::speed::{self, Speed};
+use lab::models::speed::{self, Placed, Speed};
 use lab::size::Size;
 
 use crate::output::print;
@@ -55,6 +55,9 @@ enum Model {
         /// The share of each device that data lie on
         #[arg(short, long, default_value_t = 1.0)]
         used: f64,
+        /// Metaslabs of each vdev that data lie on, where they are few: on some raidz, blocks of one metaslab begin on some devices only (default: many)
+        #[arg(short, long, value_name = "N")]
+        metaslabs: Option<u64>,
     },
     /// Odds to survive failures, and what a rebuild takes
     Rebuild {
@@ -142,14 +145,15 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
     let json = arguments.json;
     match arguments.model {
         Model::Space { layouts, ashift } => show(&[Space::of(&layouts, ashift)?], json),
-        Model::Speed { layouts, device, log, block, used } => {
+        Model::Speed { layouts, device, log, block, used, metaslabs } => {
             let (device, log) = (speed::device(&device)?, log.as_deref().map(speed::device).transpose()?);
-            let told = layouts.iter().map(|layout| Speed::of(layout, device, log, block, used));
+            let placed = Placed { used, metaslabs };
+            let told = layouts.iter().map(|layout| Speed::of(layout, device, log, block, placed));
             show(&told.collect::<lab::Result<Vec<_>>>()?, json)
         }
         Model::Rebuild { layouts, device, size, full, piece, failures, errors } => {
             let model = speed::device(&device)?;
-            let alone = Speed::of(&"1".parse()?, model, None, piece, full)?;
+            let alone = Speed::of(&"1".parse()?, model, None, piece, Placed { used: full, metaslabs: None })?;
             let devices = Devices {
                 size,
                 full,

@@ -127,7 +127,8 @@ fn no_redundancy(seen: &Seen) -> Vec<Advice> {
 fn rebuild(top: &Top, capacity: f64) -> Option<Rebuild> {
     let layout: Layout = format!("{} {}", top.vdev.keyword()?, top.vdev.devices()).parse().ok()?;
     let disk = device::simulated::Model::HDD_7200;
-    let alone = speed::Speed::of(&"1".parse().ok()?, disk, None, Size(LARGE_BLOCK), 1.0).ok()?;
+    let alone =
+        speed::Speed::of(&"1".parse().ok()?, disk, None, Size(LARGE_BLOCK), speed::Placed::default()).ok()?;
     let devices = Devices {
         size: Size(top.device_bytes),
         full: capacity.clamp(0.0, 1.0),

@@ -8,6 +8,11 @@
 //! Its two ends can be told without playing. One client waits for the slowest of the `k` columns: `1 / E[max of k]`. Many clients keep `n` devices busy, of which each
 //! block takes `k`: `n / (k * E[one])`. That is why a raidz vdev reads small blocks as fast as one device, and mirrors read as fast as all.
 //!
+//! # Where blocks begin
+//! On raidz of `w` devices with parity `p` everything takes a multiple of `p + 1` sectors. So within a metaslab blocks begin on every `gcd(p + 1, w)`-th device only: on raidz2 of six on two
+//! of them, and two other devices have data of every block and do twice the work of the rest. A metaslab's size is a power of two, so that another one may begin elsewhere, and over many of them
+//! all devices are alike. What lies on few is read as slowly as the devices that are in every block allow.
+//!
 //! # Writes
 //! Those that nobody waits for are gathered and written in order, so the devices' bandwidth without parity and copies is the limit. Those that must be stable at once
 //! wait for a write and a flush of the device that has the log, one after the other.
@@ -20,10 +25,11 @@ use device::Operation;
 use device::simulated::{Medium, Model as Device};
 use serde::Serialize;
 
-use super::{Model, bytes, table};
+use super::{Model, bytes};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Vdev};
 use crate::size::Size;
+use crate::table;
 
 /// Clients at once.
 const DEPTHS: [usize; 6] = [1, 2, 4, 8, 16, 32];
@@ -36,6 +42,27 @@ const SECTOR_BYTES: u64 = 4096;
 /// A record of the intent log with a small write in it.
 const LOG_BYTES: u64 = 8192;
 
+/// Sectors of the largest metaslab that OpenZFS makes, as a power of two: 16 GiB.
+const METASLAB_SECTORS: u64 = 1 << 22;
+/// Metaslabs that a vdev can have.
+const MOST_METASLABS: u64 = 1 << 17;
+
+/// Where data lie.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Placed {
+    /// The share of each device, from its start.
+    pub used: f64,
+    /// Metaslabs of each vdev; so many that where they begin evens out where left out.
+    pub metaslabs: Option<u64>,
+}
+
+impl Default for Placed {
+    /// Everywhere.
+    fn default() -> Self {
+        Self { used: 1.0, metaslabs: None }
+    }
+}
+
 /// What a layout of modelled devices can do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Speed {
@@ -45,8 +72,9 @@ pub struct Speed {
     pub device: String,
     /// Size of a block.
     pub block: Size,
-    /// The share of each device, from its start, that data lie on.
-    pub used: f64,
+    /// Where data lie.
+    #[serde(flatten)]
+    pub placed: Placed,
     /// Random reads outside the cache.
     pub random_reads: Vec<Reads>,
     /// Bytes a second that the devices can read in order.
@@ -57,6 +85,8 @@ pub struct Speed {
     pub log: String,
     /// Writes a second that one client makes stable, each before the next.
     pub stable_writes: f64,
+    /// Why reads may be slower than that where data lie on few metaslabs.
+    pub mind: Option<String>,
 }
 
 /// Random reads by so many clients.
@@ -77,16 +107,26 @@ pub fn device(name: &str) -> Result<Device> {
 }
 
 impl Speed {
-    /// Of `layout` over devices like `device`, with a log on one like `log` where given, for blocks of `block` on a share `used` of each device.
-    pub fn of(layout: &Layout, device: Device, log: Option<Device>, block: Size, used: f64) -> Result<Self> {
+    /// Of `layout` over devices like `device`, with a log on one like `log` where given, for blocks of `block` that lie as `placed` says.
+    pub fn of(
+        layout: &Layout,
+        device: Device,
+        log: Option<Device>,
+        block: Size,
+        placed: Placed,
+    ) -> Result<Self> {
+        let Placed { used, metaslabs } = placed;
         if !(0.001..=1.0).contains(&used) {
             return Err(Error::Experiment(format!("used: {used} is not a share from 0.001 to 1")));
+        }
+        if metaslabs.is_some_and(|count| !(1..=MOST_METASLABS).contains(&count)) {
+            return Err(Error::Experiment(format!("metaslabs: not a number from 1 to {MOST_METASLABS}")));
         }
         if block.0 == 0 || block.0 > 16 << 20 {
             return Err(Error::Experiment(format!("block: {block} is not a size up to 16M")));
         }
         let random_reads =
-            DEPTHS.map(|depth| Reads { depth, iops: random_reads(layout, device, block.0, used, depth) });
+            DEPTHS.map(|depth| Reads { depth, iops: random_reads(layout, device, block.0, placed, depth) });
         let sum = |rate: u64| {
             layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal() * rate as f64).sum::<f64>()
         };
@@ -99,12 +139,13 @@ impl Speed {
             layout: layout.to_string(),
             device: device.name.to_owned(),
             block,
-            used,
+            placed,
             random_reads: random_reads.to_vec(),
             read_limit: layout.vdevs().iter().map(copies).sum::<f64>() * device.read_bytes_per_second as f64,
             write_limit: sum(device.write_bytes_per_second),
             log: log.map_or_else(|| "in the pool".to_owned(), |log| log.name.to_owned()),
             stable_writes: stable_writes(log.unwrap_or(device)),
+            mind: uneven(layout).filter(|_| metaslabs.is_none()),
         })
     }
 
@@ -134,7 +175,7 @@ impl Busy {
 }
 
 /// Blocks a second that `depth` clients read.
-fn random_reads(layout: &Layout, device: Device, block: u64, used: f64, depth: usize) -> f64 {
+fn random_reads(layout: &Layout, device: Device, block: u64, placed: Placed, depth: usize) -> f64 {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut vdevs: Vec<(Vdev, Vec<Busy>)> = Vec::new();
     for vdev in layout.vdevs() {
@@ -142,7 +183,7 @@ fn random_reads(layout: &Layout, device: Device, block: u64, used: f64, depth: u
             .map(|_| Busy { medium: Medium::new(device, DEVICE_BYTES, rng.u64(..)), until_ns: Vec::new() });
         vdevs.push((*vdev, busy.collect()));
     }
-    let places = ((DEVICE_BYTES as f64 * used) as u64 / SECTOR_BYTES).max(1);
+    let places = ((DEVICE_BYTES as f64 * placed.used) as u64 / SECTOR_BYTES).max(1);
     let mut clients: BinaryHeap<Reverse<u64>> = (0..depth).map(|_| Reverse(0)).collect();
     let mut last_ns = 0;
     for _ in 0..READS {
@@ -162,9 +203,14 @@ fn random_reads(layout: &Layout, device: Device, block: u64, used: f64, depth: u
                     .map_or(now_ns, |device| device.read(now_ns, offset, block))
             }
             Vdev::Raidz { parity, width } => {
-                columns(devices, &mut rng, now_ns, offset, block, width - parity)
+                let place = data_columns(&mut rng, parity, width, placed.metaslabs);
+                columns(devices, place, now_ns, offset, block, width - parity)
             }
-            Vdev::Draid { data, .. } => columns(devices, &mut rng, now_ns, offset, block, data),
+            // Its rows are permuted.
+            Vdev::Draid { data, children, .. } => {
+                let first = rng.u64(..children);
+                columns(devices, |column| first + column, now_ns, offset, block, data)
+            }
         };
         last_ns = last_ns.max(done_ns);
         clients.push(Reverse(done_ns));
@@ -172,10 +218,26 @@ fn random_reads(layout: &Layout, device: Device, block: u64, used: f64, depth: u
     READS as f64 * 1e9 / last_ns.max(1) as f64
 }
 
-/// Reads the data columns of a block, from any device on; when the last is there.
+/// Where the data columns of some block of a raidz vdev are: the device of each, counted on beyond the last.
+fn data_columns(
+    rng: &mut fastrand::Rng,
+    parity: u64,
+    width: u64,
+    metaslabs: Option<u64>,
+) -> impl Fn(u64) -> u64 + use<> {
+    let begin = match metaslabs {
+        Some(metaslabs) => rng.u64(..metaslabs) * METASLAB_SECTORS + rng.u64(..width) * (parity + 1),
+        None => rng.u64(..width),
+    };
+    // The parity comes first; that of raidz1 changes places with the first data column every mebibyte.
+    let is_swapped = parity == 1 && rng.bool();
+    move |column| if column == 0 && is_swapped { begin } else { begin + parity + column }
+}
+
+/// Reads the data columns of a block, each from the device that `place` says; when the last is there.
 fn columns(
     devices: &mut [Busy],
-    rng: &mut fastrand::Rng,
+    place: impl Fn(u64) -> u64,
     now_ns: u64,
     offset: u64,
     block: u64,
@@ -183,11 +245,10 @@ fn columns(
 ) -> u64 {
     let sectors = block.div_ceil(SECTOR_BYTES);
     let touched = sectors.min(data).max(1);
-    let first = rng.usize(..devices.len());
     let count = devices.len();
     let done = (0..touched).filter_map(|column| {
         let len = (sectors / touched + u64::from(column < sectors % touched)) * SECTOR_BYTES;
-        let device = devices.get_mut((first + column as usize) % count)?;
+        let device = devices.get_mut(place(column) as usize % count)?;
         Some(device.read(now_ns, offset, len))
     });
     done.max().unwrap_or(now_ns)
@@ -204,6 +265,23 @@ fn stable_writes(device: Device) -> f64 {
     writes as f64 * 1e9 / now_ns.max(1) as f64
 }
 
+/// What is to be known of a raidz vdev whose devices are not alike within a metaslab.
+fn uneven(layout: &Layout) -> Option<String> {
+    let vdevs = layout.vdevs().iter().filter_map(|vdev| match *vdev {
+        Vdev::Raidz { parity, width } => Some((parity + 1, width)),
+        _ => None,
+    });
+    let (multiple, width) = vdevs.into_iter().find(|(multiple, width)| gcd(*multiple, *width) > 1)?;
+    Some(format!(
+        "on {width} devices, where all takes a multiple of {multiple} sectors, blocks of one metaslab begin on {} devices only, and others have more to do: --metaslabs says on how many data lie",
+        width / gcd(multiple, width)
+    ))
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 impl Model for Speed {
     const FORMULA: &'static str = "reads: one client 1 / E[slowest of k columns], many n / (k * E[one]), between them played through; in order: devices * data share * bandwidth; stable: 1 / (write + flush)";
     const SOURCE: &'static str = "closed queueing networks (Lazowska and others 1984, Quantitative System Performance); the devices are those of cenote's device::simulated";
@@ -217,7 +295,7 @@ impl fmt::Display for Speed {
             self.layout,
             self.device,
             self.block,
-            self.used * 100.0
+            self.placed.used * 100.0
         )?;
         let rows: Vec<Vec<String>> = self
             .random_reads
@@ -227,14 +305,15 @@ impl fmt::Display for Speed {
                 vec![reads.depth.to_string(), format!("{:.0}", reads.iops), rate]
             })
             .collect();
-        f.write_str(&table(&["clients", "random reads/s", "bytes"], &rows))?;
+        f.write_str(&table::plain(&["clients", "random reads/s", "bytes"], &rows))?;
         writeln!(
             f,
             "\nin order:      at most {}/s read, {}/s written",
             bytes(self.read_limit),
             bytes(self.write_limit)
         )?;
-        writeln!(f, "stable writes: {:.0} a second by one client, log {}", self.stable_writes, self.log)
+        writeln!(f, "stable writes: {:.0} a second by one client, log {}", self.stable_writes, self.log)?;
+        self.mind.iter().try_for_each(|told| writeln!(f, "mind:          {told}"))
     }
 }
 
@@ -243,7 +322,7 @@ mod tests {
     use super::*;
 
     fn speed(layout: &str, block: u64) -> Speed {
-        Speed::of(&layout.parse().unwrap(), Device::HDD_7200, None, Size(block), 1.0).unwrap()
+        Speed::of(&layout.parse().unwrap(), Device::HDD_7200, None, Size(block), Placed::default()).unwrap()
     }
 
     /// What a random read of a disk takes: half a turn, and the mean seek between two random places, which are apart by 8/15 in the mean of the root.
@@ -287,6 +366,28 @@ mod tests {
     }
 
     #[test]
+    fn on_one_metaslab_the_devices_that_are_in_every_block_are_the_limit() {
+        let one = 1e9 / mean_read_ns(Device::HDD_7200);
+        let of = |layout: &str, metaslabs| {
+            let placed = Placed { metaslabs, ..Placed::default() };
+            let layout = layout.parse().unwrap();
+            Speed::of(&layout, Device::HDD_7200, None, Size(16 << 10), placed).unwrap()
+        };
+        // Two devices are in every block.
+        is_near(of("raidz2 6", Some(1)).iops(32).unwrap(), one, 0.05);
+        // Over the metaslabs all are alike.
+        for metaslabs in [Some(300), None] {
+            is_near(of("raidz2 6", metaslabs).iops(32).unwrap(), 6.0 / 4.0 * one, 0.1);
+        }
+        // Two sectors and three devices have no common factor: blocks begin on all.
+        for metaslabs in [Some(1), None] {
+            is_near(of("raidz1 3", metaslabs).iops(32).unwrap(), 3.0 / 2.0 * one, 0.1);
+        }
+        assert!(of("raidz2 6", None).to_string().contains("begin on 2 devices only"));
+        assert!(!of("raidz1 3", None).to_string().contains("mind"));
+    }
+
+    #[test]
     fn limits_leave_out_parity_and_copies() {
         let raidz = speed("raidz2 7", 1 << 20);
         is_near(raidz.write_limit, 5.0 * 200e6, 1e-9);
@@ -300,7 +401,7 @@ mod tests {
     fn a_log_device_makes_writes_stable_sooner() {
         let of = |log| {
             let layout = "raidz1 3".parse().unwrap();
-            Speed::of(&layout, Device::HDD_7200, log, Size(8192), 1.0).unwrap().stable_writes
+            Speed::of(&layout, Device::HDD_7200, log, Size(8192), Placed::default()).unwrap().stable_writes
         };
         assert!((100.0..130.0).contains(&of(None)), "{}", of(None));
         assert!(of(Some(Device::OPTANE)) > 100.0 * of(None));

@@ -63,8 +63,8 @@ impl Host {
         let text = format!(
             "name = \"host\"\nrounds = 2\n[target]\nkind = \"host\"\ndataset = \"tank/lab\"\nsize = \"1M\"\n[settings]\ncompression = \"lz4\"\n\
              [[factor]]\nname = \"volblocksize\"\nvalues = [{values}]\n\
-             [[workload]]\nname = \"writes\"\nrw = \"randwrite\"\nbs = \"4K\"\nseconds = 0.05\n\
-             [[workload]]\nname = \"cold reads\"\nrw = \"randread\"\nbs = \"4K\"\nseconds = 0.05\ncache = \"cold\"\n"
+             [[workload]]\nname = \"writes\"\nrw = \"randwrite\"\nbs = \"4K\"\nseconds = 0.1\n\
+             [[workload]]\nname = \"cold reads\"\nrw = \"randread\"\nbs = \"4K\"\nseconds = 0.1\ncache = \"cold\"\n"
         );
         let experiment = Experiment::parse(&text).unwrap();
         let mut store = Store::create(results, experiment.clone(), Environment::default()).unwrap();

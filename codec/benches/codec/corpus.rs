@@ -49,6 +49,19 @@ pub fn text(len: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
+/// What does not compress.
+pub fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let mut next = || {
+        // xorshift64
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
 /// Machine code and constants: the beginning of this very program.
 pub fn binary(len: usize) -> Vec<u8> {
     let mut program = std::env::current_exe().and_then(std::fs::read).expect("a program can read itself");

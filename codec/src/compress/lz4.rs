@@ -1,13 +1,10 @@
 //! lz4: one LZ4 block after its length (4 bytes, big-endian).
 //!
-//! The LZ4 block format is fixed, the encoder's choices are free: any decoder reads any encoder's block. So each
-//! direction has the library that does it best: liblz4 decodes (10 to 20 % faster than any decoder in Rust measured
-//! beside it, and hardened by years of fuzzing), `lz4_flex` encodes (as fast, keeping its table between blocks).
+//! liblz4 does both. `lz4_flex`, in Rust, is 10 % slower to pack text and 10 % faster to pack machine code, needs room for the worst case, and a table that
+//! it keeps between blocks (without which it clears one for each) costs it a sixth of the savings and, with 128K that do not compress, nine tenths of the speed.
 
 use super::length_prefixed;
 use crate::{Error, Result};
-use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
-use std::cell::RefCell;
 
 const LENGTH_BYTES: usize = 4;
 
@@ -26,25 +23,12 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<()> {
 }
 
 pub(super) fn compress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
-    /// The encoder wants room for the worst case, which `dst` mostly has not.
-    #[derive(Default)]
-    struct Scratch {
-        table: Option<CompressTable>,
-        output: Vec<u8>,
-    }
-    thread_local!(static SCRATCH: RefCell<Scratch> = RefCell::default());
-    SCRATCH.with_borrow_mut(|Scratch { table, output }| {
-        let worst = get_maximum_output_size(src.len());
-        if output.len() < worst {
-            output.resize(worst, 0);
-        }
-        let table = table.get_or_insert_with(CompressTable::default);
-        let len = compress_into_with_table(src, output, table).ok()?;
-        let place = dst.get_mut(..LENGTH_BYTES + len)?;
-        place[..LENGTH_BYTES].copy_from_slice(&u32::try_from(len).ok()?.to_be_bytes());
-        place[LENGTH_BYTES..].copy_from_slice(&output[..len]);
-        Some(LENGTH_BYTES + len)
-    })
+    // liblz4 counts in i32, and is told the room that there is.
+    i32::try_from(dst.len()).ok()?;
+    let (length, payload) = dst.split_at_mut_checked(LENGTH_BYTES)?;
+    let len = lz4::block::compress_to_buffer(src, None, false, payload).ok()?;
+    length.copy_from_slice(&u32::try_from(len).ok()?.to_be_bytes());
+    Some(LENGTH_BYTES + len)
 }
 
 #[cfg(test)]
@@ -99,7 +83,7 @@ mod tests {
                 let again = again.min(data.len() - from);
                 data.extend_from_within(from..from + again);
             }
-            let mut theirs = vec![0; get_maximum_output_size(data.len())];
+            let mut theirs = vec![0; lz4_flex::block::get_maximum_output_size(data.len())];
             let len = lz4::block::compress_to_buffer(&data, None, false, &mut theirs).unwrap();
             prop_assert_eq!(decoded(&theirs[..len], data.len()), Some(data.clone()));
             prop_assert_eq!(lz4_flex::block::decompress(&theirs[..len], data.len()).ok(), Some(data.clone()));

@@ -51,15 +51,8 @@ pub fn text(len: usize) -> Vec<u8> {
 
 /// What does not compress.
 pub fn noise(len: usize) -> Vec<u8> {
-    let mut state = 1u64;
-    let mut next = || {
-        // xorshift64
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(|_| next()).collect()
+    let mut rng = testkit::Rng::new(1);
+    (0..len).map(|_| rng.next_u64() as u8).collect()
 }
 
 /// Machine code and constants: the beginning of this very program.

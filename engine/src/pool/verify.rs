@@ -147,6 +147,8 @@ pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> 
     let mut results = Results::default();
     for pointer in roots.waiting_to_be_freed.drain(..) {
         shared.count(&mut results, &pointer, BlockKind::DeferredFree);
+        // It may never have been written as a whole; its headers say what it takes.
+        block_on(shared.claim_members(&pointer, &mut results));
     }
     shared.queue.push(roots.work);
     shared.run(&mut results)?;

@@ -295,9 +295,7 @@ impl Shared<'_> {
             found.bad.extend(of_copy.bad);
             found.bytes = found.bytes.or(of_copy.bytes);
         }
-        if self.options.check_space && bp.is_gang() {
-            self.claim_members(bp, results).await;
-        }
+        self.claim_members(bp, results).await;
         found
     }
 
@@ -309,8 +307,11 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Claims what the gang headers of a block point to.
-    async fn claim_members(&self, bp: &Blkptr, results: &mut Results) {
+    /// Claims what the gang headers of a block point to, if it is a gang and space is checked.
+    pub(super) async fn claim_members(&self, bp: &Blkptr, results: &mut Results) {
+        if !self.options.check_space || !bp.is_gang() {
+            return;
+        }
         let mut members = Vec::new();
         // What cannot be read was reported, and will show as leaked.
         let _: Result<(), Vec<Attempt>> = self.pool.gang_members(bp, How::default(), &mut members).await;

@@ -56,7 +56,7 @@ files() (
   every /usr/bin/stat -c 'node %N %f %u:%g links %h size %s number %i device %t:%T'
   every /usr/bin/stat -c 'times %n %.9Y %.9Z %.9X'
   every /usr/bin/stat -c 'blocks %n %b'
-  find . -type f -print0 | sort -z | xargs -r0 sha256sum | label bytes
+  find . -type f -print0 | sort -z | xargs -r0 /usr/bin/sha256sum | label bytes
   every getfattr -hd -m - -e hex | awk '/^# file/ { file = $0; next } NF { print "xattr " file " " $0 }'
   find . -type f -print0 | sort -z | xargs -r0 zfs project | label project
   find . -type d -print0 | sort -z | xargs -r0 zfs project -d | label project

@@ -19,7 +19,7 @@ mod reason;
 mod repeat;
 mod scripts;
 mod status;
-mod trim;
+mod sweep;
 mod upgrade;
 mod vdev_spec;
 mod vdevs;
@@ -76,7 +76,9 @@ pub enum Zpool {
     /// Take devices back
     Online(device::OnlineArguments),
     /// Tell devices which of their space is free
-    Trim(trim::Arguments),
+    Trim(sweep::TrimArguments),
+    /// Write a pattern over the free space of devices
+    Initialize(sweep::InitializeArguments),
     /// Remove spares, cache and log devices
     Remove(device::RemoveArguments),
     /// Return when nothing goes on in the background of a pool any more
@@ -113,6 +115,7 @@ impl Zpool {
             Self::Offline(arguments) => arguments.run(),
             Self::Online(arguments) => arguments.run(),
             Self::Trim(arguments) => arguments.run(),
+            Self::Initialize(arguments) => arguments.run(),
             Self::Remove(arguments) => arguments.run(),
             Self::Wait(arguments) => arguments.run(),
             Self::Reopen(arguments) => arguments.run(),

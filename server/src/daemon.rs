@@ -141,7 +141,7 @@ pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result
         }
         api::OnlineDevices::NAME => answer(body, async |request| daemon.online_devices(request).await).await,
         api::RemoveDevices::NAME => answer(body, async |request| daemon.remove_devices(request).await).await,
-        api::TrimDevices::NAME => answer(body, async |request| daemon.trim_devices(request).await).await,
+        api::SweepDevices::NAME => answer(body, async |request| daemon.sweep_devices(request).await).await,
         api::ReopenPools::NAME => answer(body, async |request| daemon.reopen_pools(request).await).await,
         api::TakeTrace::NAME => answer(body, async |request| daemon.take_trace(request)).await,
         api::GetIoStats::NAME => answer(body, async |request| daemon.io_stats(request).await).await,

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use engine::dataset::properties::format::{nicebytes, nicenum};
 use server::api::{
-    Dedup, DedupRow, GetStatus, Listed, PoolStatus, SUSPENDED, State, TrimState, VdevClass, VdevNode,
+    Dedup, DedupRow, GetStatus, Listed, PoolStatus, SUSPENDED, State, Sweep, SweepState, Sweeping, VdevClass,
+    VdevNode,
 };
 
 use super::repeat::{Repeat, TimeStamp};
@@ -49,9 +50,6 @@ pub struct Arguments {
     /// Show dedup statistics
     #[arg(short = 'D')]
     dedup: bool,
-    /// Show initialization, of which this version knows nothing
-    #[arg(short = 'i', hide = true)]
-    initialize: bool,
     /// The pools, all open ones if none is named; then seconds after which to repeat it, and how often
     #[arg(value_name = "POOL|INTERVAL")]
     pools: Vec<String>,
@@ -75,6 +73,18 @@ struct Shown {
     /// Show how far devices are trimmed
     #[arg(short = 't')]
     trim: bool,
+    /// Show how far devices are initialized
+    #[arg(short = 'i')]
+    initialize: bool,
+}
+
+impl Shown {
+    fn shows(self, work: Sweep) -> bool {
+        match work {
+            Sweep::Trim => self.trim,
+            Sweep::Initialize => self.initialize,
+        }
+    }
 }
 
 impl Arguments {
@@ -254,7 +264,8 @@ impl Config<'_> {
         }
         line.push_str(&self.said.line(&self.pool.name, vdev.path.as_deref()));
         if vdev.children.is_empty() && !is_spare && vdev.class != VdevClass::L2cache && vdev.kind != "root" {
-            line.push_str(&self.trimmed(vdev));
+            line.push_str(&self.swept(vdev, Sweep::Initialize));
+            line.push_str(&self.swept(vdev, Sweep::Trim));
         }
         line.push('\n');
         line
@@ -262,24 +273,33 @@ impl Config<'_> {
 }
 
 impl Config<'_> {
-    /// How far a device is trimmed.
-    fn trimmed(&self, vdev: &VdevNode) -> String {
-        let trim = self.pool.trims.iter().find(|trim| trim.guid == vdev.guid);
-        let state = trim.map(|trim| trim.state);
-        if !self.shown.trim {
-            return if state == Some(TrimState::Active) { "  (trimming)".to_owned() } else { String::new() };
-        }
-        let Some(trim) = trim.filter(|trim| trim.state != TrimState::Canceled) else {
-            return "  (untrimmed)".to_owned();
+    /// How far the free space of a device is gone through.
+    fn swept(&self, vdev: &VdevNode, work: Sweep) -> String {
+        let (doing, done) = match work {
+            Sweep::Trim => ("trimming", "trimmed"),
+            Sweep::Initialize => ("initializing", "initialized"),
         };
-        let percent = trim.done_bytes.saturating_mul(100).checked_div(trim.total_bytes).unwrap_or(100);
-        let at = ctime(trim.time);
-        match trim.state {
-            TrimState::Complete => format!("  (100% trimmed, completed at {at})"),
-            TrimState::Suspended => format!("  ({percent}% trimmed, suspended, started at {at})"),
-            _ => format!("  ({percent}% trimmed, started at {at})"),
+        let sweep = sweep_of(self.pool, vdev, work);
+        if !self.shown.shows(work) {
+            let is_active = sweep.is_some_and(|sweep| sweep.state == SweepState::Active);
+            return if is_active { format!("  ({doing})") } else { String::new() };
+        }
+        let Some(sweep) = sweep.filter(|sweep| sweep.state != SweepState::Canceled) else {
+            return format!("  (un{done})");
+        };
+        let percent = sweep.done_bytes.saturating_mul(100).checked_div(sweep.total_bytes).unwrap_or(100);
+        let at = ctime(sweep.time);
+        match sweep.state {
+            SweepState::Complete => format!("  (100% {done}, completed at {at})"),
+            SweepState::Suspended => format!("  ({percent}% {done}, suspended, started at {at})"),
+            _ => format!("  ({percent}% {done}, started at {at})"),
         }
     }
+}
+
+/// How far the free space of a device is gone through, where that was begun.
+fn sweep_of<'a>(pool: &'a PoolStatus, vdev: &VdevNode, work: Sweep) -> Option<&'a Sweeping> {
+    pool.sweeps.iter().find(|sweep| sweep.guid == vdev.guid && sweep.work == work)
 }
 
 /// Whether a vdev or one below it is not healthy or had errors.

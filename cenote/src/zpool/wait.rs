@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use server::api::{GetStatus, ListPools, PoolStatus, Progress, ScanKind, TrimState};
+use server::api::{GetStatus, ListPools, PoolStatus, Progress, ScanKind, Sweep, SweepState};
 
 use crate::client;
 use crate::output::usage;
@@ -85,6 +85,12 @@ impl Look {
         Ok(Self { status: status.ok_or_else(missing)?, freeing: freeing.unwrap_or(0) })
     }
 
+    /// Whether the free space of a device is gone through.
+    fn sweeps(&self, work: Sweep) -> bool {
+        let mut sweeps = self.status.sweeps.iter();
+        sweeps.any(|sweep| sweep.work == work && sweep.state == SweepState::Active)
+    }
+
     fn shows(&self, activity: Activity) -> bool {
         let health = &self.status.health;
         let scans = |kind| {
@@ -93,7 +99,7 @@ impl Look {
         match activity {
             Activity::Discard => health.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.discarding),
             Activity::Free => self.freeing > 0,
-            Activity::Initialize => false,
+            Activity::Initialize => self.sweeps(Sweep::Initialize),
             Activity::Replace => {
                 scans(ScanKind::Resilver) && health.vdevs.walk().any(|vdev| vdev.kind == "replacing")
             }
@@ -102,7 +108,7 @@ impl Look {
             }
             Activity::Resilver => scans(ScanKind::Resilver),
             Activity::Scrub => scans(ScanKind::Scrub),
-            Activity::Trim => self.status.trims.iter().any(|trim| trim.state == TrimState::Active),
+            Activity::Trim => self.sweeps(Sweep::Trim),
             Activity::RaidzExpand => {
                 health.expansion.as_ref().is_some_and(|expansion| expansion.state == Progress::Running)
             }

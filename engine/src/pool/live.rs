@@ -31,9 +31,11 @@
 //! | `properties` | setting pool properties |
 //! | `room` | refusing data for which there is no room |
 //! | `features` | reference counts of features |
+//! | `scan` | scrubs that OpenZFS left unfinished |
 //! | `brt` | blocks with several references |
 //! | `checkpoint` | the state that the pool can go back to |
-//! | `trim` | telling devices what is free |
+//! | `sweep` | going through free space: initializing and trimming it by hand |
+//! | `trim` | telling devices what became free |
 //! | `views` | committed states that are being read |
 //! | `turns` | who may sync or open a dataset now |
 
@@ -50,6 +52,8 @@ mod open;
 pub mod properties;
 mod remove;
 mod room;
+mod scan;
+mod sweep;
 mod sync;
 mod trim;
 mod turns;
@@ -59,7 +63,7 @@ pub use add::Auxiliary;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 pub use devices::TakeOffline;
 pub use room::{DatasetRoom, with_room};
-pub use trim::{TrimState, TrimStatus};
+pub use sweep::{Stop, Sweep, SweepState, SweepStatus, sweeps_of};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -94,8 +98,8 @@ use features::LiveFeatures;
 use grow::Growth;
 use multihost::Heartbeat;
 use room::Gauge;
+use sweep::Sweeps;
 use sync::Task;
-use trim::Trims;
 use turns::Turns;
 use views::Views;
 
@@ -119,7 +123,8 @@ pub struct LivePool {
     devices: DeviceStates,
     growth: Growth,
     heartbeat: Heartbeat,
-    trims: Trims,
+    autotrim: AtomicBool,
+    sweeps: Sweeps,
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
     tasks: Mutex<Vec<Task>>,
     checkpoint: Mutex<Option<Uberblock>>,
@@ -343,7 +348,8 @@ impl LivePool {
             devices: DeviceStates::default(),
             growth: Growth::default(),
             heartbeat: Heartbeat::default(),
-            trims: Trims::default(),
+            autotrim: AtomicBool::new(false),
+            sweeps: Sweeps::default(),
             datasets: Mutex::default(),
             tasks: Mutex::default(),
             checkpoint: Mutex::default(),

@@ -664,7 +664,7 @@ async fn scan(dsl: &Dsl) -> Result<Option<Scan>> {
 
 /// Words of `dsl_scan_phys`: function, state, queue, four txgs, start, end, to examine, examined, skipped, processed, errors, ten words of
 /// position, flags.
-pub(super) fn scan_of(words: &[u64]) -> Option<Scan> {
+pub(crate) fn scan_of(words: &[u64]) -> Option<Scan> {
     let word = |index: usize| words.get(index).copied().unwrap_or(0);
     let kind = match word(0) {
         1 => ScanKind::Scrub,

@@ -26,6 +26,7 @@
 //! | `Unflushed` | what one leaf was given since its last flush; held for a few lines | taken alone |
 
 mod discard;
+mod initialize;
 mod label;
 mod plan;
 #[cfg(test)]

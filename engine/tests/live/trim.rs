@@ -6,15 +6,15 @@ use std::sync::Arc;
 use device::block_on;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
 use engine::dataset::zvol::LiveZvol;
-use engine::pool::live::{Layout, LivePool, TrimState, properties};
+use engine::pool::live::{Layout, LivePool, Sweep, SweepState, properties};
 use engine::vdev::Class;
 use ondisk::vdev_config::PoolState;
 
 use crate::support::{Disks, new_pool, surroundings};
 
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 
-async fn volume(pool: &Arc<LivePool>, name: &str) -> Arc<LiveZvol> {
+pub async fn volume(pool: &Arc<LivePool>, name: &str) -> Arc<LiveZvol> {
     let new = NewDataset {
         name: format!("tank/{name}"),
         contents: NewContents::Volume { size: 64 * MIB, sparse: true },
@@ -25,19 +25,19 @@ async fn volume(pool: &Arc<LivePool>, name: &str) -> Arc<LiveZvol> {
     LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await.unwrap()
 }
 
-async fn commit(pool: &Arc<LivePool>, groups: usize) {
+pub async fn commit(pool: &Arc<LivePool>, groups: usize) {
     for _ in 0..groups {
         pool.txgs().wait_synced(pool.txgs().open_txg()).await.unwrap();
     }
 }
 
-async fn fill(volume: &LiveZvol, mib: u64, byte: u8) {
+pub async fn fill(volume: &LiveZvol, mib: u64, byte: u8) {
     for at in 0..mib {
         volume.write_at(at * MIB, &vec![byte; MIB as usize], false).await.unwrap();
     }
 }
 
-async fn holds(volume: &LiveZvol, mib: u64, byte: u8) {
+pub async fn holds(volume: &LiveZvol, mib: u64, byte: u8) {
     let mut read = vec![0; MIB as usize];
     for at in 0..mib {
         volume.read_at(at * MIB, &mut read).await.unwrap();
@@ -70,11 +70,11 @@ fn a_trim_gives_back_what_is_free_and_nothing_else() {
             commit(&pool, 4).await;
             let before = taken(&disks);
             let leaves: Vec<_> = pool.pool().vdevs().leaves().map(|leaf| leaf.guid).collect();
-            pool.trim(&leaves, 0).unwrap();
-            while pool.trims().values().any(|run| run.state == TrimState::Active) {
+            pool.sweep(Sweep::Trim, &leaves, 0).await.unwrap();
+            while pool.sweeps().values().any(|run| run.state == SweepState::Active) {
                 std::thread::yield_now();
             }
-            assert!(pool.trims().values().all(|run| run.state == TrimState::Complete));
+            assert!(pool.sweeps().values().all(|run| run.state == SweepState::Complete));
             let given_back = before - taken(&disks);
             assert!(given_back > 28 * MIB * factor, "{layout:?}: {given_back} bytes");
             fill(&freed, 4, 3).await;

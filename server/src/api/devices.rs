@@ -89,10 +89,21 @@ impl Action for RemoveDevices {
     type Reply = Listed<String>;
 }
 
-/// What is to be done about trimming.
+/// What is done to the free space of devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TrimAction {
+pub enum Sweep {
+    /// Telling devices that it is free.
+    #[default]
+    Trim,
+    /// Writing a pattern over it.
+    Initialize,
+}
+
+/// What is to become of that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SweepAction {
     /// Begin, or go on.
     #[default]
     Start,
@@ -100,37 +111,43 @@ pub enum TrimAction {
     Suspend,
     /// Stop for good.
     Cancel,
+    /// Forget that it was done; of initializing only.
+    Forget,
 }
 
-/// Tells devices which ranges of theirs are free. Answered when that has begun; the status tells how far it is.
+/// Goes through the free space of devices. Answered when that has begun; the status tells how far it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TrimDevices {
+pub struct SweepDevices {
     /// The pool.
     pub pool: String,
     /// Names or guids; all that can if none is named.
     pub devices: Vec<String>,
-    /// What to do.
-    pub action: TrimAction,
+    /// What is done.
+    pub work: Sweep,
+    /// What is to become of it.
+    pub action: SweepAction,
     /// Bytes a second at most; 0 for as fast as it goes.
     pub rate_bytes: u64,
     /// For the history.
     pub command: Option<String>,
 }
 
-impl Action for TrimDevices {
-    const NAME: &'static str = "device-trim";
+impl Action for SweepDevices {
+    const NAME: &'static str = "device-sweep";
     /// Names of the devices that this is about.
     type Reply = Listed<String>;
 }
 
-/// How the trim of a device stands.
+/// How far the free space of a device is gone through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trimming {
+pub struct Sweeping {
     /// The device.
     pub guid: u64,
+    /// What is done.
+    pub work: Sweep,
     /// How it stands.
-    pub state: TrimState,
+    pub state: SweepState,
     /// Bytes done, of those that there are.
     pub done_bytes: u64,
     /// Bytes that there are.
@@ -139,10 +156,10 @@ pub struct Trimming {
     pub time: u64,
 }
 
-/// The states of a trim.
+/// The states of going through free space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TrimState {
+pub enum SweepState {
     /// It goes on.
     Active,
     /// It waits to be started again.

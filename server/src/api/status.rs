@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed, Trimming};
+use super::{Action, Listed, Sweeping};
 
 pub use engine::pool::status::{
     Checkpoint, Expansion, PoolHealth, Progress, Reason, Removal, SUSPENDED, Scan, ScanKind, VdevClass,
@@ -49,9 +49,9 @@ pub struct PoolStatus {
     pub error_files: Vec<String>,
     /// The dedup tables, where asked for.
     pub dedup: Option<Dedup>,
-    /// Devices that are, or were, trimmed since the pool was opened.
+    /// How far the free space of devices is, or was, trimmed or initialized.
     #[serde(default)]
-    pub trims: Vec<Trimming>,
+    pub sweeps: Vec<Sweeping>,
 }
 
 /// Statistics of the dedup tables.

@@ -5,7 +5,7 @@
 //!
 //! Source of the texts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_vdev_offline`, `zpool_vdev_online`, `zpool_clear`).
 
-use engine::pool::live::{LivePool, TakeOffline, TrimState};
+use engine::pool::live::{LivePool, Stop, Sweep, SweepState, TakeOffline};
 use engine::pool::status;
 use engine::vdev::Status;
 use ondisk::Guid;
@@ -13,7 +13,7 @@ use ondisk::Guid;
 use super::creating::refused;
 use super::vdevs::is_called;
 use super::{Daemon, OpenPool, edits};
-use crate::api::{self, ApiError, Listed, OnlinedDevice, State, TrimAction, VdevClass};
+use crate::api::{self, ApiError, Listed, OnlinedDevice, State, SweepAction, VdevClass};
 
 impl Daemon {
     /// Forgets errors, takes devices back that failed, and lets a suspended pool go on.
@@ -131,34 +131,39 @@ impl Daemon {
         Ok(listed)
     }
 
-    /// Begins, suspends or ends the trimming of devices.
+    /// Begins, suspends or ends going through the free space of devices.
     ///
     /// # Errors
-    /// The pool is open read-only; a device that cannot be trimmed, or is not.
-    pub async fn trim_devices(&self, request: api::TrimDevices) -> Result<Listed<String>, ApiError> {
+    /// The pool is open read-only; a device with which this cannot be done, or that is not gone through.
+    pub async fn sweep_devices(&self, request: api::SweepDevices) -> Result<Listed<String>, ApiError> {
         let pool = self.pool(&request.pool)?;
-        let doing = format!("cannot trim '{}'", request.pool);
+        let (work, verb) = match request.work {
+            api::Sweep::Trim => (Sweep::Trim, "trim"),
+            api::Sweep::Initialize => (Sweep::Initialize, "initialize"),
+        };
+        let doing = format!("cannot {verb} '{}'", request.pool);
         let live = pool.writable(&doing)?;
         let root = status::vdevs(&pool.view());
         let mut leaves = Vec::new();
         let mut listed = Listed::default();
         for name in &request.devices {
             let found = root.walk().filter(|vdev| vdev.kind != "root").find(|vdev| is_called(vdev, name));
-            let found = found.ok_or_else(|| no_such_device(&format!("cannot trim '{name}'")))?;
+            let found = found.ok_or_else(|| no_such_device(&format!("cannot {verb} '{name}'")))?;
             leaves.extend(found.walk().filter(|vdev| vdev.children.is_empty()).map(|leaf| Guid(leaf.guid)));
             listed.entries.push(name.clone());
         }
         if request.devices.is_empty() {
             let data = |vdev: &&api::VdevNode| !matches!(vdev.class, VdevClass::Spare | VdevClass::L2cache);
-            let known = live.trims();
+            let known = live.sweeps();
             let all = root.children.iter().filter(data).flat_map(api::VdevNode::walk);
             for leaf in all.filter(|vdev| vdev.children.is_empty() && vdev.state >= State::Degraded) {
-                let run = known.get(&Guid(leaf.guid)).map(|run| run.state);
+                let run = known.get(&(work, Guid(leaf.guid))).map(|run| run.state);
                 // Of all devices those are meant that this can be done with.
                 let is_meant = match request.action {
-                    TrimAction::Start => run != Some(TrimState::Active),
-                    TrimAction::Suspend => run == Some(TrimState::Active),
-                    TrimAction::Cancel => matches!(run, Some(TrimState::Active | TrimState::Suspended)),
+                    SweepAction::Start => run != Some(SweepState::Active),
+                    SweepAction::Suspend => run == Some(SweepState::Active),
+                    SweepAction::Cancel => matches!(run, Some(SweepState::Active | SweepState::Suspended)),
+                    SweepAction::Forget => run.is_some(),
                 };
                 if is_meant {
                     leaves.push(Guid(leaf.guid));
@@ -166,17 +171,23 @@ impl Daemon {
                 }
             }
         }
-        match request.action {
-            TrimAction::Start => {
-                live.trim(&leaves, request.rate_bytes).map_err(|error| refused(&doing, error))?;
-            }
-            TrimAction::Suspend | TrimAction::Cancel => {
-                if live.stop_trim(&leaves, request.action == TrimAction::Suspend) == 0 {
-                    let why = "there is no active trim";
-                    return Err(ApiError::refused(format!("cannot stop trimming '{}': {why}", request.pool)));
-                }
-            }
-        }
+        let stop = match request.action {
+            SweepAction::Suspend => Some(Stop::Suspend),
+            SweepAction::Cancel => Some(Stop::Cancel),
+            SweepAction::Start | SweepAction::Forget => None,
+        };
+        let done = match (stop, request.action) {
+            (Some(stop), _) => live.stop_sweep(work, &leaves, stop).await.and_then(|stopped| match stopped {
+                0 => Err(engine::Error::Busy(format!(
+                    "there is no active {}",
+                    verb.replace("lize", "lization")
+                ))),
+                _ => Ok(()),
+            }),
+            (None, SweepAction::Forget) if work == Sweep::Initialize => live.uninitialize(&leaves).await,
+            _ => live.sweep(work, &leaves, request.rate_bytes).await,
+        };
+        done.map_err(|error| refused(&doing, error))?;
         edits::change(live, request.command, |_| async { Ok(()) }).await?;
         Ok(listed)
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use engine::dataset::dsl::Dsl;
 use engine::pool::discovery::FoundPool;
-use engine::pool::live::TrimState;
+use engine::pool::live::{Sweep, SweepState, sweeps_of};
 use engine::pool::{errlog, status};
 use ondisk::nvlist::ByteString;
 use ondisk::vdev_config::PoolState;
@@ -91,7 +91,7 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
                 health: status::health_of_suspended(&pool, mode).await,
                 error_files: Vec::new(),
                 dedup: None,
-                trims: Vec::new(),
+                sweeps: Vec::new(),
             });
         }
     }
@@ -112,25 +112,32 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
         health,
         error_files: if request.files { error_files(open, &dsl).await? } else { Vec::new() },
         dedup: if request.dedup { Some(dedup(&dsl).await?) } else { None },
-        trims: trims(open),
+        sweeps: sweeps(open, &dsl).await?,
     })
 }
 
-fn trims(open: &OpenPool) -> Vec<api::Trimming> {
-    let known = open.live().map(|live| live.trims()).unwrap_or_default();
-    let told = known.into_iter().map(|(guid, run)| api::Trimming {
+async fn sweeps(open: &OpenPool, dsl: &Dsl) -> engine::Result<Vec<api::Sweeping>> {
+    let known = match open.live() {
+        Some(live) => live.sweeps(),
+        None => sweeps_of(dsl).await?,
+    };
+    let told = known.into_iter().map(|((work, guid), run)| api::Sweeping {
         guid: guid.0,
+        work: match work {
+            Sweep::Initialize => api::Sweep::Initialize,
+            Sweep::Trim => api::Sweep::Trim,
+        },
         state: match run.state {
-            TrimState::Active => api::TrimState::Active,
-            TrimState::Suspended => api::TrimState::Suspended,
-            TrimState::Complete => api::TrimState::Complete,
-            TrimState::Canceled => api::TrimState::Canceled,
+            SweepState::Active => api::SweepState::Active,
+            SweepState::Suspended => api::SweepState::Suspended,
+            SweepState::Complete => api::SweepState::Complete,
+            SweepState::Canceled => api::SweepState::Canceled,
         },
         done_bytes: run.done_bytes,
         total_bytes: run.total_bytes,
         time: run.time,
     });
-    told.collect()
+    Ok(told.collect())
 }
 
 /// Statistics of the dedup tables.

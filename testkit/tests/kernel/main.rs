@@ -3,6 +3,7 @@
 //! Needs the virtual machine that `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out.
 
 mod log;
+mod scrub;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! `zpool status -j`: the same as a JSON object for each pool.
 
 use serde_json::{Map, Value};
-use server::api::{Dedup, DedupRow, PoolStatus, Progress, ScanKind, VdevClass, VdevNode};
+use server::api::{Dedup, DedupRow, PoolStatus, Progress, ScanKind, Sweep, SweepState, VdevClass, VdevNode};
 
-use super::{Arguments, Shown, has_problem, total};
+use super::{Arguments, Shown, has_problem, sweep_of, total};
 use crate::output::Numbers;
 use crate::zpool::scripts::Said;
 use crate::zpool::vdevs::{Naming, SECTIONS, aux_identifier, of_class, pool_word, spare_word, vdev_json};
@@ -198,6 +198,10 @@ impl Tree<'_> {
             item.insert("checksum_errors".into(), numbers.count(vdev.checksum_errors));
             if vdev.children.is_empty() {
                 item.insert("slow_ios".into(), numbers.count(0));
+                let works = [Sweep::Initialize, Sweep::Trim].into_iter();
+                works
+                    .filter(|work| self.shown.shows(*work))
+                    .for_each(|work| self.add_sweep(vdev, work, &mut item));
             }
         }
         if self.shown.direct {
@@ -215,6 +219,28 @@ impl Tree<'_> {
         }
         self.said.add_json(&self.pool.name, vdev.path.as_deref(), &mut item);
         item
+    }
+
+    /// How far the free space of a device is gone through.
+    fn add_sweep(&self, vdev: &VdevNode, work: Sweep, item: &mut Object) {
+        let [state, done, to_do, time, unbegun] = match work {
+            Sweep::Initialize => ["init_state", "initialized", "to_initialize", "init_time", "UNINITIALIZED"],
+            Sweep::Trim => ["trim_state", "trimmed", "to_trim", "trim_time", "UNTRIMMED"],
+        };
+        let Some(sweep) = sweep_of(self.pool, vdev, work) else {
+            item.insert(state.into(), unbegun.into());
+            return;
+        };
+        let word = match sweep.state {
+            SweepState::Active => "ACTIVE",
+            SweepState::Suspended => "SUSPENDED",
+            SweepState::Complete => "COMPLETE",
+            SweepState::Canceled => "CANCELED",
+        };
+        item.insert(state.into(), word.into());
+        item.insert(done.into(), self.numbers.bytes(sweep.done_bytes));
+        item.insert(to_do.into(), self.numbers.bytes(sweep.total_bytes));
+        item.insert(time.into(), self.numbers.date(sweep.time));
     }
 }
 

@@ -8,7 +8,7 @@
 //!    With multihost protection the pool is watched for a while, whether another host marks it as in use.
 //! 4. Intent logs that a device keeps from being followed to their end are refused, unless what they hold is given up by name (`-m`).
 //! 5. A pool that goes back to its checkpoint does so ([`super::checkpoint`]).
-//! 6. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool over: labels with this host's name.
+//! 6. The first group claims the blocks of all intent logs, before anything is allocated, and takes the pool over: labels with this host's name, a scrub that is under way put back to its beginning.
 //! 7. Logs are replayed, dataset by dataset.
 
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use super::brt::Brt;
 use super::config::Config;
 use super::features::{self, LiveFeatures};
 use super::multihost::watch;
-use super::{LivePool, Surroundings, Syncing, checkpoint};
+use super::sweep::sweeps_of;
+use super::{LivePool, Surroundings, Syncing, checkpoint, scan};
 use crate::alloc::Allocator;
 use crate::dataset::dsl::Dsl;
 use crate::dataset::zpl::{LiveZpl, ZplOptions};
@@ -198,6 +199,7 @@ async fn claim(s: &Syncing) -> Result<()> {
             super::brt::reference(s, &clones).await?;
         }
     }
+    scan::begin_anew(s).await?;
     s.pool.config().state = PoolState::Active;
     s.pool.config_changed();
     Ok(())
@@ -236,6 +238,7 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     }
     let counts = Feature::ALL.iter().filter_map(|feature| Some((*feature, features.count(feature.guid())?)));
     let live = LivePool::of(pool, &surroundings, config, mos, allocator, LiveFeatures::new(counts), brt);
+    live.sweeps.take_up(sweeps_of(&dsl).await?);
     live.set_checkpoint(live.pool.checkpoint().cloned());
     if autotrim {
         live.set_autotrim(true);
@@ -315,9 +318,10 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
         }
     }
     if let Some(value) = dsl.mos().value(directory::DIRECTORY_OBJECT, directory::SCAN).await? {
-        use crate::pool::status::{Progress, scan_of};
-        if scan_of(&value.to_u64s()).is_some_and(|scan| scan.state == Progress::Running) {
-            return only("a scrub or resilver of it is under way; let OpenZFS finish it");
+        use crate::pool::status::{Progress, ScanKind, scan_of};
+        let running = scan_of(&value.to_u64s()).filter(|scan| scan.state == Progress::Running);
+        if running.is_some_and(|scan| scan.kind != ScanKind::Scrub) {
+            return only("a resilver of it is under way; let OpenZFS finish it");
         }
     }
     if dsl.mos().u64(directory::DIRECTORY_OBJECT, directory::DEFLATE).await? != Some(1) {

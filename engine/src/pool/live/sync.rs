@@ -127,7 +127,7 @@ impl LivePool {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Starts the thread that commits groups. Without it nothing is committed but by [`LivePool::sync`].
+    /// Starts the thread that commits groups, and goes on with what was under way when the pool was closed. Without it nothing is committed but by [`LivePool::sync`].
     pub fn start(self: &Arc<Self>) -> Result<()> {
         let (txgs, pool) = (Arc::clone(&self.txgs), Arc::downgrade(self));
         self.pool.suspension.enable(&self.txgs);
@@ -143,6 +143,7 @@ impl LivePool {
         let thread = std::thread::Builder::new().name(format!("txg-sync {}", self.pool.name())).spawn(run);
         let thread = thread.map_err(|error| Error::os("starting the thread that commits", &error))?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        self.resume_sweeps();
         Ok(())
     }
 
@@ -179,6 +180,7 @@ impl LivePool {
         if !self.has_thread() {
             self.start()?;
         }
+        self.sweeps.end();
         let open: Vec<_> = self.datasets().values().cloned().collect();
         for dataset in open {
             dataset.zil.close().await?;

@@ -37,16 +37,28 @@ pub struct Unused {
     pub size_bytes: u64,
 }
 
-struct Range<'a> {
-    leaf: &'a Vdev,
-    device: Arc<dyn Device>,
-    start: u64,
-    end: u64,
+/// A range of a leaf's device.
+pub(super) struct Range<'a> {
+    pub leaf: &'a Vdev,
+    pub device: Arc<dyn Device>,
+    pub start: u64,
+    pub end: u64,
 }
 
 impl VdevTree {
     /// Gives ranges up, on those leaves that `is_chosen` says. Returns how many bytes of devices were.
     pub async fn discard(&self, unused: &[Unused], is_chosen: &(dyn Fn(&Vdev) -> bool + Sync)) -> u64 {
+        let mut ranges = self.ranges(unused, is_chosen);
+        ranges.retain(|range| !range.leaf.cannot_discard.load(Ordering::Relaxed));
+        join_all(ranges.into_iter().map(discard)).await.into_iter().sum()
+    }
+
+    /// What ranges are of those leaves that `is_chosen` says, by leaf and place.
+    pub(super) fn ranges(
+        &self,
+        unused: &[Unused],
+        is_chosen: &(dyn Fn(&Vdev) -> bool + Sync),
+    ) -> Vec<Range<'_>> {
         let mut ranges = Vec::new();
         for unused in unused {
             if let Some(top) = self.top(unused.top)
@@ -64,7 +76,7 @@ impl VdevTree {
             }
             joins
         });
-        join_all(ranges.into_iter().map(discard)).await.into_iter().sum()
+        ranges
     }
 }
 
@@ -74,7 +86,7 @@ impl Vdev {
             return;
         }
         match &self.kind {
-            Kind::Leaf(slot) if !self.cannot_discard.load(Ordering::Relaxed) => {
+            Kind::Leaf(slot) => {
                 let Some(device) = slot.device() else { return };
                 let space = aligned_size(device.size_bytes()).saturating_sub(LABEL_END_BYTES);
                 let range = start.checked_add(LABEL_START_BYTES).zip(end.checked_add(LABEL_START_BYTES));

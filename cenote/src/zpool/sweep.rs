@@ -1,0 +1,114 @@
+//! `zpool initialize` and `zpool trim`: going through the free space of devices.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use server::api::{GetStatus, Sweep, SweepAction, SweepDevices, SweepState};
+
+use crate::output::{complain, usage};
+use crate::{client, typed};
+
+/// How often the state is asked for while waiting.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What both have in common.
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// Give up
+    #[arg(short, long, conflicts_with = "suspend")]
+    cancel: bool,
+    /// Stop, to go on later
+    #[arg(short, long)]
+    suspend: bool,
+    /// Return when it is done
+    #[arg(short, long)]
+    wait: bool,
+    /// The pool, and devices of it if not all are meant
+    #[arg(value_name = "POOL [DEVICE…]", num_args = 0..)]
+    words: Vec<String>,
+}
+
+/// Arguments of `zpool initialize`.
+#[derive(Debug, clap::Args)]
+pub struct InitializeArguments {
+    #[command(flatten)]
+    common: Common,
+    /// Forget that devices were initialized
+    #[arg(short, long, conflicts_with_all = ["cancel", "suspend"])]
+    uninit: bool,
+}
+
+impl InitializeArguments {
+    /// Begins, or stops.
+    pub fn run(self) -> Result<()> {
+        if self.uninit && self.common.wait {
+            return Err(usage("-w cannot be used with -c, -s, or -u"));
+        }
+        let action = self.uninit.then_some(SweepAction::Forget);
+        self.common.run(Sweep::Initialize, action, 0)
+    }
+}
+
+/// Arguments of `zpool trim`.
+#[derive(Debug, clap::Args)]
+pub struct TrimArguments {
+    #[command(flatten)]
+    common: Common,
+    /// Make sure that what was there cannot be read again, which this version cannot
+    #[arg(short = 'd', long)]
+    secure: bool,
+    /// Bytes a second at most
+    #[arg(short, long, value_name = "RATE")]
+    rate: Option<String>,
+}
+
+impl TrimArguments {
+    /// Begins, or stops.
+    pub fn run(self) -> Result<()> {
+        if (self.common.cancel || self.common.suspend) && (self.rate.is_some() || self.secure) {
+            return Err(usage("-r, -w, or -d options not compatible with -c or -s"));
+        }
+        if self.secure {
+            let pool = self.common.words.first().map_or("", String::as_str);
+            anyhow::bail!("cannot trim '{pool}': secure trim is not supported");
+        }
+        let rate = self.rate.as_deref().map(|rate| server::sizes::parse_size(rate).map_err(usage));
+        self.common.run(Sweep::Trim, None, rate.transpose()?.unwrap_or(0))
+    }
+}
+
+impl Common {
+    fn run(self, work: Sweep, action: Option<SweepAction>, rate_bytes: u64) -> Result<()> {
+        let mut words = self.words.into_iter();
+        let pool = words.next().ok_or_else(|| usage("missing pool name argument"))?;
+        let action = action.unwrap_or(match (self.cancel, self.suspend) {
+            (true, _) => SweepAction::Cancel,
+            (_, true) => SweepAction::Suspend,
+            _ => SweepAction::Start,
+        });
+        if action != SweepAction::Start && self.wait {
+            return Err(usage("-w cannot be used with -c, -s, or -u"));
+        }
+        let devices = words.collect();
+        let command = typed::command();
+        let request = SweepDevices { pool: pool.clone(), devices, work, action, rate_bytes, command };
+        let done = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
+        complain(&done.failed)?;
+        if self.wait {
+            wait_for(&pool, work)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns when nothing of the pool is worked on any more.
+fn wait_for(pool: &str, work: Sweep) -> Result<()> {
+    loop {
+        let status = client::call(&GetStatus { pools: vec![pool.to_owned()], ..GetStatus::default() })?;
+        let mut sweeps = status.entries.iter().flat_map(|pool| &pool.sweeps);
+        if !sweeps.any(|sweep| sweep.work == work && sweep.state == SweepState::Active) {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}

@@ -213,9 +213,11 @@ fn disk(dir: &Path, row: &Row) -> PathBuf {
     if row.stable { written_file(dir) } else { new_file(dir) }
 }
 
-/// A file that was written from beginning to end once.
+/// A file that was written from beginning to end once, in a directory of its own: OpenZFS's engine takes the pool that it finds beside others of that name for none.
 fn written_file(dir: &Path) -> PathBuf {
-    let path = dir.join("bench-written-disk");
+    let dir = dir.join("written");
+    std::fs::create_dir_all(&dir).expect("a directory in CENOTE_BENCH_DIR");
+    let path = dir.join("bench-disk");
     if std::fs::metadata(&path).is_ok_and(|is| is.len() == FILE_BYTES && is.blocks() >= FILE_BYTES / 512) {
         return path;
     }

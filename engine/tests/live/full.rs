@@ -6,22 +6,25 @@ use device::block_on;
 use engine::Error;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
 use engine::dataset::zvol::LiveZvol;
+use engine::pool::import::{ImportOptions, import};
 use engine::pool::live::{Layout, LivePool};
+use engine::pool::verify::{self, Report, VerifyOptions};
 use engine::vdev::Class;
 use ondisk::vdev_config::PoolState;
 
-use crate::support::{Disks, new_pool, surroundings};
+use crate::support::{Disks, committing, new_pool, surroundings};
 
 const MIB: u64 = 1 << 20;
 
 /// A volume of a new pool, open as the server opens it.
-async fn volume(pool: &Arc<LivePool>, size: u64) -> Arc<LiveZvol> {
+async fn volume(pool: &Arc<LivePool>, size: u64, block: &str) -> Arc<LiveZvol> {
     let new = NewDataset {
         name: "tank/vol".into(),
         contents: NewContents::Volume { size, sparse: true },
-        properties: vec![("volblocksize".into(), "16K".into())],
+        properties: vec![("volblocksize".into(), block.into())],
     };
-    let id = pool.change(move |s| async move { edit::create(&s, &new).await }).await.unwrap();
+    let create = pool.change(move |s| async move { edit::create(&s, &new).await });
+    let id = committing(pool, create).await.unwrap();
     let dataset = pool.dataset(id).await.unwrap();
     let volume = LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await.unwrap();
     volume.set_room(dataset.room.clone());
@@ -47,7 +50,7 @@ fn what_is_overwritten_is_used_again_without_an_import() {
         let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
         let pool = LivePool::create(new, surroundings(1)).await.unwrap();
         pool.start().unwrap();
-        let volume = volume(&pool, 32 * MIB).await;
+        let volume = volume(&pool, 32 * MIB, "16K").await;
         // Three times the size of the device.
         for round in 0..24 {
             for at in 0..32 {
@@ -68,7 +71,7 @@ fn a_full_pool_refuses_data_and_goes_on_when_some_was_given_back() {
         let new = new_pool(vec![disks.top(Layout::Mirror, Class::Normal, "d", 2)], 12);
         let pool = LivePool::create(new, surroundings(1)).await.unwrap();
         pool.start().unwrap();
-        let volume = volume(&pool, 1024 * MIB).await;
+        let volume = volume(&pool, 1024 * MIB, "16K").await;
         let mut written = 0;
         let refused = loop {
             match volume.write_at(written * MIB, &noise(written + 1), written % 8 == 0).await {
@@ -93,6 +96,43 @@ fn a_full_pool_refuses_data_and_goes_on_when_some_was_given_back() {
         let mut read = vec![0; MIB as usize];
         volume.read_at((written - 1) * MIB, &mut read).await.unwrap();
         assert!(read == noise(written), "what was accepted is there");
+        drop(volume);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+/// What a verification finds in the state that the disks are in.
+async fn verified(disks: &Disks) -> Report {
+    let copy = Disks::new(0);
+    for disk in std::fs::read_dir(disks.path()).unwrap() {
+        let disk = disk.unwrap();
+        std::fs::copy(disk.path(), copy.path().join(disk.file_name())).unwrap();
+    }
+    let found = copy.found("tank").await;
+    let pool = import(&found, &ImportOptions { force: true, ..ImportOptions::read_only() }).await.unwrap();
+    verify::verify(&pool, VerifyOptions::default(), &verify::Progress::default()).unwrap()
+}
+
+#[test]
+fn blocks_that_fit_no_metaslab_become_gangs_and_are_freed_as_a_whole() {
+    // With its parity a block is larger than any of the metaslabs, so that each is a gang.
+    let disks = Disks::new(128 * MIB);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Raidz { nparity: 1 }, Class::Normal, "d", 2)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        let volume = volume(&pool, 16 * MIB, "16M").await;
+        for round in 0..3 {
+            for at in 0..16 {
+                volume.write_at(at * MIB, &noise(round * 16 + at + 1), false).await.unwrap();
+            }
+            for _ in 0..3 {
+                pool.sync().await.unwrap();
+                let report = verified(&disks).await;
+                assert!(report.is_clean(), "{:?} {:?}", report.errors, report.space);
+                assert!(report.stats.total().gangs > 0, "no gang was written");
+            }
+        }
         drop(volume);
         pool.close(PoolState::Exported).await.unwrap();
     });

@@ -17,8 +17,9 @@ use ondisk::{ByteOrder, ObjectId, Reader};
 
 use super::config::write_nvlist;
 use super::objects::ObjsetView;
-use super::text::{compact, ctime, printable};
+use super::text::{compact, printable};
 use super::{Out, znode};
+use crate::output::ctime;
 
 /// What begins the header of a fat ZAP.
 const FAT_BLOCK_TYPE: u64 = 1 << 63 | 1;

@@ -14,8 +14,9 @@ use ondisk::zil::record::{CreateKind, NewObject, RenameKind, WriteData, set_attr
 use ondisk::zil::{LogBlock, RawRecord, Record, ZilHeader};
 
 use super::objects::ObjsetView;
-use super::text::{ctime, printable};
+use super::text::printable;
 use super::{Out, View};
+use crate::output::ctime;
 
 /// Names of records, by number; 0 stands for all.
 const NAMES: [&str; 25] = [

@@ -6,8 +6,8 @@ use engine::vdev::{Class, Kind, Vdev};
 use ondisk::history::{HistoryEvent, HistoryRecord, legacy_event_name};
 
 use super::config::write_nvlist;
-use super::text::timestamp;
 use super::{Out, View};
+use crate::output::history_date;
 
 /// Column in which the names of vdevs end.
 const NAME_WIDTH: usize = 26;
@@ -29,7 +29,7 @@ pub(super) async fn dump_history(view: &View<'_>, out: &mut Out<'_>) -> Result<(
 
 /// One record. False when nothing was written, because the record is of no known kind.
 fn write_record(record: &HistoryRecord, out: &mut Out<'_>) -> Result<bool> {
-    let when = record.time().map_or_else(String::new, timestamp);
+    let when = record.time().map_or_else(String::new, history_date);
     match record.event() {
         HistoryEvent::Command(command) => writeln!(out, "{when} {command}")?,
         HistoryEvent::LegacyInternal { event, txg, text } => match legacy_event_name(event) {

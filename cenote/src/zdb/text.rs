@@ -1,4 +1,4 @@
-//! Numbers, times and block pointers as `zdb` writes them.
+//! Numbers and block pointers as `zdb` writes them.
 
 use anyhow::Result;
 use engine::dataset::properties::format::nicenum;
@@ -18,51 +18,6 @@ impl Numbers {
     pub fn show(self, value: u64) -> String {
         if self.parsable { value.to_string() } else { nicenum(value) }
     }
-}
-
-/// Seconds since 1970 on the local clock and calendar.
-fn local_time(seconds: u64) -> Option<libc::tm> {
-    let time = libc::time_t::try_from(seconds).ok()?;
-    // SAFETY: `tm` is plain integers and a pointer, for which zeroes are a valid value.
-    let mut parts: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to live variables of the right type.
-    let found = unsafe { libc::localtime_r(&time, &mut parts) };
-    (!found.is_null()).then_some(parts)
-}
-
-/// Seconds since 1970 as the history shows them.
-pub(super) fn timestamp(seconds: u64) -> String {
-    let Some(parts) = local_time(seconds) else { return seconds.to_string() };
-    format!(
-        "{:04}-{:02}-{:02}.{:02}:{:02}:{:02}",
-        i64::from(parts.tm_year) + 1900,
-        parts.tm_mon + 1,
-        parts.tm_mday,
-        parts.tm_hour,
-        parts.tm_min,
-        parts.tm_sec
-    )
-}
-
-/// Seconds since 1970 as `ctime` writes them.
-pub(super) fn ctime(seconds: u64) -> String {
-    let Some(parts) = local_time(seconds) else { return seconds.to_string() };
-    const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let name = |names: &[&'static str], index: i32| {
-        usize::try_from(index).ok().and_then(|index| names.get(index).copied()).unwrap_or("???")
-    };
-    format!(
-        "{} {} {:2} {:02}:{:02}:{:02} {}",
-        name(&DAYS, parts.tm_wday),
-        name(&MONTHS, parts.tm_mon),
-        parts.tm_mday,
-        parts.tm_hour,
-        parts.tm_min,
-        parts.tm_sec,
-        i64::from(parts.tm_year) + 1900
-    )
 }
 
 /// A block pointer on one short line: the first copy or all, sizes, fill, births and checksum.

@@ -5,7 +5,7 @@ use ondisk::uberblock::{MMP_MAGIC, UBERBLOCK_MAGIC, Uberblock};
 use serde_json::{Value, json};
 
 use super::Out;
-use super::text::ctime;
+use crate::output::ctime;
 
 /// Bits that tell the state of a raidz expansion's scratch area.
 const REFLOW_STATE_SHIFT: u32 = 55;

@@ -8,7 +8,8 @@ use ondisk::zpl::{FileType, Fuid, ZnodeFlags};
 
 use super::Out;
 use super::objects::ObjsetView;
-use super::text::{ctime, printable};
+use super::text::printable;
+use crate::output::ctime;
 
 /// The attributes of `object`.
 pub(super) async fn dump(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>) -> Result<()> {

@@ -41,6 +41,8 @@ pub const SHARDS: usize = 64;
 
 /// This part of the budget is never lent: one in so many.
 const OWN_SHARE: u64 = 4;
+/// The budget when nobody says another.
+const DEFAULT_BUDGET_BYTES: u64 = 512 << 20;
 
 /// Touches that come while fewer than this many blocks came into the shard count as one use.
 const SAME_USE_INSERTS: u64 = 4;
@@ -100,6 +102,11 @@ impl std::fmt::Debug for ArcCache {
 }
 
 impl ArcCache {
+    /// The cache that the caller brings, or one of 512 MiB.
+    pub(crate) fn or_default(given: Option<&Arc<Self>>) -> Arc<Self> {
+        given.map_or_else(|| Arc::new(Self::new(DEFAULT_BUDGET_BYTES)), Arc::clone)
+    }
+
     /// A cache that keeps at most about `budget_bytes`.
     pub fn new(budget_bytes: u64) -> Self {
         let share = usize::try_from(budget_bytes / SHARDS as u64).unwrap_or(usize::MAX);

@@ -32,8 +32,6 @@ use crate::cache::ArcCache;
 use crate::error::Error;
 use crate::vdev::label::read_uberblocks;
 
-/// Memory for cached blocks when the caller does not bring a cache.
-const DEFAULT_CACHE_BYTES: u64 = 512 << 20;
 /// Uberblocks further back than this many txgs may point to blocks that were reused since.
 const SAFE_REWIND_TXGS: u64 = 2;
 /// Newest version of pools with a version number; after it come feature flags.
@@ -249,11 +247,7 @@ pub async fn import(found: &FoundPool, options: &ImportOptions) -> Result<Arc<Po
     let uberblocks = uberblocks(found).await;
     let newest = uberblocks.first().ok_or_else(|| ImportError::NoUberblock(found.name.clone()))?;
     check_host(found, newest, options)?;
-    let assembly = Assembly {
-        found,
-        options,
-        cache: options.cache.clone().unwrap_or_else(|| Arc::new(ArcCache::new(DEFAULT_CACHE_BYTES))),
-    };
+    let assembly = Assembly { found, options, cache: ArcCache::or_default(options.cache.as_ref()) };
     let mut first_error = None;
     for uberblock in tried(&uberblocks, options.rewind) {
         match load(&assembly, uberblock).await {

@@ -50,8 +50,6 @@ const VERSION: u64 = 5000;
 const MIN_DEVICE_BYTES: u64 = 64 << 20;
 /// The largest sector size that is chosen unasked, 16 KiB, and the smallest.
 const AUTOMATIC_ASHIFT: std::ops::RangeInclusive<u8> = 9..=14;
-/// Memory for cached blocks when the caller does not bring a cache.
-pub(super) const DEFAULT_CACHE_BYTES: u64 = 512 << 20;
 
 /// How a top-level vdev is made of its leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,8 +179,7 @@ impl LivePool {
         }
         let list = config.for_mos(Txg::NONE, Nvlist::new());
         let parsed = PoolConfig::parse(list).map_err(Error::format("pool configuration"))?;
-        let cache =
-            surroundings.cache.clone().unwrap_or_else(|| Arc::new(ArcCache::new(DEFAULT_CACHE_BYTES)));
+        let cache = ArcCache::or_default(surroundings.cache.as_ref());
         let before_first = Uberblock {
             order: ByteOrder::Little,
             version: VERSION,

@@ -8,6 +8,7 @@
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dataset.c` (`dsl_dataset_block_born`, `dsl_dataset_block_kill`), `dsl_bookmark.c`.
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use ondisk::blkptr::Blkptr;
 use ondisk::pool_directory::hidden_dir;
 use ondisk::{ObjectId, ObjsetId, Txg};
@@ -19,13 +20,17 @@ use crate::dmu::{Space, SyncedObjset};
 use crate::error::{Error, Result};
 use crate::pool::live::Syncing;
 
+/// Blocks that are freed side by side.
+const AT_ONCE: usize = 32;
+
 /// The MOS was written: its space counts for the hidden directory `$MOS`, and what it gave up is freed at once.
 pub async fn mos_synced(s: &Syncing, done: &SyncedObjset) -> Result<()> {
     let mut change = Change::more(done.born);
-    for bp in done.killed.iter().filter(|bp| counts(bp)) {
-        free(s, bp).await?;
+    let killed: Vec<Blkptr> = done.killed.iter().filter(|bp| counts(bp)).copied().collect();
+    for bp in &killed {
         change = change.plus(Change::less(weigh(s, bp)));
     }
+    free(s, &killed).await?;
     did_use(s, hidden(s, hidden_dir::MOS).await?, Used::Head, change).await
 }
 
@@ -37,19 +42,25 @@ pub(super) async fn hidden(s: &Syncing, name: &str) -> Result<ObjectId> {
     objects::lookup(s, children, &objects::name(name)).await?.map(ObjectId).ok_or_else(missing)
 }
 
-/// Gives the space of a block back.
-pub(super) async fn free(s: &Syncing, bp: &Blkptr) -> Result<()> {
-    if bp.is_hole() || bp.is_embedded() {
-        return Ok(());
+/// Gives the space of blocks back. The headers of gangs are read many at a time: in a pool whose free space is in pieces most indirect blocks are gangs.
+pub(super) async fn free(s: &Syncing, blocks: &[Blkptr]) -> Result<()> {
+    let mut last = Vec::new();
+    for bp in blocks {
+        if bp.is_hole() || bp.is_embedded() {
+            continue;
+        }
+        if bp.is_dedup() {
+            let detail = "blocks of datasets with deduplication cannot be freed by this version";
+            return Err(Error::Unsupported(detail.to_owned()));
+        }
+        // One after the other: references to the same block are counted.
+        if s.release(bp).await? {
+            last.push(*bp);
+        }
     }
-    if bp.is_dedup() {
-        let detail = "blocks of datasets with deduplication cannot be freed by this version";
-        return Err(Error::Unsupported(detail.to_owned()));
-    }
-    match s.release(bp).await? {
-        true => s.pool.writer().free(s.txg(), bp).await,
-        false => Ok(()),
-    }
+    let (writer, txg) = (s.pool.writer(), s.txg());
+    let freed = stream::iter(last).map(|bp| async move { writer.free(txg, &bp).await });
+    freed.buffer_unordered(AT_ONCE).try_collect().await
 }
 
 /// A head's object set was written: its pointer, what it counts, and what becomes of the blocks that it gave up.
@@ -69,11 +80,13 @@ pub async fn synced(s: &Syncing, dataset: ObjsetId, done: &SyncedObjset) -> Resu
     let origin_txg = origin_txg(s, phys.dir).await?;
     livelist::synced(s, phys.dir, origin_txg, done).await?;
     let mut dead = Dead::new(phys.prev_snap_txg, origin_txg);
+    let mut freed = Vec::new();
     for bp in done.killed.iter().filter(|bp| counts(bp)) {
         if dead.add(bp, weigh(s, bp)) {
-            free(s, bp).await?;
+            freed.push(*bp);
         }
     }
+    free(s, &freed).await?;
     deadlist::insert(s, phys.deadlist, &dead.listed).await?;
     if !dead.listed.is_empty() {
         note_unique_to_previous(s, id, phys.prev_snap, &dead.listed).await?;

@@ -72,11 +72,9 @@ async fn free_trees(s: &Syncing, left: &mut usize) -> Result<bool> {
 
 /// Frees blocks that `$FREE` counts.
 async fn free_all(s: &Syncing, blocks: &[Blkptr]) -> Result<Space> {
-    let mut freed = Space::default();
-    for bp in blocks.iter().filter(|bp| counts(bp)) {
-        account::free(s, bp).await?;
-        freed = sum(freed, weigh(s, bp));
-    }
+    let counted: Vec<Blkptr> = blocks.iter().filter(|bp| counts(bp)).copied().collect();
+    account::free(s, &counted).await?;
+    let freed = counted.iter().fold(Space::default(), |freed, bp| sum(freed, weigh(s, bp)));
     if freed != Space::default() {
         did_use(s, account::hidden(s, hidden_dir::FREE).await?, Used::Head, Change::less(freed)).await?;
     }

@@ -128,6 +128,7 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     let imported = block_on(daemon.import(import_request(arguments, &pool, &name)?));
     let imported = imported.map_err(|error| match error.kind {
         ErrorKind::Busy if !arguments.force => anyhow!("{error} (-f does that)"),
+        ErrorKind::NotFound => anyhow!("{error}; {}", what_is_there(&daemon, arguments)),
         _ => error.into(),
     })?;
     let Some(opened) = imported.pools.into_iter().next() else { bail!("cannot import '{name}'") };
@@ -170,9 +171,7 @@ fn find(daemon: &Daemon, arguments: &UpArguments) -> Result<(String, String)> {
     if let Some(pool) = &arguments.pool {
         return Ok((pool.clone(), pool.clone()));
     }
-    let search = arguments.search.clone();
-    let discover = DiscoverPools { search, destroyed: arguments.destroyed, pool: None };
-    let found = block_on(daemon.discover(discover))?;
+    let found = block_on(daemon.discover(discovery(arguments)))?;
     match found.as_slice() {
         [only] => Ok((only.guid.to_string(), only.name.clone())),
         [] => bail!("no pool was found; say where to look with -d DIR"),
@@ -181,6 +180,20 @@ fn find(daemon: &Daemon, arguments: &UpArguments) -> Result<(String, String)> {
                 several.iter().map(|pool| format!("  {} ({})", pool.name, pool.guid)).collect();
             bail!("several pools were found; say which, by name or guid:\n{}", names.join("\n"))
         }
+    }
+}
+
+fn discovery(arguments: &UpArguments) -> DiscoverPools {
+    DiscoverPools { search: arguments.search.clone(), destroyed: arguments.destroyed, pool: None }
+}
+
+/// In words for whoever asked for a pool that is not there, which are.
+fn what_is_there(daemon: &Daemon, arguments: &UpArguments) -> String {
+    let found = block_on(daemon.discover(discovery(arguments))).unwrap_or_default();
+    let names: Vec<_> = found.iter().map(|pool| pool.name.as_str()).collect();
+    match names.as_slice() {
+        [] => "nor any other: -d names the directory that its disks or files are in, not one above it".into(),
+        names => format!("there is {}", names.join(", ")),
     }
 }
 

@@ -103,6 +103,25 @@ fn is_mounted_below(place: &Path) -> bool {
 }
 
 #[test]
+fn whoever_asks_for_a_pool_that_is_not_there_is_told_what_is() {
+    let Some(golden) = golden("single") else { return };
+    let said = |directory: &Path, pool: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_cenote"))
+            .args(["up", pool, "-d"])
+            .arg(directory)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let other = said(&golden.dir, "tank");
+    assert!(other.contains("cannot import 'tank': no such pool available; there is single"), "{other}");
+    let empty = tempfile::tempdir().unwrap();
+    let none = said(empty.path(), "single");
+    assert!(none.contains("nor any other: -d names the directory"), "{none}");
+}
+
+#[test]
 fn ctrl_c_takes_everything_down() {
     let Some(golden) = golden("volumes") else { return };
     let place = tempfile::tempdir().unwrap();

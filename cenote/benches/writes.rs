@@ -213,7 +213,7 @@ fn disk(dir: &Path, row: &Row) -> PathBuf {
     if row.stable { written_file(dir) } else { new_file(dir) }
 }
 
-/// A file that was written from beginning to end once, in a directory of its own: OpenZFS's engine takes the pool that it finds beside others of that name for none.
+/// A file that was written from beginning to end once. In a directory of its own: OpenZFS's engine opens none of several pools of one name.
 fn written_file(dir: &Path) -> PathBuf {
     let dir = dir.join("written");
     std::fs::create_dir_all(&dir).expect("a directory in CENOTE_BENCH_DIR");

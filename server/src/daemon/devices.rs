@@ -185,6 +185,9 @@ impl Daemon {
                 _ => Ok(()),
             }),
             (None, SweepAction::Forget) if work == Sweep::Initialize => live.uninitialize(&leaves).await,
+            (None, SweepAction::Forget) => {
+                Err(engine::Error::Unsupported("a trim cannot be forgotten".into()))
+            }
             _ => live.sweep(work, &leaves, request.rate_bytes).await,
         };
         done.map_err(|error| refused(&doing, error))?;

@@ -45,8 +45,18 @@ impl Default for Limits {
 
 /// What may be dirty beside the smallest cache: a group needs some data to be worth its commit.
 const LEAST_DIRTY_BYTES: u64 = 16 << 20;
+/// What may be dirty beside the largest cache.
+const MOST_DIRTY_BYTES: u64 = 4 << 30;
 
 impl Limits {
+    /// For pools whose dirty bytes are lent from this cache: a quarter of it, where that is more than by default. The more writes all over an object
+    /// one group has, the fewer indirect blocks it writes for each of them.
+    pub fn beside(cache: &ArcCache) -> Self {
+        let least = Self::default();
+        let dirty_bytes = (cache.budget_bytes() / 4).clamp(least.dirty_bytes, MOST_DIRTY_BYTES);
+        Self { dirty_bytes, sync_bytes: dirty_bytes / 4, ..least }
+    }
+
     /// These, or less where a cache has less to lend.
     fn within(self, cache: &ArcCache) -> Self {
         let dirty_bytes = self.dirty_bytes.min(cache.lendable_bytes().max(LEAST_DIRTY_BYTES));
@@ -385,6 +395,19 @@ mod tests {
         assert_eq!(limits(4096), (256, 64));
         assert_eq!(limits(128), (96, 24));
         assert_eq!(limits(1), (16, 4));
+    }
+
+    #[test]
+    fn a_large_cache_lends_a_quarter() {
+        let limits = |mib: u64| {
+            let cache = ArcCache::new(mib << 20);
+            let limits = Limits::beside(&cache).within(&cache);
+            (limits.dirty_bytes >> 20, limits.sync_bytes >> 20)
+        };
+        assert_eq!(limits(128), (96, 24));
+        assert_eq!(limits(512), (256, 64));
+        assert_eq!(limits(4096), (1024, 256));
+        assert_eq!(limits(32 << 10), (4096, 1024));
     }
 
     #[test]

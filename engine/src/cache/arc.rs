@@ -1,13 +1,17 @@
 //! The ARC: blocks in memory under one byte budget, keeping both what was used lately and what is used often.
 //!
 //! # The idea
-//! Megiddo and Modha's adaptive replacement cache, in bytes. Each of [`SHARDS`] shards has four lists: blocks seen once
+//! Megiddo and Modha's adaptive replacement cache, in bytes. Each shard has four lists: blocks seen once
 //! (`recent`), blocks seen again (`frequent`), and for each of these a *ghost* list that remembers the keys of what was evicted
 //! from it. A miss that finds its key in a ghost list says that the list in front of it was too small; the shard then moves its
 //! `recent_target`, the share of the budget that `recent` may keep.
 //!
 //! Reading one record in small pieces touches its block many times in a row; that is one use, not many. So a block becomes
 //! frequent only when other blocks came in since it was last touched (OpenZFS asks for 62 ms instead; we need no clock).
+//! Loading a block ahead of its reader ([`Retain::Ahead`]) is no use of it at all: the read that it was loaded for is the first. Otherwise whatever is read in order would be
+//! frequent, and would put out the blocks that still wait for their reader.
+//!
+//! A shard has room for the largest block at least, so that a small cache has few shards: in many small ones the blocks that wait for their reader would meet by chance, and put each other out.
 //!
 //! # One budget
 //! Data that are not written yet are in memory too. They are *lent* their bytes out of the cache's budget ([`ArcCache::lend`]), so that the cache shrinks while there
@@ -36,8 +40,10 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use super::{Block, Retain};
 use crate::error::Result;
 
-/// Number of shards, each with its own lock.
-pub const SHARDS: usize = 64;
+/// Most shards, each with its own lock.
+const MAX_SHARDS: u64 = 64;
+/// Least share of the budget that a shard has, where the budget is as large: the size of the largest block.
+const MIN_SHARE_BYTES: u64 = 16 << 20;
 
 /// This part of the budget is never lent: one in so many.
 const OWN_SHARE: u64 = 4;
@@ -109,8 +115,9 @@ impl ArcCache {
 
     /// A cache that keeps at most about `budget_bytes`.
     pub fn new(budget_bytes: u64) -> Self {
-        let share = usize::try_from(budget_bytes / SHARDS as u64).unwrap_or(usize::MAX);
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(share))).collect();
+        let shards = (budget_bytes / MIN_SHARE_BYTES).clamp(1, MAX_SHARDS);
+        let share = usize::try_from(budget_bytes / shards).unwrap_or(usize::MAX);
+        let shards = (0..shards).map(|_| Mutex::new(Shard::new(share))).collect();
         Self {
             hasher: DefaultHashBuilder::default(),
             shards,
@@ -121,6 +128,11 @@ impl ArcCache {
         }
     }
 
+    /// The budget in bytes.
+    pub fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
     /// Bytes of the budget that may be lent.
     pub fn lendable_bytes(&self) -> u64 {
         self.budget_bytes - self.budget_bytes / OWN_SHARE
@@ -129,7 +141,7 @@ impl ArcCache {
     /// Takes `bytes` of the budget for data that are not written yet.
     pub fn lend(&self, bytes: u64) {
         self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let next = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let next = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         let mut evicted = Vec::new();
         {
             let mut shard = lock(&self.shards[next]);
@@ -150,7 +162,7 @@ impl ArcCache {
     fn share(&self) -> usize {
         let own = self.budget_bytes.saturating_sub(self.lent_bytes.load(Ordering::Relaxed));
         let own = own.max(self.budget_bytes / OWN_SHARE);
-        usize::try_from(own / SHARDS as u64).unwrap_or(usize::MAX)
+        usize::try_from(own / self.shards.len() as u64).unwrap_or(usize::MAX)
     }
 
     /// A number that tells this opening of a pool from all others of the process.
@@ -165,7 +177,7 @@ impl ArcCache {
         self.shard(hash).hit(hash, key, retain)
     }
 
-    /// The block from memory, or from a load in progress, or from `load`, whose result is kept if it is to be [`Retain::In`].
+    /// The block from memory, or from a load in progress, or from `load`, whose result is kept if it is to be [`Retain::In`] or loaded [`Retain::Ahead`].
     ///
     /// `load` is called at most once, and not at all when the block is in memory or another reader is loading it.
     pub async fn get_or_load<L, F>(&self, key: Key, retain: Retain, load: L) -> Result<Block>
@@ -180,11 +192,9 @@ impl ArcCache {
                 Lookup::Hit(block) => return Ok(block),
                 Lookup::Wait(flight) => {
                     if let Some(result) = Wait::new(flight).await {
-                        if retain == Retain::Out {
-                            // Whoever loaded it may have kept it. Freed outside of the lock.
-                            let removed = self.shard(hash).remove(hash, &key);
-                            drop(removed);
-                        }
+                        // Whoever loaded it may have kept it. Freed outside of the lock.
+                        let removed = self.shard(hash).note_read(hash, &key, retain);
+                        drop(removed);
                         return result;
                     }
                 }
@@ -206,7 +216,7 @@ impl ArcCache {
         let evicted = {
             let mut shard = self.shard(hash);
             shard.budget = self.share();
-            shard.insert(hash, key, block)
+            shard.insert_into(RECENT, hash, key, block, false)
         };
         drop(evicted);
     }
@@ -219,7 +229,7 @@ impl ArcCache {
             self.shard(hash).remove(hash, &old)
         });
         match retain {
-            Retain::In => {}
+            Retain::In | Retain::Ahead => {}
             Retain::AsItWas if dropped.is_some() => {}
             Retain::AsItWas | Retain::Out => return,
         }
@@ -228,7 +238,7 @@ impl ArcCache {
         let evicted = {
             let mut shard = self.shard(hash);
             shard.budget = self.share();
-            shard.insert_into(list, hash, key, block)
+            shard.insert_into(list, hash, key, block, false)
         };
         drop(evicted);
     }
@@ -262,7 +272,7 @@ impl ArcCache {
 
     fn shard_index(&self, hash: u64) -> usize {
         // The table inside a shard uses the lowest and the highest bits; these lie between.
-        (hash >> 40) as usize % SHARDS
+        (hash >> 40) as usize % self.shards.len()
     }
 
     fn look_up(&self, hash: u64, key: &Key, retain: Retain) -> Lookup<'_> {
@@ -335,7 +345,9 @@ impl Ticket<'_> {
             shard.flights.remove(&self.key);
             shard.budget = self.cache.share();
             match &result {
-                Ok(block) if retain == Retain::In => shard.insert(self.hash, self.key, block.clone()),
+                Ok(block) if matches!(retain, Retain::In | Retain::Ahead) => {
+                    shard.insert_into(RECENT, self.hash, self.key, block.clone(), retain == Retain::Ahead)
+                }
                 _ => Vec::new(),
             }
         };
@@ -415,6 +427,8 @@ struct Node {
     bytes: usize,
     list: usize,
     touched_at: u64,
+    /// Whether it still waits for the read that it was loaded for.
+    is_ahead: bool,
     newer: u32,
     older: u32,
 }
@@ -473,7 +487,11 @@ impl Shard {
         let now = self.inserts;
         let node = &mut self.nodes[index as usize];
         let block = node.block.clone()?;
-        let again = now.wrapping_sub(node.touched_at) >= SAME_USE_INSERTS;
+        if retain == Retain::Ahead {
+            return Some(block);
+        }
+        let is_first = std::mem::take(&mut node.is_ahead);
+        let again = !is_first && now.wrapping_sub(node.touched_at) >= SAME_USE_INSERTS;
         node.touched_at = now;
         let list = if again { FREQUENT } else { node.list };
         self.hits += 1;
@@ -482,6 +500,19 @@ impl Shard {
             self.link(index, list);
         }
         Some(block)
+    }
+
+    /// A block that a reader waited for was read. Returns it if it is not to stay.
+    fn note_read(&mut self, hash: u64, key: &Key, retain: Retain) -> Option<Block> {
+        match retain {
+            Retain::Out => self.remove(hash, key).map(|(_, block)| block),
+            Retain::In | Retain::AsItWas => {
+                let index = self.find(hash, key)?;
+                self.nodes[index as usize].is_ahead = false;
+                None
+            }
+            Retain::Ahead => None,
+        }
     }
 
     /// Takes a block out. With it the list that it was in.
@@ -493,13 +524,15 @@ impl Shard {
         removed
     }
 
-    /// Returns what was evicted, for the caller to free outside of the lock.
-    fn insert(&mut self, hash: u64, key: Key, block: Block) -> Vec<Block> {
-        self.insert_into(RECENT, hash, key, block)
-    }
-
-    /// As [`Self::insert`], a block that nothing is known of into that list.
-    fn insert_into(&mut self, unknown: usize, hash: u64, key: Key, block: Block) -> Vec<Block> {
+    /// Puts a block in, into the list `unknown` if nothing is known of it. Returns what was evicted, for the caller to free outside of the lock.
+    fn insert_into(
+        &mut self,
+        unknown: usize,
+        hash: u64,
+        key: Key,
+        block: Block,
+        is_ahead: bool,
+    ) -> Vec<Block> {
         let bytes = block.memory_bytes() + NODE_BYTES;
         self.inserts += 1;
         let mut evicted = Vec::new();
@@ -514,7 +547,7 @@ impl Shard {
         };
         let now = self.inserts;
         let node = &mut self.nodes[index as usize];
-        (node.block, node.bytes, node.touched_at) = (Some(block), bytes, now);
+        (node.block, node.bytes, node.touched_at, node.is_ahead) = (Some(block), bytes, now, is_ahead);
         self.link(index, list);
         self.make_room(index, &mut evicted);
         evicted
@@ -574,8 +607,17 @@ impl Shard {
     }
 
     fn new_node(&mut self, hash: u64, key: Key) -> u32 {
-        let node =
-            Node { key, hash, block: None, bytes: 0, list: RECENT, touched_at: 0, newer: NIL, older: NIL };
+        let node = Node {
+            key,
+            hash,
+            block: None,
+            bytes: 0,
+            list: RECENT,
+            touched_at: 0,
+            is_ahead: false,
+            newer: NIL,
+            older: NIL,
+        };
         let index = match self.free.pop() {
             Some(index) => {
                 self.nodes[index as usize] = node;
@@ -646,7 +688,11 @@ mod tests {
     }
 
     fn put(shard: &mut Shard, hasher: &DefaultHashBuilder, n: u64) {
-        shard.insert(hasher.hash_one(key(n)), key(n), block(n as u8));
+        shard.insert_into(RECENT, hasher.hash_one(key(n)), key(n), block(n as u8), false);
+    }
+
+    fn put_ahead(shard: &mut Shard, hasher: &DefaultHashBuilder, n: u64) {
+        shard.insert_into(RECENT, hasher.hash_one(key(n)), key(n), block(n as u8), true);
     }
 
     fn has(shard: &mut Shard, hasher: &DefaultHashBuilder, n: u64) -> bool {
@@ -793,6 +839,47 @@ mod tests {
         put(&mut shard, &hasher, 1);
         (0..32).for_each(|_| assert!(has(&mut shard, &hasher, 1)));
         assert_eq!(shard.lists[FREQUENT].bytes, 0);
+    }
+
+    #[test]
+    fn what_is_loaded_ahead_waits_for_its_reader_whose_read_is_its_first_use() {
+        let (mut shard, hasher) = shard_with(16);
+        // A long read in order, ten blocks ahead.
+        (0..10).for_each(|n| put_ahead(&mut shard, &hasher, n));
+        for n in 0..1000 {
+            put_ahead(&mut shard, &hasher, n + 10);
+            assert!(has(&mut shard, &hasher, n), "{n} was put out before it was read");
+        }
+        assert_eq!(shard.lists[FREQUENT].bytes, 0);
+        // Again after others came: a second use.
+        assert!(has(&mut shard, &hasher, 996));
+        assert!(shard.lists[FREQUENT].bytes > 0);
+    }
+
+    #[test]
+    fn who_waited_for_a_block_that_is_loaded_ahead_has_used_it() {
+        let cache = ArcCache::new(64 << 20);
+        let gate = std::cell::Cell::new(false);
+        let mut ahead = Box::pin(cache.get_or_load(key(1), Retain::Ahead, || async {
+            std::future::poll_fn(|_| if gate.get() { Poll::Ready(()) } else { Poll::Pending }).await;
+            Ok(block(3))
+        }));
+        assert!(ahead.as_mut().now_or_never().is_none());
+        let mut reader = Box::pin(cache.get_or_load(key(1), Retain::In, || async { Ok(block(4)) }));
+        assert!(reader.as_mut().now_or_never().is_none());
+        gate.set(true);
+        assert_eq!((block_on(ahead).unwrap()[0], block_on(reader).unwrap()[0]), (3, 3));
+        let hash = cache.hasher.hash_one(key(1));
+        let shard = cache.shard(hash);
+        let node = shard.find(hash, &key(1)).map(|index| &shard.nodes[index as usize]);
+        assert!(node.is_some_and(|node| !node.is_ahead));
+    }
+
+    #[test]
+    fn a_small_cache_holds_any_blocks_that_fit_together() {
+        let cache = ArcCache::new(16 << 20);
+        (0..3000).for_each(|n| cache.insert(key(n), block(1)));
+        assert!((0..3000).all(|n| cache.get(&key(n), Retain::In).is_some()));
     }
 
     #[test]

@@ -72,6 +72,8 @@ impl PrimaryCache {
 pub enum Retain {
     /// The block.
     In,
+    /// The block, for somebody who is going to read it: that read will be its first use.
+    Ahead,
     /// What there was: the block if it was there, or if what it is written instead of was.
     AsItWas,
     /// Not the block, nor what it is written instead of.

@@ -92,15 +92,12 @@ impl Zvol {
         self.check(offset, length)?;
         let end = offset + length;
         let mut at = offset;
-        let mut extents: Vec<Extent> = Vec::new();
+        let mut extents = Vec::new();
         while at < end {
             let span = self.object().span(at).await?;
             let length = span.end.min(end) - at;
-            let full = extents.len() >= limit.max(1);
-            match extents.last_mut() {
-                Some(last) if last.is_hole == span.is_hole => last.length += length,
-                _ if full => break,
-                _ => extents.push(Extent { length, is_hole: span.is_hole }),
+            if !add_extent(&mut extents, Extent { length, is_hole: span.is_hole }, limit) {
+                break;
             }
             at += length;
         }
@@ -110,6 +107,17 @@ impl Zvol {
     fn check(&self, offset: u64, length: u64) -> Result<()> {
         check(self.size, offset, length)
     }
+}
+
+/// Adds what follows, to the last extent when it is of the same kind. False when that would be more than `limit` extents (but one at least).
+fn add_extent(extents: &mut Vec<Extent>, next: Extent, limit: usize) -> bool {
+    let full = extents.len() >= limit.max(1);
+    match extents.last_mut() {
+        Some(last) if last.is_hole == next.is_hole => last.length += next.length,
+        _ if full => return false,
+        _ => extents.push(next),
+    }
+    true
 }
 
 /// Whether a range lies within a volume.

@@ -90,7 +90,8 @@ impl Tree {
         if self.keyless {
             return pool.read_block_without_key(bp, at).await;
         }
-        pool.read_retaining(bp, at, if self.is_cached(at) { Retain::In } else { retain }).await
+        let retain = if retain != Retain::Ahead && self.is_cached(at) { Retain::In } else { retain };
+        pool.read_retaining(bp, at, retain).await
     }
 
     /// Whether the ARC takes in a block.

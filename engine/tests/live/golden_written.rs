@@ -19,7 +19,7 @@ use testkit::GoldenPool;
 use testkit::manifest::hex_sha256;
 
 use crate::data::Open;
-use crate::filesystem::FILE;
+use crate::files::FILE;
 use crate::golden_support::{self, EngineTree};
 use crate::support::{Disks, committing, surroundings};
 

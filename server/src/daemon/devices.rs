@@ -137,9 +137,9 @@ impl Daemon {
     /// The pool is open read-only; a device with which this cannot be done, or that is not gone through.
     pub async fn sweep_devices(&self, request: api::SweepDevices) -> Result<Listed<String>, ApiError> {
         let pool = self.pool(&request.pool)?;
-        let (work, verb) = match request.work {
-            api::Sweep::Trim => (Sweep::Trim, "trim"),
-            api::Sweep::Initialize => (Sweep::Initialize, "initialize"),
+        let (work, verb, noun) = match request.work {
+            api::Sweep::Trim => (Sweep::Trim, "trim", "trim"),
+            api::Sweep::Initialize => (Sweep::Initialize, "initialize", "initialization"),
         };
         let doing = format!("cannot {verb} '{}'", request.pool);
         let live = pool.writable(&doing)?;
@@ -178,10 +178,7 @@ impl Daemon {
         };
         let done = match (stop, request.action) {
             (Some(stop), _) => live.stop_sweep(work, &leaves, stop).await.and_then(|stopped| match stopped {
-                0 => Err(engine::Error::Busy(format!(
-                    "there is no active {}",
-                    verb.replace("lize", "lization")
-                ))),
+                0 => Err(engine::Error::Busy(format!("there is no active {noun}"))),
                 _ => Ok(()),
             }),
             (None, SweepAction::Forget) if work == Sweep::Initialize => live.uninitialize(&leaves).await,

@@ -332,7 +332,7 @@ impl Daemon {
         Surroundings {
             env: Arc::new(System),
             cache: Some(Arc::clone(&self.cache)),
-            limits: Limits::default(),
+            limits: Limits::beside(&self.cache),
             host: (host_id(), host_name()),
         }
     }

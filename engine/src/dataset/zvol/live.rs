@@ -264,16 +264,13 @@ impl LiveZvol {
         self.check(offset, length)?;
         let end = offset + length;
         let mut at = offset;
-        let mut extents: Vec<Extent> = Vec::new();
+        let mut extents = Vec::new();
         while at < end {
             let span = self.content.span(at).await?;
             // A block that was written meanwhile may end where it began to be looked at.
             let length = span.end.min(end).saturating_sub(at).max(1);
-            let full = extents.len() >= limit.max(1);
-            match extents.last_mut() {
-                Some(last) if last.is_hole == span.is_hole => last.length += length,
-                _ if full => break,
-                _ => extents.push(Extent { length, is_hole: span.is_hole }),
+            if !super::add_extent(&mut extents, Extent { length, is_hole: span.is_hole }, limit) {
+                break;
             }
             at += length;
         }

@@ -197,7 +197,7 @@ impl LiveObject {
 
     /// Loads data block `id` into the ARC, where it waits for whoever changes it even if it is not to be cached.
     pub async fn warm(&self, id: u64) -> Result<()> {
-        self.block_retaining(id, Retain::In).await.map(|_| ())
+        self.block_retaining(id, Retain::Ahead).await.map(|_| ())
     }
 
     /// Data block `id`. `retain` is for what the ARC is not to take in.

@@ -8,7 +8,7 @@
 //!
 //! Reading one record in small pieces touches its block many times in a row; that is one use, not many. So a block becomes
 //! frequent only when other blocks came in since it was last touched (OpenZFS asks for 62 ms instead; we need no clock).
-//! Loading a block ahead of its reader ([`Retain::Ahead`]) is no use of it at all: the read that it was loaded for is the first. Otherwise whatever is read in order would be
+//! Loading a block ahead of its reader ([`Retain::Ahead`]) is no use of it at all: the read that it was loaded for is the first, and leaves it behind those that still wait. Otherwise whatever is read in order would be
 //! frequent, and would put out the blocks that still wait for their reader.
 //!
 //! A shard has room for the largest block at least, so that a small cache has few shards: in many small ones the blocks that wait for their reader would meet by chance, and put each other out.
@@ -491,10 +491,14 @@ impl Shard {
             return Some(block);
         }
         let is_first = std::mem::take(&mut node.is_ahead);
-        let again = !is_first && now.wrapping_sub(node.touched_at) >= SAME_USE_INSERTS;
+        let again = now.wrapping_sub(node.touched_at) >= SAME_USE_INSERTS;
         node.touched_at = now;
-        let list = if again { FREQUENT } else { node.list };
         self.hits += 1;
+        if is_first {
+            // It stays behind those that still wait: they are wanted sooner.
+            return Some(block);
+        }
+        let list = if again { FREQUENT } else { node.list };
         if self.lists[list].newest != index {
             self.unlink(index);
             self.link(index, list);
@@ -852,7 +856,7 @@ mod tests {
         }
         assert_eq!(shard.lists[FREQUENT].bytes, 0);
         // Again after others came: a second use.
-        assert!(has(&mut shard, &hasher, 996));
+        assert!(has(&mut shard, &hasher, 995));
         assert!(shard.lists[FREQUENT].bytes > 0);
     }
 

@@ -23,7 +23,7 @@ use super::object::Object;
 use crate::{Result, background};
 
 /// Most bytes ahead of a stream.
-const WINDOW_BYTES: u64 = 8 << 20;
+const WINDOW_BYTES: u64 = 16 << 20;
 /// Most blocks ahead of a stream.
 const WINDOW_BLOCKS: u64 = 256;
 /// Blocks ahead are given to the background in runs of about this many bytes: a hand-off costs as much as reading a small block.

@@ -9,7 +9,8 @@
 //! # Back-pressure
 //! Whoever begins a change says how many bytes it will make dirty. All dirty bytes, of both groups, come from one budget; when it is used up,
 //! changes wait in their order of arrival, and go on as the sync thread writes dirty bytes out. So the speed of writers follows the speed of
-//! the devices smoothly, and memory is bounded. Dirty bytes are lent from the budget of the pool's cache ([`ArcCache::lend`]), which they shrink.
+//! the devices smoothly, and memory is bounded. Dirty bytes are lent from the budget of the pool's cache ([`ArcCache::lend`]), which they shrink; pools that share
+//! a cache share what it lends.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -179,10 +180,7 @@ impl Txgs {
             if let Some(error) = state.stopped.as_ref().or(state.refused.as_ref()) {
                 return Poll::Ready(Err(error.clone()));
             }
-            let dirty: u64 = state.dirty.iter().sum();
-            // One that is larger than the whole budget goes alone.
-            let room = dirty == 0 || dirty.saturating_add(bytes) <= self.limits.dirty_bytes;
-            if room && place.is_first(&state.queue) {
+            if self.has_room(&state, bytes) && place.is_first(&state.queue) {
                 if place.leave(&mut state.queue) {
                     state.queue.wake_first();
                 }
@@ -202,6 +200,18 @@ impl Txgs {
             cache.lend(bytes);
         }
         Ok(tx)
+    }
+
+    /// Whether `bytes` more may be dirty. A pool with nothing dirty may always begin: so one change that is larger than the whole budget goes alone, and no
+    /// pool waits for another one whose dirty bytes take all that their cache lends.
+    fn has_room(&self, state: &State, bytes: u64) -> bool {
+        let dirty: u64 = state.dirty.iter().sum();
+        let is_lendable = |cache: &Arc<ArcCache>| {
+            cache.lent_bytes().saturating_add(bytes) <= cache.lendable_bytes().max(LEAST_DIRTY_BYTES)
+        };
+        dirty == 0
+            || dirty.saturating_add(bytes) <= self.limits.dirty_bytes
+                && self.cache.as_ref().is_none_or(is_lendable)
     }
 
     /// Holds the open group for what makes nothing dirty and must not wait behind those that do: the intent log's allocations.
@@ -408,6 +418,19 @@ mod tests {
         assert_eq!(limits(512), (256, 64));
         assert_eq!(limits(4096), (1024, 256));
         assert_eq!(limits(32 << 10), (4096, 1024));
+    }
+
+    #[test]
+    fn pools_share_what_their_cache_lends_and_none_starves() {
+        let cache = Arc::new(ArcCache::new(64 << 20));
+        let [one, other] = [3, 9].map(|synced| Txgs::beside(Txg(synced), Limits::default(), &cache));
+        drop(one.begin(44 << 20).now_or_never().expect("there is room").expect("not stopped"));
+        drop(other.begin(8 << 20).now_or_never().expect("it has nothing dirty").expect("not stopped"));
+        let mut more = Box::pin(other.begin(1 << 20));
+        assert!(more.as_mut().now_or_never().is_none(), "48 MiB are lendable");
+        let txg = one.quiesce().now_or_never().expect("nobody holds it");
+        one.committed(txg);
+        assert!(more.as_mut().now_or_never().is_some_and(|begun| begun.is_ok()));
     }
 
     #[test]

@@ -138,6 +138,11 @@ impl ArcCache {
         self.budget_bytes - self.budget_bytes / OWN_SHARE
     }
 
+    /// Bytes of it that are lent now.
+    pub fn lent_bytes(&self) -> u64 {
+        self.lent_bytes.load(Ordering::Relaxed)
+    }
+
     /// Takes `bytes` of the budget for data that are not written yet.
     pub fn lend(&self, bytes: u64) {
         self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -160,7 +165,7 @@ impl ArcCache {
 
     /// What each shard may keep now.
     fn share(&self) -> usize {
-        let own = self.budget_bytes.saturating_sub(self.lent_bytes.load(Ordering::Relaxed));
+        let own = self.budget_bytes.saturating_sub(self.lent_bytes());
         let own = own.max(self.budget_bytes / OWN_SHARE);
         usize::try_from(own / self.shards.len() as u64).unwrap_or(usize::MAX)
     }
@@ -253,7 +258,7 @@ impl ArcCache {
 
     /// The counters now, summed over the shards.
     pub fn stats(&self) -> ArcStats {
-        let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
+        let lent_bytes = self.lent_bytes();
         let mut stats = ArcStats { budget_bytes: self.budget_bytes, lent_bytes, ..ArcStats::default() };
         for shard in &self.shards {
             let shard = lock(shard);

@@ -202,16 +202,16 @@ impl Txgs {
         Ok(tx)
     }
 
-    /// Whether `bytes` more may be dirty. A pool with nothing dirty may always begin: so one change that is larger than the whole budget goes alone, and no
-    /// pool waits for another one whose dirty bytes take all that their cache lends.
+    /// Whether `bytes` more may be dirty. A pool with nothing dirty may always begin, so that one change that is larger than the whole budget goes alone; and a
+    /// few bytes are every pool's own, lest it waits for another one, perhaps suspended, whose dirty bytes take all that their cache lends.
     fn has_room(&self, state: &State, bytes: u64) -> bool {
-        let dirty: u64 = state.dirty.iter().sum();
-        let is_lendable = |cache: &Arc<ArcCache>| {
-            cache.lent_bytes().saturating_add(bytes) <= cache.lendable_bytes().max(LEAST_DIRTY_BYTES)
+        let before: u64 = state.dirty.iter().sum();
+        let dirty = before.saturating_add(bytes);
+        let is_lent = |cache: &Arc<ArcCache>| {
+            dirty <= LEAST_DIRTY_BYTES
+                || cache.lent_bytes().saturating_add(bytes) <= cache.lendable_bytes().max(LEAST_DIRTY_BYTES)
         };
-        dirty == 0
-            || dirty.saturating_add(bytes) <= self.limits.dirty_bytes
-                && self.cache.as_ref().is_none_or(is_lendable)
+        before == 0 || dirty <= self.limits.dirty_bytes && self.cache.as_ref().is_none_or(is_lent)
     }
 
     /// Holds the open group for what makes nothing dirty and must not wait behind those that do: the intent log's allocations.
@@ -425,7 +425,9 @@ mod tests {
         let cache = Arc::new(ArcCache::new(64 << 20));
         let [one, other] = [3, 9].map(|synced| Txgs::beside(Txg(synced), Limits::default(), &cache));
         drop(one.begin(44 << 20).now_or_never().expect("there is room").expect("not stopped"));
-        drop(other.begin(8 << 20).now_or_never().expect("it has nothing dirty").expect("not stopped"));
+        for _ in 0..2 {
+            drop(other.begin(8 << 20).now_or_never().expect("16 MiB are its own").expect("not stopped"));
+        }
         let mut more = Box::pin(other.begin(1 << 20));
         assert!(more.as_mut().now_or_never().is_none(), "48 MiB are lendable");
         let txg = one.quiesce().now_or_never().expect("nobody holds it");

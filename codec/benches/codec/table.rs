@@ -7,6 +7,10 @@ pub const SIZES: [usize; 3] = [4 << 10, 16 << 10, 128 << 10];
 const ROUNDS: usize = 9;
 /// Length of a round.
 const ROUND_NS: u64 = 12_000_000;
+/// Turns of ours and a peer that measures itself. Each one's best counts: neighbours on the processor slow whole seconds by a third, and speed up none.
+const TURNS: usize = 5;
+/// Length of our part of a turn.
+const TURN_NS: u64 = 200_000_000;
 
 /// What ours is compared with.
 pub struct Peer<'a> {
@@ -49,16 +53,45 @@ impl Table {
         }
     }
 
+    /// Measures `ours` in turns with `theirs`, which measures itself and tells GB/s, if it can. A call of `ours` handles `batch` bytes in blocks of `bytes`; what
+    /// `prepare` does before each is not counted; it hears whether a turn begins.
+    pub fn row_in_turns(
+        &mut self,
+        name: &str,
+        (bytes, batch): (usize, usize),
+        (prepare, ours): (&mut dyn FnMut(bool), &mut dyn FnMut()),
+        (peer, theirs): (&str, &mut dyn FnMut() -> Option<f64>),
+    ) {
+        if !self.wants(name) {
+            return;
+        }
+        let (mut our_rates, mut their_rates) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            let mut rates = Vec::new();
+            let end = thread_cpu_ns() + TURN_NS;
+            while thread_cpu_ns() < end {
+                prepare(rates.is_empty());
+                let start = thread_cpu_ns();
+                ours();
+                rates.push(batch as f64 / (thread_cpu_ns() - start) as f64);
+            }
+            our_rates.push(middle(rates));
+            their_rates.extend(theirs());
+        }
+        let best = |rates: Vec<f64>| rates.into_iter().max_by(f64::total_cmp);
+        match (best(our_rates), best(their_rates)) {
+            (Some(ours), Some(theirs)) => print(name, bytes, ours, peer, theirs),
+            (ours, _) => print_alone(name, bytes, ours.unwrap_or(f64::NAN)),
+        }
+    }
+
     /// Measures `ours`, which handles `bytes` of logical data in a call, beside `peer`.
     pub fn row(&mut self, name: &str, bytes: usize, ours: &mut dyn FnMut(), peer: Option<Peer<'_>>) {
         if !self.wants(name) {
             return;
         }
         let Some(peer) = peer else {
-            let block = format!("{}K", bytes >> 10);
-            let ours = median(&mut [ours])[0].rate(bytes);
-            println!("{name:<26} {block:>6} {ours:>9.3}");
-            return;
+            return print_alone(name, bytes, median(&mut [ours])[0].rate(bytes));
         };
         let rates = median(&mut [ours, peer.run]);
         print(name, bytes, rates[0].rate(bytes), peer.name, rates[1].rate(bytes));
@@ -68,6 +101,17 @@ impl Table {
 fn print(name: &str, bytes: usize, ours: f64, peer: &str, theirs: f64) {
     let block = format!("{}K", bytes >> 10);
     println!("{name:<26} {block:>6} {ours:>9.3}   {peer:<22} {theirs:>9.3} {:>6.2}", ours / theirs);
+}
+
+fn print_alone(name: &str, bytes: usize, ours: f64) {
+    let block = format!("{}K", bytes >> 10);
+    println!("{name:<26} {block:>6} {ours:>9.3}");
+}
+
+/// The median. There is at least one figure.
+fn middle(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 /// The cost of one call.
@@ -92,14 +136,10 @@ fn median(candidates: &mut [&mut dyn FnMut()]) -> Vec<Cost> {
             for _ in 0..calls[at] {
                 run();
             }
-            rounds[at].push(Cost { ns: (thread_cpu_ns() - start) as f64 / calls[at] as f64 });
+            rounds[at].push((thread_cpu_ns() - start) as f64 / calls[at] as f64);
         }
     }
-    let middle = |mut costs: Vec<Cost>| {
-        costs.sort_by(|a, b| a.ns.total_cmp(&b.ns));
-        costs[costs.len() / 2]
-    };
-    rounds.into_iter().map(middle).collect()
+    rounds.into_iter().map(|costs| Cost { ns: middle(costs) }).collect()
 }
 
 /// How many calls fill a round.

@@ -6,11 +6,14 @@
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dataset::dsl::edit::{NewContents, NewDataset};
-use engine::dataset::zvol::{LiveZvol, Room};
+use engine::dataset::dsl::Dsl;
+use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::dataset::zvol::{LiveZvol, Room, Zvol};
 use engine::env::{Env, Seeded};
 use engine::pool::live::{Layout, LivePool, NewTop};
 use engine::vdev::Class;
+use futures_util::future::join;
+use futures_util::poll;
 use ondisk::ObjsetId;
 use ondisk::vdev_config::PoolState;
 
@@ -25,7 +28,7 @@ async fn create(tops: Vec<NewTop>, block_size: u32, logbias: &str) -> (Arc<LiveP
         contents: NewContents::Volume { size: SIZE, sparse: true },
         properties: vec![("volblocksize".into(), block_size.to_string()), ("logbias".into(), logbias.into())],
     };
-    let create = move |s| async move { engine::dataset::dsl::edit::create(&s, &new).await };
+    let create = move |s| async move { edit::create(&s, &new).await };
     let id = pool.change(create).await.unwrap();
     (pool, id)
 }
@@ -175,4 +178,35 @@ fn a_full_volume_can_be_trimmed() {
         pool.sync().await.unwrap();
         assert_eq!(volume.extents(0, SIZE, 9).await.unwrap().len(), 1);
     });
+}
+
+#[test]
+fn a_snapshot_has_all_that_was_written_before_it_was_asked_for() {
+    let disks = Disks::new(96 << 20);
+    let tops = vec![disks.top(Layout::Single, Class::Normal, "d", 1)];
+    block_on(async {
+        let (pool, id) = create(tops, 16384, "latency").await;
+        let volume = open(&pool, id).await;
+        volume.write_at(0, &[1; 16384], false).await.unwrap();
+        // A group is to be committed, and cannot be yet: what is written now is of the next one.
+        let held = pool.txgs().begin(0).await.unwrap();
+        let mut group = Box::pin(pool.sync());
+        assert!(poll!(group.as_mut()).is_pending());
+        volume.write_at(0, &[2; 16384], false).await.unwrap();
+        let new = [NewSnapshot { name: "tank/vol@now".into(), properties: Vec::new() }];
+        let mut asked = Box::pin(pool.change(move |s| async move { edit::snapshot(&s, &new).await }));
+        assert!(poll!(asked.as_mut()).is_pending());
+        drop(held);
+        let (committed, taken) = join(group, asked).await;
+        committed.unwrap();
+        taken.unwrap();
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        let objset = dsl.open_objset(&dsl.find("tank/vol@now").await.unwrap()).await.unwrap();
+        let mut bytes = vec![0; 16384];
+        Zvol::open(&objset).await.unwrap().read_at(0, &mut bytes).await.unwrap();
+        assert!(bytes == [2; 16384], "it begins with {}", bytes[0]);
+        drop(volume);
+        close(pool, id).await;
+    });
+    disks.judge("tank");
 }

@@ -51,8 +51,11 @@ const FREE_BLOCKS: usize = 100_000;
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A change of the MOS that waits for the next sync.
+/// A change of the MOS that waits for the sync of its group.
 pub(super) struct Task {
+    /// The group that was open when it was asked for. No group before that may take it along: what was written before the task was asked for may be of this group,
+    /// and a snapshot must have it.
+    txg: Txg,
     /// Before anything of the group is written or freed.
     first: bool,
     run: Box<dyn FnOnce(Syncing) -> Running + Send>,
@@ -65,7 +68,8 @@ impl std::fmt::Debug for Task {
 }
 
 impl LivePool {
-    /// Runs `task` as part of the sync of the next group and waits until that is committed. A task that fails must not have changed anything.
+    /// Runs `task` as part of the sync of the group that is open now, after all that was changed before, and waits until that is committed. A task that fails must not have
+    /// changed anything.
     pub async fn change<T, F>(self: &Arc<Self>, task: impl FnOnce(Syncing) -> F + Send + 'static) -> Result<T>
     where
         T: Send + 'static,
@@ -104,12 +108,13 @@ impl LivePool {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             })
         };
-        self.tasks().push(Task { first, run: Box::new(run) });
+        let txg = self.txgs.open_txg();
+        self.tasks().push(Task { txg, first, run: Box::new(run) });
         loop {
-            // The group that is being written may have taken the task along.
-            let next = Txg(self.txgs.synced_txg().get() + 1);
             if self.has_thread() {
-                self.txgs.wait_synced(next).await?;
+                // Or the group after it, when its tasks have begun meanwhile.
+                let next = Txg(self.txgs.synced_txg().get() + 1);
+                self.txgs.wait_synced(next.max(txg)).await?;
             } else {
                 self.sync().await?;
             }
@@ -210,18 +215,12 @@ impl LivePool {
 
     async fn sync_group(self: &Arc<Self>, txg: Txg) -> Result<()> {
         let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(txg)) };
-        let first: Vec<Task> = self.tasks().extract_if(.., |task| task.first).collect();
-        for task in first {
-            (task.run)(s.clone()).await;
-        }
+        self.run_tasks(&s, true).await;
         let open: Vec<_> = self.datasets().values().cloned().collect();
         let cloned: Vec<Blkptr> = open.iter().flat_map(|dataset| dataset.objset.cloned(txg)).collect();
         super::brt::reference(&s, &cloned).await?;
         let written = self.sync_datasets(&s, &[]).await?;
-        let tasks: Vec<Task> = self.tasks().extract_if(.., |task| !task.first).collect();
-        for task in tasks {
-            (task.run)(s.clone()).await;
-        }
+        self.run_tasks(&s, false).await;
         // Logs of those that were written stay as they are: a snapshot may have the object set as it was written.
         self.sync_datasets(&s, &written).await?;
         // Freeing what the checkpoint keeps takes space, and gives none back.
@@ -249,6 +248,15 @@ impl LivePool {
         }
         let root = self.converge(&s).await?;
         self.commit(&s, root, config_changed).await
+    }
+
+    /// Runs the tasks of this group, those that come first or the others.
+    async fn run_tasks(&self, s: &Syncing, first: bool) {
+        let is_due = |task: &mut Task| task.first == first && task.txg <= s.txg();
+        let tasks: Vec<Task> = self.tasks().extract_if(.., is_due).collect();
+        for task in tasks {
+            (task.run)(s.clone()).await;
+        }
     }
 
     /// Writes every dataset that the group changed, and gives those that are open. The logs of those that were given `before` were told already.

@@ -142,7 +142,9 @@ impl Lab {
             Self::Run { experiment, output, host, quick, rounds, json } => {
                 let mut experiment = load(&experiment)?;
                 if let Some(dataset) = host {
-                    experiment.target = Target::Host { dataset, size: experiment.target.size() };
+                    for (name, value) in experiment.move_to_host(dataset) {
+                        eprintln!("left out, because the host decides it: {name}={value}");
+                    }
                 }
                 if let Some(rounds) = rounds {
                     experiment.rounds = rounds;

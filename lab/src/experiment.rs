@@ -188,6 +188,14 @@ impl Experiment {
         self.check()
     }
 
+    /// Moves it below `dataset` of a host that runs OpenZFS. Gives back the settings that are left out, because only the host decides them.
+    pub fn move_to_host(&mut self, dataset: String) -> Settings {
+        let target = Target::Host { dataset, size: self.target.size() };
+        let left_out = self.settings.extract_if(.., |name, _| !target.has(Place::of(name))).collect();
+        self.target = target;
+        left_out
+    }
+
     /// Makes it short: fewer rounds, less time and data. Its findings are less certain, and say so by their intervals.
     pub fn quick(&mut self, seconds: f64) {
         self.rounds = self.rounds.min(3);
@@ -344,6 +352,19 @@ mod tests {
         let experiment = Experiment::parse(SMALL).unwrap();
         assert_eq!(Experiment::parse(&experiment.to_toml().unwrap()).unwrap(), experiment);
         assert_eq!(experiment.goal_workload(), "w");
+    }
+
+    #[test]
+    fn a_host_decides_what_is_not_a_property_itself() {
+        let mut experiment = Experiment::parse(SMALL).unwrap();
+        for (name, value) in [("arc_max", "128M"), ("ashift", "12"), ("iodepth", "4")] {
+            experiment.settings.insert(name.to_owned(), value.to_owned());
+        }
+        let left_out = experiment.move_to_host("tank/lab".to_owned());
+        assert_eq!(left_out.keys().collect::<Vec<_>>(), ["arc_max", "ashift"]);
+        assert_eq!(experiment.settings.keys().collect::<Vec<_>>(), ["compression", "iodepth"]);
+        assert_eq!(experiment.target.size().0, 64 << 20);
+        experiment.check().unwrap();
     }
 
     #[test]

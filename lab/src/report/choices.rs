@@ -2,7 +2,7 @@
 
 use super::written;
 use crate::analysis::{Findings, bounds};
-use crate::experiment::{Experiment, Metric, Mode, Workload};
+use crate::experiment::{CacheState, Experiment, Metric, Mode, Workload};
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE};
 use crate::target::Layers;
@@ -133,6 +133,35 @@ fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     Some(Section { title: "What each choice buys and costs", text, rows })
 }
 
+/// Less than this share of what was to meet the devices met them: then something else was measured.
+const LEAST_SHARE: f64 = 0.75;
+
+/// What a reader might take a workload's figures for that they are not.
+pub fn caution(experiment: &Experiment, findings: &Findings, workload: &Workload) -> Option<String> {
+    let of = |metric| {
+        let of =
+            findings.findings.iter().filter(move |it| it.workload == workload.name && it.metric == metric);
+        of.map(|it| it.median.value).reduce(f64::min)
+    };
+    let size = workload.size.unwrap_or(experiment.target.size());
+    let remedy = "a larger `size`, fewer `seconds` or a smaller `arc_max` measures the devices";
+    let written = findings.layers.iter().filter(|it| it.workload == workload.name).map(|it| it.layers[0]);
+    if let Some(logical) = written.reduce(f64::min).filter(|logical| *logical < LEAST_SHARE) {
+        return Some(format!(
+            "As little as {:.0} % of what was written went further than memory: the rest was written over there before its transaction group ended, for all fell on the same {size}. If that is \
+             not what is asked, {remedy}.",
+            logical * 100.0
+        ));
+    }
+    let read = of(Metric::ReadAmplification).filter(|read| *read < LEAST_SHARE);
+    read.filter(|_| workload.cache == CacheState::Cold).map(|read| {
+        format!(
+            "As little as {:.0} % of what was read came from the devices: the cache was cold at first, and then had what the same run had read from these {size}. If that is not what is asked, {remedy}.",
+            read * 100.0
+        )
+    })
+}
+
 /// What became of each byte that a workload wrote.
 pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
     let of: Vec<_> = findings.layers.iter().filter(|it| it.workload == workload).collect();
@@ -152,4 +181,46 @@ pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
         text,
         rows: std::iter::once(head).chain(rows).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::{Finding, Written};
+    use crate::stats::Estimate;
+
+    #[test]
+    fn figures_of_memory_are_not_taken_for_those_of_devices() {
+        let experiment = Experiment::parse(
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
+             [[workload]]\nname = \"w\"\nrw = \"write\"\n[[workload]]\nname = \"r\"\nrw = \"read\"\ncache = \"cold\"\n[[workload]]\nname = \"warm\"\nrw = \"read\"\n",
+        )
+        .unwrap();
+        let of = |logical: f64, read: f64| {
+            let written = |workload: &str| Written {
+                variant: BASELINE.into(),
+                workload: workload.into(),
+                layers: [logical, logical, logical, 0.0, 0.0, logical],
+            };
+            let finding = |workload: &str| Finding {
+                variant: BASELINE.into(),
+                workload: workload.into(),
+                metric: Metric::ReadAmplification,
+                median: Estimate { value: read, low: read, high: read },
+                values: vec![read],
+                runs: vec![0],
+                compared: None,
+            };
+            let findings = Findings {
+                layers: vec![written("w")],
+                findings: vec![finding("r"), finding("warm")],
+                ..Findings::default()
+            };
+            experiment.workloads.iter().map(|it| caution(&experiment, &findings, it)).collect::<Vec<_>>()
+        };
+        let [Some(written), Some(read), None] = &of(0.25, 0.2)[..] else { panic!("{:?}", of(0.25, 0.2)) };
+        assert!(written.contains("25 %") && written.contains("64M"), "{written}");
+        assert!(read.contains("20 %"), "{read}");
+        assert_eq!(of(0.98, 0.9), [None, None, None]);
+    }
 }

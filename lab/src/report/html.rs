@@ -66,6 +66,9 @@ pub fn page(store: &Store, findings: &Findings) -> String {
             page.push_str(&bars(&rows));
             page.push_str(&table(&of));
         }
+        if let Some(caution) = choices::caution(experiment, findings, workload) {
+            page.push_str(&format!("<p><strong>{}</strong></p>", escaped(&caution)));
+        }
         if let Some(section) = choices::layers(findings, &workload.name) {
             page.push_str(&words(&section));
         }

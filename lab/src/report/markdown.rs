@@ -64,6 +64,9 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
                 apart(compared.noise_floor)
             ));
         }
+        if let Some(caution) = choices::caution(experiment, findings, workload) {
+            text.push_str(&format!("\n**{caution}**\n"));
+        }
         if let Some(section) = choices::layers(findings, &workload.name) {
             text.push_str(&format!("\n{}\n\n{}", section.text, table::markdown(&section.rows)));
         }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats::{self, Comparison};
 
-/// Of a budget that has not room for all points, this share is for looking around, in percent; the rest is for the race.
+/// Of a budget that has not room for all points, this share is for looking around, in percent; the rest is for the race, if there is enough for one.
 const LOOKING_PERCENT: usize = 70;
 /// A race's later rounds are worth it with so many runs for each candidate that is left.
 const RUNS_EACH: usize = 3;
@@ -129,7 +129,9 @@ pub fn find<M: Measure>(space: &Space, budget: usize, seed: u64, measure: &mut M
         }
         all
     } else {
-        look_around(space, (budget * LOOKING_PERCENT / 100).max(1), &mut rng, &mut seen)?;
+        let looking = budget * LOOKING_PERCENT / 100;
+        let has_race = budget - looking >= 2 * RUNS_EACH;
+        look_around(space, if has_race { looking } else { budget }, &mut rng, &mut seen)?;
         seen.worths.keys().cloned().collect()
     };
     loop {
@@ -352,6 +354,16 @@ mod tests {
     fn a_tenth_of_all_runs_is_enough_where_factors_work_alone() {
         let good = good(separable, space().points() / 2);
         assert!(good >= 95, "{good} of 100");
+    }
+
+    #[test]
+    fn a_budget_without_room_for_a_race_is_spent_on_looking() {
+        let surface = |point: &Point| [1.0, 0.6, 0.4][point[0]] * [1.0, 1.5, 1.7][point[1]];
+        for seed in 0..100 {
+            let mut planted = Planted::new(surface, 700 + seed);
+            let Ok(found) = find(&Space::new(vec![3, 3]), 7, seed, &mut planted);
+            assert!(found.best == [0, 2] && found.runs <= 7, "{found:?}");
+        }
     }
 
     #[test]

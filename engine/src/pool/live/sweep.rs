@@ -437,7 +437,6 @@ impl LivePool {
             if at >= end {
                 continue;
             }
-            self.allocator().load_metaslab(id).await?;
             while at < end {
                 let still = self.still_active(*work, leaves).await?;
                 if still.is_empty() || self.sweeps.is_ending() {
@@ -491,6 +490,8 @@ impl Step {
     /// Works on some of a metaslab. Gives where to go on, and the bytes.
     async fn take(self, s: &Syncing) -> Result<(u64, u64)> {
         let allocator = s.pool.allocator();
+        // Here, because the last step may be groups ago, and what is idle is let go.
+        allocator.load_metaslab(self.id).await?;
         let (min, most) = self.work.bounds();
         // With a limit, a second's worth.
         let most = if self.rate_bytes > 0 { most.min(self.rate_bytes.max(min)) } else { most };

@@ -1,9 +1,15 @@
 //! Filesystems mounted through FUSE.
 //!
 //! # The parts
-//! [`mount()`] makes a session with the kernel ([`fuser`]) whose threads answer requests out of a `trees::Trees`: the filesystem itself
+//! [`mount()`] makes a session with the kernel (`session`) whose threads answer requests out of a `trees::Trees`: the filesystem itself
 //! and, below `.zfs/snapshot`, its snapshots, each opened when somebody first looks into it. A request is answered on the thread that
 //! read it: what is cached finishes at once, the rest waits for the device in that thread's own ring.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | `wire` | the protocol: bytes and requests |
+//! | `channel` | how requests and answers travel |
+//! | `filesystem` | which request asks for what of `served` |
 //!
 //! # Caching
 //! What is mounted is changed by this kernel alone, so that it may keep names, attributes, directories and pages. `names` says for how long, and what the
@@ -19,6 +25,7 @@
 
 mod attributes;
 mod changes;
+mod channel;
 mod files;
 mod filesystem;
 mod flags;
@@ -26,8 +33,10 @@ mod names;
 mod node;
 mod options;
 mod served;
+mod session;
 mod trees;
 mod waiting;
+mod wire;
 mod xattrs;
 
 pub use options::MountOptions;
@@ -44,8 +53,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::dataset::zpl::LiveZpl;
 
-use filesystem::Mounted;
 use served::Served;
+use session::Session;
 use trees::Trees;
 
 /// Threads that read requests: misses wait on the thread that took them, so that more of them than cores keep a device busy.
@@ -112,7 +121,7 @@ pub struct FuseMount {
     device: libc::dev_t,
     options: Mutex<MountOptions>,
     served: Arc<Served>,
-    session: Option<fuser::BackgroundSession>,
+    session: Option<Session>,
 }
 
 /// Mounts a filesystem or snapshot at the directory `at`. Blocks until the kernel has answered.
@@ -131,14 +140,10 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
         .map_err(|error| MountError::Open { dataset: name.clone(), error })?;
     let served = Arc::new(Served::new(trees, options));
     let mut config = fuser::Config::default();
-    config.n_threads = Some(THREADS);
-    config.clone_fd = true;
     config.acl = if options.allow_other { fuser::SessionACL::All } else { fuser::SessionACL::Owner };
     config.mount_options = mount_options(&name, options);
     let refused = |error| MountError::Refused { dataset: name.clone(), at: at.to_owned(), error };
-    let session = fuser::Session::new(Mounted(Arc::clone(&served)), at, &config)
-        .and_then(fuser::Session::spawn)
-        .map_err(refused)?;
+    let session = Session::begin(&served, at, &config).map_err(refused)?;
     served.set_notifier(session.notifier());
     let device = std::fs::metadata(at).map_err(refused)?.dev();
     raise_read_ahead(device);
@@ -264,7 +269,7 @@ impl FuseMount {
 
     /// False once the kernel has ended the session, for example because somebody ran `umount`.
     pub fn is_alive(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
+        self.session.as_ref().is_some_and(|session| !session.is_finished())
     }
 
     /// Whether it is still at its mountpoint: whoever unmounts it takes it away before the session ends. True where that cannot be found out.
@@ -297,12 +302,12 @@ impl FuseMount {
             return Err(Box::new((self, error)));
         }
         if let Some(session) = self.session.take() {
-            if force && !session.guard.is_finished() {
+            if force && !session.is_finished() {
                 // Whoever still has a file open keeps the session; it ends with them. Until then they may read.
                 self.served.set_writable(false);
                 drop(session);
-            } else if let Err(error) = session.join() {
-                tracing::debug!(%error, dataset = self.dataset, "the FUSE session ended with an error");
+            } else {
+                session.join();
             }
         }
         Ok(())

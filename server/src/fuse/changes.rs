@@ -6,19 +6,18 @@
 //! # Umask
 //! Where files have POSIX ACLs, a default ACL of the directory takes the place of the umask. The kernel then leaves the umask to us.
 
-use std::time::SystemTime;
-
 use engine::dataset::zpl::Time;
 use engine::dataset::zpl::live::{NewKind, NewNode, RenameMode, SetAttributes};
 use engine::{Error, Result};
-use fuser::{FileHandle, INodeNo, RenameFlags, Request, TimeOrNow};
+use fuser::{FileHandle, INodeNo};
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 
-use super::attributes::{device_number, time};
+use super::attributes::device_number;
 use super::names::Told;
 use super::node::{Node, Tree};
 use super::served::Served;
+use super::wire::{Caller, Wanted, When};
 
 /// Who creates, and with which mode.
 #[derive(Debug, Clone, Copy)]
@@ -31,28 +30,9 @@ pub struct Creator {
 
 impl Creator {
     /// The process behind a request.
-    pub fn new(request: &Request, mode: u32, umask: u32) -> Self {
-        Self { uid: request.uid(), gid: request.gid(), mode, umask }
+    pub fn new(by: Caller, mode: u32, umask: u32) -> Self {
+        Self { uid: by.uid, gid: by.gid, mode, umask }
     }
-}
-
-/// What `setattr` asks for.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted {
-    /// Permission bits.
-    pub mode: Option<u32>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Size.
-    pub size: Option<u64>,
-    /// Last access.
-    pub atime: Option<TimeOrNow>,
-    /// Last modification.
-    pub mtime: Option<TimeOrNow>,
-    /// Last change.
-    pub ctime: Option<SystemTime>,
 }
 
 impl Served {
@@ -100,7 +80,7 @@ impl Served {
             }
             told => told?,
         };
-        let (tree, object) = self.object(told.attr.ino)?;
+        let (tree, object) = self.object(told.attr.number)?;
         Ok((told, self.open_object(tree, object)?))
     }
 
@@ -140,20 +120,20 @@ impl Served {
         device::block_on(zpl.rmdir(dir, name))
     }
 
-    /// Moves an entry. A whiteout that stays in its place belongs to `by`, a user and a group.
+    /// Moves an entry, by the flags of `renameat2`. A whiteout that stays in its place belongs to `by`.
     pub(super) fn rename(
         &self,
         from: (INodeNo, &[u8]),
         to: (INodeNo, &[u8]),
-        flags: RenameFlags,
-        by: (u32, u32),
+        flags: u32,
+        by: Caller,
     ) -> Result<()> {
         let mode = match flags {
-            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
-            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
-            RenameFlags::RENAME_WHITEOUT => RenameMode::Whiteout { uid: by.0, gid: by.1 },
-            none if none.is_empty() => RenameMode::Replace,
-            other => return Err(Error::Invalid(format!("rename with flags {other}"))),
+            0 => RenameMode::Replace,
+            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+            libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            libc::RENAME_WHITEOUT => RenameMode::Whiteout { uid: by.uid, gid: by.gid },
+            other => return Err(Error::Invalid(format!("rename with flags {other:#x}"))),
         };
         let (zpl, old) = self.changeable(from.0)?;
         let (_, new) = self.changeable(to.0)?;
@@ -163,11 +143,11 @@ impl Served {
     }
 
     /// Changes attributes.
-    pub(super) fn set_attributes(&self, number: INodeNo, wanted: &Wanted, uid: u32) -> Result<()> {
+    pub(super) fn set_attributes(&self, number: INodeNo, wanted: &Wanted) -> Result<()> {
         let (zpl, object) = self.changeable(number)?;
-        let given = |at: TimeOrNow| match at {
-            TimeOrNow::SpecificTime(at) => time(at),
-            TimeOrNow::Now => Time::now(),
+        let given = |at: When| match at {
+            When::At(at) => at,
+            When::Now => Time::now(),
         };
         let is_owned = wanted.uid.is_some() || wanted.gid.is_some();
         let set = SetAttributes {
@@ -177,10 +157,9 @@ impl Served {
             size: wanted.size,
             atime: wanted.atime.map(given),
             mtime: wanted.mtime.map(given),
-            ctime: wanted.ctime.map(time),
-            touched: matches!(wanted.mtime, Some(TimeOrNow::Now)),
-            // The library does not pass on whether the process may keep them (`FATTR_KILL_SUIDGID`): root may.
-            kill_privileges: is_owned || (wanted.size.is_some() && uid != 0),
+            ctime: wanted.ctime,
+            touched: wanted.mtime == Some(When::Now),
+            kill_privileges: is_owned || wanted.kill_privileges,
             ..SetAttributes::default()
         };
         device::block_on(zpl.set_attributes(object, &set))?;

@@ -9,22 +9,19 @@
 //! daemon knows is the same. What is mapped shared and changed there comes when the kernel writes it back (`msync`, `munmap`).
 //! A cache of writes in the kernel would make small files slower: to close one would wait for the write all the same, and for another request that tells its times.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use engine::dataset::zpl::live::{AllocateMode, WriteOptions};
 use engine::dataset::zpl::{File, LiveZpl, Time};
 use engine::dmu::Reader;
 use engine::{Error, Result};
-use fuser::{FileHandle, INodeNo, OpenFlags};
+use fuser::{FileHandle, INodeNo};
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 
 use super::node::Tree;
 use super::served::Served;
 
-/// Largest read that is answered, in bytes; the kernel asks for at most 1 MiB.
-pub const MAX_READ_BYTES: usize = 16 << 20;
 /// Set-user-id and set-group-id.
 const PRIVILEGES: u32 = libc::S_ISUID | libc::S_ISGID;
 /// The extended attribute that gives a program privileges, until somebody changes the file.
@@ -69,17 +66,12 @@ impl Drop for LiveFile {
     }
 }
 
-thread_local! {
-    /// Where a read gathers its bytes: grows to the largest read of the thread, and is not cleared in between.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
 impl Served {
-    /// Opens a file; the number of its handle.
-    pub(super) fn open(&self, number: INodeNo, flags: OpenFlags) -> Result<FileHandle> {
-        if flags.0 & libc::O_ACCMODE != libc::O_RDONLY {
+    /// Opens a file, by the flags of `open`; the number of its handle.
+    pub(super) fn open(&self, number: INodeNo, flags: i32) -> Result<FileHandle> {
+        if flags & libc::O_ACCMODE != libc::O_RDONLY {
             let (zpl, object) = self.changeable(number)?;
-            device::block_on(zpl.require_open_for_writing(object, flags.0 & libc::O_APPEND != 0))?;
+            device::block_on(zpl.require_open_for_writing(object, flags & libc::O_APPEND != 0))?;
         }
         let (tree, object) = self.object(number)?;
         self.open_object(tree, object)
@@ -137,31 +129,18 @@ impl Served {
         }))
     }
 
-    /// Reads, and gives `then` what was read.
-    pub(super) fn read<R>(
+    /// Reads; how much it was.
+    pub(super) fn read(
         &self,
         number: INodeNo,
         handle: FileHandle,
         offset: u64,
-        size: u32,
-        then: impl FnOnce(Result<&[u8]>) -> R,
-    ) -> R {
-        let file = match self.file(number, handle) {
-            Ok(file) => file,
-            Err(error) => return then(Err(error)),
-        };
-        let size = (size as usize).min(MAX_READ_BYTES);
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            let into = &mut buffer[..size];
-            let read = match &*file {
-                OpenFile::Fixed(file) => device::block_on(file.read_at(offset, into)),
-                OpenFile::Live(file) => self.read_live(file, offset, into),
-            };
-            then(read.map(|read| &buffer[..read]))
-        })
+        into: &mut [u8],
+    ) -> Result<usize> {
+        match &*self.file(number, handle)? {
+            OpenFile::Fixed(file) => device::block_on(file.read_at(offset, into)),
+            OpenFile::Live(file) => self.read_live(file, offset, into),
+        }
     }
 
     fn read_live(&self, file: &LiveFile, offset: u64, into: &mut [u8]) -> Result<usize> {

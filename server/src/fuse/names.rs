@@ -10,23 +10,25 @@
 //! - Attributes in snapshots, see `node`. Snapshots of a pool that is written come and go, and so do their names.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use engine::dataset::zpl::{Stat, Zpl};
+use engine::dataset::zpl::{Stat, Time, Zpl};
 use engine::{Error, Result};
-use fuser::{FileAttr, FileType, INodeNo};
+use fuser::INodeNo;
 use ondisk::ObjectId;
+use ondisk::zpl::FileType;
 
-use super::attributes::{attributes, file_type, nothing, synthetic_directory};
+use super::attributes::{attributes, synthetic_directory, type_bits};
 use super::node::{Node, SNAPSHOT_DIR, Tree, ZFS_DIR, same_number};
 use super::served::Served;
+use super::wire::{self, Attributes};
 
 /// As long as the kernel likes.
 pub const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long attributes last whose space is not known yet.
 const BRIEFLY: Duration = Duration::from_secs(1);
 /// A change is committed by then.
-const LATELY: Duration = Duration::from_secs(60);
+const LATELY_NS: i128 = 60_000_000_000;
 
 const ZFS_NAME: &[u8] = b".zfs";
 const SNAPSHOT_NAME: &[u8] = b"snapshot";
@@ -40,13 +42,26 @@ const ENTRIES: usize = 256;
 #[derive(Debug, Clone, Copy)]
 pub struct Told {
     /// The attributes, and the number of the node.
-    pub attr: FileAttr,
+    pub attr: Attributes,
     /// How long the attributes last.
     pub lasts: Duration,
     /// How long the name lasts.
     pub name_lasts: Duration,
     /// The generation.
     pub generation: u64,
+}
+
+impl Told {
+    /// Nothing is told but that there is nothing, which lasts.
+    pub fn nothing(name_lasts: Duration) -> Self {
+        Self { attr: Attributes::unknown(INodeNo(0), 0), lasts: FOREVER, name_lasts, generation: 0 }
+    }
+
+    /// As the kernel is told it.
+    pub fn entry(&self) -> wire::Entry<'_> {
+        let Self { attr, lasts, name_lasts, generation } = self;
+        wire::Entry { attributes: attr, generation: *generation, name_lasts: *name_lasts, lasts: *lasts }
+    }
 }
 
 /// One entry of a directory.
@@ -56,8 +71,8 @@ pub struct Entry<'a> {
     pub name: &'a [u8],
     /// The inode number that programs see.
     pub ino: u64,
-    /// Its type.
-    pub kind: FileType,
+    /// The type bits of its mode.
+    pub type_bits: u32,
     /// Where the walk goes on behind it.
     pub cookie: u64,
     /// The object, unless it is a directory of `.zfs`.
@@ -79,17 +94,15 @@ impl Served {
     }
 
     /// How long attributes of a file last.
-    fn attributes_last(&self, tree: Tree, attr: &FileAttr) -> Duration {
+    fn attributes_last(&self, tree: Tree, attr: &Attributes) -> Duration {
         if tree != Tree::Head || self.live().is_none() {
             return FOREVER;
         }
-        match SystemTime::now().duration_since(attr.ctime) {
-            Ok(since) if since > LATELY => FOREVER,
-            _ => BRIEFLY,
-        }
+        let since = Time::now().as_nanoseconds() - attr.ctime.as_nanoseconds();
+        if since > LATELY_NS { FOREVER } else { BRIEFLY }
     }
 
-    fn control_attributes(&self, node: Node) -> Result<FileAttr> {
+    fn control_attributes(&self, node: Node) -> Result<Attributes> {
         let root = self.trees.head();
         let like = device::block_on(root.stat(root.root()))?;
         Ok(match node {
@@ -156,7 +169,7 @@ impl Served {
     }
 
     /// The attributes of a node, and how long they last.
-    pub(super) fn stat(&self, number: INodeNo) -> Result<(FileAttr, Duration)> {
+    pub(super) fn stat(&self, number: INodeNo) -> Result<(Attributes, Duration)> {
         match Node::from_number(number) {
             control @ (Node::ZfsDir | Node::SnapshotDir) => {
                 let lasts = if self.live().is_some() { Duration::ZERO } else { FOREVER };
@@ -183,7 +196,7 @@ impl Served {
                        each: &mut dyn FnMut(Entry<'_>) -> bool| {
             let skipped = usize::try_from(cookie).unwrap_or(usize::MAX);
             for (place, (name, ino)) in (1..).zip(names).skip(skipped) {
-                if each(Entry { name, ino, kind: FileType::Directory, cookie: place, object: None }) {
+                if each(Entry { name, ino, type_bits: libc::S_IFDIR, cookie: place, object: None }) {
                     return;
                 }
             }
@@ -220,7 +233,7 @@ impl Served {
         let zfs_dir = Entry {
             name: ZFS_NAME,
             ino: ZFS_DIR,
-            kind: FileType::Directory,
+            type_bits: libc::S_IFDIR,
             cookie: AFTER_ZFS_DIR,
             object: None,
         };
@@ -237,14 +250,15 @@ impl Served {
                     }
                 }
                 let kind = match entry.file_type {
-                    Some(kind) => file_type(kind),
+                    Some(kind) => kind,
                     // Filesystems of the first version keep no types in directories.
                     None => device::block_on(async { self.trees.zpl(tree).await?.node(entry.object).await })
-                        .map_or(FileType::RegularFile, |node| file_type(node.file_type())),
+                        .map_or(FileType::Regular, |node| node.file_type()),
                 };
                 cookie = entry.cookie;
                 let object = Some((tree, entry.object));
-                if each(Entry { name: &entry.name, ino: entry.ino, kind, cookie, object }) {
+                let type_bits = type_bits(kind);
+                if each(Entry { name: &entry.name, ino: entry.ino, type_bits, cookie, object }) {
                     return Ok(());
                 }
             }
@@ -262,7 +276,7 @@ impl Served {
     pub(super) fn told_of(&self, parent: INodeNo, entry: &Entry<'_>) -> Told {
         // Attributes that are not to be believed: the kernel asks again when somebody wants them.
         let unknown = || Told {
-            attr: FileAttr { ino: INodeNo(entry.ino), kind: entry.kind, ..nothing() },
+            attr: Attributes::unknown(INodeNo(entry.ino), entry.type_bits),
             lasts: Duration::ZERO,
             name_lasts: Duration::ZERO,
             generation: 0,

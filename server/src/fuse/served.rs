@@ -8,7 +8,7 @@
 //! | `xattrs` | extended attributes, POSIX ACLs among them |
 //! | `flags` | the ioctls of `lsattr`, `chattr` and projects |
 //!
-//! Every request is answered on the thread that read it, in [`device::block_on`], but for those that wait for a commit (`waiting`).
+//! `filesystem` says which request is which of these. All wait in [`device::block_on`], on the thread that asks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -4,14 +4,15 @@
 //! as `user.NAME`, gives way to the one that is set.
 //!
 //! A POSIX access ACL says the permission bits too: the engine sets them with it. As with `chmod`, set-group-id does not survive when the owner who sets it is not of the file's group. The kernel
-//! would say that, by an extension of `setxattr` that the library does not know; so this finds out who is of the group.
+//! would say that, by an extension of `setxattr` that older ones lack; so this finds out who is of the group.
 
 use engine::dataset::zpl::live::{SetAttributes, XattrSet};
 use engine::dataset::zpl::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 use engine::{Error, Result};
-use fuser::{INodeNo, Request};
+use fuser::INodeNo;
 
 use super::served::Served;
+use super::wire::Caller;
 
 impl Served {
     /// The value of an extended attribute.
@@ -38,7 +39,7 @@ impl Served {
         name: &[u8],
         value: &[u8],
         flags: i32,
-        by: &Request,
+        by: Caller,
     ) -> Result<()> {
         let how = match flags {
             0 => XattrSet::Any,
@@ -95,14 +96,14 @@ impl Served {
 }
 
 /// Whether the process behind a request is of a group, or may do as if it were.
-fn is_of_group(by: &Request, gid: u32) -> bool {
+fn is_of_group(by: Caller, gid: u32) -> bool {
     let others = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", by.pid())).unwrap_or_default();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", by.pid)).unwrap_or_default();
         let line =
             status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default().to_owned();
         line.split_whitespace().any(|word| word.parse() == Ok(gid))
     };
-    by.uid() == 0 || by.gid() == gid || others()
+    by.uid == 0 || by.gid == gid || others()
 }
 
 /// How other platforms spell a name in `user.`, unless that is a name of its own here.

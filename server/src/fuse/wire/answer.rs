@@ -320,12 +320,7 @@ mod tests {
     }
 
     fn entry(attributes: &Attributes) -> Entry<'_> {
-        Entry {
-            attributes,
-            generation: 21,
-            name_lasts: Duration::new(22, 24),
-            lasts: Duration::new(23, 25),
-        }
+        Entry { attributes, generation: 21, name_lasts: Duration::new(22, 24), lasts: Duration::new(23, 25) }
     }
 
     fn entry_bytes() -> Vec<u8> {
@@ -387,8 +382,7 @@ mod tests {
 
     #[test]
     fn figures_ioctls_and_numbers_have_their_sizes() {
-        let figures =
-            Figures { blocks: 1, free: 2, files: 4, free_files: 5, block_size: 6, longest_name: 7 };
+        let figures = Figures { blocks: 1, free: 2, files: 4, free_files: 5, block_size: 6, longest_name: 7 };
         let wide = [1u64, 2, 2, 4, 5].into_iter().flat_map(u64::to_ne_bytes);
         let narrow = [6u32, 7, 6, 0, 0, 0, 0, 0, 0, 0].into_iter().flat_map(u32::to_ne_bytes);
         assert_eq!(written(|room| room.figures(&figures)), wide.chain(narrow).collect::<Vec<_>>());

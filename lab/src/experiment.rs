@@ -70,6 +70,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::target::MOST_SEARCHED;
 
 pub use goal::{Goal, Metric};
 pub use setting::{Factor, Place, Settings};
@@ -300,6 +301,14 @@ impl Experiment {
         (!models.is_empty()).then(|| models.join(", "))
     }
 
+    /// Most volumes or filesystems that are in one pool: variants that differ in nothing that only a pool or its server can have, and the baseline's twin.
+    pub(crate) fn most_in_a_pool(&self) -> usize {
+        let own_pool = |factor: &&Factor| matches!(Place::of(&factor.name), Place::Pool | Place::Server);
+        let shared = self.factors.iter().filter(|factor| !own_pool(factor));
+        let combinations = shared.fold(1, |all: usize, factor| all.saturating_mul(factor.values.len()));
+        combinations.min(MOST_SEARCHED.max(self.variant_count())).saturating_add(1)
+    }
+
     /// Combinations of the factors' values.
     fn combinations(&self) -> usize {
         self.factors.iter().fold(1, |all, factor| all.saturating_mul(factor.values.len()))
@@ -365,6 +374,14 @@ mod tests {
         assert_eq!(experiment.settings.keys().collect::<Vec<_>>(), ["compression", "iodepth"]);
         assert_eq!(experiment.target.size().0, 64 << 20);
         experiment.check().unwrap();
+    }
+
+    #[test]
+    fn a_pool_is_as_large_as_what_shares_it() {
+        let mut experiment = Experiment::parse(SMALL).unwrap();
+        assert_eq!(experiment.most_in_a_pool(), 3, "two block sizes and a twin");
+        experiment.vary(&["layout=2,raidz1 3,mirror 2".to_owned()], None).unwrap();
+        assert_eq!(experiment.most_in_a_pool(), 2, "each layout has its own");
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub use programs::{Counters, KernelPrograms, Layers, Programs, output};
 /// A device is at least this large.
 const LEAST_DEVICE_BYTES: u64 = 256 << 20;
 
+/// How often what is in a pool would fit, so that there is free space to write to, and for the rounding of raidz.
+const ROOM: u64 = 3;
+
 /// Variants of a search that exist at once.
 pub(crate) const MOST_SEARCHED: usize = 6;
 
@@ -240,11 +243,13 @@ impl<'a> Bench<'a> {
 
     fn make_pool(&self, pool: &str, server: &Settings, settings: &Settings) -> Result<()> {
         let Some(pools) = self.experiment.target.pools() else { return Ok(()) };
-        let layout = settings.get("layout").unwrap_or(&pools.layout);
-        // Room for what all variants write, were they all in one pool.
-        let variants = MOST_SEARCHED.max(self.experiment.variant_count() + 1) as u64;
-        let room = Size(pools.size.0.saturating_mul(2 * variants).max(LEAST_DEVICE_BYTES));
+        let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
+        let inside = pools.size.0.saturating_mul(ROOM * self.experiment.most_in_a_pool() as u64);
+        let data_devices: f64 = layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal()).sum();
+        let room =
+            Size(((inside as f64 / data_devices) as u64).next_multiple_of(1 << 20).max(LEAST_DEVICE_BYTES));
         let device_size = pools.device_size.unwrap_or(room);
+        self.require_room(device_size, layout.devices())?;
         let mut count = 0;
         let mut device = |model: Option<&String>| -> Result<String> {
             let directory = match model {
@@ -264,7 +269,7 @@ impl<'a> Bench<'a> {
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
         arguments.push(pool.to_owned());
-        for vdev in layout.parse::<Layout>()?.vdevs() {
+        for vdev in layout.vdevs() {
             arguments.extend(vdev.keyword());
             for _ in 0..vdev.devices() {
                 arguments.push(device(settings.get("devices").or(pools.devices.as_ref()))?);
@@ -276,6 +281,21 @@ impl<'a> Bench<'a> {
             _ => {}
         }
         self.programs(server)?.zpool(&arguments).map(|_| ())
+    }
+
+    /// Devices take as much as is ever written to them at once: where the system's disk was full, the pool would wait for ever.
+    fn require_room(&self, device_size: Size, devices: u64) -> Result<()> {
+        let at = &self.devices;
+        let stat = rustix::fs::statvfs(at).map_err(|error| Error::file(at)(error.into()))?;
+        let free = Size(stat.f_bavail.saturating_mul(stat.f_frsize) >> 20 << 20);
+        let needed = Size(device_size.0.saturating_mul(devices));
+        if needed.0 <= free.0 {
+            return Ok(());
+        }
+        Err(Error::Experiment(format!(
+            "{}: {devices} devices of {device_size} may take {needed}, and {free} are free there: make the target's `size` smaller, or choose another directory (-o)",
+            at.display()
+        )))
     }
 
     /// Writes all of a volume or file once, so that no run finds it empty.

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::{Device, Lock, OpenOptions};
+use futures_util::future::ready;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use ondisk::nvlist::Nvlist;
 use ondisk::vdev_config::{PoolConfig, PoolState, VdevConfig};
 use ondisk::{Guid, Txg};
@@ -34,6 +36,8 @@ const MAX_TOPS: u64 = 1 << 16;
 const MAX_ENTRIES: usize = 1 << 16;
 /// Smaller files cannot hold four labels and a boot area.
 const MIN_DEVICE_BYTES: u64 = 5 << 20;
+/// Devices that are read together: each may have to spin up first.
+pub(super) const DEVICES_AT_ONCE: usize = 64;
 
 /// Directories that are searched when none is named, best names first.
 pub const DEFAULT_DIRECTORIES: [&str; 9] = [
@@ -62,6 +66,17 @@ impl Candidate {
     pub async fn examine(device: Arc<dyn Device>) -> Option<Self> {
         let label = best_label(read_labels(&*device).await)?;
         Some(Self { device, label })
+    }
+
+    /// Looks at it once more, by another opening of the same device.
+    async fn examine_again(&self, device: Arc<dyn Device>) -> Result<Self> {
+        let is_same = |again: &Self| {
+            again.label.guid == self.label.guid && again.label.pool_guid == self.label.pool_guid
+        };
+        Self::examine(device).await.filter(is_same).ok_or_else(|| {
+            let path = self.path().display();
+            Error::Invalid(format!("{path}: it belongs to something else than when it was found"))
+        })
     }
 
     /// Where the device is.
@@ -103,8 +118,8 @@ impl FoundPool {
     /// # Errors
     /// A device is in use, cannot be written, or is not what it was.
     pub async fn for_writing(&self) -> Result<Self> {
-        let mut candidates = Vec::with_capacity(self.candidates.len());
-        for (guid, candidate) in &self.candidates {
+        let mut opened = Vec::with_capacity(self.candidates.len());
+        for candidate in self.candidates.values() {
             let path = candidate.path().display();
             let sector = candidate.label.vdev_tree.as_ref().and_then(|top| top.ashift).unwrap_or(9);
             let device = match reopen_for_writing(&candidate.device, sector.into()) {
@@ -117,13 +132,13 @@ impl FoundPool {
                 Err(_) if candidate.label.pool_guid.is_none() => Arc::clone(&candidate.device),
                 Err(error) => return Err(Error::Os { what: path.to_string(), errno: error.errno() }),
             };
-            let again = Candidate::examine(device).await.filter(|again| {
-                again.label.guid == Some(*guid) && again.label.pool_guid == candidate.label.pool_guid
-            });
-            candidates.push(again.ok_or_else(|| {
-                Error::Invalid(format!("{path}: it belongs to something else than when it was found"))
-            })?);
+            opened.push((candidate, device));
         }
+        let candidates = stream::iter(opened)
+            .map(|(known, device)| known.examine_again(device))
+            .buffered(DEVICES_AT_ONCE)
+            .try_collect()
+            .await?;
         let mut found =
             group(candidates).into_iter().find(|found| found.guid == self.guid).ok_or_else(|| {
                 Error::Invalid(format!("none of the devices of '{}' is there any more", self.name))
@@ -140,7 +155,7 @@ impl FoundPool {
 
 /// Looks for pools in `places`: directories, whose files and devices are looked at, and single files or devices.
 pub async fn scan<P: AsRef<Path>>(places: &[P]) -> Result<Vec<FoundPool>> {
-    let mut candidates = Vec::new();
+    let mut devices = Vec::new();
     for path in device_paths(places)? {
         // A device that cannot be opened may be somebody else's; what it means for a pool shows when the pool lacks it.
         let opened = match OpenOptions::read_only().lock(Lock::None).open_device(&path) {
@@ -150,12 +165,12 @@ pub async fn scan<P: AsRef<Path>>(places: &[P]) -> Result<Vec<FoundPool>> {
                 continue;
             }
         };
-        if opened.size_bytes() < MIN_DEVICE_BYTES {
-            continue;
+        if opened.size_bytes() >= MIN_DEVICE_BYTES {
+            devices.push(opened);
         }
-        candidates.extend(Candidate::examine(opened).await);
     }
-    Ok(group(candidates))
+    let examined = stream::iter(devices).map(Candidate::examine).buffered(DEVICES_AT_ONCE);
+    Ok(group(examined.filter_map(ready).collect().await))
 }
 
 /// The files and block devices at `places`, each once however many names it has.

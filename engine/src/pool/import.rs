@@ -20,13 +20,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures_util::{StreamExt, stream};
 use ondisk::features::Feature;
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{PoolConfig, PoolState};
 use ondisk::{Guid, Txg};
 
 use super::Pool;
-use super::discovery::FoundPool;
+use super::discovery::{Candidate, DEVICES_AT_ONCE, FoundPool};
 use super::load::{Assembly, load};
 use crate::cache::ArcCache;
 use crate::error::Error;
@@ -303,15 +304,14 @@ async fn rewind_point(assembly: &Assembly<'_>, uberblocks: &[Uberblock]) -> Opti
 
 /// The intact uberblocks of all devices of the pool, latest first, one a txg.
 pub async fn uberblocks(found: &FoundPool) -> Vec<Uberblock> {
-    let mut all = Vec::new();
-    for candidate in found.candidates.values() {
-        if candidate.label.pool_guid != Some(found.guid) {
-            continue;
-        }
+    let of_pool = found.candidates.values().filter(|it| it.label.pool_guid == Some(found.guid));
+    let of_device = |candidate: &Candidate| {
         let ashift = candidate.label.vdev_tree.as_ref().and_then(|tree| tree.ashift).map_or(9, u32::from);
-        let of_device = read_uberblocks(&*candidate.device, ashift).await;
-        all.extend(of_device.into_iter().map(|(_, _, uberblock)| uberblock));
-    }
+        let device = Arc::clone(&candidate.device);
+        async move { read_uberblocks(&*device, ashift).await }
+    };
+    let read: Vec<_> = stream::iter(of_pool).map(of_device).buffered(DEVICES_AT_ONCE).concat().await;
+    let mut all: Vec<_> = read.into_iter().map(|(_, _, uberblock)| uberblock).collect();
     all.sort_by_key(|uberblock| std::cmp::Reverse(uberblock.recency()));
     all.dedup_by_key(|uberblock| uberblock.txg);
     all

@@ -9,7 +9,7 @@ use super::changes::Creator;
 use super::names::Told;
 use super::node::{Node, Tree};
 use super::served::Served;
-use super::wire::{Figures, Operation, Request, Room};
+use super::wire::{Entry, Figures, Operation, Request, Room};
 use crate::wakeful;
 
 /// What becomes of a request.
@@ -131,7 +131,11 @@ impl Served {
                 let by = Creator::new(by, mode, umask);
                 let is_new = flags & libc::O_EXCL != 0;
                 match self.create_and_open(node, name, by, is_new) {
-                    Ok((told, handle)) => room.created(&told.entry(), handle, FILE_FLAGS.bits()),
+                    Ok((told, handle)) => {
+                        // The attributes of an empty file last: nothing of it changes with the commit.
+                        let entry = Entry { lasts: told.name_lasts, ..told.entry() };
+                        room.created(&entry, handle, FILE_FLAGS.bits())
+                    }
                     Err(error) => Err(failed("create a file in", error)),
                 }
             }

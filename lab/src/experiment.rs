@@ -77,6 +77,10 @@ pub use setting::{Factor, Place, Settings};
 pub use target::{Pools, Target};
 pub use workload::{CacheState, Work, Workload};
 
+/// What the runs of a quick experiment should take together.
+const QUICK_SECONDS: f64 = 120.0;
+/// A run should be no shorter than that.
+const LEAST_SECONDS: f64 = 0.25;
 /// Most runs that a plan may have.
 const MOST_RUNS: usize = 20_000;
 
@@ -197,10 +201,13 @@ impl Experiment {
         left_out
     }
 
-    /// Makes it short: fewer rounds, less time and data. Its findings are less certain, and say so by their intervals.
+    /// Makes it short: fewer rounds, and runs of no more than `seconds`; of less where there are very many. Its findings are less certain, and say so by their intervals.
     pub fn quick(&mut self, seconds: f64) {
         self.rounds = self.rounds.min(3);
         self.max_rounds = None;
+        // With the baseline's twin and the raw device.
+        let runs = (self.variant_count() + 2) * self.workloads.len() * self.rounds;
+        let seconds = seconds.min((QUICK_SECONDS / runs as f64).max(LEAST_SECONDS));
         for workload in &mut self.workloads {
             workload.seconds = workload.seconds.min(seconds);
             workload.ramp_seconds = 0.0;
@@ -374,6 +381,18 @@ mod tests {
         assert_eq!(experiment.settings.keys().collect::<Vec<_>>(), ["compression", "iodepth"]);
         assert_eq!(experiment.target.size().0, 64 << 20);
         experiment.check().unwrap();
+    }
+
+    #[test]
+    fn what_is_quick_stays_so_with_many_workloads() {
+        let mut experiment = Experiment::parse(SMALL).unwrap();
+        experiment.quick(1.0);
+        assert_eq!(experiment.workloads[0].seconds, 1.0);
+        let like = experiment.workloads[0].clone();
+        experiment.workloads =
+            (0..40).map(|number| Workload { name: number.to_string(), ..like.clone() }).collect();
+        experiment.quick(1.0);
+        assert!((0.25..0.4).contains(&experiment.workloads[0].seconds), "{:?}", experiment.workloads[0]);
     }
 
     #[test]

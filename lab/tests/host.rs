@@ -20,7 +20,7 @@ impl Host {
         let host = Self { directory: tempfile::tempdir().unwrap() };
         let root = host.directory.path().display().to_string();
         host.script("zpool", &format!("echo \"zpool $*\" >> {root}/asked\n"));
-        // The last word is the dataset; the one after -V the size.
+        // The last word is the dataset; the one after -V the size. Somebody looks at the first volume that is to be destroyed.
         let zfs = format!(
             "echo \"zfs $*\" >> {root}/asked\n\
              for last; do :; done\n\
@@ -28,7 +28,8 @@ impl Host {
              create) case \"$*\" in *volblocksize=bad*) echo 'bad value' >&2; exit 1;; esac\n\
                while [ \"$1\" != -V ]; do shift; done\n\
                mkdir -p \"{root}/zvol/${{last%/*}}\"; truncate -s \"$2\" \"{root}/zvol/$last\";;\n\
-             destroy) rm \"{root}/zvol/$last\";;\n\
+             destroy) if mkdir {root}/busy 2>/dev/null; then echo 'dataset is busy' >&2; exit 1; fi\n\
+               rm \"{root}/zvol/$last\";;\n\
              get) echo 3000000; echo 2000000;;\n\
              esac\n"
         );
@@ -108,7 +109,7 @@ fn a_host_is_measured_by_its_commands_and_left_as_it_was_found() {
         let mine = line.split_whitespace().last().is_some_and(|word| word.starts_with("tank/lab/lab-"));
         assert!(mine || line == "zpool sync tank", "{line}");
     }
-    assert_eq!(asked.iter().filter(|line| line.starts_with("zfs destroy tank/lab/lab-")).count(), 3);
+    assert_eq!(asked.iter().filter(|line| line.starts_with("zfs destroy tank/lab/lab-")).count(), 4);
     assert!(host.volumes().is_empty());
     assert_eq!(fs::read_to_string(host.path("zvol/tank/other")).unwrap(), "somebody else's");
 }

@@ -67,7 +67,7 @@ use health::Changes;
 use indirect::Moved;
 use slot::{Slot, StatusCell};
 use stats::Stats;
-use write::{LabelRounds, Unflushed};
+use write::{LabelRounds, Stable, Unflushed};
 
 pub use tops::{Auxiliary, Tops};
 
@@ -146,6 +146,8 @@ pub struct Vdev {
     pub missing_txgs: Missed,
     /// What its device was given and not yet asked to make durable.
     pub(crate) unflushed: Unflushed,
+    /// Whether stable writes were asked of it a short while ago.
+    pub(crate) stable: Stable,
     /// Transfers under way, to spread load over the children of a mirror.
     pub in_flight: AtomicU32,
     /// The config it was made from, without the children.

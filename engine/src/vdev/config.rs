@@ -156,6 +156,7 @@ impl Builder<'_> {
             cannot_discard: Default::default(),
             missing_txgs: Default::default(),
             unflushed: Default::default(),
+            stable: Default::default(),
             in_flight: Default::default(),
             config: VdevConfig { children: Vec::new(), ..config.clone() },
             children,

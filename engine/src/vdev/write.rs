@@ -16,7 +16,7 @@
 //! All else is after [`VdevTree::flush`], which asks only leaves that were written to since they were last asked. A flush that fails is a failure of everything that the
 //! leaf was given since: it has missed all those txgs. The flush as a whole fails only when some vdev can then not give back what it was given, and then
 //! so do all later ones: several callers flush the same leaves (the sync, intent logs), and whose writes were lost is not known.
-//! Of labels and uberblocks it is enough that one leaf has them.
+//! Of labels and uberblocks it is enough that one leaf has them. What other writes are to a leaf gives way to stable ones (`transfer`).
 //!
 //! A device that goes away between writes and flush is another matter. What it was given is in *doubt*: it may be there when the device is back. As long as nothing
 //! stands in for it, flushes fail; whoever has read it back says so (`VdevTree::believe`, or `VdevTree::disbelieve`).
@@ -48,6 +48,7 @@ use crate::error::{Attempt, Failure, Result};
 pub use discard::Unused;
 pub(super) use label::copy_labels_to_end;
 use plan::Plan;
+pub(crate) use transfer::Stable;
 
 /// One piece for one top-level vdev.
 #[derive(Debug, Clone)]
@@ -122,7 +123,8 @@ impl VdevTree {
 
     /// As [`VdevTree::flush`], for the leaves of these top-level vdevs only: an intent log on devices of its own need not wait for the others.
     pub async fn flush_tops(&self, tops: &[u32]) -> Result<(), Vec<Attempt>> {
-        let vdevs = tops.iter().filter_map(|id| self.top(*id)).flat_map(Vdev::walk).collect();
+        let vdevs: Vec<_> = tops.iter().filter_map(|id| self.top(*id)).flat_map(Vdev::walk).collect();
+        vdevs.iter().for_each(|vdev| vdev.stable.asked());
         self.flush_leaves(vdevs, Txg(u64::MAX), false).await
     }
 

@@ -3,8 +3,10 @@
 //! The judge is the read side: what is written is read back, whole and with every child missing that may be.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::task::Poll;
 
 use device::simulated::{Fault, SimulatedDevice};
 use device::{Device, IoBuf, MemoryDevice, SectorSizes, block_on};
@@ -25,6 +27,7 @@ mod blocks;
 mod discard;
 mod flush;
 mod labels;
+mod stable;
 
 const ASHIFT: u64 = 9;
 const SPACE_BYTES: u64 = 2 << 20;
@@ -194,11 +197,13 @@ fn losses(top: &VdevConfig, most: usize) -> Vec<Vec<Guid>> {
     sets
 }
 
-/// Counts the transfers and flushes of a device.
+/// Counts the transfers and flushes of a device, of which each transfer takes a moment.
 #[derive(Debug)]
 struct Counting {
     memory: MemoryDevice,
     writes: AtomicUsize,
+    under_way: AtomicUsize,
+    most_under_way: AtomicUsize,
     flushes: AtomicUsize,
     flushes_fail: AtomicBool,
     has_durable_writes: AtomicBool,
@@ -222,7 +227,18 @@ impl Device for Counting {
     }
     fn write(&self, offset: u64, data: IoBuf) -> device::IoFuture<'_, IoBuf> {
         self.writes.fetch_add(1, Relaxed);
-        self.memory.write(offset, data)
+        Box::pin(async move {
+            let under_way = self.under_way.fetch_add(1, Relaxed) + 1;
+            self.most_under_way.fetch_max(under_way, Relaxed);
+            let mut waited = false;
+            poll_fn(|context| {
+                context.waker().wake_by_ref();
+                if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            self.under_way.fetch_sub(1, Relaxed);
+            self.memory.write(offset, data).await
+        })
     }
     fn has_durable_writes(&self) -> bool {
         self.has_durable_writes.load(Relaxed)
@@ -255,6 +271,8 @@ fn counted(root: &VdevConfig, count: u64) -> (Vec<Arc<Counting>>, VdevTree) {
     let disk = |n| Counting {
         memory: MemoryDevice::new(format!("disk-{n}"), size),
         writes: AtomicUsize::new(0),
+        under_way: AtomicUsize::new(0),
+        most_under_way: AtomicUsize::new(0),
         flushes: AtomicUsize::new(0),
         flushes_fail: AtomicBool::new(false),
         has_durable_writes: AtomicBool::new(false),

@@ -1,6 +1,12 @@
 //! Writing parts: in the order of each leaf, neighbours together.
+//!
+//! # Beside stable writes
+//! A device works off what it was given, more or less in order, so that a stable write that comes behind the transfers of a whole group waits for all of them. So a leaf of which stable
+//! writes were asked a short while ago ([`Stable`]) gets the transfers of a batch one after the other, and smaller ones. "A short while" is counted in such transfers: when
+//! none was asked during the last [`TRANSFERS_IN_TURN`], the others are given together, as to every other leaf.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
 use device::{Cause, IoError};
@@ -13,33 +19,87 @@ use super::Until;
 use super::plan::Part;
 use crate::error::{Attempt, Failure};
 
-/// Longest transfer made of neighbours.
-const MAX_TRANSFER_BYTES: u64 = 1 << 20;
-/// Most parts of one transfer, far less than the kernel takes.
-const MAX_PARTS: usize = 256;
+/// What is made of neighbours.
+#[derive(Clone, Copy)]
+struct Longest {
+    bytes: u64,
+    parts: usize,
+}
+
+impl Longest {
+    /// Far fewer parts than the kernel takes.
+    const TOGETHER: Self = Self { bytes: 1 << 20, parts: 256 };
+    /// Beside stable writes: a fraction of a millisecond on a fast device.
+    const IN_TURN: Self = Self { bytes: 256 << 10, parts: 64 };
+}
+
+/// For so many transfers a stable write is expected to be followed by another.
+const TRANSFERS_IN_TURN: u32 = 16;
+
+/// Whether stable writes were asked of a leaf a short while ago.
+#[derive(Debug, Default)]
+pub(crate) struct Stable {
+    /// Transfers that still give way to the next.
+    left: AtomicU32,
+}
+
+impl Stable {
+    /// A stable write is asked of the leaf.
+    pub(super) fn asked(&self) {
+        self.left.store(TRANSFERS_IN_TURN, Relaxed);
+    }
+
+    fn is_expected(&self) -> bool {
+        self.left.load(Relaxed) > 0
+    }
+
+    /// Whether the transfer that comes next gives way.
+    fn gives_way(&self) -> bool {
+        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
 
 /// Writes all parts. Returns those that failed, filler aside.
 pub(super) async fn perform(txg: Txg, parts: &[Part<'_>], until: Until) -> HashMap<usize, Attempt> {
-    let transfers = runs(parts).into_iter().map(|run| transfer(txg, parts, run, until));
-    join_all(transfers).await.into_iter().flatten().collect()
-}
-
-/// The numbers of the parts of each transfer: neighbours on one leaf, with filler between them but at neither end.
-fn runs(parts: &[Part<'_>]) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by_key(|&index| (parts[index].leaf.guid, parts[index].position));
+    let leaves = order.chunk_by(|&one, &other| parts[one].leaf.guid == parts[other].leaf.guid);
+    let written = leaves.map(|order| write_leaf(txg, parts, order, until));
+    join_all(written).await.into_iter().flatten().collect()
+}
+
+/// Writes the parts of one leaf, in this order.
+async fn write_leaf(txg: Txg, parts: &[Part<'_>], order: &[usize], until: Until) -> Vec<(usize, Attempt)> {
+    let Some(leaf) = order.first().map(|&index| parts[index].leaf) else { return Vec::new() };
+    if until == Until::Durable {
+        leaf.stable.asked();
+    }
+    let in_turn = until == Until::Taken && leaf.stable.is_expected();
+    let (mut failed, mut together) = (Vec::new(), Vec::new());
+    for run in runs(parts, order, if in_turn { Longest::IN_TURN } else { Longest::TOGETHER }) {
+        if in_turn && leaf.stable.gives_way() {
+            failed.extend(transfer(txg, parts, run, until).await);
+        } else {
+            together.push(transfer(txg, parts, run, until));
+        }
+    }
+    failed.extend(join_all(together).await.into_iter().flatten());
+    failed
+}
+
+/// The numbers of the parts of each transfer: neighbours, with filler between them but at neither end.
+fn runs(parts: &[Part<'_>], order: &[usize], longest: Longest) -> Vec<Vec<usize>> {
     let mut runs: Vec<Vec<usize>> = Vec::new();
     let mut bridge: Vec<usize> = Vec::new();
-    for index in order {
+    for &index in order {
         let part = &parts[index];
         let last = bridge.last().or(runs.last().and_then(|run| run.last()));
         let first = runs.last().and_then(|run| run.first());
         let joins = last.zip(first).is_some_and(|(&last, &first)| {
             let (last, first) = (&parts[last], &parts[first]);
-            last.leaf.guid == part.leaf.guid
-                && last.position + last.data.len() as u64 == part.position
-                && part.position + part.data.len() as u64 - first.position <= MAX_TRANSFER_BYTES
-                && runs.last().map_or(0, Vec::len) + bridge.len() < MAX_PARTS
+            last.position + last.data.len() as u64 == part.position
+                && part.position + part.data.len() as u64 - first.position <= longest.bytes
+                && runs.last().map_or(0, Vec::len) + bridge.len() < longest.parts
         });
         match (joins, part.filler) {
             (true, true) => bridge.push(index),

@@ -55,7 +55,7 @@ use crate::alloc::{Allocator, Denied, MetaslabId};
 use crate::cache::Retain;
 use crate::error::{Attempt, Error, Result};
 use crate::vdev::write::Piece;
-use crate::vdev::{Class, Kind};
+use crate::vdev::{Class, Kind, Vdev};
 use crate::{Block, Bookmark, Pool};
 
 /// From this many bytes on a batch is worth the hand-over to the compute threads.
@@ -153,9 +153,11 @@ impl Writer {
         let (batch, encoded) = encode_all(batch, units, salt, txg).await?;
         let gangs = self.gangs_to_rewrite(&batch, &encoded, txg).await?;
         let placed = loop {
-            match self.place(&batch, &encoded, &gangs, units, txg)? {
-                Placed::All(placed) => break placed,
-                Placed::Load(id) => self.allocator.load_metaslab(id).await?,
+            match self.place(&batch, &encoded, &gangs, units, txg) {
+                Ok(Placed::All(placed)) => break placed,
+                Ok(Placed::Load(id)) => self.allocator.load_metaslab(id).await?,
+                Err(error @ Error::NoSpace(_)) => self.wait_for_room(error).await?,
+                Err(error) => return Err(error),
             }
         };
         let Batch { pointers, stored, pieces, owners, fresh } = placed;
@@ -178,6 +180,16 @@ impl Writer {
             self.written.count(request, Some(pointer).filter(|_| is_stored));
         }
         Ok(pointers)
+    }
+
+    /// For whoever found no place: nothing is placed on a vdev that is away, so that there may be room when it is back. Gives the error back where none is.
+    async fn wait_for_room(&self, error: Error) -> Result<()> {
+        let holds_data = |top: &&Vdev| !matches!(top.kind, Kind::Indirect(_) | Kind::Hole);
+        let is_away = |top: &&Vdev| top.class() != Class::Log && !top.status().is_readable();
+        let mut tops = self.pool.vdevs().tops.iter().filter(holds_data);
+        let Some(away) = tops.find(is_away) else { return Err(error) };
+        let why = format!("{error}, while '{}' is away", away.name);
+        self.pool.suspension.wait(Error::Suspended(why)).await
     }
 
     /// Finds places for a batch, all or none.

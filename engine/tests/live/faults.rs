@@ -32,9 +32,13 @@ fn simulated(count: u64) -> (Vec<Arc<SimulatedDevice>>, Vec<NewLeaf>) {
 }
 
 async fn volume(pool: &Arc<LivePool>) -> Arc<LiveZvol> {
+    volume_of(pool, 8 * MIB).await
+}
+
+async fn volume_of(pool: &Arc<LivePool>, size: u64) -> Arc<LiveZvol> {
     let new = NewDataset {
         name: "tank/vol".into(),
-        contents: NewContents::Volume { size: 8 * MIB, sparse: true },
+        contents: NewContents::Volume { size, sparse: true },
         properties: vec![("compression".into(), "off".into())],
     };
     let id = pool.change(move |s| async move { edit::create(&s, &new).await }).await.unwrap();
@@ -129,6 +133,36 @@ fn a_pool_without_redundancy_waits_for_its_device_and_loses_nothing() {
         assert!(leaf(&pool, 0).missing_txgs.is_empty(), "all that failed was written again");
         holds(&volume, 0, 1).await;
         holds(&volume, MIB, 2).await;
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+}
+
+#[test]
+fn what_has_no_place_because_a_device_is_away_waits_for_it_too() {
+    block_on(async {
+        let (devices, leaves) = simulated(1);
+        let top = NewTop { layout: Layout::Single, class: Class::Normal, leaves };
+        let pool = LivePool::create(new_pool(vec![top], 12), surroundings(1)).await.unwrap();
+        let volume = volume_of(&pool, 40 * MIB).await;
+        pool.start().unwrap();
+        // Several batches: when the first could not be written, the device is given up, and there is no room for the others.
+        for at in 0..40 {
+            volume.write_at(at * MIB, &vec![at as u8 + 1; MIB as usize], false).await.unwrap();
+        }
+        let open = pool.txgs().open_txg();
+        devices[0].inject(Fault::Missing);
+        pool.txgs().kick();
+        while pool.suspended().is_none() {
+            std::thread::yield_now();
+        }
+        let why = pool.suspended().unwrap().0.to_string();
+        assert!(why.contains("<memory>"), "{why}");
+        devices[0].heal();
+        pool.clear(None).await.unwrap();
+        pool.txgs().wait_synced(open).await.unwrap();
+        for at in 0..40 {
+            holds(&volume, at * MIB, at as u8 + 1).await;
+        }
         pool.close(PoolState::Exported).await.unwrap();
     });
 }

@@ -3,7 +3,7 @@
 //!     CENOTE_BENCH_DIR=DIR cargo bench -p cenote --bench writes
 //!
 //! In `DIR` (a file system that takes direct I/O) each round makes a pool on one file anew and runs every row once; the table has the medians. Rates of
-//! buffered rows include the commit at their end. Rows of stable writes use a file that was written before, as is a disk: otherwise each write would
+//! buffered rows include the commit at their end. Rows of stable writes use a file and a volume that were written before, as are a disk and a virtual machine's: otherwise each write would
 //! wait for the journal of the file system to note that a block has data now. `CENOTE_BENCH_ROWS` names rows by a part of their names, if not all. With `CENOTE_OZBENCH` (the path of a program that drives OpenZFS's engine in userspace through a
 //! volume: `ozbench create POOL stripe BLOCK COMPRESSION off SIZE_MB FILE`, `ozbench run POOL DIR randwrite|write BLOCK THREADS SECONDS`, printing JSON with `iops_synced`)
 //! it is run beside. Over NBD fio writes to a volume of `cenote serve`, whose memory is bounded as that of OpenZFS's engine; fio has no FUA, so that a stable write is a write and a flush there, and as many
@@ -37,10 +37,10 @@ const ROUNDS: usize = 3;
 const FILE_BYTES: u64 = 6 << 30;
 const VOLUME_BYTES: u64 = 2 << 30;
 const SECONDS: u64 = 5;
-/// Stable writes are measured when memory has grown to what the engine is allowed, and most of what they hit was written before.
-const WARM_UP_SECONDS: u64 = 12;
-/// The cache of each engine, in MiB.
-const CACHE_MIB: u64 = 512;
+/// What a volume is written whole with.
+const WHOLE_BYTES: u64 = 1 << 20;
+/// Stable writes are measured on a volume that was written whole, after as long.
+const WARM_UP_SECONDS: u64 = 3;
 
 /// One row: block of the volume, size of a write, writes under way, in order, stable.
 struct Row {
@@ -52,6 +52,13 @@ struct Row {
     stable: bool,
     /// How much of the data does not compress, in percent.
     noise: usize,
+}
+
+impl Row {
+    /// The cache of each engine, in MiB: little where OpenZFS's engine is beside, so that neither can keep everything in memory; for stable writes, what a daemon takes of 16 GiB.
+    fn cache_mib(&self) -> u64 {
+        if self.stable { 4096 } else { 512 }
+    }
 }
 
 const ROWS: &[Row] = &[
@@ -263,10 +270,11 @@ fn ours(dir: &Path, row: &Row) -> Option<Run> {
         altroot: None,
         command: None,
     };
+    let cache = Arc::new(ArcCache::new(row.cache_mib() << 20));
     let surroundings = Surroundings {
         env: Arc::new(System),
-        cache: Some(Arc::new(ArcCache::new(CACHE_MIB << 20))),
-        limits: Limits::default(),
+        limits: Limits::beside(&cache),
+        cache: Some(cache),
         host: (1, "bench".into()),
     };
     let pool = block_on(LivePool::create(new, surroundings)).expect("a pool");
@@ -285,11 +293,18 @@ fn ours(dir: &Path, row: &Row) -> Option<Run> {
         let volume = LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await.expect("open");
         volume.set_room(dataset.room.clone());
         let mut random = fastrand::Rng::with_seed(1);
+        let whole: Vec<u8> =
+            (0..WHOLE_BYTES / 8 + 65536).flat_map(|_| random.u64(..).to_le_bytes()).collect();
         let data: Vec<u8> = (0..row.write_bytes / 8 + 65536)
             .flat_map(|word| {
                 if word % 128 * 100 < row.noise * 128 { random.u64(..) } else { 0 }.to_le_bytes()
             })
             .collect();
+        for slot in 0..if row.stable { VOLUME_BYTES / WHOLE_BYTES } else { 0 } {
+            let bytes = &whole[(slot as usize * 64) % 65536..][..WHOLE_BYTES as usize];
+            volume.write_at(slot * WHOLE_BYTES, bytes, false).await.expect("a write");
+        }
+        pool.txgs().wait_synced(pool.txgs().open_txg()).await.expect("a commit");
         let mut before = usage();
         let mut began = Instant::now();
         let mut warm_up = if row.stable { WARM_UP_SECONDS } else { 0 };
@@ -377,10 +392,10 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(dir: &Path) -> Option<Self> {
+    fn start(dir: &Path, cache_mib: u64) -> Option<Self> {
         let api = dir.join("bench.sock");
         let child = Command::new(env!("CARGO_BIN_EXE_cenote"))
-            .args(["serve", "--arc-max", &format!("{CACHE_MIB}M"), "--socket"])
+            .args(["serve", "--arc-max", &format!("{cache_mib}M"), "--socket"])
             .arg(&api)
             .env("CENOTE_LOG", "error")
             .stdin(Stdio::null())
@@ -410,14 +425,22 @@ impl Drop for Daemon {
 
 fn over_nbd(dir: &Path, row: &Row) -> Option<f64> {
     let path = disk(dir, row);
-    let daemon = Daemon::start(dir)?;
+    let daemon = Daemon::start(dir, row.cache_mib())?;
     let block = format!("volblocksize={}", row.volblocksize);
     let size = VOLUME_BYTES.to_string();
     daemon.ask(&["zpool", "create", "-f", "-O", "compression=lz4", "-m", "none", "bench", path.to_str()?])?;
     daemon.ask(&["zfs", "create", "-s", "-o", &block, "-V", &size, "bench/vol"])?;
-    let mut fio = fio(row);
     let nbd = daemon.api.with_file_name("nbd.sock");
-    fio.arg("--ioengine=nbd").arg(format!("--uri=nbd+unix:///bench/vol?socket={}", nbd.display()));
+    let over_nbd = ["--ioengine=nbd".into(), format!("--uri=nbd+unix:///bench/vol?socket={}", nbd.display())];
+    if row.stable {
+        let mut whole = Command::new("fio");
+        whole.args(["--name=whole", "--rw=write", "--bs=1M", "--iodepth=4", "--scramble_buffers=0"]);
+        let written = whole.arg(format!("--size={VOLUME_BYTES}")).args(&over_nbd).output().ok()?;
+        written.status.success().then_some(())?;
+        daemon.ask(&["zpool", "sync", "bench"])?;
+    }
+    let mut fio = fio(row);
+    fio.args(&over_nbd);
     if row.stable {
         fio.arg("--fsync=1").arg(format!("--numjobs={}", row.depth));
     } else {
@@ -452,7 +475,7 @@ fn theirs(program: &Path, dir: &Path, row: &Row) -> Option<f64> {
         .args(["run", "bench"])
         .arg(dir)
         .args([kind, &row.write_bytes.to_string(), &row.depth.to_string(), &SECONDS.to_string()])
-        .env("ARC_MB", CACHE_MIB.to_string())
+        .env("ARC_MB", row.cache_mib().to_string())
         .env("RANDPCT", row.noise.to_string())
         .output()
         .ok()?;

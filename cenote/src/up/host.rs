@@ -1,5 +1,6 @@
 //! The thread that answers requests while a pool is up, and the end.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -80,7 +81,11 @@ impl Host {
                 match block_on(daemon.export(politely)) {
                     Ok(_) => break Ok(()),
                     Err(error) if daemon.open_pools().is_empty() => break Err(error.into()),
-                    Err(error) => eprintln!("cenote: {error}\ncenote: Ctrl-C again takes it down by force"),
+                    Err(error) => {
+                        // The terminal may be gone.
+                        let mut err = std::io::stderr();
+                        let _ = writeln!(err, "cenote: {error}\ncenote: Ctrl-C again takes it down by force");
+                    }
                 }
                 asked_before = true;
                 continue;

@@ -1,5 +1,6 @@
 //! A daemon with a private socket, ended with the test, and commands that ask it.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -29,7 +30,12 @@ impl Session {
         Self::start_with(Stdio::inherit())
     }
 
-    /// A daemon that tells nobody what goes wrong: its own log may be a file that it cannot write.
+    /// A daemon whose log is this file.
+    pub fn start_logging(log: File) -> Self {
+        Self::start_with(log.into())
+    }
+
+    /// A daemon that tells nobody what goes wrong.
     pub fn start_silent() -> Self {
         Self::start_with(Stdio::null())
     }

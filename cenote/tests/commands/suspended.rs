@@ -158,6 +158,17 @@ fn the_daemon_ends_whatever_state_its_pools_are_in() {
     assert_eq!(names, "bad\ngood\ngood/late\n");
 }
 
+#[test]
+fn a_log_that_cannot_be_written_stops_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let session = Session::start_logging(File::create(place.path().join("log")).unwrap());
+    create(&session, "tank", &disk(place.path(), "disks"));
+    let waited = suspended(&session, "tank", || {
+        session.print(&["zpool", "clear", "tank"]);
+    });
+    assert_eq!((waited.code, &*waited.err), (0, ""));
+}
+
 fn terminate(pid: u32) {
     assert!(Command::new("kill").args(["-TERM", &pid.to_string()]).status().unwrap().success());
 }
@@ -170,7 +181,8 @@ fn a_pool_whose_first_group_cannot_be_committed_is_not_left_half_open() {
     let make = ["zpool", "create", "-m", "none", "tank", disk.to_str().unwrap()];
     let import = ["zpool", "import", "-N", "-o", "comment=mine", "-d", &place, "tank"];
     let fails = |command: &[&str]| {
-        limit(&session, "0");
+        // There is room for half of the labels.
+        limit(&session, "1048576");
         let failed = session.run(command);
         limit(&session, "unlimited");
         let is_told = [disk.to_str().unwrap(), "File too large"].iter().all(|told| failed.err.contains(told));
@@ -178,6 +190,7 @@ fn a_pool_whose_first_group_cannot_be_committed_is_not_left_half_open() {
         assert_eq!(session.print(&["zpool", "list", "-H"]), "");
     };
     fails(&make);
+    assert_eq!(session.run(&["zpool", "import", "-d", &place]).out, "");
     session.print(&make);
     session.print(&["zpool", "export", "tank"]);
     fails(&import);

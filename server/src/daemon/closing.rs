@@ -34,7 +34,7 @@ use ondisk::vdev_config::PoolState;
 use super::creating::refused;
 use super::pools::suspended;
 use super::{Daemon, OpenPool, edits, lock};
-use crate::api::{self, ApiError};
+use crate::api::{self, ApiError, ErrorKind};
 
 /// How long nothing may happen on the devices of a pool that is being closed.
 const STALL_LIMIT: Duration = Duration::from_secs(30);
@@ -223,7 +223,10 @@ impl Daemon {
         let mut failed: Vec<String> = self.ending.begin();
         let order = Order { force: true, state: PoolState::Exported, command: None };
         let closed = self.close_side_by_side(self.open_pools(), &order);
-        failed.extend(closed.into_iter().filter_map(Result::err).map(|error| error.message));
+        // One that is not there any more was closed by a request meanwhile.
+        let failures = closed.into_iter().filter_map(Result::err);
+        let failures = failures.filter(|error| error.kind != ErrorKind::NotFound);
+        failed.extend(failures.map(|error| error.message));
         match self.ending.remember(failed) {
             all if all.is_empty() => Ok(()),
             all => Err(ApiError::failed(all.join("\n"))),
@@ -330,11 +333,14 @@ impl Daemon {
     /// For whoever opens a pool, as long as it is not in the list.
     ///
     /// # Errors
-    /// The process is about to end.
+    /// Another one of that name is being opened, or the process is about to end.
     pub(super) fn begin_opening(&self, doing: &str, name: &str) -> Result<Opening<'_>, ApiError> {
         let mut state = lock(&self.ending.state);
         if state.has_begun {
             return Err(ApiError::refused(format!("{doing}: the daemon is about to end")));
+        }
+        if state.opening.iter().any(|other| other == name) {
+            return Err(ApiError::busy(format!("{doing}: a pool of that name is just being opened")));
         }
         state.opening.push(name.to_owned());
         Ok(Opening { ending: &self.ending, name: name.to_owned() })

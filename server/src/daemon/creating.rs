@@ -44,6 +44,7 @@ impl Daemon {
         }
         let features = pool_properties::features_of_new(request.no_features, &request.properties);
         let features = features.map_err(refuse)?;
+        let opening = self.begin_opening(&doing, open_name)?;
         if self.find_pool(open_name).is_some() {
             return Err(ApiError::busy(format!("{doing}: pool already exists")));
         }
@@ -51,7 +52,6 @@ impl Daemon {
         if !request.no_mount {
             check_mountpoint(name, options.altroot.as_deref(), &request.root_properties)?;
         }
-        let opening = self.begin_opening(&doing, open_name)?;
         let opened =
             disks::open(&request.devices, &doing, request.force, &self.guids(), None, request.dry_run)
                 .await?;
@@ -83,10 +83,6 @@ impl Daemon {
             let ApiError { kind, message } = error.into();
             ApiError { kind, message: format!("{doing}: {message}") }
         })?;
-        if request.command.is_some() {
-            let noted = edits::change(&live, request.command.clone(), |_| async { Ok(()) });
-            noted.await.map_err(|error| refused(&doing, error))?;
-        }
         // Until here nothing waits for devices: a pool that they do not take is dropped, and can be created anew.
         self.start(&live).map_err(|error| refused(&doing, error))?;
         let held = Held::Writing(live, Mutex::default());

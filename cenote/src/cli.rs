@@ -76,6 +76,10 @@ pub struct ServeArguments {
     /// maps of free space take, and what the process keeps for reuse, comes on top
     #[arg(long, value_name = "SIZE", value_parser = server::sizes::parse_size)]
     pub arc_max: Option<u64>,
+    /// Where a pool would wait for devices that do not take what is written, let it fail at once: whoever writes gets the error, and nothing more is written until the
+    /// pool is exported by force and imported again
+    #[arg(long)]
+    pub give_up: bool,
     /// How volumes are served over TCP (they are always on the socket nbd.sock beside the API's).
     #[command(flatten)]
     pub tcp: TcpArguments,

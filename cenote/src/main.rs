@@ -22,6 +22,7 @@ mod zdb;
 mod zfs;
 mod zpool;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -35,6 +36,8 @@ fn main() -> ExitCode {
             tracing_subscriber::EnvFilter::try_from_env("CENOTE_LOG").unwrap_or_else(|_| "warn".into()),
         )
         .with_writer(std::io::stderr)
+        // It would be told on standard error, which may be a file on a disk that is full: whoever had something to say, as a thread that commits groups, ended with a panic.
+        .log_internal_errors(false)
         .init();
     let arguments = cli::arguments(std::env::args_os());
     let command = cli::Cli::parse_from(arguments).command;
@@ -48,7 +51,8 @@ fn main() -> ExitCode {
         Err(error) => match error.downcast_ref::<output::Exit>() {
             Some(exit) => ExitCode::from(exit.0),
             None => {
-                eprintln!("cenote: {error:#}");
+                // Where nobody can be told, the exit code tells.
+                let _ = writeln!(std::io::stderr(), "cenote: {error:#}");
                 ExitCode::from(output::FAILED)
             }
         },

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use device::modelled::Link;
 use device::simulated::Model;
-use server::api::ExportPool;
 use server::daemon::{Daemon, TcpEndpoint};
 use server::http::{self, ApiSocket};
 use server::runtime::Shards;
@@ -84,7 +83,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let daemon = arguments.arc_max.map_or_else(Daemon::default, Daemon::with_cache);
-    let daemon = Arc::new(daemon.behind(link));
+    let daemon = Arc::new(daemon.behind(link).giving_up(arguments.give_up));
     let served = runtime.block_on(async {
         let sockets = Sockets::bind(&socket, &arguments.tcp).await?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -98,8 +97,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     // A request that hangs must not keep the process.
     runtime.shutdown_background();
     // What is in use leaves the tree at once; what was acknowledged to clients is committed with the rest.
-    let export = ExportPool { all: true, force: true, ..ExportPool::default() };
-    let exported = device::block_on(daemon.export(export));
+    let closed = daemon.close_all();
     served?;
-    exported.map(|_| ()).context("cannot close all pools")
+    closed.context("not all pools could be closed in order")
 }

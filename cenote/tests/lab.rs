@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const SMALL: &str = r#"
 name = "small"
@@ -341,4 +341,54 @@ fn what_clients_ask_of_a_volume_is_recorded_and_replayed_by_fio() {
 
     let missing = cenote(place, &["lab", "record", "tank/none", "-o", "none.trace"]);
     assert!(!missing.status.success() && text(&missing).contains("tank/none"), "{}", text(&missing));
+}
+
+const LOST: &str = r#"
+name = "lost"
+rounds = 2
+[target]
+kind = "volume"
+size = "16M"
+layout = "1"
+[[factor]]
+name = "volblocksize"
+values = ["16K", "8K"]
+[[workload]]
+name = "writes"
+rw = "randwrite"
+bs = "4K"
+seconds = 0.5
+"#;
+
+/// The daemon that a lab started.
+fn daemon_of(lab: u32) -> Option<String> {
+    let children = fs::read_to_string(format!("/proc/{lab}/task/{lab}/children")).unwrap_or_default();
+    let is_daemon = |pid: &&str| {
+        fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.contains("\0serve\0"))
+    };
+    children.split_whitespace().find(is_daemon).map(str::to_owned)
+}
+
+#[test]
+fn a_pool_whose_devices_take_nothing_more_ends_an_experiment_that_can_be_gone_on_with() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("lost.toml"), LOST).unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    run.args(["lab", "run", "lost.toml", "-o", "out"]).current_dir(directory.path());
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let device = directory.path().join("out/devices/lab1-0");
+    wait_for(&device);
+    let daemon = daemon_of(run.id()).unwrap();
+    let set = Command::new("prlimit").args(["--pid", &daemon, "--fsize=0:unlimited"]).status();
+    assert!(set.unwrap().success());
+    let ended = run.wait_with_output().unwrap();
+    let told = text(&ended);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    for expected in ["lab resume out", "lab1", device.to_str().unwrap(), "File too large"] {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+    let resumed = lab(directory.path(), &["resume", "out", "--json"]);
+    assert!(resumed.status.success(), "{}", text(&resumed));
+    let findings: serde_json::Value = serde_json::from_slice(&resumed.stdout).unwrap();
+    assert_eq!(findings["rounds"].as_u64(), Some(2));
 }

@@ -295,7 +295,10 @@ impl Txgs {
     }
 
     /// Closes the open group, opens the next one, and waits until nobody holds the closed one. The group before it must be committed.
-    pub(crate) async fn quiesce(&self) -> Txg {
+    ///
+    /// # Errors
+    /// Nothing can be committed any more. Whoever holds the closed group may go on waiting for what never comes.
+    pub(crate) async fn quiesce(&self) -> Result<Txg> {
         let txg = {
             let mut state = self.state();
             debug_assert_eq!(state.synced.get() + 1, state.open.get(), "one group is written at a time");
@@ -308,14 +311,16 @@ impl Txgs {
         };
         poll_fn(|context| {
             let mut state = self.state();
+            if let Some(error) = &state.stopped {
+                return Poll::Ready(Err(error.clone()));
+            }
             if state.holds[1] == 0 {
-                return Poll::Ready(());
+                return Poll::Ready(Ok(txg));
             }
             state.waiters.push(context.waker().clone());
             Poll::Pending
         })
-        .await;
-        txg
+        .await
     }
 
     /// The quiesced group is committed.
@@ -386,7 +391,7 @@ mod tests {
         let cache = Arc::new(ArcCache::new(1 << 20));
         let txgs = Txgs::beside(Txg(3), Limits::default(), &cache);
         drop(txgs.begin(1000).now_or_never().expect("there is room").expect("not stopped"));
-        let txg = txgs.quiesce().now_or_never().expect("nobody holds it");
+        let txg = txgs.quiesce().now_or_never().expect("nobody holds it").expect("not stopped");
         drop(txgs.begin(10).now_or_never().expect("there is room").expect("not stopped"));
         txgs.written(400);
         assert_eq!(cache.stats().lent_bytes, 610);
@@ -430,7 +435,7 @@ mod tests {
         }
         let mut more = Box::pin(other.begin(1 << 20));
         assert!(more.as_mut().now_or_never().is_none(), "48 MiB are lendable");
-        let txg = one.quiesce().now_or_never().expect("nobody holds it");
+        let txg = one.quiesce().now_or_never().expect("nobody holds it").expect("not stopped");
         one.committed(txg);
         assert!(more.as_mut().now_or_never().is_some_and(|begun| begun.is_ok()));
     }
@@ -451,14 +456,14 @@ mod tests {
         }
         assert!(!txgs.state().queue.is_empty());
         drop(filling);
-        let txg = txgs.quiesce().now_or_never().expect("nobody holds it");
+        let txg = txgs.quiesce().now_or_never().expect("nobody holds it").expect("not stopped");
         txgs.committed(txg);
         assert!(waiting[1].as_mut().now_or_never().is_none(), "it is not its turn");
         let first = waiting[0].as_mut().now_or_never().expect("its turn").expect("not stopped");
         assert_eq!(first.txg(), Txg(5));
         assert!(waiting[1].as_mut().now_or_never().is_none(), "there is no room for both");
         drop(first);
-        let txg = txgs.quiesce().now_or_never().expect("nobody holds it");
+        let txg = txgs.quiesce().now_or_never().expect("nobody holds it").expect("not stopped");
         txgs.committed(txg);
         assert!(waiting[1].as_mut().now_or_never().is_some(), "its turn");
         assert!(txgs.state().queue.is_empty());

@@ -36,6 +36,14 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// A pool was lost: its devices did not take what was written.
+    #[error("the pool '{pool}' was lost, because its devices did not take what was written: {why}")]
+    Lost {
+        /// Its name.
+        pool: String,
+        /// Which device, and why.
+        why: String,
+    },
     /// A file of the results.
     #[error("{path}: {error}")]
     File {

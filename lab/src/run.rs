@@ -104,6 +104,16 @@ pub(crate) fn one(
     variant: &Variant,
     workload: &Workload,
 ) -> Result<(Run, String)> {
+    measured(bench, stage, round, variant, workload).map_err(|error| bench.explained(error))
+}
+
+fn measured(
+    bench: &mut Bench<'_>,
+    stage: Stage,
+    round: usize,
+    variant: &Variant,
+    workload: &Workload,
+) -> Result<(Run, String)> {
     let workload = job(workload, variant)?;
     bench.ready(variant, &workload)?;
     let job = bench.job(variant, &workload, round as u64 + 1)?;

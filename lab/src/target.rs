@@ -407,6 +407,15 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// What is behind an error: where a pool was lost, everything else follows from that.
+    pub fn explained(&self, error: Error) -> Error {
+        let lost = self.pools.iter().find_map(|(settings, pool)| {
+            let programs = self.servers.get(&Place::Server.pick(settings))?;
+            Some(Error::Lost { pool: pool.clone(), why: programs.lost(pool)? })
+        });
+        lost.unwrap_or(error)
+    }
+
     /// Bytes that a variant takes on the devices, and bytes in it.
     pub fn space(&self, variant: &Variant) -> Result<Option<(u64, u64)>> {
         let Some(home) = self.homes.get(&variant.name) else { return Ok(None) };

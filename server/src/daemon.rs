@@ -17,7 +17,8 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `pools` | import, export |
+//! | `pools` | import |
+//! | `closing` | export, and the end of all pools, whatever state they are in |
 //! | `devices` | devices of open pools: offline, online, errors cleared |
 //! | `creating`, `disks`, `pool_properties` | new pools, their devices, what their properties may be |
 //! | `datasets` | changes of datasets; `edits` are the engine's side of them, `names` what may be called how |
@@ -31,6 +32,7 @@
 //! | `vdevs` | vdevs with their properties |
 //! | `users` | the system's names of users and groups |
 
+mod closing;
 mod compatibility;
 mod creating;
 mod datasets;
@@ -62,6 +64,7 @@ use tokio::sync::Notify;
 
 use crate::api::{self, Action, ApiError, ErrorKind};
 
+use closing::Ending;
 pub use pools::OpenPool;
 pub use volumes::{TcpEndpoint, VolumeExport, Volumes};
 
@@ -78,6 +81,9 @@ pub struct Daemon {
     nbd: OnceLock<NbdAddresses>,
     /// What is modelled between volumes and their clients.
     link: Option<Arc<Link>>,
+    /// Pools fail at once where they would wait for their devices.
+    gives_up: bool,
+    ending: Ending,
     stop: Notify,
 }
 
@@ -106,6 +112,8 @@ impl Daemon {
             cache: Arc::new(ArcCache::new(bytes)),
             nbd: OnceLock::new(),
             link: None,
+            gives_up: false,
+            ending: Ending::default(),
             stop: Notify::new(),
         }
     }
@@ -198,6 +206,12 @@ impl Daemon {
         Self { link, ..self }
     }
 
+    /// The same, whose pools fail at once, for good, where they would wait for their devices.
+    #[must_use]
+    pub fn giving_up(self, gives_up: bool) -> Self {
+        Self { gives_up, ..self }
+    }
+
     /// Who answers.
     ///
     /// # Errors
@@ -213,16 +227,15 @@ impl Daemon {
         })
     }
 
-    /// Exports every pool, by force, and ends the daemon: [`Daemon::stopped`] completes.
+    /// Closes every pool, by force, and ends the daemon: [`Daemon::stopped`] completes. Blocks the thread, which is the request's own.
     ///
     /// # Errors
-    /// None for now: what cannot be unmounted leaves the tree at once and ends with its last user.
-    pub async fn shutdown(&self, _: api::Shutdown) -> Result<(), ApiError> {
-        let export = api::ExportPool { all: true, force: true, ..api::ExportPool::default() };
-        let exported = self.export(export).await;
+    /// Pools that were closed as after a crash. What cannot be unmounted is none: it leaves the tree at once and ends with its last user.
+    pub async fn shutdown(self: &Arc<Self>, _: api::Shutdown) -> Result<(), ApiError> {
+        let closed = self.close_all();
         // Whoever waits may come later: the permit is kept for them.
         self.stop.notify_one();
-        exported.map(|_| ())
+        closed
     }
 
     /// Completes when somebody asked for the end. One task may wait.

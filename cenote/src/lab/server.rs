@@ -39,7 +39,8 @@ impl Private {
             tempfile::Builder::new().prefix("cenote-lab-").tempdir().context("cannot make a directory")?;
         let socket = sockets.path().join("api.sock");
         let mut serve = Command::new(&program);
-        serve.arg("serve").arg("--socket").arg(&socket).arg("--modelled").arg(modelled);
+        // Nobody is there to repair devices: a run that waited for that would never end.
+        serve.arg("serve").arg("--give-up").arg("--socket").arg(&socket).arg("--modelled").arg(modelled);
         serve.args(link.map(|link| ["--modelled-link", link]).into_iter().flatten());
         for (name, value) in settings {
             serve.arg(format!("--{}={value}", name.replace('_', "-")));
@@ -83,6 +84,12 @@ impl Programs for Private {
     fn volume(&self, name: &str) -> lab::Result<Endpoint> {
         let socket = self.sockets.path().join("nbd.sock");
         Ok(Endpoint::Nbd(format!("nbd+unix:///{name}?socket={}", socket.display())))
+    }
+
+    fn lost(&self, pool: &str) -> Option<String> {
+        let asked = GetIoStats { pools: vec![pool.to_owned()] };
+        let listed = client::call_at(&self.sockets.path().join("api.sock"), &asked).ok()?;
+        listed.entries.into_iter().next()?.suspended
     }
 
     fn counters(&self, pool: &str) -> lab::Result<Option<Counters>> {

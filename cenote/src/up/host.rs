@@ -1,5 +1,6 @@
 //! The thread that answers requests while a pool is up, and the end.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -68,26 +69,32 @@ impl Host {
     }
 
     /// Waits for the end, and takes everything down.
-    pub fn wait(mut self, daemon: &Daemon) -> Result<()> {
+    pub fn wait(mut self, daemon: &Arc<Daemon>) -> Result<()> {
         let mut asked_before = false;
         let result = loop {
             // Without anybody left who could ask, the end has come too.
             let end = self.ends.recv().unwrap_or(End::Final);
-            let (force, failed) = match end {
-                End::Interrupt => (asked_before, None),
-                End::Final => (true, None),
-                End::Failed(error) => (true, Some(error)),
-            };
-            let export = ExportPool { all: true, force, ..ExportPool::default() };
-            match (block_on(daemon.export(export)), failed) {
-                (_, Some(error)) => break Err(error),
-                (Ok(_), None) => break Ok(()),
-                (Err(error), None) if !force => {
-                    eprintln!("cenote: {error}\ncenote: Ctrl-C again takes it down by force");
-                    asked_before = true;
+            if let End::Interrupt = end
+                && !asked_before
+            {
+                let politely = ExportPool { all: true, ..ExportPool::default() };
+                match block_on(daemon.export(politely)) {
+                    Ok(_) => break Ok(()),
+                    Err(error) if daemon.open_pools().is_empty() => break Err(error.into()),
+                    Err(error) => {
+                        // The terminal may be gone.
+                        let mut err = std::io::stderr();
+                        let _ = writeln!(err, "cenote: {error}\ncenote: Ctrl-C again takes it down by force");
+                    }
                 }
-                (Err(error), None) => break Err(error.into()),
+                asked_before = true;
+                continue;
             }
+            let closed = daemon.close_all();
+            break match end {
+                End::Failed(error) => Err(error),
+                End::Interrupt | End::Final => closed.map_err(Into::into),
+            };
         };
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

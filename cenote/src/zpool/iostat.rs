@@ -232,7 +232,7 @@ impl Arguments {
         let numbers = self.json.base.numbers(self.literal);
         let items = look.pools.iter().map(|pool| {
             let changes = changes(pool, look, last);
-            let state = pool_word(pool.vdevs.state, pool.suspended);
+            let state = pool_word(pool.vdevs.state, pool.suspended.is_some());
             let mut item = pool_json(&pool.name, pool.guid, 0, &state, false, numbers);
             item.remove("txg");
             let vdevs = pool.vdevs.walk().map(|vdev| {

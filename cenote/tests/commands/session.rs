@@ -1,6 +1,7 @@
 //! A daemon with a private socket, ended with the test, and commands that ask it.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -29,9 +30,34 @@ impl Session {
         Self::start_with(Stdio::inherit())
     }
 
-    /// A daemon that tells nobody what goes wrong: its own log may be a file that it cannot write.
+    /// A daemon whose log is this file.
+    pub fn start_logging(log: File) -> Self {
+        Self::start_with(log.into())
+    }
+
+    /// A daemon that tells nobody what goes wrong.
     pub fn start_silent() -> Self {
         Self::start_with(Stdio::null())
+    }
+
+    /// A daemon whose words are told when it ends ([`Session::end`]). It must not say much before.
+    pub fn start_heard() -> Self {
+        Self::start_with(Stdio::piped())
+    }
+
+    /// Ends the daemon with SIGTERM, and tells how it ended.
+    pub fn end(mut self) -> Ended {
+        self.terminate();
+        let code = self.daemon.wait().unwrap().code().unwrap_or(-1);
+        let mut err = String::new();
+        self.daemon.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        Ended { code, out: String::new(), err }
+    }
+
+    fn terminate(&self) {
+        let pid = libc::pid_t::try_from(self.daemon.id()).unwrap();
+        // SAFETY: the process is our child and not yet waited for, so that the number is still its own.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
     }
 
     fn start_with(log: Stdio) -> Self {
@@ -126,9 +152,9 @@ fn ended(output: Output) -> Ended {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let pid = libc::pid_t::try_from(self.daemon.id()).unwrap();
-        // SAFETY: the process is our child and not yet waited for, so that the number is still its own.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
-        let _ = self.daemon.wait();
+        if matches!(self.daemon.try_wait(), Ok(None)) {
+            self.terminate();
+            let _ = self.daemon.wait();
+        }
     }
 }

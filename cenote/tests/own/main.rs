@@ -127,3 +127,36 @@ fn a_pool_of_ones_own_keeps_what_it_promised() {
     }
     assert!(up.end(libc::SIGINT).success());
 }
+
+#[test]
+fn a_pool_whose_devices_take_nothing_more_is_given_up_by_a_second_ctrl_c() {
+    let place = tempfile::tempdir().unwrap();
+    let mut up = Up::start(place.path());
+    let socket = up.told["socket"].as_str().unwrap().to_owned();
+    let ask = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command.args(arguments).env("CENOTE_SOCKET", &socket).output().unwrap()
+    };
+    let mut said = BufReader::new(up.child.stderr.take().unwrap()).lines();
+    let mut hears = |word: &str| said.by_ref().map(Result::unwrap).find(|line| line.contains(word)).unwrap();
+    let pid = up.child.id().to_string();
+    let limited = Command::new("prlimit").args(["--pid", &pid, "--fsize=0:unlimited"]).status();
+    assert!(limited.unwrap().success());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| ask(&["zfs", "create", "tank/waits"]));
+        hears("the pool is suspended");
+        let interrupt = || Command::new("kill").args(["-INT", &pid]).status().unwrap();
+        assert!(interrupt().success());
+        assert!(hears("cannot export 'tank'").contains("suspended"));
+        hears("Ctrl-C again takes it down by force");
+        assert!(interrupt().success());
+        assert!(hears("closed as after a crash").contains("File too large"));
+        assert_eq!(waiting.join().unwrap().status.code(), Some(1));
+    });
+    assert_eq!(up.child.wait().unwrap().code(), Some(1));
+    // What had been committed is there.
+    let up = Up::start(place.path());
+    assert_eq!(up.told["volumes"][0]["name"], "tank/vol");
+    assert!(up.end(libc::SIGINT).success());
+    judge(place.path());
+}

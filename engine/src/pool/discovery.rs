@@ -224,6 +224,10 @@ pub fn group(candidates: Vec<Candidate>) -> Vec<FoundPool> {
     let mut auxiliary = Vec::new();
     for candidate in candidates {
         match (candidate.label.pool_guid, candidate.label.guid) {
+            // It was to become a vdev, and no group of its pool with it was committed.
+            (Some(_), _) if candidate.txg() == Txg::NONE => {
+                tracing::debug!(path = %candidate.path().display(), "label of no group");
+            }
             (Some(pool), Some(_)) if candidate.label.vdev_tree.is_some() => {
                 pools.entry(pool).or_default().push(candidate);
             }

@@ -200,6 +200,16 @@ pub enum ImportError {
     /// No intact uberblock was found.
     #[error("cannot import '{0}': no valid uberblock found on any device")]
     NoUberblock(String),
+    /// Its devices do not take what an import for writing begins with.
+    #[error(
+        "cannot import '{name}' for writing: {error}; make its devices writable, or import it with -o readonly=on"
+    )]
+    NotWritten {
+        /// The pool.
+        name: String,
+        /// What failed.
+        error: Box<Error>,
+    },
     /// It can be read, but not written rightly.
     #[error("cannot import '{name}' for writing: {why}; import it with -o readonly=on")]
     OnlyReadable {

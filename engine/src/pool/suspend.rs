@@ -6,7 +6,8 @@
 //! for a commit goes on waiting. The property `failmode` says what happens to others: with `wait` they wait too, as soon as the dirty data have no more room; with
 //! `continue` new changes are refused at once; with `panic` the process ends.
 //!
-//! It is on while a thread commits groups ([`super::live::LivePool::start`]). Without one, whoever commits gets the error, since nobody could resume.
+//! It is on while a thread commits groups ([`super::live::LivePool::start`]). Without one, whoever commits gets the error, since nobody could resume. It can be turned off too, for
+//! pools for which nobody is to wait ([`super::live::LivePool::never_wait`]), and is when the pool is given up or stops.
 //!
 //! # Leases
 //! With multihost protection this host may write only while others can see that it does ([`super::live`]): each mark that it makes extends a lease, and what is

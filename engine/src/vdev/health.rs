@@ -134,6 +134,16 @@ impl VdevTree {
         Ok(())
     }
 
+    /// Closes all devices: each when its last transfer is done. Nothing can be read or written from then on.
+    pub(crate) fn let_go(&self) {
+        for vdev in self.tops.iter().chain(self.spares.iter()).chain(self.l2cache.iter()).flat_map(Vdev::walk)
+        {
+            if let Kind::Leaf(slot) = &vdev.kind {
+                drop(slot.replace(None));
+            }
+        }
+    }
+
     async fn flush_before_closing(&self, leaf: &Vdev, device: &dyn Device) {
         if let Some(given) = leaf.unflushed.take() {
             let how = match device.flush().await {

@@ -15,6 +15,7 @@
 //! Where the log does not serve (no chain yet, no space, a failed device, more data than is worth writing twice) the outcome is a group to wait for.
 
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -131,7 +132,13 @@ impl Inner {
     async fn log(&self, notes: Vec<Noted>) -> Outcome {
         let newest = notes.iter().map(|noted| noted.txg).max().unwrap_or(Txg::NONE);
         let outcome =
-            if notes.is_empty() { Ok(Outcome::Stable) } else { self.log_notes(notes, newest).await };
+            match notes.is_empty() {
+                true => Ok(Outcome::Stable),
+                // Others wait for this batch: they must hear of its end whatever that is.
+                false => AssertUnwindSafe(self.log_notes(notes, newest)).catch_unwind().await.unwrap_or_else(
+                    |_| Err(Error::Suspended("writing the intent log ended with a panic".to_owned())),
+                ),
+            };
         let mut chain = lock(&self.chain);
         chain.in_flight = None;
         let outcome = outcome.unwrap_or_else(|error| {

@@ -249,7 +249,7 @@ impl World {
     }
 
     fn sync(&self) -> Txg {
-        let txg = now(self.txgs.quiesce());
+        let txg = now(self.txgs.quiesce()).unwrap();
         now(self.zil.sync(&Tx::syncing(txg))).unwrap();
         self.txgs.committed(txg);
         self.zil.synced(txg);
@@ -419,7 +419,7 @@ fn a_group_waits_for_the_batch_that_allocated_in_it() {
     world.write(0, 1, 512);
     let mut commit = Box::pin(world.zil.commit());
     assert!(is_waiting(&mut commit));
-    let txg = now(world.txgs.quiesce());
+    let txg = now(world.txgs.quiesce()).unwrap();
     let tx = Tx::syncing(txg);
     let mut sync = Box::pin(world.zil.sync(&tx));
     assert!(is_waiting(&mut sync));
@@ -499,7 +499,7 @@ fn a_group_waits_for_the_blocks_that_are_written_early() {
     assert!(is_waiting(&mut commit));
     // Whoever asked may go away: the group gets on all the same.
     drop(commit);
-    let tx = Tx::syncing(now(world.txgs.quiesce()));
+    let tx = Tx::syncing(now(world.txgs.quiesce()).unwrap());
     let mut sync = Box::pin(world.zil.sync(&tx));
     assert!(is_waiting(&mut sync));
     world.fake.disk().slow = false;

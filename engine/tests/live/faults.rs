@@ -1,9 +1,11 @@
 //! Devices that fail while a pool is written: it goes on while it can, waits where it must, and takes them back.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::simulated::{Fault, SimulatedDevice};
-use device::{Device, MemoryDevice, block_on};
+use device::{Device, IoBuf, IoFuture, MemoryDevice, SectorSizes, block_on};
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
 use engine::dataset::zvol::LiveZvol;
 use engine::pool::live::{Layout, LivePool, NewLeaf, NewTop, TakeOffline};
@@ -179,8 +181,103 @@ fn a_suspended_pool_can_be_given_up() {
         while pool.suspended().is_none() {
             std::thread::yield_now();
         }
-        pool.abandon();
+        let users = |device: &Arc<SimulatedDevice>| Arc::strong_count(device);
+        assert!(users(&devices[0]) > 1);
+        pool.abandon("it was tried");
+        let waited = pool.txgs().wait_synced(pool.txgs().open_txg()).await;
+        let told = waited.unwrap_err().to_string();
+        assert!(told.contains("pool 'tank' was given up: ") && told.contains("missing"), "{told}");
         assert!(pool.close(PoolState::Exported).await.is_err());
+        assert_eq!(users(&devices[0]), 1, "others can have it");
+    });
+}
+
+#[test]
+fn who_must_not_wait_for_devices_gets_the_error() {
+    block_on(async {
+        let (devices, leaves) = simulated(1);
+        let top = NewTop { layout: Layout::Single, class: Class::Normal, leaves };
+        let pool = LivePool::create(new_pool(vec![top], 12), surroundings(1)).await.unwrap();
+        let volume = volume(&pool).await;
+        pool.start().unwrap();
+        pool.never_wait();
+        volume.write_at(0, &[1; 64 << 10], false).await.unwrap();
+        devices[0].inject(Fault::Missing);
+        let told = volume.flush().await.unwrap_err().to_string();
+        assert!(told.contains("missing"), "{told}");
+        assert!(volume.write_at(0, &[1; 64 << 10], false).await.is_err());
+        assert!(pool.close(PoolState::Exported).await.is_err());
+    });
+}
+
+/// A device whose writes can be made to panic.
+#[derive(Debug)]
+struct Panicking {
+    device: MemoryDevice,
+    panics: AtomicBool,
+}
+
+impl Device for Panicking {
+    fn path(&self) -> &Path {
+        self.device.path()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+
+    fn sector_sizes(&self) -> SectorSizes {
+        self.device.sector_sizes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf> {
+        self.device.read(offset, len)
+    }
+
+    fn write(&self, offset: u64, data: IoBuf) -> IoFuture<'_, IoBuf> {
+        assert!(!self.panics.load(Ordering::Relaxed), "on purpose");
+        self.device.write(offset, data)
+    }
+
+    fn flush(&self) -> IoFuture<'_, ()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        self.device.discard(offset, len)
+    }
+}
+
+#[test]
+fn a_panic_while_a_group_is_committed_stops_the_pool() {
+    let device = MemoryDevice::new("<memory>", 80 << 20);
+    let device = Arc::new(Panicking { device, panics: AtomicBool::new(false) });
+    let leaf = NewLeaf {
+        device: Arc::clone(&device) as Arc<dyn Device>,
+        path: "<memory>".into(),
+        is_file: true,
+        whole_disk: false,
+    };
+    let top = NewTop { layout: Layout::Single, class: Class::Normal, leaves: vec![leaf] };
+    block_on(async {
+        let pool = LivePool::create(new_pool(vec![top], 12), surroundings(1)).await.unwrap();
+        let volume = volume(&pool).await;
+        pool.start().unwrap();
+        volume.write_at(0, &[1; 64 << 10], false).await.unwrap();
+        device.panics.store(true, Ordering::Relaxed);
+        // One by way of the intent log, one for the group.
+        for waited in [volume.flush().await, pool.txgs().wait_synced(pool.txgs().open_txg()).await] {
+            let told = waited.unwrap_err().to_string();
+            assert_eq!(told, "the thread that commits ended with a panic: on purpose");
+        }
+        assert!(volume.write_at(0, &[1; 64 << 10], false).await.is_err());
+        assert!(pool.suspended().is_some());
+        assert!(pool.close(PoolState::Exported).await.is_err());
+        assert_eq!(Arc::strong_count(&device), 1, "others can have it");
     });
 }
 

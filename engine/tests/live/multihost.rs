@@ -67,7 +67,7 @@ fn a_pool_that_is_marked_as_in_use_is_not_imported_even_by_force() {
         let error = LivePool::import(&found, &options(0), host(2)).await.unwrap_err();
         assert!(matches!(error, ImportError::NoHostId(_)), "{error}");
         // Its host goes down.
-        pool.abandon();
+        pool.abandon("its host goes down");
         assert!(pool.close(ondisk::vdev_config::PoolState::Exported).await.is_err());
         drop((pool, found));
         let found = disks.found("tank").await;

@@ -86,6 +86,11 @@ pub trait Programs {
     fn volume(&self, name: &str) -> Result<Endpoint>;
     /// What was done until now to the devices of a pool, and by whoever serves it; `None` where that cannot be told.
     fn counters(&self, pool: &str) -> Result<Option<Counters>>;
+    /// Why a pool takes nothing that is written any more, where that is so and can be told.
+    fn lost(&self, pool: &str) -> Option<String> {
+        let _ = pool;
+        None
+    }
 }
 
 /// The programs of a host that runs OpenZFS in its kernel.

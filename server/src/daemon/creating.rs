@@ -14,6 +14,7 @@ use engine::vdev::label::wipe_labels;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
+use super::closing::Order;
 use super::disks::{self, Replication};
 use super::pool_properties::{self, When, fault};
 use super::pools::{Held, Options};
@@ -43,6 +44,7 @@ impl Daemon {
         }
         let features = pool_properties::features_of_new(request.no_features, &request.properties);
         let features = features.map_err(refuse)?;
+        let opening = self.begin_opening(&doing, open_name)?;
         if self.find_pool(open_name).is_some() {
             return Err(ApiError::busy(format!("{doing}: pool already exists")));
         }
@@ -81,11 +83,8 @@ impl Daemon {
             let ApiError { kind, message } = error.into();
             ApiError { kind, message: format!("{doing}: {message}") }
         })?;
-        live.start()?;
-        if request.command.is_some() {
-            let noted = edits::change(&live, request.command.clone(), |_| async { Ok(()) });
-            noted.await.map_err(|error| refused(&doing, error))?;
-        }
+        // Until here nothing waits for devices: a pool that they do not take is dropped, and can be created anew.
+        self.start(&live).map_err(|error| refused(&doing, error))?;
         let held = Held::Writing(live, Mutex::default());
         let open = Arc::new(OpenPool::new(held, Vec::new(), options.cachefile));
         let changing = open.change().await?;
@@ -93,6 +92,7 @@ impl Daemon {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(open.name().to_owned(), Arc::clone(&open));
+        drop(opening);
         Ok(self.serve(&open, &changing, request.no_mount, false).await)
     }
 
@@ -144,17 +144,15 @@ impl Daemon {
         Ok(root)
     }
 
-    /// Destroys a pool.
+    /// Destroys a pool. Blocks the thread, which is the request's own.
     ///
     /// # Errors
     /// It is in use, or open read-only.
-    pub async fn destroy_pool(&self, request: api::DestroyPool) -> Result<(), ApiError> {
+    pub async fn destroy_pool(self: &Arc<Self>, request: api::DestroyPool) -> Result<(), ApiError> {
         let pool = self.pool(&request.pool)?;
-        let live = pool.writable(&format!("cannot destroy '{}'", request.pool))?;
-        if request.command.is_some() {
-            edits::change(live, request.command.clone(), |_| async { Ok(()) }).await?;
-        }
-        self.close_one(&pool, request.force, PoolState::Destroyed).await
+        pool.writable(&format!("cannot destroy '{}'", request.pool))?;
+        let order = Order { force: request.force, state: PoolState::Destroyed, command: request.command };
+        self.close(&pool, &order)
     }
 
     /// Commits what was written so far.

@@ -19,8 +19,8 @@ use engine::pool::discovery::{Candidate, DEFAULT_DIRECTORIES};
 use engine::pool::live::{Layout, NewLeaf, NewTop};
 use engine::vdev::Class;
 use engine::vdev::open::take_whole_disk;
-use ondisk::Guid;
 use ondisk::vdev_config::PoolState;
+use ondisk::{Guid, Txg};
 
 use crate::api::{ApiError, NewClass, NewDevices, NewLayout, NewVdev};
 
@@ -279,6 +279,8 @@ async fn user_of(device: Arc<dyn Device>, open_pools: &[(Guid, String)]) -> Opti
     }
     let name = name?;
     let how = match label.state {
+        // It was to become part of a pool, and no group of that was committed.
+        PoolState::Active if label.txg.is_none_or(|txg| txg == Txg::NONE) => return None,
         PoolState::Exported => format!("part of exported pool '{name}'"),
         PoolState::Active => format!("part of potentially active pool '{name}'"),
         // Destroyed pools, and spares and cache devices of nobody.

@@ -41,7 +41,7 @@ async fn of_pool(open: &OpenPool) -> PoolIo {
         guid: open.guid().0,
         age_ns: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
         vdevs: with_space.unwrap_or_else(|| status::vdevs(&view)),
-        suspended: open.is_suspended(),
+        suspended: open.live().and_then(|live| live.suspended()).map(|(why, _)| why.to_string()),
         written: open.live().map(|live| written(&live.writer().written())),
         counters,
     }

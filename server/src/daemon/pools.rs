@@ -1,9 +1,8 @@
-//! Opening and closing pools.
+//! Opening pools.
 //!
 //! An import looks at the devices and loads the pool before anybody else sees it; only then it takes its place among the
-//! open pools, its volumes are served, and its filesystems are mounted. An export goes the other way: unmount, deepest first; refuse if
-//! something is in use, unless forced; take the pool out of the list; drop it. Its devices close when the last reader is done,
-//! which after a forced export may be a file that somebody still holds open.
+//! open pools, its volumes are served, and its filesystems are mounted. Until then nothing waits for devices: a pool whose first groups cannot be
+//! committed is dropped again, and the import fails with the error. [`super::closing`] goes the other way.
 //!
 //! # Two ways to be open
 //! A pool that is open read-only never changes. One that is open for writing ([`LivePool`]) is told of as of its last commit: each
@@ -74,6 +73,13 @@ impl fmt::Debug for Held {
 
 /// The right to change how a pool is served.
 pub(super) struct Changing<'a>(tokio::sync::MutexGuard<'a, bool>);
+
+impl Changing<'_> {
+    /// The pool is closed: nobody else gets this right.
+    pub(super) fn closed(&mut self) {
+        *self.0 = false;
+    }
+}
 
 impl OpenPool {
     pub(super) fn new(held: Held, mount_options: Vec<String>, cachefile: Option<String>) -> Self {
@@ -244,6 +250,8 @@ impl Daemon {
             )));
         }
         self.refuse_open(name, found)?;
+        let doing = format!("cannot import '{}'", found.name);
+        let opening = self.begin_opening(&doing, name)?;
         let import_options = ImportOptions {
             new_name: request.new_name.clone(),
             temporary: request.temporary,
@@ -264,18 +272,25 @@ impl Daemon {
             let pool = import::import(found, &import_options).await.map_err(explain)?;
             Held::Reading(Arc::new(Dsl::open(&pool).await?))
         } else {
-            let found = found.for_writing().await.map_err(|error| {
-                let doing = format!("cannot import '{}'", found.name);
-                match error {
-                    engine::Error::Os { what, errno: libc::EBUSY } => {
-                        ApiError::busy(format!("{doing}: {what} is in use by another process"))
-                    }
-                    other => refused(&doing, other),
+            let found = found.for_writing().await.map_err(|error| match error {
+                engine::Error::Os { what, errno: libc::EBUSY } => {
+                    ApiError::busy(format!("{doing}: {what} is in use by another process"))
                 }
+                other => refused(&doing, other),
             })?;
             let live =
                 LivePool::import(&found, &import_options, self.surroundings()).await.map_err(explain)?;
-            live.start()?;
+            if request.command.is_some() || !options.to_set.is_empty() {
+                let to_set = options.to_set.clone();
+                let noted = edits::change(&live, request.command.clone(), move |s| async move {
+                    for (name, value) in &to_set {
+                        edits::set_pool_property(&s, name, value).await?;
+                    }
+                    Ok(())
+                });
+                noted.await.map_err(|error| refused(&doing, error))?;
+            }
+            self.start(&live).map_err(|error| refused(&doing, error))?;
             Held::Writing(live, Mutex::default())
         };
         let open = Arc::new(OpenPool::new(held, request.mount_options.clone(), options.cachefile.clone()));
@@ -289,16 +304,7 @@ impl Daemon {
             refuse_among(&pools, open.name(), found)?;
             pools.insert(open.name().to_owned(), Arc::clone(&open));
         }
-        if let Some(live) = open.live().filter(|_| request.command.is_some() || !options.to_set.is_empty()) {
-            let to_set = options.to_set.clone();
-            let noted = edits::change(live, request.command.clone(), move |s| async move {
-                for (name, value) in &to_set {
-                    edits::set_pool_property(&s, name, value).await?;
-                }
-                Ok(())
-            });
-            noted.await.map_err(|error| refused(&format!("cannot import '{}'", open.name()), error))?;
-        }
+        drop(opening);
         Ok(self.serve(&open, &changing, request.no_mount, request.load_keys).await)
     }
 
@@ -337,85 +343,22 @@ impl Daemon {
         }
     }
 
-    fn refuse_open(&self, name: &str, found: &FoundPool) -> Result<(), ApiError> {
-        refuse_among(&self.pools.read().unwrap_or_else(PoisonError::into_inner), name, found)
-    }
-
-    /// Closes pools.
-    ///
-    /// # Errors
-    /// The first pool that is in use or not open. Those before it are closed, those after it are not.
-    pub async fn export(&self, request: api::ExportPool) -> Result<Vec<String>, ApiError> {
-        let pools = match request.all {
-            true => self.open_pools(),
-            false => request.pools.iter().map(|name| self.pool(name)).collect::<Result<_, _>>()?,
-        };
-        let mut exported = Vec::new();
-        for pool in pools {
-            let is_suspended = pool.is_suspended();
-            if is_suspended && !request.force {
-                return Err(suspended(&format!("cannot export '{}'", pool.name())));
-            }
-            let live = pool.live().filter(|_| !is_suspended);
-            if let (Some(live), Some(command)) = (live, &request.command) {
-                let noted = edits::change(live, Some(command.clone()), |_| async { Ok(()) }).await;
-                if let (Err(error), false) = (noted, request.force) {
-                    return Err(refused(&format!("cannot export '{}'", pool.name()), error));
-                }
-            }
-            self.close_one(&pool, request.force, PoolState::Exported).await?;
-            exported.push(pool.name().to_owned());
-        }
-        Ok(exported)
-    }
-
-    /// Stops serving a pool and closes it; `state` is what its labels say from then on.
-    pub(super) async fn close_one(
-        &self,
-        open: &Arc<OpenPool>,
-        force: bool,
-        state: PoolState,
-    ) -> Result<(), ApiError> {
-        let doing = if state == PoolState::Destroyed { "destroy" } else { "export" };
-        if let Some(live) = open.live().filter(|_| force && open.is_suspended()) {
-            // Those who wait for its devices would wait on.
-            live.abandon();
-        }
-        let mut changing = open.change().await?;
-        let connected = if force { Vec::new() } else { open.connected_volumes_settled() };
-        if let Some(volume) = connected.first() {
-            return Err(ApiError::busy(format!(
-                "cannot {doing} '{}': volume '{volume}' has an NBD client; disconnect it, or force",
-                open.name()
-            )));
-        }
-        let changed = self.unmount_all(open, &changing, force).await;
-        if let Some(error) = changed.failed.into_iter().next() {
-            // A failed export changes nothing: what could be unmounted is mounted again.
-            self.mount_again(open, &changing, changed.done).await;
-            return Err(ApiError {
-                message: format!("cannot {doing} '{}': {}", open.name(), error.message),
-                ..error
-            });
-        }
-        self.pools.write().unwrap_or_else(PoisonError::into_inner).remove(open.name());
-        *changing.0 = false;
-        open.disconnect();
-        if let Some(live) = open.live() {
-            // What was acknowledged is safe either way: in the last commit or in the intent logs.
-            live.close(state).await.map_err(|error| {
-                ApiError::failed(format!(
-                    "cannot {doing} '{}': it is closed, but its devices do not say so: {error}",
-                    open.name()
-                ))
-            })?;
+    /// Has a pool that is written commit by itself from now on.
+    pub(super) fn start(&self, live: &Arc<LivePool>) -> engine::Result<()> {
+        live.start()?;
+        if self.gives_up {
+            live.never_wait();
         }
         Ok(())
+    }
+
+    fn refuse_open(&self, name: &str, found: &FoundPool) -> Result<(), ApiError> {
+        refuse_among(&self.pools.read().unwrap_or_else(PoisonError::into_inner), name, found)
     }
 }
 
 /// What is said of a pool whose devices are away.
-fn suspended(doing: &str) -> ApiError {
+pub(super) fn suspended(doing: &str) -> ApiError {
     ApiError::refused(format!("{doing}: pool I/O is currently suspended"))
 }
 

@@ -131,7 +131,7 @@ fn a_volume_that_shrinks_and_grows_again_has_lost_its_end() {
         let mut resized = Box::pin(volume.resize(size));
         let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
         assert!(resized.as_mut().poll(context).is_pending(), "it waits for its group");
-        let txg = block_on(txgs.quiesce());
+        let txg = block_on(txgs.quiesce()).unwrap();
         txgs.committed(txg);
         block_on(resized).unwrap();
     };

@@ -38,7 +38,7 @@ use crate::dataset::dsl::edit;
 use crate::dmu::{LiveObjset, NewObject, zap};
 use crate::env::Env;
 use crate::error::{Error, Result};
-use crate::pool::Pool;
+use crate::pool::{Pool, history};
 use crate::txg::{Limits, Tx};
 use crate::vdev::Class;
 use crate::vdev::capacity::{size_of_parent, usable_bytes};
@@ -119,7 +119,7 @@ pub struct NewPool {
     pub root_properties: Vec<(String, String)>,
     /// Where the pool's mount points begin, if not at the root.
     pub altroot: Option<PathBuf>,
-    /// What the history begins with.
+    /// For the history.
     pub command: Option<String>,
 }
 
@@ -208,8 +208,9 @@ impl LivePool {
         let mos = LiveObjset::create(&pool, ObjsetId::MOS, ObjsetType::Meta, super::policy_of_mos(), &first);
         let live =
             Self::of(pool, &surroundings, config, mos, allocator, LiveFeatures::default(), Brt::default());
-        live.change(move |s| async move { make_contents(&s, new, &spares, &l2cache).await }).await?;
+        // Before the first group: a pool that is committed is there, and nothing may fail any more.
         live.label_auxiliary().await?;
+        live.change(move |s| async move { make_contents(&s, new, &spares, &l2cache).await }).await?;
         Ok(live)
     }
 }
@@ -277,6 +278,11 @@ async fn make_contents(
     }
     for (name, value) in new.properties.iter().filter(|(name, _)| name != "tname") {
         super::properties::set(s, name, value).await?;
+    }
+    if let Some(command) = &new.command {
+        let host = s.pool.config().host.1.clone();
+        let record = history::command(command, s.now(), s.owner().0.into(), &host);
+        history::append(s.mos(), &s.tx, &record, s.pool.allocator().usable_bytes()).await?;
     }
     s.pool.config_changed();
     Ok(())

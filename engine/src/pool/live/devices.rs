@@ -18,6 +18,7 @@ use super::LivePool;
 use crate::error::{Error, Result};
 use crate::pool::suspend::FailMode;
 use crate::pool::verify;
+use crate::vdev::stats::Transfer;
 use crate::vdev::{Aux, Kind, State, Status, Vdev, config::config_path};
 
 /// What is known of devices besides the vdev tree.
@@ -148,11 +149,30 @@ impl LivePool {
         self.look_at_sizes();
     }
 
-    /// Gives up waiting for devices: what was not committed is lost. For closing a suspended pool by force.
-    pub fn abandon(&self) {
+    /// Gives up waiting for devices: what was not committed is lost, as in a crash, and whoever waits gets an error. For closing a pool by force. `why` is said where the
+    /// pool has no reason of its own.
+    pub fn abandon(&self, why: &str) {
+        let why = self.suspended().map_or_else(|| why.to_owned(), |(error, _)| error.to_string());
+        self.stop(Error::Suspended(format!("pool '{}' was given up: {why}", self.pool.name())));
+    }
+
+    /// From now on nobody waits for devices: whoever cannot write gets the error, and nothing more is committed. For pools that are worth less than the time of those
+    /// who wait. [`LivePool::start`] takes it back.
+    pub fn never_wait(&self) {
         self.pool.suspension.give_up();
-        let given_up = format!("pool '{}' was given up while it was suspended", self.pool.name());
-        self.txgs.stop(Error::Suspended(given_up));
+    }
+
+    /// Closes its devices, so that others can have them, whoever still has the pool. Only when nothing more is committed.
+    pub fn let_go(&self) {
+        self.pool.vdevs().let_go();
+    }
+
+    /// A number that changes as long as something is done on the devices, or committed.
+    pub fn progress(&self) -> u64 {
+        let kinds = [Transfer::Read, Transfer::Write, Transfer::Flush, Transfer::Discard];
+        let of_leaf =
+            |leaf: &Vdev| kinds.iter().map(|kind| leaf.stats.snapshot(*kind).operations).sum::<u64>();
+        self.pool.vdevs().leaves().map(of_leaf).sum::<u64>().wrapping_add(self.txgs.synced_txg().get())
     }
 
     async fn reopen_leaf(&self, leaf: &Vdev) -> Status {

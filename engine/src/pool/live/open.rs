@@ -74,6 +74,9 @@ impl LivePool {
         let name = pool.name().to_owned();
         let refused = |error: Error| match error {
             Error::Unsupported(why) => ImportError::OnlyReadable { name: name.clone(), why },
+            error @ (Error::NotWritten { .. } | Error::NoSpace(_) | Error::Suspended(_)) => {
+                ImportError::NotWritten { name: name.clone(), error: Box::new(error) }
+            }
             error => ImportError::Damaged { name: name.clone(), error: Box::new(error), rewind: None },
         };
         let live = open(pool, surroundings, options.temporary).await.map_err(refused)?;

@@ -10,14 +10,16 @@
 //! 6. Flush; labels and uberblock; flush. From here on the group is committed.
 //! 7. Readers get the new view, space that was freed two groups ago becomes free, whoever waits is woken.
 //!
-//! A write that fails waits until it can be made ([`crate::pool::suspend`]); any other failure on the way stops the pool: what is on the devices is the group
-//! before.
+//! A write that fails waits until it can be made ([`crate::pool::suspend`]); any other failure on the way, a panic of the thread that commits included, stops the pool: what is
+//! on the devices is the group before.
 //!
 //! # Labels
 //! When the configuration changed, even labels are written before the uberblock and odd ones after it, so that whichever is read with the uberblock that counts
 //! is at least as new as it must be to find all devices. Source: OpenZFS 2.3 `vdev_label.c` (`vdev_config_sync`).
 
+use std::any::Any;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,10 +141,18 @@ impl LivePool {
         let run = move || {
             while txgs.wait_until_due() {
                 let Some(pool) = pool.upgrade() else { return };
-                if let Err(error) = device::block_on(pool.sync()) {
-                    tracing::error!(pool = pool.pool.name(), %error, "nothing more can be written");
-                    return;
-                }
+                let synced = catch_unwind(AssertUnwindSafe(|| device::block_on(pool.sync())));
+                let error = match synced {
+                    Ok(Ok(_)) => continue,
+                    Ok(Err(error)) => error,
+                    Err(panic) => {
+                        let error = panicked(&*panic);
+                        pool.stop(error.clone());
+                        error
+                    }
+                };
+                tracing::error!(pool = pool.pool.name(), %error, "nothing more can be written");
+                return;
             }
         };
         let thread = std::thread::Builder::new().name(format!("txg-sync {}", self.pool.name())).spawn(run);
@@ -158,7 +168,7 @@ impl LivePool {
         if let Some(error) = self.txgs.stopped() {
             return Err(error);
         }
-        let txg = self.txgs.quiesce().await;
+        let txg = self.txgs.quiesce().await?;
         self.room.quiesced();
         for dataset in self.datasets().values() {
             dataset.room.gauge.quiesced();
@@ -169,18 +179,40 @@ impl LivePool {
                 Ok(txg)
             }
             Err(error) => {
-                self.txgs.stop(error.clone());
+                self.stop(error.clone());
                 Err(error)
             }
         }
     }
 
+    /// Nothing more is committed: whoever waits, for a group or for devices, gets the error, and so does whoever comes.
+    pub(super) fn stop(&self, error: Error) {
+        self.txgs.stop(error);
+        self.pool.suspension.give_up();
+    }
+
     /// Commits everything, gives the logs back, marks the labels as exported (or destroyed) and stops. The pool must not be in use.
+    ///
+    /// # Errors
+    /// Not all could be committed. The pool is closed as after a crash then: what was stable is on its devices, which it has let go.
     pub async fn close(self: &Arc<Self>, state: PoolState) -> Result<()> {
-        if let Some(error) = self.txgs.stopped() {
-            self.end_thread();
-            return Err(error);
+        let committed = match self.txgs.stopped() {
+            Some(error) => Err(error),
+            None => self.commit_all(state).await,
+        };
+        if let Err(error) = &committed {
+            self.stop(error.clone());
         }
+        self.end_thread();
+        match committed {
+            Ok(()) => self.txgs.stop(Error::Busy(format!("pool '{}' is closed", self.pool.name()))),
+            Err(_) => self.let_go(),
+        }
+        committed
+    }
+
+    /// What closing has to write.
+    async fn commit_all(self: &Arc<Self>, state: PoolState) -> Result<()> {
         // Closing a log waits for groups.
         if !self.has_thread() {
             self.start()?;
@@ -197,11 +229,7 @@ impl LivePool {
             s.pool.config_changed();
             Ok(())
         })
-        .await?;
-        self.end_thread();
-        let closed = Error::Busy(format!("pool '{}' is closed", self.pool.name()));
-        self.txgs.stop(closed);
-        Ok(())
+        .await
     }
 
     fn end_thread(&self) {
@@ -459,6 +487,13 @@ pub(super) async fn write_packed_nvlist(s: &Syncing, object: &Arc<LiveObject>, l
     object.punch(&s.tx, padded.len() as u64, u64::MAX).await?;
     object.set_bonus(&s.tx, DmuType::PACKED_NVLIST_SIZE, &length.to_le_bytes());
     Ok(())
+}
+
+/// What a panic of the thread that commits means for the pool.
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    let said = said.unwrap_or("it said nothing");
+    Error::Suspended(format!("the thread that commits ended with a panic: {said}"))
 }
 
 fn cannot_commit(txg: Txg, tried: &[Attempt]) -> Error {

@@ -1,0 +1,406 @@
+//! Closing pools, whatever state they are in.
+//!
+//! # The idea
+//! Closing goes the other way than opening: unmount, deepest first; refuse if something is in use, unless forced; take the pool out of the list; commit what is left; let
+//! the devices go. Its devices close when the last reader is done, which after a forced export may be a file that somebody still holds open.
+//!
+//! That waits for devices, which may never answer. So each pool is closed on a thread of its own, side by side with others, and whoever asked for it looks after that thread:
+//!
+//! | what is seen | what is done |
+//! |---|---|
+//! | the pool is suspended, or commits nothing any more | it is given up: whoever waits for its devices gets an error |
+//! | nothing happened on its devices for [`STALL_LIMIT`] | the same. A large commit that goes on is waited for |
+//! | it was given up [`RELEASE_LIMIT`] ago, and the thread still waits | the thread is left behind, the pool leaves the list, its devices close when their last transfers end |
+//!
+//! Without force, and as long as the pool is in the list, it is not given up: the closing is called off.
+//!
+//! A pool that was given up is as after a crash. What was stable is in the last group or in the intent logs, and is there when it is imported again.
+//!
+//! # The end of the process
+//! [`Daemon::close_all`] begins it: from then on no pool is opened. Those that are being opened are waited for, for [`OPENING_LIMIT`]; what was not done then is left as in a crash too.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `Ending::state` | which pools are being opened, and whether any may be; for a few lines | taken alone |
+//! | `Closing::step` | whether it can be called off; for a few lines | taken alone |
+
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ondisk::vdev_config::PoolState;
+
+use super::creating::refused;
+use super::pools::suspended;
+use super::{Daemon, OpenPool, edits, lock};
+use crate::api::{self, ApiError, ErrorKind};
+
+/// How long nothing may happen on the devices of a pool that is being closed.
+const STALL_LIMIT: Duration = Duration::from_secs(30);
+/// How long a pool that was given up may take to let its devices go.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+/// How long the end waits for pools that are being opened.
+const OPENING_LIMIT: Duration = Duration::from_secs(10);
+/// How often the pools that are being closed are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How a pool is to be closed.
+#[derive(Debug, Clone)]
+pub(super) struct Order {
+    /// Although something uses it.
+    pub force: bool,
+    /// What its labels say from then on.
+    pub state: PoolState,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Order {
+    /// What is being done, for messages.
+    fn doing(&self, pool: &OpenPool) -> String {
+        let verb = if self.state == PoolState::Destroyed { "destroy" } else { "export" };
+        format!("cannot {verb} '{}'", pool.name())
+    }
+
+    /// What is said of a pool that was given up.
+    fn crashed(&self, pool: &OpenPool, why: &str) -> ApiError {
+        ApiError::failed(format!(
+            "{}: it is closed as after a crash: {why}\n\
+             what was stable is there when it is imported again",
+            self.doing(pool)
+        ))
+    }
+}
+
+/// How far the closing of one pool is.
+#[derive(Debug)]
+struct Closing(Mutex<Step>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The pool can stay as it is.
+    Asking,
+    /// It will be closed, one way or the other.
+    Final,
+    /// It stays.
+    CalledOff,
+}
+
+impl Closing {
+    fn is_called_off(&self) -> bool {
+        *lock(&self.0) == Step::CalledOff
+    }
+
+    /// Goes on from asking, unless something else came first. Whether it is as wanted.
+    fn becomes(&self, wanted: Step) -> bool {
+        let mut step = lock(&self.0);
+        if *step == Step::Asking {
+            *step = wanted;
+        }
+        *step == wanted
+    }
+}
+
+/// A pool that is being closed, for whoever looks after it.
+struct Watched<'a> {
+    open: Arc<OpenPool>,
+    order: &'a Order,
+    closing: Arc<Closing>,
+    thread: Option<JoinHandle<Result<(), ApiError>>>,
+    /// What it had done when it was last seen to do anything, and when that was.
+    progress: (u64, Instant),
+    given_up: Option<Instant>,
+    outcome: Option<Result<(), ApiError>>,
+}
+
+/// Tells that a thread ended, however it did.
+struct Ended(Sender<usize>, usize);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // Nobody may be interested any more.
+        let _ = self.0.send(self.1);
+    }
+}
+
+impl Watched<'_> {
+    /// Sees to it that it comes to an end. True when it has.
+    fn look(&mut self) -> bool {
+        if self.outcome.is_some() {
+            return true;
+        }
+        if let Some(since) = self.given_up {
+            if since.elapsed() > RELEASE_LIMIT {
+                self.leave_behind();
+            }
+            return self.outcome.is_some();
+        }
+        let progress = self.open.progress();
+        if progress != self.progress.0 {
+            self.progress = (progress, Instant::now());
+        }
+        let is_stalled = self.progress.1.elapsed() > STALL_LIMIT;
+        let is_suspended = self.open.is_suspended();
+        if !is_stalled && !is_suspended {
+            return false;
+        }
+        let seconds = STALL_LIMIT.as_secs();
+        if self.closing.becomes(Step::CalledOff) {
+            let doing = self.order.doing(&self.open);
+            self.outcome = Some(Err(match is_suspended {
+                true => suspended(&doing),
+                false => {
+                    ApiError::busy(format!("{doing}: for {seconds} s nothing went on; force gives it up"))
+                }
+            }));
+            return true;
+        }
+        if let Some(live) = self.open.live() {
+            live.abandon(&format!("for {seconds} s nothing went on on its devices"));
+        }
+        self.given_up = Some(Instant::now());
+        false
+    }
+
+    /// Nothing waits for the thread any more, which may wait for ever.
+    fn leave_behind(&mut self) {
+        let why = match self.open.live() {
+            Some(live) => {
+                live.let_go();
+                live.txgs().stopped().map(|error| error.to_string())
+            }
+            None => None,
+        };
+        let why = why.unwrap_or_else(|| "it is still in use".to_owned());
+        self.outcome = Some(Err(self.order.crashed(&self.open, &why)));
+    }
+
+    /// The thread ended.
+    fn ended(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        let ended = thread.join().unwrap_or_else(|_| {
+            let doing = self.order.doing(&self.open);
+            Err(ApiError::failed(format!("{doing}: closing it ended with a panic")))
+        });
+        self.outcome.get_or_insert(ended);
+    }
+}
+
+impl OpenPool {
+    /// A number that changes as long as something is done.
+    fn progress(&self) -> u64 {
+        let mounts = lock(&self.mounts).len() as u64;
+        self.live().map_or(0, |live| live.progress()).wrapping_add(mounts)
+    }
+}
+
+impl Daemon {
+    /// Closes pools. Blocks the thread, which is the request's own.
+    ///
+    /// # Errors
+    /// The first pool that is in use, not open, or closed as after a crash. Those before it are closed, those after it are not.
+    pub async fn export(self: &Arc<Self>, request: api::ExportPool) -> Result<Vec<String>, ApiError> {
+        let pools = match request.all {
+            true => self.open_pools(),
+            false => request.pools.iter().map(|name| self.pool(name)).collect::<Result<_, _>>()?,
+        };
+        let order =
+            Order { force: request.force, state: PoolState::Exported, command: request.command.clone() };
+        let mut exported = Vec::new();
+        for pool in pools {
+            self.close(&pool, &order)?;
+            exported.push(pool.name().to_owned());
+        }
+        Ok(exported)
+    }
+
+    /// Closes all pools by force, side by side, and opens no more: for the end of the process, which does not wait for devices that do not answer. Blocks the thread.
+    ///
+    /// # Errors
+    /// Pools that were closed as after a crash, now or when this was called before, and why.
+    pub fn close_all(self: &Arc<Self>) -> Result<(), ApiError> {
+        let mut failed: Vec<String> = self.ending.begin();
+        let order = Order { force: true, state: PoolState::Exported, command: None };
+        let closed = self.close_side_by_side(self.open_pools(), &order);
+        // One that is not there any more was closed by a request meanwhile.
+        let failures = closed.into_iter().filter_map(Result::err);
+        let failures = failures.filter(|error| error.kind != ErrorKind::NotFound);
+        failed.extend(failures.map(|error| error.message));
+        match self.ending.remember(failed) {
+            all if all.is_empty() => Ok(()),
+            all => Err(ApiError::failed(all.join("\n"))),
+        }
+    }
+
+    /// Closes one pool. Blocks the thread.
+    pub(super) fn close(self: &Arc<Self>, pool: &Arc<OpenPool>, order: &Order) -> Result<(), ApiError> {
+        self.close_side_by_side(vec![Arc::clone(pool)], order).into_iter().collect()
+    }
+
+    fn close_side_by_side(
+        self: &Arc<Self>,
+        pools: Vec<Arc<OpenPool>>,
+        order: &Order,
+    ) -> Vec<Result<(), ApiError>> {
+        let (sender, ends) = mpsc::channel();
+        let mut watched: Vec<Watched<'_>> = Vec::with_capacity(pools.len());
+        for (index, open) in pools.into_iter().enumerate() {
+            let first = if order.force { Step::Final } else { Step::Asking };
+            let closing = Arc::new(Closing(Mutex::new(first)));
+            let (daemon, pool, step) = (Arc::clone(self), Arc::clone(&open), Arc::clone(&closing));
+            let (order_of_thread, ended) = (order.clone(), Ended(sender.clone(), index));
+            let close = move || {
+                let _ended = ended;
+                device::block_on(daemon.close_open(&pool, &order_of_thread, &step))
+            };
+            let thread = thread::Builder::new().name(format!("close {}", open.name())).spawn(close);
+            let (thread, outcome) = match thread {
+                Ok(thread) => (Some(thread), None),
+                Err(error) => {
+                    let doing = order.doing(&open);
+                    (None, Some(Err(ApiError::failed(format!("{doing}: no thread for it: {error}")))))
+                }
+            };
+            let progress = (open.progress(), Instant::now());
+            watched.push(Watched { open, order, closing, thread, progress, given_up: None, outcome });
+        }
+        while !watched.iter_mut().fold(true, |all, pool| pool.look() && all) {
+            if let Ok(index) = ends.recv_timeout(LOOK_INTERVAL)
+                && let Some(pool) = watched.get_mut(index)
+            {
+                pool.ended();
+            }
+        }
+        for pool in watched.iter().filter(|pool| pool.thread.is_some() && pool.given_up.is_some()) {
+            self.forget(&pool.open);
+        }
+        watched.into_iter().filter_map(|pool| pool.outcome).collect()
+    }
+
+    /// Takes a pool out of the list.
+    fn forget(&self, open: &Arc<OpenPool>) {
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        if pools.get(open.name()).is_some_and(|listed| Arc::ptr_eq(listed, open)) {
+            pools.remove(open.name());
+        }
+    }
+
+    /// Stops serving a pool and closes it. Waits for its devices.
+    async fn close_open(
+        &self,
+        open: &Arc<OpenPool>,
+        order: &Order,
+        closing: &Closing,
+    ) -> Result<(), ApiError> {
+        let doing = order.doing(open);
+        let live = open.live().filter(|_| !open.is_suspended());
+        if let (Some(live), Some(command)) = (live, &order.command) {
+            let noted = edits::change(live, Some(command.clone()), |_| async { Ok(()) }).await;
+            if let (Err(error), false) = (noted, order.force) {
+                return Err(refused(&doing, error));
+            }
+        }
+        let mut changing = open.change().await?;
+        if closing.is_called_off() {
+            return Err(suspended(&doing));
+        }
+        let connected = if order.force { Vec::new() } else { open.connected_volumes_settled() };
+        if let Some(volume) = connected.first() {
+            return Err(ApiError::busy(format!(
+                "{doing}: volume '{volume}' has an NBD client; disconnect it, or force"
+            )));
+        }
+        let changed = self.unmount_all(open, &changing, order.force).await;
+        let failed = changed.failed.into_iter().next();
+        if failed.is_some() || !closing.becomes(Step::Final) {
+            // A failed export changes nothing: what could be unmounted is mounted again.
+            self.mount_again(open, &changing, changed.done).await;
+            return Err(match failed {
+                Some(error) => ApiError { message: format!("{doing}: {}", error.message), ..error },
+                None => suspended(&doing),
+            });
+        }
+        self.forget(open);
+        changing.closed();
+        open.disconnect();
+        if let Some(live) = open.live() {
+            live.close(order.state).await.map_err(|error| order.crashed(open, &error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// For whoever opens a pool, as long as it is not in the list.
+    ///
+    /// # Errors
+    /// Another one of that name is being opened, or the process is about to end.
+    pub(super) fn begin_opening(&self, doing: &str, name: &str) -> Result<Opening<'_>, ApiError> {
+        let mut state = lock(&self.ending.state);
+        if state.has_begun {
+            return Err(ApiError::refused(format!("{doing}: the daemon is about to end")));
+        }
+        if state.opening.iter().any(|other| other == name) {
+            return Err(ApiError::busy(format!("{doing}: a pool of that name is just being opened")));
+        }
+        state.opening.push(name.to_owned());
+        Ok(Opening { ending: &self.ending, name: name.to_owned() })
+    }
+}
+
+/// The end of the process, as far as pools are concerned.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    state: Mutex<EndingState>,
+    /// A pool is no longer being opened.
+    opened: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct EndingState {
+    has_begun: bool,
+    /// Names of pools that are being opened.
+    opening: Vec<String>,
+    /// What could not be closed in order.
+    failed: Vec<String>,
+}
+
+/// A pool that is being opened.
+pub(super) struct Opening<'a> {
+    ending: &'a Ending,
+    name: String,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.ending.state);
+        if let Some(at) = state.opening.iter().position(|name| *name == self.name) {
+            state.opening.swap_remove(at);
+        }
+        self.ending.opened.notify_all();
+    }
+}
+
+impl Ending {
+    /// From now on no pool is opened. What is said of those that are still being opened after a while.
+    fn begin(&self) -> Vec<String> {
+        let mut state = lock(&self.state);
+        state.has_begun = true;
+        let is_opening = |state: &mut EndingState| !state.opening.is_empty();
+        let waited = self.opened.wait_timeout_while(state, OPENING_LIMIT, is_opening);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let left =
+            |name: &String| format!("pool '{name}' was not open yet: that was broken off, as in a crash");
+        state.opening.iter().map(left).collect()
+    }
+
+    /// Adds to what could not be closed in order. All of it.
+    fn remember(&self, failed: Vec<String>) -> Vec<String> {
+        let mut state = lock(&self.state);
+        for failure in failed {
+            if !state.failed.contains(&failure) {
+                state.failed.push(failure);
+            }
+        }
+        state.failed.clone()
+    }
+}

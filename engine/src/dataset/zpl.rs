@@ -204,9 +204,9 @@ impl Zpl {
         if self.options().long_names { 1023 } else { 255 }
     }
 
-    /// What `statfs` answers, given the figures of the dataset.
-    pub fn statfs(&self, space: Space) -> StatFs {
-        StatFs::new(space, self.max_name())
+    /// What `statfs` answers, given the figures of the dataset and its `recordsize`.
+    pub fn statfs(&self, space: Space, record_bytes: u64) -> StatFs {
+        StatFs::new(space, record_bytes, self.max_name())
     }
 
     /// Opens a file, directory or whatever else has this object number.

@@ -129,8 +129,9 @@ pub struct Trees {
     head: Arc<Zpl>,
     options: ZplOptions,
     xattr_place: XattrPlace,
-    /// What a committed filesystem may still allocate.
+    /// What a committed filesystem may still allocate, and its `recordsize`.
     available_bytes: u64,
+    record_bytes: u64,
     snapshots: Mutex<Snapshots>,
 }
 
@@ -138,15 +139,17 @@ impl Trees {
     /// Opens what is mounted.
     pub async fn open(source: Source, options: &MountOptions) -> Result<Self> {
         let zpl = ZplOptions { snapshot: source.dataset().is_snapshot(), ..options.zpl };
-        let (head, available_bytes) = match &source {
+        let (head, available_bytes, record_bytes) = match &source {
             Source::Committed(dsl, dataset) => {
                 let head = Zpl::open(&dsl.open_objset(dataset).await?, zpl).await?;
                 let filesystem = dataset.name.split('@').next().unwrap_or(&dataset.name);
                 let entry = dsl.entry(filesystem).await?;
                 let figures = dsl.properties(&entry, &properties::Environment::UNMOUNTED).await?;
-                (head, figures.number(Prop::Available).unwrap_or(0))
+                let number = |prop| figures.number(prop).unwrap_or(0);
+                (head, number(Prop::Available), number(Prop::Recordsize))
             }
-            Source::Live(live) => (Arc::clone(live.zpl.zpl()), 0),
+            // It is asked each time.
+            Source::Live(live) => (Arc::clone(live.zpl.zpl()), 0, 0),
         };
         Ok(Self {
             source,
@@ -154,6 +157,7 @@ impl Trees {
             options: zpl,
             xattr_place: options.xattr_place,
             available_bytes,
+            record_bytes,
             snapshots: Mutex::default(),
         })
     }
@@ -300,11 +304,12 @@ impl Trees {
             return live.statfs();
         }
         let phys = &self.source.dataset().phys;
-        self.head.statfs(Space {
+        let space = Space {
             referenced_bytes: phys.referenced_bytes,
             available_bytes: self.available_bytes,
             used_objects: phys.bp.fill(),
-        })
+        };
+        self.head.statfs(space, self.record_bytes)
     }
 
     /// What messages call an object: dataset and path, or its number where the path cannot be found.

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use device::block_on;
 use server::api::{
-    CreateDataset, CreatePool, DestroyDataset, ExportPool, ImportPool, ListSpace, NewDevices, NewLayout,
-    NewVdev, Owner, Rollback, SetProperties, TakeSnapshots,
+    CreateDataset, CreatePool, DestroyDataset, ExportPool, ImportPool, ListDatasets, ListSpace, NewDevices,
+    NewLayout, NewVdev, Owner, Rollback, SetProperties, TakeSnapshots,
 };
 
 use crate::harness::{Running, skips_fuse};
@@ -469,5 +469,77 @@ fn quotas_and_properties_reach_files_of_a_mount() {
     let third = top.join("third");
     fs::write(&third, b"").unwrap();
     assert_eq!(errno(std::os::unix::fs::chown(&third, None, Some(12_345))), libc::EDQUOT);
+    judge(&running);
+}
+
+/// What `statvfs` says of the filesystem at `path`.
+fn figures(path: &Path) -> libc::statvfs {
+    let path = terminated(path.to_str().unwrap());
+    // SAFETY: an all-zero `statvfs` is a valid one.
+    let mut figures: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a terminated string and a place for the answer, that live through the call.
+    assert_eq!(
+        unsafe { libc::statvfs(path.as_ptr(), &mut figures) },
+        0,
+        "{}",
+        std::io::Error::last_os_error()
+    );
+    figures
+}
+
+#[test]
+fn space_is_told_in_records_and_is_what_a_listing_says() {
+    let Some((running, _)) = start() else { return };
+    // Not within each other, so that they are mounted where nothing can be written too.
+    let place_of = |name: &str| running.altroot().join(name.replace('/', "-"));
+    let assert_right = |name: &str, record: u64| {
+        let list = ListDatasets {
+            names: vec![name.into()],
+            depth: Some(0),
+            properties: vec!["referenced".into(), "available".into()],
+            ..ListDatasets::default()
+        };
+        let listed = block_on(running.daemon.list_datasets(list)).unwrap();
+        let number = |property| -> u64 {
+            let property = listed.entries[0].property(property).unwrap();
+            property.parsable.as_ref().unwrap().parse().unwrap()
+        };
+        let told = figures(&place_of(name));
+        assert_eq!((told.f_bsize, told.f_frsize), (record, record), "{name}");
+        assert_eq!((told.f_bfree, told.f_bavail), (number("available") / record, told.f_bfree), "{name}");
+        assert_eq!(told.f_blocks - told.f_bfree, number("referenced").div_ceil(record), "{name}");
+        assert_eq!(told.f_ffree, number("available") / 512, "{name}: inodes have no records");
+    };
+    let commit = || block_on(running.daemon.sync_pools(Default::default())).map(drop).unwrap();
+    let all: &[(&str, u64, &[(&str, &str)])] = &[
+        ("tank/default", 128 << 10, &[]),
+        ("tank/smallest", 512, &[("recordsize", "512")]),
+        ("tank/quota", 64 << 10, &[("recordsize", "64K"), ("quota", "20M")]),
+        ("tank/refquota", 8 << 10, &[("recordsize", "8K"), ("refquota", "3000K")]),
+        ("tank/reserved", 16 << 20, &[("recordsize", "16M"), ("refreservation", "40M")]),
+        ("tank/tight", 16 << 20, &[("recordsize", "16M"), ("quota", "10M")]),
+    ];
+    for (name, _, properties) in all {
+        let mountpoint = format!("/{}", name.replace('/', "-"));
+        create(&running, name, &[*properties, &[("mountpoint", &mountpoint)]].concat());
+        fs::write(place_of(name).join("file"), vec![7; 300_000]).unwrap();
+    }
+    let assert_all = || all.iter().for_each(|(name, record, _)| assert_right(name, *record));
+    commit();
+    assert_all();
+    // Room that is less than a record can be reserved all the same.
+    let file = File::options().write(true).open(place_of("tank/tight").join("file")).unwrap();
+    // SAFETY: the descriptor is open.
+    assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, 4 << 20) }, 0);
+    drop(file);
+    set(&running, "tank/default", "recordsize", "32K");
+    commit();
+    assert_right("tank/default", 32 << 10);
+    // The same where nothing can be written.
+    block_on(running.daemon.export(ExportPool { all: true, ..ExportPool::default() })).unwrap();
+    let (place, altroot) = (running.place.path(), running.altroot());
+    block_on(running.daemon.import(crate::harness::import_request("tank", place, &altroot))).unwrap();
+    all[1..].iter().for_each(|(name, record, _)| assert_right(name, *record));
+    assert_right("tank/default", 32 << 10);
     judge(&running);
 }

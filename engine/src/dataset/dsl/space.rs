@@ -12,7 +12,6 @@ use ondisk::bookmark::BookmarkPhys;
 use ondisk::{ObjectId, Txg};
 
 use super::{Dataset, Dir, Dsl, deadlist};
-use crate::dataset::zpl::statfs::Space;
 use crate::error::{Error, Result};
 use crate::pool::space::PoolSpace;
 
@@ -62,15 +61,6 @@ impl Dsl {
             0 => Ok(available),
             quota => Ok(available.min(quota.saturating_sub(head.phys.referenced_bytes))),
         }
-    }
-
-    /// What `statfs` of a dataset is made from. `refquota` and `refreservation` are its properties; a snapshot has none.
-    pub async fn statfs_space(&self, dataset: &Dataset, refquota: u64, refreservation: u64) -> Result<Space> {
-        Ok(Space {
-            referenced_bytes: dataset.phys.referenced_bytes,
-            available_bytes: self.available(dataset, refquota, refreservation).await?,
-            used_objects: dataset.phys.bp.fill(),
-        })
     }
 
     /// Bytes written to `dataset` since the snapshot before it; `None` when there is none.

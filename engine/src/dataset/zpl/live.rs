@@ -257,10 +257,16 @@ impl LiveZpl {
 
     /// What `statfs` answers. Without anybody who knows the room ([`LiveZpl::set_room`]) nothing is free.
     pub fn statfs(&self) -> StatFs {
-        let room = self.room.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let (referenced_bytes, available_bytes) = room.map_or((0, 0), |room| room.figures());
+        let (referenced_bytes, available_bytes) = self.room_figures();
         let used_objects = self.objset.used_objects();
-        self.zpl.statfs(Space { referenced_bytes, available_bytes, used_objects })
+        let record_bytes = self.record_size.load(Ordering::Acquire).into();
+        self.zpl.statfs(Space { referenced_bytes, available_bytes, used_objects }, record_bytes)
+    }
+
+    /// Bytes that the dataset refers to, and bytes that it may still allocate.
+    fn room_figures(&self) -> (u64, u64) {
+        let room = self.room.read().unwrap_or_else(PoisonError::into_inner).clone();
+        room.map_or((0, 0), |room| room.figures())
     }
 
     /// Who is asked for room before anything is accepted that takes some.

@@ -1,12 +1,13 @@
 //! What `statfs` answers for a filesystem.
 //!
-//! ZFS has no fixed number of blocks or inodes: all that the pool can still give is free, for files and for inodes alike. Sizes
-//! are in units of 128 KiB, as the Linux port reports them.
+//! ZFS has no fixed number of blocks or inodes: all that the pool can still give is free, for files and for inodes alike. Sizes are told in records: the
+//! property `recordsize` is both the size of a block and that of a fragment, as the Linux port has it, because programs take either for the unit in which files are
+//! allocated, punched and cloned. Less than a record that is free is not told.
 //!
 //! Source: OpenZFS 2.3 `zfs_vfsops.c` (behaviour of `zfs_statvfs`).
 
-/// Block size in which space is told.
-const UNIT_BYTES: u64 = 128 << 10;
+/// Sizes that a record can have.
+const RECORD_BYTES: std::ops::RangeInclusive<u64> = 512..=16 << 20;
 /// Largest object number.
 const MAX_OBJECT: u64 = (1 << 48) - 1;
 /// Every inode takes at least this much.
@@ -26,7 +27,7 @@ pub struct Space {
 /// What `statfs` answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
-    /// Unit of the block counts, in bytes.
+    /// Unit of the block counts, in bytes: a record.
     pub block_size: u64,
     /// All blocks, used and free.
     pub blocks: u64,
@@ -41,15 +42,16 @@ pub struct StatFs {
 }
 
 impl StatFs {
-    /// The answer for a dataset of these figures.
-    pub fn new(space: Space, max_name: u32) -> Self {
-        let referenced = space.referenced_bytes.div_ceil(UNIT_BYTES).saturating_mul(UNIT_BYTES);
+    /// The answer for a dataset of these figures, whose `recordsize` is `record_bytes`.
+    pub fn new(space: Space, record_bytes: u64, max_name: u32) -> Self {
+        let unit = record_bytes.clamp(*RECORD_BYTES.start(), *RECORD_BYTES.end());
+        let free_blocks = space.available_bytes / unit;
         let free_inodes =
             MAX_OBJECT.saturating_sub(space.used_objects).min(space.available_bytes / INODE_BYTES);
         Self {
-            block_size: UNIT_BYTES,
-            blocks: referenced.saturating_add(space.available_bytes) / UNIT_BYTES,
-            free_blocks: space.available_bytes / UNIT_BYTES,
+            block_size: unit,
+            blocks: space.referenced_bytes.div_ceil(unit).saturating_add(free_blocks),
+            free_blocks,
             inodes: free_inodes.saturating_add(space.used_objects),
             free_inodes,
             max_name,
@@ -62,10 +64,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn used_space_is_rounded_up_and_free_space_down() {
+    fn used_space_is_rounded_up_and_free_space_down_to_records() {
         let space = Space { referenced_bytes: 1, available_bytes: (1 << 20) + 5, used_objects: 7 };
-        let stat = StatFs::new(space, 255);
-        assert_eq!((stat.blocks, stat.free_blocks), (9, 8));
-        assert_eq!((stat.inodes, stat.free_inodes), (2048 + 7, 2048));
+        let counts = |record_bytes| {
+            let stat = StatFs::new(space, record_bytes, 255);
+            assert_eq!((stat.inodes, stat.free_inodes), (2048 + 7, 2048), "inodes have no records");
+            (stat.block_size, stat.blocks, stat.free_blocks)
+        };
+        assert_eq!(counts(128 << 10), (128 << 10, 9, 8));
+        assert_eq!(counts(512), (512, 2049, 2048));
+        assert_eq!(counts(16 << 20), (16 << 20, 1, 0));
+        assert_eq!(counts(0), (512, 2049, 2048), "a pool may say anything");
+        assert_eq!(counts(u64::MAX).0, 16 << 20);
     }
 }

@@ -52,8 +52,7 @@ impl LiveZpl {
         }
         let keep_size = match mode {
             AllocateMode::Reserve { keep_size } => {
-                let statfs = self.statfs();
-                let free = statfs.free_blocks.saturating_mul(statfs.block_size);
+                let (_, free) = self.room_figures();
                 if length.saturating_add(length / 100 * (RESERVE_PERCENT - 100)) > free {
                     return Err(Error::NoSpace(format!("object {file}: {length} bytes")));
                 }

@@ -13,7 +13,8 @@
 //!
 //! These tests are run by hand, `cargo test -p cenote --test kernel -- --ignored --nocapture`: they take a quarter of an hour. Those that `./test` runs are in
 //! `testkit/tests/kernel`. Needs the virtual machine that `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out. `CENOTE_KERNEL_POOLS` names the kinds of pools
-//! to judge, if not all, and `CENOTE_KERNEL_SECONDS` gives the machine another time than ten minutes.
+//! to judge, if not all, and `CENOTE_KERNEL_SECONDS` gives the machine another time than ten minutes. `CENOTE_KERNEL_LEFT` is a folder with pools that others left there, each in one
+//! file of its name, as `scripts/judge-files` and `scripts/run-fsx` do with `KEEP_POOL`; copies of them are judged.
 
 mod crashed;
 #[path = "../../../engine/tests/live/data.rs"]
@@ -34,6 +35,9 @@ mod session;
 #[path = "../../../engine/tests/live/support.rs"]
 #[allow(dead_code, reason = "parts of it are for others")]
 mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
 
 use testkit::kernel::KernelVm;
 
@@ -72,5 +76,27 @@ fn the_kernel_sees_in_our_pools_what_we_see_and_the_other_way_round() {
     let histories = histories
         .map(|(name, seed, event)| Pool::new(&hand, name, pools::with_history(&hand, name, seed, event)));
     let pools: Vec<Pool> = made.chain(histories).collect();
+    judge::judge(&vm, &hand, &pools);
+}
+
+#[test]
+#[ignore = "needs pools that were left by others"]
+fn the_kernel_sees_in_pools_that_were_left_what_we_see() {
+    let Some(left) = std::env::var_os("CENOTE_KERNEL_LEFT").map(PathBuf::from) else {
+        println!("left out: CENOTE_KERNEL_LEFT names no folder with pools");
+        return;
+    };
+    let Some(vm) = machine() else { return };
+    let hand = Hand::new();
+    let copied = |pool: &PathBuf| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let copied =
+            Command::new("cp").arg("--sparse=always").arg(pool).arg(folder.path().join("disk")).status();
+        assert!(copied.is_ok_and(|status| status.success()), "{} cannot be copied", pool.display());
+        let name = pool.file_name().and_then(|name| name.to_str()).expect("the name of a pool");
+        Pool::new(&hand, name, folder)
+    };
+    let pools: Vec<Pool> = judge::files_of(&left).iter().map(copied).collect();
+    assert!(!pools.is_empty(), "no pool in {}", left.display());
     judge::judge(&vm, &hand, &pools);
 }

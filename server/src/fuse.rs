@@ -8,7 +8,8 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `wire` | the protocol: bytes and requests |
-//! | `channel` | how requests and answers travel |
+//! | `channel` | how requests and answers travel: through the device |
+//! | `ring` | the same through memory that is shared with the kernel, where that is wanted and the kernel has it |
 //! | `filesystem` | which request asks for what of `served` |
 //!
 //! # Caching
@@ -32,6 +33,7 @@ mod flags;
 mod names;
 mod node;
 mod options;
+mod ring;
 mod served;
 mod session;
 mod trees;
@@ -143,7 +145,7 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
     config.acl = if options.allow_other { fuser::SessionACL::All } else { fuser::SessionACL::Owner };
     config.mount_options = mount_options(&name, options);
     let refused = |error| MountError::Refused { dataset: name.clone(), at: at.to_owned(), error };
-    let session = Session::begin(&served, at, &config).map_err(refused)?;
+    let session = Session::begin(&served, at, &config, options.ring).map_err(refused)?;
     served.set_notifier(session.notifier());
     let device = std::fs::metadata(at).map_err(refused)?.dev();
     raise_read_ahead(device);
@@ -220,7 +222,21 @@ impl FuseMount {
 
     /// The words of the mount table.
     pub fn options_words(&self) -> Vec<String> {
-        self.options.lock().unwrap_or_else(PoisonError::into_inner).words()
+        let mut words = self.options.lock().unwrap_or_else(PoisonError::into_inner).words();
+        if self.answered_through_rings().is_some() {
+            words.push("ring".into());
+        }
+        words
+    }
+
+    /// How many requests came through rings; `None` where they come through the device.
+    pub fn answered_through_rings(&self) -> Option<u64> {
+        Some(self.session.as_ref()?.rings()?.answered())
+    }
+
+    /// How many threads answer what comes through rings.
+    pub fn ring_threads(&self) -> usize {
+        self.session.as_ref().and_then(Session::rings).map_or(0, |rings| rings.threads())
     }
 
     /// The filesystem, where it may change.
@@ -228,10 +244,12 @@ impl FuseMount {
         self.served.live()
     }
 
-    /// Whether these options take another session: what is fixed cannot become writable, and how files are shown is agreed on once.
+    /// Whether these options take another session: what is fixed cannot become writable, and how files are shown and requests come is agreed on once.
     pub fn needs_another_session(&self, options: &MountOptions) -> bool {
         let current = self.options.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = |options: &MountOptions| (options.zpl.acl, options.zpl.xattr, options.zpl.long_names);
+        let shown = |options: &MountOptions| {
+            (options.zpl.acl, options.zpl.xattr, options.zpl.long_names, options.ring)
+        };
         (options.writable && self.served.live().is_none()) || shown(&current) != shown(options)
     }
 

@@ -1,10 +1,11 @@
 //! Golden pools mounted through FUSE, compared with what OpenZFS showed of them.
 //!
-//! Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out.
+//! Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out. What is said to come through rings does so where the kernel's switch for them is on
+//! (`/sys/module/fuse/parameters/enable_uring`), and through the device where it is off.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,37 +45,59 @@ fn open(golden: &GoldenPool) -> Arc<Dsl> {
     })
 }
 
-fn mount(dsl: &Arc<Dsl>, name: &str, at: &Path) -> FuseMount {
-    let (dataset, options) = block_on(async {
+/// How requests are to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Device,
+    Rings,
+}
+
+/// Whether the kernel has rings for who wants them.
+fn has_rings() -> bool {
+    std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|word| word.trim() == "Y")
+}
+
+fn mount(dsl: &Arc<Dsl>, name: &str, at: &Path, way: Way) -> FuseMount {
+    let (dataset, mut options) = block_on(async {
         let entry = dsl.entry(name).await.unwrap();
         let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await.unwrap();
         (entry.dataset().unwrap().clone(), MountOptions::from_properties(&properties))
     });
-    fuse::mount(Source::Committed(Arc::clone(dsl), dataset), at, &options).unwrap()
+    options.ring = way == Way::Rings;
+    let mount = fuse::mount(Source::Committed(Arc::clone(dsl), dataset), at, &options).unwrap();
+    assert_eq!(mount.answered_through_rings().is_some(), way == Way::Rings && has_rings());
+    assert_eq!(mount.options_words().contains(&"ring".to_owned()), mount.answered_through_rings().is_some());
+    mount
 }
 
 /// Every filesystem of the pool, and every snapshot below `.zfs/snapshot`, is what the manifests say.
-fn check(name: &str) {
+fn check(name: &str, way: Way) {
     let Some(golden) = golden(name) else { return };
     let dsl = open(&golden);
     let place = tempfile::tempdir().unwrap();
     let recorded = golden.filesystems().unwrap();
     assert!(!recorded.is_empty(), "{name} has no manifests");
     for filesystem in recorded.iter().filter(|name| !name.contains('@')) {
-        let mount = mount(&dsl, filesystem, place.path());
+        let mount = mount(&dsl, filesystem, place.path(), way);
         golden.manifest(filesystem).unwrap().assert_same(filesystem, &HostTree::new(place.path()));
         let below = format!("{filesystem}@");
         for snapshot in recorded.iter().filter(|name| name.starts_with(&below)) {
             let path = place.path().join(".zfs/snapshot").join(&snapshot[below.len()..]);
             golden.manifest(snapshot).unwrap().assert_same(snapshot, &HostTree::new(path));
         }
+        // Looking at its root alone takes some.
+        assert!(mount.answered_through_rings().is_none_or(|answered| answered > 3));
         mount.unmount(false).map_err(|failed| failed.1).unwrap();
     }
 }
 
 macro_rules! pools {
     ($($name:ident)*) => {
-        $(#[test] fn $name() { check(stringify!($name)); })*
+        $(#[test] fn $name() { check(stringify!($name), Way::Device); })*
+
+        mod through_rings {
+            $(#[test] fn $name() { super::check(stringify!($name), super::Way::Rings); })*
+        }
     };
 }
 
@@ -88,14 +111,94 @@ fn a_mount_in_use_is_busy_until_forced() {
     let Some(golden) = golden("single") else { return };
     let dsl = open(&golden);
     let place = tempfile::tempdir().unwrap();
-    let held = mount(&dsl, "single/fs", place.path());
-    let open_file = File::open(place.path()).unwrap();
-    let (held, error) = *held.unmount(false).unwrap_err();
-    assert!(matches!(error, MountError::Busy { .. }), "{error}");
-    assert!(held.is_alive());
-    held.unmount(true).map_err(|failed| failed.1).unwrap();
-    assert!(!place.path().join("a").exists());
-    drop(open_file);
+    for way in [Way::Device, Way::Rings] {
+        let held = mount(&dsl, "single/fs", place.path(), way);
+        let open_file = File::open(place.path()).unwrap();
+        let (held, error) = *held.unmount(false).unwrap_err();
+        assert!(matches!(error, MountError::Busy { .. }), "{error}");
+        assert!(held.is_alive());
+        held.unmount(true).map_err(|failed| failed.1).unwrap();
+        assert!(!place.path().join("a").exists());
+        drop(open_file);
+    }
+}
+
+/// Where the kernel lists its connections for the time of a test; `None` where that is not allowed.
+struct Connections(tempfile::TempDir);
+
+impl Connections {
+    fn mount() -> Option<Self> {
+        let place = tempfile::tempdir().unwrap();
+        let at = std::ffi::CString::new(place.path().to_str().unwrap()).unwrap();
+        let kind = c"fusectl".as_ptr();
+        // SAFETY: all are terminated strings that live through the call.
+        let code = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, std::ptr::null()) };
+        (code == 0).then_some(Self(place))
+    }
+
+    fn abort(&self, at: &Path) {
+        let device = std::fs::metadata(at).unwrap().dev();
+        std::fs::write(self.0.path().join(libc::minor(device).to_string()).join("abort"), "1").unwrap();
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        let at = std::ffi::CString::new(self.0.path().to_str().unwrap()).unwrap();
+        // SAFETY: a terminated string that lives through the call.
+        unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+#[test]
+fn a_connection_that_is_aborted_ends_its_session_and_leaves_no_mount() {
+    let Some(golden) = golden("single") else { return };
+    let Some(connections) = Connections::mount() else { return };
+    let dsl = open(&golden);
+    let place = tempfile::tempdir().unwrap();
+    for way in [Way::Device, Way::Rings] {
+        let held = mount(&dsl, "single/fs", place.path(), way);
+        let open_file = File::open(place.path().join("huge")).unwrap();
+        connections.abort(place.path());
+        // All threads are gone by then. A test that never gets there shows it.
+        while held.is_alive() {
+            std::thread::yield_now();
+        }
+        assert!(open_file.read_at(&mut [0; 512], 1 << 20).is_err());
+        drop(open_file);
+        fuse::clear_stale(place.path());
+        held.unmount(false).map_err(|failed| failed.1).unwrap();
+        assert!(std::fs::read_dir(place.path()).unwrap().next().is_none(), "{way:?}");
+    }
+}
+
+#[test]
+fn more_requests_at_once_than_a_queue_has_threads_are_all_answered() {
+    let Some(golden) = golden("single") else { return };
+    let dsl = open(&golden);
+    let place = tempfile::tempdir().unwrap();
+    let mount = mount(&dsl, "single/fs", place.path(), Way::Rings);
+    let path = place.path().join("rand-odd");
+    let file = std::fs::read(&path).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let mut options = File::options();
+                    let direct = options.read(true).custom_flags(libc::O_DIRECT);
+                    let direct = direct.open(&path).unwrap();
+                    let mut read = vec![0; file.len()];
+                    direct.read_exact_at(&mut read, 0).unwrap();
+                    assert!(read == file, "other bytes than before");
+                }
+            });
+        }
+    });
+    if let Some(answered) = mount.answered_through_rings() {
+        // Opened, read and closed.
+        assert!(answered >= 40 * 10 * 2, "{answered}");
+        assert!(mount.ring_threads() > 1);
+    }
 }
 
 /// A block that is damaged on the only device: its file says so, at that place, and no other file is touched.
@@ -136,7 +239,7 @@ fn a_damaged_block_is_an_error_in_its_file_and_in_the_log() {
     file.write_all_at(&[0xa5; 512], dva.offset.get() + (4 << 20)).unwrap();
 
     let place = tempfile::tempdir().unwrap();
-    let _mount = mount(&dsl, &dataset.name, place.path());
+    let _mount = mount(&dsl, &dataset.name, place.path(), Way::Rings);
     let file = File::open(place.path().join(&path[1..])).unwrap();
     let mut block = [0; 4096];
     file.read_exact_at(&mut block, 0).unwrap();
@@ -153,7 +256,7 @@ fn nothing_can_be_written() {
     let Some(golden) = golden("single") else { return };
     let dsl = open(&golden);
     let place = tempfile::tempdir().unwrap();
-    let _mount = mount(&dsl, "single/fs", place.path());
+    let _mount = mount(&dsl, "single/fs", place.path(), Way::Rings);
     for result in [
         std::fs::write(place.path().join("new"), b"x"),
         std::fs::remove_file(place.path().join("empty")),
@@ -169,7 +272,7 @@ fn the_snapshot_directory_is_hidden_but_there() {
     let Some(golden) = golden("single") else { return };
     let dsl = open(&golden);
     let place = tempfile::tempdir().unwrap();
-    let _mount = mount(&dsl, "single/fs", place.path());
+    let _mount = mount(&dsl, "single/fs", place.path(), Way::Rings);
     let names = |path: &Path| -> Vec<String> {
         let mut names: Vec<String> = std::fs::read_dir(path)
             .unwrap()
@@ -189,7 +292,7 @@ fn holes_are_told_from_data() {
     let Some(golden) = golden("single") else { return };
     let dsl = open(&golden);
     let place = tempfile::tempdir().unwrap();
-    let _mount = mount(&dsl, "single/fs", place.path());
+    let _mount = mount(&dsl, "single/fs", place.path(), Way::Rings);
     let huge = File::open(place.path().join("huge")).unwrap();
     // SAFETY: the descriptor is open.
     let data = unsafe { libc::lseek(huge.as_raw_fd(), 0, libc::SEEK_DATA) };

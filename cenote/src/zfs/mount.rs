@@ -20,7 +20,7 @@ pub struct MountArguments {
     /// Mount over a directory that is not empty
     #[arg(short = 'O')]
     overlay: bool,
-    /// Mount options
+    /// Mount options; with 'ring' requests come through io_uring (Linux 6.14, after 'echo Y > /sys/module/fuse/parameters/enable_uring')
     #[arg(short = 'o', value_name = "OPTION,…", value_delimiter = ',')]
     options: Vec<String>,
     /// Load keys first, asking for those that are not in files
@@ -99,7 +99,10 @@ fn list(as_json: bool) -> Result<()> {
     let filesystems = mounts.iter().filter(|mount| !mount.dataset.contains('@'));
     if as_json {
         let items = filesystems.map(|mount| {
-            let item = serde_json::json!({ "filesystem": mount.dataset, "mountpoint": mount.mountpoint });
+            let mut item = serde_json::json!({ "filesystem": mount.dataset, "mountpoint": mount.mountpoint });
+            if let Some(answered) = mount.answered_through_rings {
+                item["answered_through_rings"] = answered.into();
+            }
             (mount.dataset.clone(), item)
         });
         let mut document = output::document("zfs mount");

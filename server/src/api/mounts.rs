@@ -49,6 +49,9 @@ pub struct Mounted {
     /// Those that were given when it was mounted, and do not come from its properties.
     #[serde(default)]
     pub given: Vec<String>,
+    /// How many requests came through rings; absent where they come through the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_through_rings: Option<u64>,
 }
 
 impl Action for Mount {

@@ -41,6 +41,7 @@ impl Mount {
             mountpoint: self.fuse.mountpoint().to_owned(),
             options: self.fuse.options_words(),
             given: self.words.clone(),
+            answered_through_rings: self.fuse.answered_through_rings(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The classic way of requests: read from the device, answered by writing to it.
 //!
 //! A request is answered on the thread that read it, but for those that wait for a commit ([`waiting`]). Each thread has a clone of the device, so that they do not queue up for
-//! one, and answers where it read. Forgotten nodes come this way only.
+//! one, and answers where it read. Forgotten nodes come this way only, also where there are rings ([`ring`](super::ring)).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -10,6 +10,8 @@ use engine::zil::SyncMode;
 pub struct MountOptions {
     /// Users other than the one who mounts may look in. Needs root, or `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
+    /// Requests come through rings (`ring`), where the kernel has them.
+    pub ring: bool,
     /// Changes are accepted (`readonly=off`), where the pool is open for writing and this is no snapshot.
     pub writable: bool,
     /// Programs may be run (`exec`).
@@ -38,6 +40,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         Self {
             allow_other: false,
+            ring: false,
             writable: true,
             exec: true,
             setuid: true,
@@ -54,12 +57,13 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// What the dataset's properties say. Whether others may look in is left to the caller.
+    /// What the dataset's properties say. Whether others may look in, and how requests come, is left to the caller.
     pub fn from_properties(properties: &PropertySet) -> Self {
         let is_on = |prop| properties.number(prop) != Some(0);
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value);
         Self {
             allow_other: false,
+            ring: false,
             writable: properties.number(Prop::Readonly) != Some(1),
             exec: is_on(Prop::Exec),
             setuid: is_on(Prop::Setuid),
@@ -118,6 +122,8 @@ impl MountOptions {
             "xattr" => self.zpl.xattr = true,
             "noxattr" => self.zpl.xattr = false,
             "allow_other" => self.allow_other = true,
+            "ring" => self.ring = true,
+            "noring" => self.ring = false,
             _ => return Err(format!("unknown mount option '{word}'")),
         }
         Ok(())
@@ -166,5 +172,10 @@ mod tests {
         assert_eq!(options.words()[..2], ["ro", "noexec"]);
         assert!(options.words().contains(&"noatime".to_owned()));
         assert!(options.apply_word("user_xattr2").is_err());
+        assert!(!options.ring);
+        options.apply_word("ring").unwrap();
+        assert!(options.ring);
+        options.apply_word("noring").unwrap();
+        assert!(!options.ring);
     }
 }

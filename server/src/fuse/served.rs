@@ -57,6 +57,11 @@ impl Served {
         }
     }
 
+    /// The name of the dataset.
+    pub fn name(&self) -> &str {
+        self.trees.name()
+    }
+
     /// The mounted filesystem, where it may change.
     pub fn live(&self) -> Option<&Arc<LiveZpl>> {
         self.trees.live()

@@ -7,12 +7,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use fuser::{InitFlags, KernelConfig, Notifier, SessionACL};
 
 use super::filesystem::Mounted;
+use super::ring::{self, Missing, Prepared, Rings};
 use super::served::Served;
 use super::{THREADS, channel};
 
@@ -24,17 +26,37 @@ pub const MAX_DATA_BYTES: usize = 1 << 20;
 pub struct Session {
     /// The threads that answer.
     guard: JoinHandle<()>,
+    /// Present where requests come through them.
+    rings: Option<Arc<Rings>>,
     /// The kernel's side. Dropping it unmounts.
     kernel: fuser::Session<Handshake>,
 }
 
 impl Session {
-    /// Mounts at a directory, and answers requests out of `served`.
+    /// Mounts at a directory, and answers requests out of `served`: through rings, if they are wanted and the kernel has them.
     ///
     /// # Errors
     /// What the system says.
-    pub fn begin(served: &Arc<Served>, at: &Path, config: &fuser::Config) -> io::Result<Self> {
-        let kernel = fuser::Session::new(Handshake(Arc::clone(served)), at, config)?;
+    pub fn begin(
+        served: &Arc<Served>,
+        at: &Path,
+        config: &fuser::Config,
+        wants_rings: bool,
+    ) -> io::Result<Self> {
+        let mut prepared = match wants_rings.then(Prepared::new).transpose() {
+            Ok(prepared) => prepared,
+            Err(why) => {
+                log_without_rings(served, &why);
+                None
+            }
+        };
+        let agreed = prepared.is_some().then(Arc::<AtomicBool>::default);
+        let handshake = Handshake { served: Arc::clone(served), rings: agreed.clone() };
+        let kernel = fuser::Session::new(handshake, at, config)?;
+        if agreed.is_some_and(|agreed| !agreed.load(Ordering::Acquire)) {
+            log_without_rings(served, &Missing::NotOffered);
+            prepared = None;
+        }
         let only_for = match config.acl {
             SessionACL::All => None,
             // SAFETY: geteuid has no preconditions and cannot fail.
@@ -42,11 +64,29 @@ impl Session {
         };
         let mounted = Mounted { served: Arc::clone(served), only_for };
         let device = Arc::new(File::from(kernel.as_fd().try_clone_to_owned()?));
+        let mut rings = prepared.as_ref().map(|prepared| Arc::clone(prepared.rings()));
+        let (report, begun) = mpsc::channel();
         let guard = thread::Builder::new().name("fuse".into()).spawn(move || {
-            answer(device, &mounted);
+            answer(device, &mounted, prepared, report);
             mounted.served.release_all();
         })?;
-        Ok(Self { guard, kernel })
+        // A thread that panicked reports nothing.
+        match begun.recv().unwrap_or_else(|_| Err(io::Error::other("the session did not begin"))) {
+            Ok(()) => {}
+            Err(error) => {
+                log_without_rings(served, &Missing::NotBegun(error));
+                rings = None;
+            }
+        }
+        if let Some(rings) = &rings {
+            tracing::info!("'{}' is mounted with rings: {}", served.name(), rings.queues());
+        }
+        Ok(Self { guard, rings, kernel })
+    }
+
+    /// The rings through which requests come, if there are any.
+    pub fn rings(&self) -> Option<&Arc<Rings>> {
+        self.rings.as_ref()
     }
 
     /// Tells the kernel what it does not know.
@@ -67,15 +107,30 @@ impl Session {
     }
 }
 
-/// Answers what comes through the device until the connection ends.
-fn answer(device: Arc<File>, mounted: &Mounted) {
-    let clones = (1..THREADS).map_while(|_| {
-        let clone = channel::another(&device);
-        clone.inspect_err(|error| tracing::warn!(%error, "fewer threads for a FUSE session")).ok()
-    });
-    let mut devices: Vec<_> = clones.map(Arc::new).collect();
-    devices.push(device);
+/// Answers what comes, through rings or through the device, until the connection ends. Reports when rings serve, or why they do not and the device serves instead.
+fn answer(
+    device: Arc<File>,
+    mounted: &Mounted,
+    prepared: Option<Prepared>,
+    report: mpsc::Sender<io::Result<()>>,
+) {
     thread::scope(|scope| {
+        let with_rings = prepared.is_some();
+        let begun = prepared.map_or(Ok(()), |prepared| prepared.start(scope, &device, mounted));
+        let threads = if with_rings && begun.is_ok() { 1 } else { THREADS };
+        if begun.is_err()
+            && let Err(error) = ring::take_back(&device)
+        {
+            tracing::error!(%error, "the kernel waits for rings; unmount '{}' by force", mounted.served.name());
+        }
+        // The mount is told; it may be gone.
+        let _ = report.send(begun);
+        let clones = (1..threads).map_while(|_| {
+            let clone = channel::another(&device);
+            clone.inspect_err(|error| tracing::warn!(%error, "fewer threads for a FUSE session")).ok()
+        });
+        let mut devices: Vec<_> = clones.map(Arc::new).collect();
+        devices.push(device);
         for (number, device) in devices.into_iter().enumerate() {
             let serve = move || {
                 if let Err(error) = channel::serve(device, mounted) {
@@ -90,9 +145,17 @@ fn answer(device: Arc<File>, mounted: &Mounted) {
     });
 }
 
+fn log_without_rings(served: &Served, why: &Missing) {
+    tracing::warn!("'{}' is mounted without rings: {why}", served.name());
+}
+
 /// What is agreed on when a session begins.
 #[derive(Debug)]
-struct Handshake(Arc<Served>);
+struct Handshake {
+    served: Arc<Served>,
+    /// Set when the kernel agrees to rings; absent when they are not wanted.
+    rings: Option<Arc<AtomicBool>>,
+}
 
 impl fuser::Filesystem for Handshake {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -107,12 +170,16 @@ impl fuser::Filesystem for Handshake {
             | InitFlags::FUSE_HAS_IOCTL_DIR
             | InitFlags::FUSE_MAX_PAGES;
         // Not FUSE_ASYNC_DIO: the kernel would leave pages in its cache that somebody read while they were written past it.
-        if self.0.posix_acls {
+        if self.served.posix_acls {
             wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
         }
         // One by one: an older kernel lacks some, and none is needed.
         for flag in wanted.iter() {
             let _ = config.add_capabilities(flag);
+        }
+        if let Some(agreed) = &self.rings {
+            let is_offered = config.add_capabilities(InitFlags::FUSE_OVER_IO_URING).is_ok();
+            agreed.store(is_offered, Ordering::Release);
         }
         let data = MAX_DATA_BYTES as u32;
         if let Err(most) = config.set_max_readahead(data) {
@@ -120,7 +187,7 @@ impl fuser::Filesystem for Handshake {
         }
         let _ = config.set_max_write(data);
         let _ = config.set_max_background(64);
-        if let Some(live) = self.0.live() {
+        if let Some(live) = self.served.live() {
             live.remember_unlinked();
         }
         Ok(())

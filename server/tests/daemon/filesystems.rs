@@ -1,4 +1,6 @@
 //! Filesystems that are written through their mounts. Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out.
+//!
+//! All of this is tested twice: in `filesystems_through_rings` the pool is mounted with the option `ring`, which changes something where the kernel has rings.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes};
@@ -10,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use device::block_on;
 use server::api::{
-    CreateDataset, CreatePool, DestroyDataset, ExportPool, ImportPool, ListDatasets, ListSpace, NewDevices,
-    NewLayout, NewVdev, Owner, Rollback, SetProperties, TakeSnapshots,
+    CreateDataset, CreatePool, DestroyDataset, ExportPool, ImportPool, ListDatasets, ListMounts, ListSpace,
+    NewDevices, NewLayout, NewVdev, Owner, Rollback, SetProperties, TakeSnapshots,
 };
 
 use crate::harness::{Running, skips_fuse};
@@ -36,7 +38,15 @@ fn start() -> Option<(Running, PathBuf)> {
     let opened = block_on(running.daemon.create_pool(create)).unwrap();
     assert_eq!(opened.warnings, Vec::<String>::new());
     let at = opened.mounts[0].mountpoint.clone();
+    if !mount_options().is_empty() {
+        again(&running);
+    }
     Some((running, at))
+}
+
+/// With what filesystems are mounted in this one of the two runs.
+fn mount_options() -> Vec<String> {
+    if module_path!().ends_with("through_rings") { vec!["ring".into()] } else { Vec::new() }
 }
 
 fn create(running: &Running, name: &str, properties: &[(&str, &str)]) {
@@ -68,10 +78,17 @@ fn again(running: &Running) {
         pool: Some("tank".into()),
         search: vec![running.place.path().to_owned()],
         altroot: Some(running.altroot()),
+        mount_options: mount_options(),
         ..ImportPool::default()
     };
     let imported = block_on(running.daemon.import(import)).unwrap();
     assert_eq!(imported.pools[0].warnings, Vec::<String>::new());
+    let has_rings =
+        fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|word| word.trim() == "Y");
+    for mount in running.daemon.list_mounts(ListMounts {}).unwrap() {
+        let comes_through_rings = mount.answered_through_rings.is_some();
+        assert_eq!(comes_through_rings, has_rings && !mount_options().is_empty(), "{mount:?}");
+    }
 }
 
 /// What `zdb` must say of the pool, which is exported for it.
@@ -541,5 +558,37 @@ fn space_is_told_in_records_and_is_what_a_listing_says() {
     block_on(running.daemon.import(crate::harness::import_request("tank", place, &altroot))).unwrap();
     all[1..].iter().for_each(|(name, record, _)| assert_right(name, *record));
     assert_right("tank/default", 32 << 10);
+    judge(&running);
+}
+
+#[test]
+fn many_files_are_made_stable_at_once_while_others_are_read() {
+    let Some((running, top)) = start() else { return };
+    const WRITERS: usize = 40;
+    let path = |number: usize| top.join(format!("file{number}"));
+    std::thread::scope(|scope| {
+        for number in 0..WRITERS {
+            scope.spawn(move || {
+                let file = File::create(path(number)).unwrap();
+                for round in 0..10u8 {
+                    file.write_all_at(&[round; 1000], u64::from(round) * 1000).unwrap();
+                    file.sync_all().unwrap();
+                }
+            });
+        }
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    assert!(fs::metadata(top.join("nothing")).is_err());
+                    names(&top);
+                }
+            });
+        }
+    });
+    again(&running);
+    let written: Vec<u8> = (0..10u8).flat_map(|round| [round; 1000]).collect();
+    for number in 0..WRITERS {
+        assert!(fs::read(path(number)).unwrap() == written, "file {number}");
+    }
     judge(&running);
 }

@@ -1,6 +1,9 @@
 //! The daemon as its clients see it: golden pools imported, mounted, served, listed and exported.
 
 mod filesystems;
+#[allow(clippy::duplicate_mod, reason = "the same tests on mounts that are made otherwise")]
+#[path = "filesystems.rs"]
+mod filesystems_through_rings;
 mod harness;
 mod http;
 mod mounts;

@@ -240,6 +240,12 @@ impl<'a> Request<'a> {
         Some(Self::new(header, operation))
     }
 
+    /// The request whose parts come one by one: a header, a fixed part with room behind it, and the rest; `None` where the header is cut short.
+    pub fn of_parts(header: &[u8], fixed: &'a [u8], rest: &'a [u8]) -> Option<Self> {
+        let header = Header::parse(header)?;
+        Some(Self::new(header, Operation::parse(header.opcode, fixed, rest)))
+    }
+
     fn new(header: Header, operation: Option<Operation<'a>>) -> Self {
         let Header { unique, node, by, .. } = header;
         Self { unique, node, by, operation: operation.unwrap_or(Operation::Malformed) }

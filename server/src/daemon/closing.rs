@@ -265,7 +265,7 @@ impl Daemon {
             let progress = (open.progress(), Instant::now());
             watched.push(Watched { open, order, closing, thread, progress, given_up: None, outcome });
         }
-        while !watched.iter_mut().fold(true, |all, pool| pool.look() && all) {
+        while watched.iter_mut().map(Watched::look).filter(|has_ended| !has_ended).count() > 0 {
             if let Ok(index) = ends.recv_timeout(LOOK_INTERVAL)
                 && let Some(pool) = watched.get_mut(index)
             {

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use engine::dataset::zpl::live::{AllocateMode, WriteOptions};
+use engine::dataset::zpl::live::{AllocateMode, SetAttributes, WriteOptions};
 use engine::dataset::zpl::{File, LiveZpl, Time};
 use engine::dmu::Reader;
 use engine::{Error, Result};
@@ -21,6 +21,7 @@ use ondisk::zpl::FileType;
 
 use super::node::Tree;
 use super::served::Served;
+use super::wire::Caller;
 
 /// Set-user-id and set-group-id.
 const PRIVILEGES: u32 = libc::S_ISUID | libc::S_ISGID;
@@ -190,8 +191,34 @@ impl Served {
         device::block_on(self.trees.fsync(tree, object))
     }
 
+    /// Takes the set-user-id and set-group-id bits away before a change by `by`, of which the kernel does not say whether they go. Only root keeps them; of a
+    /// file that its group may not execute, somebody of the group keeps set-group-id too.
+    fn drop_bits(&self, zpl: &Arc<LiveZpl>, number: INodeNo, object: ObjectId, by: Caller) -> Result<()> {
+        if by.uid == 0 {
+            return Ok(());
+        }
+        device::block_on(async {
+            let stat = zpl.zpl().node(object).await?.stat()?;
+            if stat.mode & PRIVILEGES == 0 {
+                return Ok(());
+            }
+            let kill_setgid = stat.gid != by.gid;
+            let set = SetAttributes { kill_privileges: true, kill_setgid, ..SetAttributes::default() };
+            zpl.set_attributes(object, &set).await
+        })?;
+        self.forget_attributes(number);
+        Ok(())
+    }
+
     /// Reserves, zeroes or punches a range, by the flags of `fallocate`.
-    pub(super) fn allocate(&self, number: INodeNo, offset: u64, length: u64, flags: i32) -> Result<()> {
+    pub(super) fn allocate(
+        &self,
+        number: INodeNo,
+        offset: u64,
+        length: u64,
+        flags: i32,
+        by: Caller,
+    ) -> Result<()> {
         let (zpl, object) = self.changeable(number)?;
         let keep_size = flags & libc::FALLOC_FL_KEEP_SIZE != 0;
         let mode = match flags & !libc::FALLOC_FL_KEEP_SIZE {
@@ -200,6 +227,7 @@ impl Served {
             libc::FALLOC_FL_ZERO_RANGE => AllocateMode::ZeroRange { keep_size },
             _ => return Err(Error::Unsupported(format!("fallocate with flags {flags:#x}"))),
         };
+        self.drop_bits(zpl, number, object, by)?;
         self.with_room(|| zpl.allocate(object, mode, offset, length))?;
         self.drop_capability(zpl, object)
     }
@@ -210,20 +238,13 @@ impl Served {
         from: (INodeNo, u64),
         to: (INodeNo, u64),
         length: u64,
-        kill: bool,
+        by: Caller,
     ) -> Result<u64> {
         let (zpl, target) = self.changeable(to.0)?;
         let (Tree::Head, source) = self.object(from.0)? else {
             return Err(Error::Os { what: "copy_file_range".into(), errno: libc::EXDEV });
         };
-        if kill {
-            device::block_on(zpl.write(
-                target,
-                to.1,
-                &[],
-                &WriteOptions { kill_privileges: true, ..WriteOptions::default() },
-            ))?;
-        }
+        self.drop_bits(zpl, to.0, target, by)?;
         self.drop_capability(zpl, target)?;
         self.with_room(|| zpl.copy_range(source, from.1, target, to.1, length))
     }

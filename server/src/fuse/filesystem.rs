@@ -208,7 +208,8 @@ impl Served {
                 Err(error) => Err(failed("change the flags of", error)),
             },
             Operation::Allocate { offset, length, mode } => {
-                self.done("allocate in", node, self.allocate(node, offset, length, mode))
+                let allocated = self.allocate(node, offset, length, mode, by);
+                self.done("allocate in", node, allocated)
             }
             Operation::Seek { handle, offset, whence } => {
                 let from = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
@@ -221,7 +222,7 @@ impl Served {
             Operation::CopyRange { offset, to, to_offset, length } => {
                 // The answer has 32 bits for what was copied.
                 let length = length.min(u64::from(u32::MAX >> 1));
-                match self.copy_range((node, offset), (to, to_offset), length, by.uid != 0) {
+                match self.copy_range((node, offset), (to, to_offset), length, by) {
                     Ok(copied) => room.count(u32::try_from(copied).unwrap_or(u32::MAX)),
                     Err(error) => Err(self.failed("copy into", to, &error)),
                 }

@@ -307,6 +307,42 @@ fn who_changes_a_file_without_privileges_leaves_none_in_it() {
         });
         assert_eq!(mode(), 0o711, "flags {flags:#x}");
     }
+    // Of a range that is allocated, zeroed, punched or copied the kernel does not say so.
+    let allocate = |flags| {
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        // SAFETY: the descriptor is open.
+        assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), flags, 0, 4096) }, 0);
+    };
+    fs::write(at.join("fs/other"), "other content").unwrap();
+    let copy = || {
+        let from = File::open(at.join("fs/other")).unwrap();
+        let to = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let nowhere = std::ptr::null_mut();
+        // SAFETY: the descriptors are open, and the offsets are theirs.
+        let copied =
+            unsafe { libc::copy_file_range(from.as_raw_fd(), nowhere, to.as_raw_fd(), nowhere, 5, 0) };
+        assert_eq!(copied, 5);
+    };
+    let ways: [&(dyn Fn() + Sync); 4] = [
+        &|| allocate(0),
+        &|| allocate(libc::FALLOC_FL_ZERO_RANGE),
+        &|| allocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE),
+        &copy,
+    ];
+    for (number, change) in ways.into_iter().enumerate() {
+        reset(USER);
+        change();
+        assert_eq!(mode(), 0o6711, "way {number}: root may");
+        as_user(USER, USER, change);
+        assert_eq!(mode(), 0o711, "way {number}");
+        // A file that its group may not execute: only who is of the group keeps its bit.
+        for (group, left) in [(USER, 0o2700), (7, 0o700)] {
+            reset(group);
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o6700)).unwrap();
+            as_user(USER, USER, change);
+            assert_eq!(mode(), left, "way {number}, group {group}");
+        }
+    }
     // An ACL that says no more than the mode: owner, group and others, each with its bits.
     let acl = [2u32.to_le_bytes().to_vec(), entry(1, 7), entry(4, 1), entry(32, 1)].concat();
     for (group, other, left) in [(USER, 0, 0o6711_u16), (7, 7, 0o6711), (7, 8, 0o4711)] {

@@ -1,6 +1,7 @@
 //! Files after a power cut.
 //!
-//! A client changes the files of a filesystem at random and makes them stable now and then; after each change all that can be seen is kept as a *moment*.
+//! A client changes the files of a filesystem at random and makes them stable now and then, while log devices are taken away and given back; after each change
+//! all that can be seen is kept as a *moment*.
 //! After a cut the filesystem must be such as the promises allow:
 //!
 //! - Names, links, symbolic links and devices are exactly those of one moment between the last promise of anything and the cut: the log keeps their order.
@@ -8,6 +9,7 @@
 //!   did not have may be zero: a file may have become longer before what it became longer for was stable.
 //! - Extended attributes are of such a moment each, or empty where they are being written.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -23,8 +25,10 @@ use ondisk::ObjectId;
 use testkit::Rng;
 use testkit::crash::{Disk, Player, Recorder};
 
+use super::history::{all, turns};
 use super::judge::{self, Care};
-use super::pools::{self, KINDS};
+use super::logs::Moves;
+use super::pools::{self, Created, KINDS};
 use super::support::{POOL, committing};
 
 #[allow(dead_code, reason = "parts of it are for others")]
@@ -57,6 +61,7 @@ struct Run {
     /// When the change began that led to each moment but the first.
     begun: Vec<usize>,
     promises: Vec<Promise>,
+    moves: Moves,
 }
 
 async fn open(pool: &Arc<LivePool>) -> engine::Result<Arc<LiveZpl>> {
@@ -70,53 +75,78 @@ fn run(seed: u64) -> Run {
         let recorder = Recorder::new(seed);
         let mut rng = Rng::new(seed);
         let kind = &KINDS[seed as usize % KINDS.len()];
-        let (pool, _) = pools::create(&recorder, kind, 12, seed).await;
+        let Created { pool, logs, .. } = pools::create(&recorder, kind, 12, seed).await;
         let zpl = open(&pool).await.expect("a filesystem");
-        let random = Seeded::new(seed);
-        let xattrs = if rng.once_in(4) { XattrPlace::Attributes } else { XattrPlace::Directory };
-        let always = rng.once_in(3);
         let mut run = Run {
             begin: recorder.position(),
             recorder: recorder.clone(),
             moments: vec![see(zpl.zpl()).await],
             begun: Vec::new(),
             promises: Vec::new(),
+            moves: Moves::default(),
         };
-        zpl.create(zpl.zpl().root(), b"name0", &FILE).await.expect("a file");
-        run.begun.push(run.begin);
-        run.moments.push(see(zpl.zpl()).await);
-        if always {
-            zpl.set_sync_mode(SyncMode::Always);
-        }
-        for _ in 0..CHANGES {
-            run.begun.push(recorder.position());
-            committing(&pool, change(&zpl, &random, xattrs)).await;
-            run.moments.push(see(zpl.zpl()).await);
-            let moment = run.moments.len() - 1;
-            if always {
-                // What was refused made nothing stable, and changed nothing.
-                let changed = run.moments[moment] != run.moments[moment - 1];
-                let promised = if changed { moment } else { continue };
-                run.promises.push(Promise { file: None, moment: promised, at: recorder.position() });
-                continue;
-            }
-            match random.random() % 8 {
-                0 => drop(pool.sync().await.expect("a commit")),
-                1 | 2 => {
-                    committing(&pool, zpl.sync_all()).await.expect("stable");
-                    run.promises.push(Promise { file: None, moment, at: recorder.position() });
+        let (is_over, logs_stay) = (Cell::new(false), Cell::new(false));
+        let of_files = Rng::new(rng.next_u64());
+        all(vec![
+            Box::pin(async {
+                change_files(&mut run, &pool, &zpl, seed, of_files).await;
+                is_over.set(true);
+                while !logs_stay.get() {
+                    pool.sync().await.expect("a commit");
+                    turns(1).await;
                 }
-                3 => {
-                    let files: Vec<ObjectId> = run.moments[moment].values().map(|seen| seen.id).collect();
-                    let file = files[random.random() as usize % files.len()];
-                    committing(&pool, zpl.fsync(file)).await.expect("stable");
-                    run.promises.push(Promise { file: Some(file), moment, at: recorder.position() });
-                }
-                _ => {}
-            }
-        }
+            }),
+            Box::pin(async {
+                let moved = logs.come_and_go(&pool, &recorder, &mut rng, &|| is_over.get(), &|| None).await;
+                moved.expect("log devices come and go");
+                logs_stay.set(true);
+            }),
+        ])
+        .await;
+        run.moves = logs.into_moves();
         run
     })
+}
+
+/// Changes files, and notes what was to be seen after each change.
+async fn change_files(run: &mut Run, pool: &Arc<LivePool>, zpl: &Arc<LiveZpl>, seed: u64, mut rng: Rng) {
+    let recorder = run.recorder.clone();
+    let random = Seeded::new(seed);
+    let xattrs = if rng.once_in(4) { XattrPlace::Attributes } else { XattrPlace::Directory };
+    let always = rng.once_in(3);
+    zpl.create(zpl.zpl().root(), b"name0", &FILE).await.expect("a file");
+    run.begun.push(run.begin);
+    run.moments.push(see(zpl.zpl()).await);
+    if always {
+        zpl.set_sync_mode(SyncMode::Always);
+    }
+    for _ in 0..CHANGES {
+        run.begun.push(recorder.position());
+        committing(pool, change(zpl, &random, xattrs)).await;
+        run.moments.push(see(zpl.zpl()).await);
+        let moment = run.moments.len() - 1;
+        if always {
+            // What was refused made nothing stable, and changed nothing.
+            let changed = run.moments[moment] != run.moments[moment - 1];
+            let promised = if changed { moment } else { continue };
+            run.promises.push(Promise { file: None, moment: promised, at: recorder.position() });
+            continue;
+        }
+        match random.random() % 8 {
+            0 => drop(pool.sync().await.expect("a commit")),
+            1 | 2 => {
+                committing(pool, zpl.sync_all()).await.expect("stable");
+                run.promises.push(Promise { file: None, moment, at: recorder.position() });
+            }
+            3 => {
+                let files: Vec<ObjectId> = run.moments[moment].values().map(|seen| seen.id).collect();
+                let file = files[random.random() as usize % files.len()];
+                committing(pool, zpl.fsync(file)).await.expect("stable");
+                run.promises.push(Promise { file: Some(file), moment, at: recorder.position() });
+            }
+            _ => {}
+        }
+    }
 }
 
 /// All that a file may be.
@@ -244,22 +274,29 @@ fn nothing_promised_of_files_is_lost_when_the_power_fails() {
     let limit = Duration::from_secs(super::number("CENOTE_CRASH_SECONDS").unwrap_or(15));
     let first = super::number("CENOTE_CRASH_SEED").unwrap_or(1);
     let began = Instant::now();
-    let (mut states, mut seed) = (0u64, first);
+    let (mut states, mut removals, mut without_logs, mut seed) = (0u64, 0, 0u64, first);
     pools::alone(|| {
         while seed == first || began.elapsed() < limit {
             let run = run(seed);
             let mut player = Player::new(&run.recorder);
             let mut rng = Rng::new(seed ^ 0xf11e);
             let events = player.end() - run.begin;
-            for number in 0..POINTS {
-                let point = run.begin + events * number / POINTS + rng.index((events / POINTS).max(1));
+            let even = (0..POINTS).map(|number| run.begin + events * number / POINTS);
+            let mut points: Vec<_> = even.map(|from| from + rng.index((events / POINTS).max(1))).collect();
+            points.extend(run.moves.points(&mut rng));
+            points.sort_unstable();
+            removals += run.moves.removals();
+            for point in points {
                 player.advance(point);
                 for state in 0..2 {
-                    let disks = player.disks_after_power_cut(&mut Rng::new(state));
+                    let mut disks = player.disks_after_power_cut(&mut Rng::new(state));
+                    let haunted = run.moves.haunt(point, &mut disks, &mut Rng::new(state ^ point as u64));
                     states += 1;
+                    without_logs += u64::from(!haunted.is_empty());
                     if let Err(error) = try_state(&run, point, disks, state, rng.once_in(8)) {
                         panic!(
-                            "CENOTE_CRASH_SECONDS=0 CENOTE_CRASH_SEED={seed}, point {point}, state {state}: {error}"
+                            "CENOTE_CRASH_SECONDS=0 CENOTE_CRASH_SEED={seed}, point {point}, state {state}, \
+                             devices that are no longer the pool's {haunted:?}: {error}"
                         );
                     }
                 }
@@ -270,5 +307,9 @@ fn nothing_promised_of_files_is_lost_when_the_power_fails() {
             seed += 1;
         }
     });
-    println!("{states} states of {} runs in {:?}", seed - first, began.elapsed());
+    println!(
+        "{states} states of {} runs in {:?}; {removals} log vdevs were taken away, {without_logs} states without them",
+        seed - first,
+        began.elapsed()
+    );
 }

@@ -18,7 +18,8 @@ use testkit::tree::Tree;
 
 use super::administrator::{Asked, OWN, OWN_SECTORS, administrator};
 use super::contents::Contents;
-use super::pools::{self, Kind};
+use super::logs::{Logs, Moves};
+use super::pools::{self, Created, Kind};
 use super::support::POOL;
 
 /// Volumes of a run, and for each the sectors that its clients have to themselves.
@@ -44,6 +45,8 @@ pub struct History {
     pub deeds: Vec<Asked>,
     /// The device that died, and when.
     pub died: Option<(usize, usize)>,
+    /// Log vdevs that were taken away and given back.
+    pub moves: Moves,
     /// From this point on there are a pool and its volumes.
     pub begin: usize,
     pub seed: u64,
@@ -64,7 +67,9 @@ impl History {
 pub struct Shared {
     pub recorder: Recorder,
     pub deeds: RefCell<Vec<Asked>>,
-    pub administrator_is_done: Cell<bool>,
+    pub logs: Logs,
+    /// Parties that change the pool and are not done yet.
+    pub changers: Cell<usize>,
     lanes: RefCell<Vec<Lane>>,
     clients: Cell<usize>,
     died: Cell<Option<(usize, usize)>>,
@@ -110,7 +115,7 @@ pub fn run(seed: u64, kind: &'static Kind, steps: usize) -> History {
         let recorder = Recorder::new(seed);
         let mut rng = Rng::new(seed);
         let ashift = *rng.pick(&[9, 12, 12, 13]).unwrap_or(&12);
-        let (pool, more) = pools::create(&recorder, kind, ashift, seed).await;
+        let Created { pool, more, logs } = pools::create(&recorder, kind, ashift, seed).await;
         create_volumes(&pool).await;
         let mut lanes = Vec::new();
         for (volume, _, parts) in VOLUMES {
@@ -127,7 +132,8 @@ pub fn run(seed: u64, kind: &'static Kind, steps: usize) -> History {
         let shared = Shared {
             recorder: recorder.clone(),
             deeds: RefCell::default(),
-            administrator_is_done: Cell::new(false),
+            logs,
+            changers: Cell::new(2),
             clients: Cell::new(lanes.len()),
             lanes: RefCell::new(lanes),
             died: Cell::new(None),
@@ -154,16 +160,17 @@ pub fn run(seed: u64, kind: &'static Kind, steps: usize) -> History {
         parties.push(Box::pin(committer(&shared, &pool, Rng::new(rng.next_u64()))));
         let more = Some((more, ashift));
         parties.push(Box::pin(administrator(&shared, &pool, tree.clone(), more, Rng::new(rng.next_u64()))));
+        parties.push(Box::pin(move_logs(&shared, &pool, Rng::new(rng.next_u64()))));
         if kind.spare_devices() > 0 && rng.once_in(3) {
             parties.push(Box::pin(death(&shared, kind, Rng::new(rng.next_u64()))));
         }
         all(parties).await;
-        let Shared { lanes, deeds, died, trouble, .. } = shared;
+        let Shared { lanes, deeds, logs, died, trouble, .. } = shared;
         if let Some(trouble) = trouble.into_inner() {
             panic!("{}, CENOTE_CRASH_SEED={seed}: {trouble}", kind.name);
         }
         let (lanes, deeds, died) = (lanes.into_inner(), deeds.into_inner(), died.get());
-        History { recorder, lanes, tree, deeds, died, begin, seed, kind }
+        History { recorder, lanes, tree, deeds, died, moves: logs.into_moves(), begin, seed, kind }
     })
 }
 
@@ -186,7 +193,7 @@ async fn create_volumes(pool: &Arc<LivePool>) {
 }
 
 /// Polls all of them each time, in their order, until all are done.
-async fn all(mut parties: Vec<Party<'_>>) {
+pub async fn all(mut parties: Vec<Party<'_>>) {
     poll_fn(|context| {
         parties.retain_mut(|party| party.as_mut().poll(context).is_pending());
         if parties.is_empty() { Poll::Ready(()) } else { Poll::Pending }
@@ -302,7 +309,7 @@ async fn step(
 
 /// Commits groups now and then, and whenever nobody else can go on.
 async fn committer(shared: &Shared, pool: &Arc<LivePool>, mut rng: Rng) {
-    while shared.clients.get() > 0 || !shared.administrator_is_done.get() {
+    while shared.clients.get() > 0 || shared.changers.get() > 0 {
         turns(20 + rng.below(300)).await;
         let answered = shared.answered();
         match pool.sync().await {
@@ -312,12 +319,23 @@ async fn committer(shared: &Shared, pool: &Arc<LivePool>, mut rng: Rng) {
     }
 }
 
+/// Takes log devices away and gives them back until the clients are done.
+async fn move_logs(shared: &Shared, pool: &Arc<LivePool>, mut rng: Rng) {
+    let dead = || shared.died.get().map(|(device, _)| device);
+    let moved = shared.logs.come_and_go(pool, &shared.recorder, &mut rng, &|| shared.is_over(), &dead).await;
+    if let Err(error) = moved {
+        shared.trouble(error);
+    }
+    shared.changers.set(shared.changers.get() - 1);
+}
+
 /// A device dies that the pool can do without.
 async fn death(shared: &Shared, kind: &Kind, mut rng: Rng) {
     if wait_or_end(shared, rng.below(6000)).await {
         return;
     }
-    if let Some(device) = kind.expendable(&mut rng, 1).pop() {
+    let device = kind.expendable(&mut rng, 1).pop();
+    if let Some(device) = device.filter(|device| shared.logs.counts_on(*device)) {
         shared.died.set(Some((device, shared.recorder.position())));
         shared.recorder.kill(device);
     }

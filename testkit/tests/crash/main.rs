@@ -10,6 +10,7 @@
 //! | `pools` | kinds of pools, on recorded devices |
 //! | `history` | the run: clients, commits, a device that dies |
 //! | `administrator` | changes of the tree of datasets while clients write |
+//! | `logs` | log devices that are taken away and given back |
 //! | `contents` | what volumes and snapshots hold |
 //! | `judge` | whether what is left is right |
 //! | `filesystem` | the same for files |
@@ -24,6 +25,7 @@ mod contents;
 mod filesystem;
 mod history;
 mod judge;
+mod logs;
 mod pools;
 #[allow(dead_code, reason = "parts of it are for others")]
 #[path = "../../../engine/tests/live/support.rs"]
@@ -57,6 +59,12 @@ struct Tally {
     states: usize,
     second_cuts: usize,
     without_devices: usize,
+    /// Removals of log vdevs in all runs.
+    logs_removed: usize,
+    /// States while one was under way.
+    removing_logs: usize,
+    /// States after one, whose devices may hold anything.
+    without_logs: usize,
     verified: usize,
     asked_zdb: usize,
 }
@@ -68,6 +76,9 @@ impl Tally {
         self.states += other.states;
         self.second_cuts += other.second_cuts;
         self.without_devices += other.without_devices;
+        self.logs_removed += other.logs_removed;
+        self.removing_logs += other.removing_logs;
+        self.without_logs += other.without_logs;
         self.verified += other.verified;
         self.asked_zdb += other.asked_zdb;
     }
@@ -97,7 +108,7 @@ fn nothing_promised_is_lost_when_the_power_fails() {
         while !is_over() {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             let history = history::run(seed, kind_of(seed), STEPS);
-            let mut of_run = Tally { runs: 1, ..Tally::default() };
+            let mut of_run = Tally { runs: 1, logs_removed: history.moves.removals(), ..Tally::default() };
             try_points(&history, &mut of_run, &is_over);
             tally.lock().unwrap_or_else(PoisonError::into_inner).add(&of_run);
             if only_one {
@@ -119,7 +130,7 @@ fn nothing_promised_is_lost_when_the_power_fails() {
 
 #[test]
 fn a_seed_names_one_history() {
-    for seed in [1, 7] {
+    for seed in [1, 7, 11] {
         let runs = || pools::alone(|| history::run(seed, kind_of(seed), 15).recorder.fingerprint());
         assert_eq!(runs(), runs(), "seed {seed}");
     }
@@ -140,18 +151,26 @@ fn try_points(history: &History, tally: &mut Tally, is_over: &impl Fn() -> bool)
     let mut rng = Rng::new(history.seed ^ 0xc4a5);
     let events = player.end() - history.begin;
     // Even steps with a random offset each: no stretch of a run is left out.
-    for number in 0..POINTS {
-        let from = history.begin + events * number / POINTS;
-        let point = from + rng.index((events / POINTS).max(1));
+    let even = (0..POINTS).map(|number| history.begin + events * number / POINTS);
+    let mut points: Vec<usize> = even.map(|from| from + rng.index((events / POINTS).max(1))).collect();
+    points.extend(history.moves.points(&mut rng));
+    points.sort_unstable();
+    for point in points {
         player.advance(point);
         tally.points += 1;
+        let is_gone = |device: &usize| history.moves.is_gone(*device, point);
         let died = history.died.filter(|(_, at)| *at <= point).map(|(device, _)| device);
+        let died = died.filter(|device| !is_gone(device));
         for _ in 0..STATES {
             let seed = rng.next_u64();
-            let disks = player.disks_after_power_cut(&mut Rng::new(seed));
+            let mut disks = player.disks_after_power_cut(&mut Rng::new(seed));
+            let haunted = history.moves.haunt(point, &mut disks, &mut Rng::new(seed ^ 3));
+            tally.removing_logs += usize::from(history.moves.is_removing(point));
+            tally.without_logs += usize::from(!haunted.is_empty());
             let mut missing: Vec<usize> = died.filter(|_| rng.once_in(2)).into_iter().collect();
             if rng.once_in(4) {
                 let mut more = history.kind.expendable(&mut rng, 3);
+                more.retain(|device| !is_gone(device));
                 more.extend(died);
                 if history.kind.can_do_without(&more) {
                     missing = more;
@@ -162,7 +181,8 @@ fn try_points(history: &History, tally: &mut Tally, is_over: &impl Fn() -> bool)
             let stale = died.is_some_and(|died| !missing.contains(&died));
             let care = Care { verify: rng.once_in(8), zdb: rng.once_in(ZDB_ONCE_IN), missing, stale };
             let where_from = format!(
-                "{}, CENOTE_CRASH_SECONDS=0 CENOTE_CRASH_SEED={}, point {point}, state {seed}, {care:?}, died {:?}",
+                "{}, CENOTE_CRASH_SECONDS=0 CENOTE_CRASH_SEED={}, point {point}, state {seed}, {care:?}, died {:?}, \
+                 devices that are no longer the pool's {haunted:?}",
                 history.kind.name, history.seed, history.died
             );
             try_state(history, point, disks, seed, &care, &where_from, tally);

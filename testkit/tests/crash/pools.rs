@@ -15,6 +15,7 @@ use engine::vdev::Class;
 use testkit::Rng;
 use testkit::crash::{Disk, Recorder};
 
+use super::logs::Logs;
 use super::support::{self, POOL, new_pool};
 
 /// What a pool is made of.
@@ -29,6 +30,8 @@ pub struct Kind {
 const SMALLEST: u64 = 64 << 20;
 const SINGLE: (Layout, Class, usize) = (Layout::Single, Class::Normal, 1);
 const MIRROR: (Layout, Class, usize) = (Layout::Mirror, Class::Normal, 2);
+const LOG: (Layout, Class, usize) = (Layout::Single, Class::Log, 1);
+const LOG_MIRROR: (Layout, Class, usize) = (Layout::Mirror, Class::Log, 2);
 const DRAID: Layout = Layout::Draid { nparity: 1, ndata: 2, nspares: 1 };
 
 const fn raidz(nparity: u8, count: usize) -> (Layout, Class, usize) {
@@ -44,13 +47,15 @@ pub const KINDS: &[Kind] = &[
     kind("single", &[SINGLE]),
     kind("mirror", &[MIRROR]),
     kind("raidz1", &[raidz(1, 3)]),
-    kind("log", &[SINGLE, (Layout::Single, Class::Log, 1)]),
+    kind("log", &[SINGLE, LOG]),
     kind("stripe", &[SINGLE, SINGLE]),
     kind("raidz2", &[raidz(2, 4)]),
-    kind("special", &[MIRROR, (Layout::Mirror, Class::Special, 2), (Layout::Mirror, Class::Log, 2)]),
+    kind("special", &[MIRROR, (Layout::Mirror, Class::Special, 2), LOG_MIRROR]),
     Kind { name: "draid", tops: &[(DRAID, Class::Normal, 5)], device_bytes: 128 << 20 },
     kind("raidz3", &[raidz(3, 5)]),
     kind("mirrors", &[MIRROR, (Layout::Mirror, Class::Normal, 3)]),
+    kind("logs", &[SINGLE, LOG, LOG]),
+    kind("mirrored logs", &[MIRROR, LOG_MIRROR, LOG]),
 ];
 
 impl Kind {
@@ -131,8 +136,17 @@ fn device_path(number: usize) -> PathBuf {
     format!("/dev/disk{number}").into()
 }
 
-/// A new pool on new devices, which turn out to be larger by half when somebody looks, and one more top-level vdev that can be added to it.
-pub async fn create(recorder: &Recorder, kind: &Kind, ashift: u8, seed: u64) -> (Arc<LivePool>, Vec<NewTop>) {
+/// A new pool, and what can be done to its vdevs.
+pub struct Created {
+    pub pool: Arc<LivePool>,
+    /// One more top-level vdev that can be added.
+    pub more: Vec<NewTop>,
+    /// Log vdevs that can be taken away.
+    pub logs: Logs,
+}
+
+/// A new pool on new devices, which turn out to be larger by half when somebody looks.
+pub async fn create(recorder: &Recorder, kind: &Kind, ashift: u8, seed: u64) -> Created {
     let mut number = 0;
     let mut top = |(layout, class, count): (Layout, Class, usize)| {
         let mut leaves = Vec::new();
@@ -143,11 +157,14 @@ pub async fn create(recorder: &Recorder, kind: &Kind, ashift: u8, seed: u64) -> 
             leaves.push(NewLeaf { device, path, is_file: false, whole_disk: false });
             number += 1;
         }
-        NewTop { layout, class, leaves }
+        (NewTop { layout, class, leaves }, number - count..number)
     };
-    let new = new_pool(kind.tops.iter().map(|one| top(*one)).collect(), ashift);
-    let more = kind.tops.first().map(|first| top(*first)).into_iter().collect();
-    (LivePool::create(new, surroundings(seed)).await.unwrap(), more)
+    let tops: Vec<_> = kind.tops.iter().map(|one| top(*one)).collect();
+    let more = kind.tops.first().map(|first| top(*first).0).into_iter().collect();
+    let logs = tops.iter().filter(|(top, _)| top.class == Class::Log).cloned().collect();
+    let new = new_pool(tops.into_iter().map(|(top, _)| top).collect(), ashift);
+    let pool = LivePool::create(new, surroundings(seed)).await.unwrap();
+    Created { pool, more, logs: Logs::new(logs, ashift) }
 }
 
 /// The pool that these disks hold, those that are `missing` left out. What is done to it is recorded anew.

@@ -66,6 +66,8 @@ pub struct SetAttributes {
     pub touched: bool,
     /// Set-user-id goes, and set-group-id of a file that its group may execute, as for a change by somebody without privileges.
     pub kill_privileges: bool,
+    /// With that set-group-id goes in any case: a change by somebody who is not of the group either.
+    pub kill_setgid: bool,
 }
 
 /// When the access times of files that are read are brought up to date: the properties `atime` and `relatime`.
@@ -135,7 +137,7 @@ impl LiveZpl {
             values = values.number(Attr::DaclCount, count).bytes(Attr::DaclAces, &aces);
         }
         if set.kill_privileges && !node.is_directory() {
-            mode = without_privileges(mode);
+            mode = without_privileges(mode) & if set.kill_setgid { !SETGID } else { !0 };
         }
         if mode != node.znode.mode() {
             values = values.number(Attr::Mode, mode.into());

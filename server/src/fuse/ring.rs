@@ -9,10 +9,14 @@
 //! Here each entry has a thread of its own, with an io_uring of its own for nothing else. So an entry is with the kernel exactly when its thread has nothing to
 //! do, the kernel never gives a request to a thread that is busy, and all that waits, for a device or for a commit, waits where it was read without holding up others.
 //!
+//! Threads stay on the processor of their queue: who asks sleeps until the answer is there, so that no other processor has to be woken and nothing moves between caches. That is half of what
+//! rings gain. But a thread that another one begins inherits where it may run: what the whole process begins once is begun before ([`begin_shared_threads`]).
+//!
 //! # Queues that grow
-//! The kernel serves nobody before every queue has an entry, so that each begins with one thread. As soon as all threads of a queue are busy it gets one more, up to
-//! [`USUAL_THREADS`]. Threads that wait until a file is stable do not count there, up to [`MOST_WAITING`] of them: many of them take no longer than one, and whoever only wants to read
-//! must not stand behind them. The kernel prefers the thread that answered last. Threads stay until the connection ends, because an entry cannot be withdrawn.
+//! The kernel serves nobody before every queue has an entry, so that each begins with one thread. With its first request it gets more: [`SPARE_THREADS`] are to have nothing to do, up to
+//! [`USUAL_THREADS`] in all. Threads that wait until a file is stable do not count there, up to [`MOST_WAITING`] of them: many of them take no longer than one, and whoever only wants to read
+//! must not stand behind them. Threads have to be there before they are needed: what stands in line in the kernel it gives to who answers, not to who begins.
+//! It prefers the thread that answered last. Threads stay until the connection ends, because an entry cannot be withdrawn.
 //!
 //! # What stays with the device
 //! Forgotten nodes, requests that are called off, and what we tell the kernel. A single thread reads there.
@@ -43,10 +47,13 @@ use std::thread::{self, Scope};
 use io_uring::{IoUring, cqueue, squeue};
 
 use super::filesystem::{Mounted, Outcome};
+use crate::wakeful;
 use entry::{Entry, Given};
 
 /// Threads of a queue that do not wait for a commit: misses wait on the thread that took them, so that more of them than one keep a device busy.
 const USUAL_THREADS: usize = 8;
+/// Threads of a queue that are to have nothing to do, ready for the next requests.
+const SPARE_THREADS: usize = 2;
 /// Threads of a queue that wait for a commit and do not count.
 const MOST_WAITING: usize = 32;
 
@@ -126,18 +133,23 @@ struct Staff {
     busy: usize,
     /// Of these, those that wait for a commit.
     waiting: usize,
+    /// A thread could not begin: there are no more.
+    is_complete: bool,
 }
 
 impl Staff {
     /// One, who is not busy.
-    const FIRST: Self = Self { threads: 1, busy: 0, waiting: 0 };
+    const FIRST: Self = Self { threads: 1, busy: 0, waiting: 0, is_complete: false };
 
-    /// Counts one more thread if there is to be one: nobody is there for the next request.
-    fn hire(&mut self) -> bool {
-        let most = USUAL_THREADS + self.waiting.min(MOST_WAITING);
-        let is_wanted = self.busy == self.threads && self.threads < most;
-        self.threads += usize::from(is_wanted);
-        is_wanted
+    /// Counts the threads that there are to be; how many more than before.
+    fn hire(&mut self) -> usize {
+        let most = match self.is_complete {
+            false => USUAL_THREADS + self.waiting.min(MOST_WAITING),
+            true => self.threads,
+        };
+        let hired = (self.busy + SPARE_THREADS).min(most).saturating_sub(self.threads);
+        self.threads += hired;
+        hired
     }
 }
 
@@ -160,6 +172,7 @@ impl Prepared {
         let processors = fs::read_to_string(PROCESSORS).ok().and_then(|list| count_of(&list));
         let queue = |number| Queue { number, answered: AtomicU64::new(0), staff: Mutex::new(Staff::FIRST) };
         let queues: Vec<_> = (0..processors.ok_or(Missing::Unknown)?).map(queue).collect();
+        begin_shared_threads();
         let urings = queues.iter().map(|_| Disabled::new()).collect::<io::Result<_>>();
         Ok(Self { urings: urings.map_err(Missing::NoUring)?, rings: Arc::new(Rings { queues }) })
     }
@@ -243,6 +256,7 @@ impl<'scope> Crew<'scope, '_> {
         begun: impl FnOnce(io::Result<()>),
     ) -> io::Result<()> {
         let queue = &self.rings.queues[place];
+        stay_on(queue.number);
         let device = self.device.as_raw_fd();
         let mut uring = match uring.enable() {
             Ok(uring) => uring,
@@ -273,7 +287,7 @@ impl<'scope> Crew<'scope, '_> {
                     self.answer(place, &mut entry);
                     (entry, code) = uring.exchange(entry.commit(device))?;
                 }
-                libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV => return Ok(()),
+                error if is_the_end(error) => return Ok(()),
                 refused => {
                     // The answer is lost, but not the entry.
                     let error = io::Error::from_raw_os_error(refused);
@@ -307,27 +321,37 @@ impl<'scope> Crew<'scope, '_> {
         queue.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes the counts of a queue, and gives it one more thread if it needs one then.
+    /// Changes the counts of a queue, and gives it the threads that it needs then.
     fn change(self: &Arc<Self>, place: usize, change: impl FnOnce(&mut Staff)) {
         let queue = &self.rings.queues[place];
-        let is_wanted = {
+        let hired = {
             let mut staff = queue.staff();
             change(&mut staff);
             staff.hire()
         };
-        if is_wanted
-            && let Err(error) = Disabled::new().and_then(|uring| self.spawn(place, uring, log_if_not))
-        {
-            queue.staff().threads -= 1;
-            log_if_not(Err(error));
+        for _ in 0..hired {
+            let crew = Arc::clone(self);
+            let begun =
+                move |begun: io::Result<()>| begun.unwrap_or_else(|error| crew.end_growth(place, &error));
+            if let Err(error) = Disabled::new().and_then(|uring| self.spawn(place, uring, begun)) {
+                queue.staff().threads -= 1;
+                self.end_growth(place, &error);
+            }
+        }
+    }
+
+    /// A thread could not begin. The next one could not either.
+    fn end_growth(&self, place: usize, error: &io::Error) {
+        self.rings.queues[place].staff().is_complete = true;
+        if !error.raw_os_error().is_some_and(is_the_end) {
+            tracing::warn!(%error, "a queue of FUSE requests does not grow");
         }
     }
 }
 
-fn log_if_not(begun: io::Result<()>) {
-    if let Err(error) = begun {
-        tracing::warn!(%error, "a queue of FUSE requests does not grow");
-    }
+/// Whether an entry that comes back so says that the connection has ended.
+fn is_the_end(error: i32) -> bool {
+    matches!(error, libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV)
 }
 
 /// An io_uring that belongs to no thread yet.
@@ -407,6 +431,30 @@ impl UringOfOne {
     }
 }
 
+/// Begins the threads that requests begin where they are missing, and that live as long as the process: they are not to stay on one processor.
+fn begin_shared_threads() {
+    engine::background::spawn(async {});
+    rayon::current_num_threads();
+    wakeful::note_request();
+}
+
+/// Keeps this thread on a processor, if it may run there.
+fn stay_on(processor: u16) {
+    let processor = usize::from(processor);
+    // SAFETY: sets of zeros are empty ones, all live through the calls, and the number is one that a set can hold.
+    unsafe {
+        let [mut allowed, mut wanted]: [libc::cpu_set_t; 2] = std::mem::zeroed();
+        let bytes = size_of::<libc::cpu_set_t>();
+        if processor < 8 * bytes
+            && libc::sched_getaffinity(0, bytes, &mut allowed) == 0
+            && libc::CPU_ISSET(processor, &allowed)
+        {
+            libc::CPU_SET(processor, &mut wanted);
+            libc::sched_setaffinity(0, bytes, &wanted);
+        }
+    }
+}
+
 /// Whether the kernel's switch is on.
 fn is_switched_on(switch: &Path) -> Result<(), Missing> {
     match fs::read_to_string(switch) {
@@ -456,16 +504,43 @@ mod tests {
     #[test]
     fn a_queue_has_a_thread_for_the_next_request_however_many_wait_for_a_commit() {
         let mut staff = Staff::FIRST;
-        assert!(!staff.hire());
-        let mut hired = 0;
         for waiting in 1..=MOST_WAITING {
             staff.busy += 1;
-            hired += usize::from(staff.hire());
-            staff.waiting += 1;
-            hired += usize::from(staff.hire());
+            staff.hire();
             assert!(staff.threads > staff.busy, "{waiting}");
+            staff.waiting += 1;
+            staff.hire();
+            assert_eq!(staff.threads, staff.busy + SPARE_THREADS);
         }
-        assert_eq!(hired, MOST_WAITING);
+        assert_eq!(staff.hire(), 0);
+    }
+
+    #[test]
+    fn a_thread_stays_where_it_may_run() {
+        // SAFETY: a set of zeros is an empty one, and lives through the call.
+        let allowed = || unsafe {
+            let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+            assert_eq!(libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut allowed), 0);
+            (0..1024u16).filter(|number| libc::CPU_ISSET(usize::from(*number), &allowed)).collect::<Vec<_>>()
+        };
+        thread::spawn(move || {
+            let before = allowed();
+            let elsewhere = (0..1024).find(|number| !before.contains(number)).unwrap_or(u16::MAX);
+            stay_on(elsewhere);
+            stay_on(u16::MAX);
+            assert_eq!(allowed(), before);
+            stay_on(before[0]);
+            assert_eq!(allowed(), before[..1]);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_queue_that_could_not_grow_does_not_try_again() {
+        let mut staff = Staff { is_complete: true, ..Staff::FIRST };
+        staff.busy = 1;
+        assert_eq!(staff.hire(), 0);
     }
 
     #[test]

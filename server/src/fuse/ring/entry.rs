@@ -163,3 +163,54 @@ fn with_length(mut command: squeue::Entry128, length: u32) -> squeue::Entry128 {
     }
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuse::wire::Operation;
+
+    /// An entry that came with a request: its opcode, fixed part and payload.
+    fn came(opcode: u32, fixed: &[u8], payload: &[u8]) -> Entry {
+        let mut entry = Entry::new(3);
+        entry.header[4..8].copy_from_slice(&opcode.to_ne_bytes());
+        entry.header[8..16].copy_from_slice(&77u64.to_ne_bytes());
+        entry.header[FIXED_AT..FIXED_AT + fixed.len()].copy_from_slice(fixed);
+        entry.header[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&88u64.to_ne_bytes());
+        let bytes = payload.len() as u32;
+        entry.header[PAYLOAD_BYTES_AT..PAYLOAD_BYTES_AT + 4].copy_from_slice(&bytes.to_ne_bytes());
+        entry.payload[..payload.len()].copy_from_slice(payload);
+        entry
+    }
+
+    #[test]
+    fn a_request_with_a_payload_is_read_until_its_answer_takes_its_place() {
+        let mut entry = came(1, &[], b"name\0");
+        entry.answer(|request, room| {
+            assert_eq!(request.operation, Operation::Lookup { name: b"name" });
+            room[..6].copy_from_slice(b"answer");
+            assert_eq!(request.operation, Operation::Lookup { name: b"name" });
+            Ok(6)
+        });
+        assert_eq!(entry.header[..ANSWER_HEADER_BYTES], answer_header(77, Ok(6)));
+        assert_eq!((entry.payload_bytes(), &entry.payload[..6]), (6, &b"answer"[..]));
+        let command = entry.command(entry.number());
+        assert_eq!(command[8..18], [&88u64.to_ne_bytes()[..], &3u16.to_ne_bytes()].concat());
+    }
+
+    #[test]
+    fn data_are_written_where_the_kernel_reads_them_and_errors_have_none() {
+        let fixed = [9u64.to_ne_bytes(), 4096u64.to_ne_bytes(), 512u64.to_ne_bytes()].concat();
+        let mut entry = came(15, &fixed, b"");
+        entry.answer(|request, room| {
+            assert!(matches!(request.operation, Operation::Read { offset: 4096, size: 512, .. }));
+            room[..MAX_DATA_BYTES].fill(5);
+            Ok(MAX_DATA_BYTES)
+        });
+        assert_eq!(entry.payload_bytes(), MAX_DATA_BYTES);
+        assert!(entry.payload.iter().all(|byte| *byte == 5));
+        let mut entry = came(15, &fixed, b"");
+        entry.answer(|_, _| Err(Errno::EIO));
+        assert_eq!(entry.header[..ANSWER_HEADER_BYTES], answer_header(77, Err(Errno::EIO)));
+        assert_eq!(entry.payload_bytes(), 0);
+    }
+}

@@ -531,12 +531,8 @@ fn figures(path: &Path) -> libc::statvfs {
     // SAFETY: an all-zero `statvfs` is a valid one.
     let mut figures: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: a terminated string and a place for the answer, that live through the call.
-    assert_eq!(
-        unsafe { libc::statvfs(path.as_ptr(), &mut figures) },
-        0,
-        "{}",
-        std::io::Error::last_os_error()
-    );
+    let code = unsafe { libc::statvfs(path.as_ptr(), &mut figures) };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
     figures
 }
 
@@ -564,7 +560,8 @@ fn space_is_told_in_records_and_is_what_a_listing_says() {
         assert_eq!(told.f_ffree, number("available") / 512, "{name}: inodes have no records");
     };
     let commit = || block_on(running.daemon.sync_pools(Default::default())).map(drop).unwrap();
-    let all: &[(&str, u64, &[(&str, &str)])] = &[
+    type Properties = &'static [(&'static str, &'static str)];
+    let all: &[(&str, u64, Properties)] = &[
         ("tank/default", 128 << 10, &[]),
         ("tank/smallest", 512, &[("recordsize", "512")]),
         ("tank/quota", 64 << 10, &[("recordsize", "64K"), ("quota", "20M")]),

@@ -9,8 +9,8 @@
 //! Here each entry has a thread of its own, with an io_uring of its own for nothing else. So an entry is with the kernel exactly when its thread has nothing to
 //! do, the kernel never gives a request to a thread that is busy, and all that waits, for a device or for a commit, waits where it was read without holding up others.
 //!
-//! Threads stay on the processor of their queue: who asks sleeps until the answer is there, so that no other processor has to be woken and nothing moves between caches. That is half of what
-//! rings gain. But a thread that another one begins inherits where it may run: what the whole process begins once is begun before ([`begin_shared_threads`]).
+//! Threads stay on the processor of their queue: who asks sleeps until the answer is there, so that no other processor has to be woken and nothing moves between caches. That shows where
+//! processors are busy with something else (small files are created twice as fast then); on an idle machine there is no clear difference. But a thread that another one begins inherits where it may run: what the whole process begins once is begun before ([`begin_shared_threads`]).
 //!
 //! # Queues that grow
 //! The kernel serves nobody before every queue has an entry, so that each begins with one thread. With its first request it gets more: [`SPARE_THREADS`] are to have nothing to do, up to

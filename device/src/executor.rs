@@ -9,6 +9,7 @@
 //! reads. A waker called on this thread (as all completions of its own ring are) costs one atomic store.
 
 use std::{
+    cell::RefCell,
     fmt,
     future::Future,
     io,
@@ -23,7 +24,52 @@ use std::{
     thread::{self, Thread},
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+
 use crate::ring;
+
+/// Something that one of several threads has to do, and that must not wait while this one waits in [`block_on`].
+pub struct Duty {
+    /// Is readable when there is something to do.
+    pub device: Arc<OwnedFd>,
+    /// Whether it is this thread's now.
+    pub is_ours: Box<dyn Fn() -> bool>,
+    /// Makes it another thread's. Must neither wait nor call [`set_duty`].
+    pub hand_over: Box<dyn Fn()>,
+}
+
+thread_local! {
+    static DUTY: RefCell<Option<Duty>> = const { RefCell::new(None) };
+}
+
+/// Gives this thread a duty, or takes it away. While it waits for its own ring, the duty is handed over as soon as there is something to do; else before it waits.
+pub fn set_duty(duty: Option<Duty>) {
+    DUTY.with(|place| *place.borrow_mut() = duty);
+}
+
+/// Does something with the duty, while it is this thread's.
+fn with_duty<T>(action: impl FnOnce(&Duty) -> T) -> Option<T> {
+    DUTY.with(|duty| duty.borrow().as_ref().filter(|duty| (duty.is_ours)()).map(action))
+}
+
+/// Hands the duty over: this thread is about to wait for something else than its ring.
+pub(crate) fn hand_duty_over() {
+    with_duty(|duty| (duty.hand_over)());
+}
+
+impl Duty {
+    fn is_due(&self) -> bool {
+        let mut polled = [PollFd::new(&self.device, PollFlags::IN)];
+        // An error is for who does it to find.
+        !matches!(rustix::event::poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    }
+}
+
+impl fmt::Debug for Duty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Duty").field("device", &self.device).finish_non_exhaustive()
+    }
+}
 
 /// Runs `future` to its end on this thread, which sleeps in its ring while it waits.
 ///
@@ -138,8 +184,24 @@ impl Sleeper {
                 }
                 None => PARKED,
             };
-            if self.state.compare_exchange(AWAKE, sleeping, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                if sleeping == IN_RING { ring::sleep() } else { thread::park() }
+            if sleeping == PARKED {
+                hand_duty_over();
+            }
+            if self.state.compare_exchange(AWAKE, sleeping, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+                continue;
+            }
+            if sleeping == PARKED {
+                thread::park();
+                continue;
+            }
+            let watched = with_duty(|duty| Arc::clone(&duty.device));
+            ring::sleep(watched.as_ref().map(AsFd::as_fd));
+            if watched.is_some() {
+                with_duty(|duty| {
+                    if duty.is_due() {
+                        (duty.hand_over)()
+                    }
+                });
             }
         }
     }

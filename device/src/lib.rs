@@ -16,7 +16,7 @@
 //! | [`simulated`] | any device with scripted faults and the timing of a modelled medium |
 //! | `operation` | one request to the kernel, and who keeps its memory |
 //! | `ring` | one io_uring per thread |
-//! | `executor` | [`block_on`] and [`RingDriver`]: who drives a thread's ring |
+//! | `executor` | [`block_on`] and [`RingDriver`]: who drives a thread's ring; [`Duty`]: what it must not keep others waiting for |
 //!
 //! # What it promises
 //! - A read returns exactly the bytes asked for, or an error: short reads are continued, ranges past the end refused.
@@ -38,7 +38,7 @@ use std::{fmt::Debug, future::Future, path::Path, pin::Pin};
 
 pub use buf::{ALIGNMENT_BYTES, IoBuf, copy, machine_memory_bytes};
 pub use error::{Cause, IoError, Operation, in_words};
-pub use executor::{RingDriver, block_on};
+pub use executor::{Duty, RingDriver, block_on, set_duty};
 pub use file::{FileDevice, Lock, OpenOptions};
 pub use memory::MemoryDevice;
 pub use ring::submit_and_reap;

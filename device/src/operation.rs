@@ -24,6 +24,7 @@ use rustix::{
     io::{self, Errno, ReadWriteFlags},
 };
 
+use crate::executor;
 use crate::{IoBuf, SharedBuf, ring};
 
 /// The most that one system call is asked to move; the kernel moves no more than 2 GiB less a page.
@@ -259,6 +260,7 @@ impl Op {
         let state =
             mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Taken);
         if let State::Flying { mut request, waker } = state {
+            executor::hand_duty_over();
             let result = request.perform_now(&self.file);
             *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Landed((result, request));
             waker.wake();

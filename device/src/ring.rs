@@ -21,7 +21,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     io,
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
@@ -41,6 +41,9 @@ const COMPLETION_ENTRIES: u32 = 2048;
 
 /// Marks the completion of the read of the notification eventfd; no slot has this number.
 const NOTIFIED: u64 = u64::MAX;
+
+/// Marks the completion of the poll of a watched file; no slot has this number.
+const WATCHED: u64 = u64::MAX - 1;
 
 thread_local! {
     static DRIVERS: Cell<usize> = const { Cell::new(0) };
@@ -93,10 +96,11 @@ pub fn submit_and_reap() -> bool {
     reap()
 }
 
-/// Submits what waits and sleeps until something completes or the notification eventfd is written.
-pub(crate) fn sleep() {
+/// Submits what waits and sleeps until something completes or the notification eventfd is written; or, perhaps, `watched` has become readable since an earlier sleep.
+pub(crate) fn sleep(watched: Option<BorrowedFd<'_>>) {
     with_ring(|ring| {
         ring.arm_notification();
+        watched.iter().for_each(|watched| ring.arm_watch(*watched));
         ring.enter(1);
     });
     reap();
@@ -174,6 +178,8 @@ struct ThreadRing {
     notification: Arc<OwnedFd>,
     notified_count: Box<u64>,
     notification_armed: bool,
+    /// A poll of the watched file is in the kernel. It needs nothing of ours, and ends with the ring.
+    watch_armed: bool,
     /// An empty vector kept for its memory.
     landed: Vec<(Arc<Op>, i32)>,
 }
@@ -189,6 +195,7 @@ impl ThreadRing {
             notification: Arc::new(notification),
             notified_count: Box::new(0),
             notification_armed: false,
+            watch_armed: false,
             landed: Vec::new(),
         })
     }
@@ -236,6 +243,14 @@ impl ThreadRing {
         }
     }
 
+    fn arm_watch(&mut self, watched: BorrowedFd<'_>) {
+        if !self.watch_armed {
+            self.watch_armed = true;
+            let poll = opcode::PollAdd::new(types::Fd(watched.as_raw_fd()), libc::POLLIN as u32);
+            self.push(&poll.build().user_data(WATCHED));
+        }
+    }
+
     /// Submits without sleeping, where there is something to submit or the kernel has deferred work for us.
     fn turn(&mut self) {
         let queue = self.uring.submission();
@@ -267,9 +282,16 @@ impl ThreadRing {
     fn take_landed(&mut self) -> Vec<(Arc<Op>, i32)> {
         let mut landed = std::mem::take(&mut self.landed);
         for completion in self.uring.completion() {
-            if completion.user_data() == NOTIFIED {
-                self.notification_armed = false;
-                continue;
+            match completion.user_data() {
+                NOTIFIED => {
+                    self.notification_armed = false;
+                    continue;
+                }
+                WATCHED => {
+                    self.watch_armed = false;
+                    continue;
+                }
+                _ => {}
             }
             let number = completion.user_data() as usize;
             if let Some(op) = self.slots.get_mut(number).and_then(Option::take) {

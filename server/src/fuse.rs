@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `wire` | the protocol: bytes and requests |
 //! | `channel` | how requests and answers travel: through the device |
+//! | `readers` | which of a mount's threads reads them there |
 //! | `ring` | the same through memory that is shared with the kernel, where that is wanted and the kernel has it |
 //! | `filesystem` | which request asks for what of `served` |
 //!
@@ -33,6 +34,7 @@ mod flags;
 mod names;
 mod node;
 mod options;
+mod readers;
 mod ring;
 mod served;
 mod session;
@@ -59,7 +61,7 @@ use served::Served;
 use session::Session;
 use trees::Trees;
 
-/// Threads that read requests: misses wait on the thread that took them, so that more of them than cores keep a device busy.
+/// Threads that take turns at reading requests: misses wait on the thread that took them, so that more of them than cores keep a device busy.
 const THREADS: usize = 8;
 
 /// Bytes that the kernel reads ahead in a file, where we may tell it. Enough that requests overlap.

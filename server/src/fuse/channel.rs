@@ -1,16 +1,21 @@
 //! The classic way of requests: read from the device, answered by writing to it.
 //!
-//! A request is answered on the thread that read it, but for those that wait for a commit ([`waiting`]). Each thread has a clone of the device, so that they do not queue up for
-//! one, and answers where it read. Forgotten nodes come this way only, also where there are rings ([`ring`](super::ring)).
+//! A request is answered on the thread that read it, but for those that wait for a commit ([`waiting`]). Which thread reads is agreed on in [`readers`](super::readers). Each has a clone of
+//! the device, so that they do not queue up for one, and answers where it read. Forgotten nodes come this way only, also where there are rings ([`ring`](super::ring)).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
 
 use fuser::Errno;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::filesystem::{Mounted, Outcome};
+use super::readers::{Reader, Readers};
 use super::session::MAX_DATA_BYTES;
 use super::waiting;
 use super::wire::{ANSWER_HEADER_BYTES, Request, answer_header};
@@ -31,25 +36,30 @@ pub fn another(device: &File) -> io::Result<File> {
     }
 }
 
-/// Answers requests until the connection ends.
+/// Answers requests until the connection ends, on one of the threads that take turns at reading.
 ///
 /// # Errors
 /// The kernel gives no more requests, for another reason than that.
-pub fn serve(device: Arc<File>, mounted: &Mounted) -> io::Result<()> {
+pub fn serve(device: Arc<File>, mounted: &Mounted, readers: &Arc<Readers>) -> io::Result<()> {
     let mut incoming = vec![0; BEFORE_DATA_BYTES + MAX_DATA_BYTES];
     let mut outgoing = vec![0; ANSWER_HEADER_BYTES + MAX_DATA_BYTES];
-    loop {
-        let size = match (&*device).read(&mut incoming) {
-            Ok(size) => size,
-            Err(error) => match error.raw_os_error() {
-                // Called off before it was read.
-                Some(libc::ENOENT | libc::EINTR | libc::EAGAIN) => continue,
-                Some(libc::ENODEV) => return Ok(()),
-                _ => return Err(error),
-            },
+    // Who waits in `read` cannot look for requests, nor be the only one who waits.
+    fcntl_setfl(&device, fcntl_getfl(&device)? | OFlags::NONBLOCK)?;
+    let mut reader = Reader::new(readers, device.try_clone()?.into());
+    while reader.wait_for_turn() {
+        let size = match next(&device, &mut incoming, &mut reader)? {
+            Next::Request(size) => size,
+            Next::Others => continue,
+            Next::End => {
+                reader.end();
+                return Ok(());
+            }
         };
         let request = Request::parse(&incoming[..size])
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request without a header"))?;
+        if request.operation.is_long() {
+            reader.leave();
+        }
         match mounted.answer(&request, &mut outgoing[ANSWER_HEADER_BYTES..]) {
             Outcome::Answer(answer) => reply(&device, request.unique, answer, &mut outgoing),
             Outcome::WhenStable(number) => {
@@ -62,8 +72,51 @@ pub fn serve(device: Arc<File>, mounted: &Mounted) -> io::Result<()> {
             Outcome::Nothing => {}
             Outcome::End => {
                 reply(&device, request.unique, Ok(0), &mut outgoing);
+                reader.end();
                 return Ok(());
             }
+        }
+    }
+    Ok(())
+}
+
+/// What comes of a turn at reading.
+enum Next {
+    /// A request of so many bytes.
+    Request(usize),
+    /// Others read now.
+    Others,
+    /// The connection ended.
+    End,
+}
+
+/// Waits for a request: looks for one for a while, then sleeps, unless others read.
+fn next(mut device: &File, incoming: &mut [u8], reader: &mut Reader) -> io::Result<Next> {
+    let mut began = None;
+    loop {
+        match device.read(incoming) {
+            Ok(size) => {
+                reader.note_request(began.is_none());
+                return Ok(Next::Request(size));
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN) => {}
+                // Called off before it was read.
+                Some(libc::ENOENT | libc::EINTR) => continue,
+                Some(libc::ENODEV) => return Ok(Next::End),
+                _ => return Err(error),
+            },
+        }
+        if reader.rests_beside_others() {
+            return Ok(Next::Others);
+        }
+        if began.get_or_insert_with(Instant::now).elapsed() < reader.looks_for() {
+            thread::yield_now();
+            continue;
+        }
+        match poll(&mut [PollFd::new(&device, PollFlags::IN)], None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -161,7 +161,7 @@ impl Served {
             Operation::OpenDirectory => self.open_directory(node, room),
             Operation::ReadDirectory { cookie, room: wanted } => {
                 let mut room = Room::new(up_to(bytes, wanted));
-                let walked = self.walk(node, cookie, &mut |entry| {
+                let walked = self.walk(node, cookie, room.names(), &mut |entry| {
                     !room.push_name(entry.ino, entry.cookie, entry.type_bits, entry.name)
                 });
                 walked.map_err(|error| failed("list", error))?;
@@ -169,7 +169,7 @@ impl Served {
             }
             Operation::ReadDirectoryPlus { cookie, room: wanted } => {
                 let mut room = Room::new(up_to(bytes, wanted));
-                let walked = self.walk(node, cookie, &mut |entry| {
+                let walked = self.walk(node, cookie, room.entries(), &mut |entry| {
                     let told = self.told_of(node, &entry);
                     !room.push_entry(&told.entry(), entry.cookie, entry.name)
                 });

@@ -35,8 +35,8 @@ const SNAPSHOT_NAME: &[u8] = b"snapshot";
 
 /// Cookie after `.zfs` in the root directory; the walk of the directory itself goes on behind it.
 const AFTER_ZFS_DIR: u64 = 3;
-/// Entries that are read at once.
-const ENTRIES: usize = 256;
+/// Most entries that are read at once.
+const MOST_ENTRIES: usize = 1024;
 
 /// What a lookup tells.
 #[derive(Debug, Clone, Copy)]
@@ -185,11 +185,12 @@ impl Served {
         }
     }
 
-    /// Gives `each` the entries of a directory that follow `cookie`, until it says that it is full.
+    /// Gives `each` the entries of a directory that follow `cookie`, until it says that it is full, after about `expected`.
     pub(super) fn walk(
         &self,
         number: INodeNo,
         cookie: u64,
+        expected: usize,
         each: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
         let control = |names: &mut dyn Iterator<Item = (&[u8], u64)>,
@@ -216,7 +217,9 @@ impl Served {
                 control(&mut fixed.into_iter().chain(snapshots), each);
                 Ok(())
             }
-            Node::Root | Node::Object(..) => self.walk_directory(number, cookie, each),
+            Node::Root | Node::Object(..) => {
+                self.walk_directory(number, cookie, expected.clamp(1, MOST_ENTRIES), each)
+            }
         }
     }
 
@@ -224,6 +227,7 @@ impl Served {
         &self,
         number: INodeNo,
         mut cookie: u64,
+        at_once: usize,
         each: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
         let (tree, dir) = self.object(number)?;
@@ -239,8 +243,8 @@ impl Served {
         };
         let mut zfs_dir_due = self.zfs_dir_is_visible() && number.0 == 1 && cookie < AFTER_ZFS_DIR;
         loop {
-            let entries = device::block_on(self.trees.entries(tree, dir, cookie, ENTRIES))?;
-            let is_last = entries.len() < ENTRIES;
+            let entries = device::block_on(self.trees.entries(tree, dir, cookie, at_once))?;
+            let is_last = entries.len() < at_once;
             for entry in entries {
                 // Behind `.` and `..`, whose cookies are the first two.
                 if zfs_dir_due && entry.cookie >= AFTER_ZFS_DIR {

@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use fuser::{InitFlags, KernelConfig, Notifier, SessionACL};
 
 use super::filesystem::Mounted;
+use super::readers::Readers;
 use super::ring::{self, Missing, Prepared, Rings};
 use super::served::Served;
 use super::{THREADS, channel};
@@ -131,9 +132,11 @@ fn answer(
         });
         let mut devices: Vec<_> = clones.map(Arc::new).collect();
         devices.push(device);
+        let readers = Arc::<Readers>::default();
         for (number, device) in devices.into_iter().enumerate() {
+            let readers = Arc::clone(&readers);
             let serve = move || {
-                if let Err(error) = channel::serve(device, mounted) {
+                if let Err(error) = channel::serve(device, mounted, &readers) {
                     tracing::error!(%error, "a thread of a FUSE session ended");
                 }
             };

@@ -7,6 +7,9 @@ use ondisk::zap::{Cursor as Position, Leaf, LeafEntry, MicroZap, ZapFlags};
 use super::{Entry, Key, Kind, Micro, Value, Zap};
 use crate::{Error, Result};
 
+/// Entries of a micro ZAP that are taken out at once: whoever walks may want no more than a few.
+const RUN: usize = 128;
+
 /// An entry of a micro ZAP in the order of the walk: position, and number among the entries.
 pub(super) type Place = (Position, u32);
 
@@ -14,8 +17,10 @@ pub(super) type Place = (Position, u32);
 #[derive(Debug)]
 pub struct Cursor {
     zap: Zap,
-    /// Where the walk goes on when what is `ready` is used up; `None` at the end.
+    /// Where the walk goes on when what is `ready` is used up; `None` at the end. In a micro ZAP where it began.
     position: Option<Position>,
+    /// Where it goes on in the order of a micro ZAP, once that is known.
+    place: Option<usize>,
     ready: VecDeque<Entry>,
 }
 
@@ -23,7 +28,7 @@ impl Cursor {
     pub(super) fn new(zap: Zap, cookie: u64) -> Self {
         // The cookie after the last possible entry.
         let position = (cookie != u64::MAX).then(|| Position::deserialize(cookie, zap.flags()));
-        Self { zap, position, ready: VecDeque::new() }
+        Self { zap, position, place: None, ready: VecDeque::new() }
     }
 
     /// The next entry.
@@ -36,7 +41,11 @@ impl Cursor {
                 return Ok(None);
             };
             match &self.zap.kind {
-                Kind::Micro(micro) => self.ready = self.zap.micro_from(micro, position)?,
+                Kind::Micro(micro) => {
+                    let (ready, place) = self.zap.micro_from(micro, position, self.place)?;
+                    (self.ready, self.place) = (ready, Some(place));
+                    self.position = (!self.ready.is_empty()).then_some(position);
+                }
                 Kind::Fat(fat) => {
                     // The walk goes on after this leaf's hashes, all of which are greater.
                     let (block, order) = self.zap.leaf_block(fat, position.hash).await?;
@@ -68,8 +77,13 @@ fn from_leaf(entry: &LeafEntry<'_>, flags: ZapFlags) -> ondisk::Result<Entry> {
 }
 
 impl Zap {
-    /// The entries of a micro ZAP from a position on.
-    fn micro_from(&self, micro: &Micro, from: Position) -> Result<VecDeque<Entry>> {
+    /// The next [`RUN`] entries of a micro ZAP from a place in its order on, or from a position; and the place behind them.
+    fn micro_from(
+        &self,
+        micro: &Micro,
+        from: Position,
+        place: Option<usize>,
+    ) -> Result<(VecDeque<Entry>, usize)> {
         let view = micro.view().map_err(|error| self.corrupt(error))?;
         let sorted = match micro.sorted.get() {
             Some(sorted) => sorted,
@@ -79,9 +93,10 @@ impl Zap {
             }
         };
         let entries: Vec<_> = view.entries().collect();
-        let first = sorted.partition_point(|(position, _)| *position < from);
-        let rest = sorted.get(first..).unwrap_or_default();
-        let found = rest.iter().filter_map(|(position, number)| {
+        let first = place.unwrap_or_else(|| sorted.partition_point(|(position, _)| *position < from));
+        let behind = sorted.len().min(first + RUN);
+        let run = sorted.get(first..behind).unwrap_or_default();
+        let found = run.iter().filter_map(|(position, number)| {
             let entry = entries.get(*number as usize)?;
             Some(Entry {
                 key: Key::Name(entry.name.to_vec()),
@@ -89,7 +104,7 @@ impl Zap {
                 cookie: cookie_after(*position, ZapFlags::default()),
             })
         });
-        Ok(found.collect())
+        Ok((found.collect(), behind))
     }
 
     fn places(&self, view: &MicroZap<'_>) -> Result<Box<[Place]>> {

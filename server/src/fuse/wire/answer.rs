@@ -222,6 +222,16 @@ impl<'a> Room<'a> {
         fits
     }
 
+    /// For how many entries of a directory there is room at most.
+    pub fn names(&self) -> usize {
+        self.bytes.len() / (DIRENT_BYTES + 8)
+    }
+
+    /// The same with attributes.
+    pub fn entries(&self) -> usize {
+        self.bytes.len() / (ENTRY_BYTES + DIRENT_BYTES + 8)
+    }
+
     fn has(&self, bytes: usize) -> bool {
         self.bytes.len() - self.used >= bytes
     }

@@ -56,6 +56,8 @@ mod valid {
     pub const KILL_PRIVILEGES: u32 = 1 << 11;
 }
 
+/// What takes longer to read or to write than to wake a thread.
+const LONG_BYTES: usize = 64 << 10;
 /// A write that takes away set-user-id and set-group-id.
 const WRITE_KILLS_PRIVILEGES: u32 = 1 << 2;
 /// An ioctl whose argument the server would have to fetch itself.
@@ -351,6 +353,16 @@ impl<'a> Operation<'a> {
             }
             _ => Self::Unknown,
         })
+    }
+
+    /// Whether there may be much to compute for it: more than to have another thread look for the next request.
+    pub fn is_long(&self) -> bool {
+        match self {
+            Self::Read { size, .. } => *size as usize >= LONG_BYTES,
+            Self::Write { bytes, .. } => bytes.len() >= LONG_BYTES,
+            Self::CopyRange { .. } | Self::Allocate { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether the kernel may ask for it without saying who does.

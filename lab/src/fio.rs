@@ -57,6 +57,12 @@ pub fn run(arguments: &[String]) -> Result<Outcome> {
     if !output.status.success() {
         let said = [output.stderr, output.stdout].concat();
         let said = String::from_utf8_lossy(&said);
+        if arguments.iter().any(|it| it == "--ioengine=libiscsi") && said.contains("libiscsi") {
+            return Err(Error::Failed {
+                command: "fio --ioengine=libiscsi".into(),
+                output: "this fio was built without libiscsi: take one that has it, or log in (iscsiadm --login) and measure the block device".into(),
+            });
+        }
         let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).take(6).collect();
         return Err(Error::Failed {
             command: format!("fio {}", arguments.join(" ")),

@@ -73,8 +73,13 @@ impl Run {
             // Looking at files and removing them moves no bytes.
             Metric::Throughput => Some(figures.throughput).filter(|bytes| *bytes > 0.0),
             Metric::Latency => Some(figures.latency),
+            Metric::LatencyP50 => Some(figures.latency_p50),
             Metric::LatencyP99 => Some(figures.latency_p99),
+            Metric::LatencyP999 => Some(figures.latency_p999),
             Metric::Cpu => self.served.filter(|_| bytes > 0.0).map(|served| served.cpu_seconds / bytes * 1e9),
+            Metric::Memory => {
+                self.served.map(|served| served.peak_memory_bytes as f64).filter(|bytes| *bytes > 0.0)
+            }
             Metric::Amplification => self
                 .served
                 .filter(|_| figures.written_bytes > 0)
@@ -122,6 +127,13 @@ impl Store {
             runs: Vec::new(),
             database: None,
         })
+    }
+
+    /// One that is nowhere.
+    #[cfg(test)]
+    pub(crate) fn of_runs(experiment: Experiment, runs: Vec<Run>) -> Self {
+        let environment = Environment::default();
+        Self { directory: PathBuf::new(), experiment, environment, runs, database: None }
     }
 
     /// Opens what is there.

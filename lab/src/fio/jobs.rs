@@ -2,7 +2,7 @@
 //!
 //! | work | fio |
 //! |---|---|
-//! | transfers | `io_uring` on files, around the page cache unless the workload says `direct=0`; `nbd` on exports; for a time |
+//! | transfers | `io_uring` on files, around the page cache unless the workload says `direct=0`; `nbd` on exports; `libiscsi` on disks behind iSCSI; for a time |
 //! | creating, opening files | `psync` with as many files as the workload has, each opened, written or read whole, closed; once |
 //! | attributes, removing | `filestat`, `filedelete`; once |
 //! | a trace | `read_iolog` |
@@ -21,6 +21,8 @@ pub enum Endpoint {
     Directory(PathBuf),
     /// An NBD export.
     Nbd(String),
+    /// A disk behind iSCSI.
+    Iscsi(String),
 }
 
 /// The directory of the lab's files in a directory that is worked on.
@@ -34,6 +36,7 @@ impl Endpoint {
             Self::Directory(path) => path.join(OWN_DIRECTORY).join("data").display().to_string(),
             // Any name would do.
             Self::Nbd(_) => "nbd".to_owned(),
+            Self::Iscsi(uri) => uri.clone(),
         }
     }
 
@@ -41,6 +44,7 @@ impl Endpoint {
     fn engine(&self) -> Vec<String> {
         match self {
             Self::Nbd(uri) => vec!["--ioengine=nbd".to_owned(), format!("--uri={uri}")],
+            Self::Iscsi(_) => vec!["--ioengine=libiscsi".to_owned()],
             _ => vec!["--ioengine=io_uring".to_owned(), "--direct=1".to_owned()],
         }
     }
@@ -207,6 +211,15 @@ mod tests {
             assert!(outcome.figures.iops > 0.0 && outcome.json.starts_with('{'), "{rw}");
             assert_eq!(count(&workload), left, "{rw}");
         }
+    }
+
+    #[test]
+    fn disks_behind_iscsi_are_reached_by_their_uri() {
+        let at = Endpoint::Iscsi("iscsi://127.0.0.1/iqn.2016-02.com.example:disk/1".into());
+        let arguments = arguments(&workload("rw = \"read\""), &at, Size(1 << 20), 1);
+        assert!(arguments.contains(&"--ioengine=libiscsi".to_owned()), "{arguments:?}");
+        let name = "--filename=iscsi\\://127.0.0.1/iqn.2016-02.com.example\\:disk/1";
+        assert!(arguments.iter().any(|argument| argument == name), "{arguments:?}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct Counters {
     pub written_bytes: u64,
     /// CPU time of whoever serves, in seconds.
     pub cpu_seconds: f64,
-    /// The most memory it held, in bytes.
+    /// The most memory it held since it was asked the last time, in bytes.
     pub peak_memory_bytes: u64,
     /// What became of written bytes, where that is known.
     #[serde(default)]

@@ -476,6 +476,29 @@ fn what_clients_ask_of_a_volume_is_recorded_and_replayed_by_fio() {
     assert!(!missing.status.success() && text(&missing).contains("tank/none"), "{}", text(&missing));
 }
 
+#[test]
+fn ctrl_c_ends_an_experiment_after_the_run_that_is_under_way() {
+    use std::os::unix::process::CommandExt;
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("small.toml"), SMALL).unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    run.args(["lab", "run", "small.toml", "-o", "out"]).current_dir(directory.path()).process_group(0);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A run has ended, and others are to come.
+    wait_for(&directory.path().join("out/results.redb"));
+    // As a terminal does: to all that is in the foreground.
+    let group = format!("-{}", run.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    let ended = run.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", text(&ended));
+    assert!(text(&ended).contains("stopped; to go on: cenote lab resume out"), "{}", text(&ended));
+    assert!(!directory.path().join("out/devices").exists());
+    let resumed = lab(directory.path(), &["resume", "out", "--json"]);
+    assert!(resumed.status.success(), "{}", text(&resumed));
+    let findings: serde_json::Value = serde_json::from_slice(&resumed.stdout).unwrap();
+    assert_eq!((findings["runs"].as_u64(), findings["rounds"].as_u64()), (Some(16), Some(2)));
+}
+
 const LOST: &str = r#"
 name = "lost"
 rounds = 2

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -40,7 +41,9 @@ impl Sink {
                 .args(["--flush", "-", uri])
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
-                .stderr(Stdio::piped());
+                .stderr(Stdio::piped())
+                // Ctrl-C is for the lab.
+                .process_group(0);
             let child = command.spawn();
             return child.map(Self::Nbd).map_err(|error| Error::Missing { program: "nbdcopy".into(), error });
         }

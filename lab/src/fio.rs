@@ -9,6 +9,7 @@
 
 mod jobs;
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,8 @@ pub struct Outcome {
 /// Runs fio.
 pub fn run(arguments: &[String]) -> Result<Outcome> {
     let mut command = Command::new("fio");
-    command.args(arguments).stdin(Stdio::null());
+    // Ctrl-C is for the lab, which ends when this run has.
+    command.args(arguments).stdin(Stdio::null()).process_group(0);
     let output = command.output().map_err(|error| Error::Missing { program: "fio".into(), error })?;
     if !output.status.success() {
         let said = [output.stderr, output.stdout].concat();

@@ -138,6 +138,12 @@ impl Store {
 
     /// Opens what is there.
     pub fn open(directory: &Path) -> Result<Self> {
+        if !directory.join("experiment.toml").exists() {
+            let what =
+                "this is no directory with an experiment's results: name the one that `lab run` wrote (-o)"
+                    .into();
+            return Err(Error::Results { path: directory.to_owned(), what });
+        }
         let read = |name: &str| {
             let path = directory.join(name);
             fs::read_to_string(&path).map_err(Error::file(&path))
@@ -301,6 +307,10 @@ mod tests {
         store.add(&run(1), "{}").unwrap();
         assert!(Store::open(directory.path()).is_err(), "somebody adds to it");
         drop(store);
+        let nothing = tempfile::tempdir().unwrap();
+        assert!(
+            Store::open(nothing.path()).is_err_and(|error| error.to_string().contains("no directory with"))
+        );
         let mut store = Store::open(directory.path()).unwrap();
         assert_eq!(store.experiment(), &experiment);
         assert_eq!((store.has(0, "v", "w"), store.has(2, "v", "w")), (true, false));

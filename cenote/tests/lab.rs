@@ -477,6 +477,18 @@ fn what_clients_ask_of_a_volume_is_recorded_and_replayed_by_fio() {
 }
 
 #[test]
+fn presets_that_flush_run_on_volumes() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |name| format!("[[workload]]\npreset = \"{name}\"\nseconds = 0.1\n");
+    let workloads: String = ["database-8k", "log-writer", "mail"].map(of).concat();
+    let text_of =
+        format!("name = \"presets\"\nrounds = 2\n[target]\nkind = \"volume\"\nsize = \"16M\"\n{workloads}");
+    fs::write(directory.path().join("presets.toml"), text_of).unwrap();
+    let run = lab(directory.path(), &["run", "presets.toml", "-o", "out", "--json"]);
+    assert!(run.status.success(), "{}", text(&run));
+}
+
+#[test]
 fn ctrl_c_ends_an_experiment_after_the_run_that_is_under_way() {
     use std::os::unix::process::CommandExt;
     let directory = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! Whether a search finds what an exhaustive experiment finds, in a quarter of its runs: three workloads on modelled devices, by the binary and real fio.
 //!
 //! Each experiment is run in full and by search. What either calls best is then measured side by side, round by round, because the best of many looks better than it is. The search's choice
-//! may be 5 % worse at most, beyond what the rounds can tell.
+//! may be 5 % worse at most, beyond what the rounds can tell; where they can tell little, that is a failure too.
 //!
-//! `cargo test -p cenote --test lab_search -- --ignored --nocapture` takes about twenty minutes. `CENOTE_LAB_SEARCH_SECONDS` makes its runs shorter or longer.
+//! `cargo test -p cenote --test lab_search -- --ignored --nocapture` takes about 25 minutes. `CENOTE_LAB_SEARCH_SECONDS` makes its runs shorter or longer.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -25,6 +25,8 @@ const WORKLOADS: [&str; 3] = [
 const LEAST_POINTS: usize = 24;
 /// How much worse than the best the search's choice may be.
 const MOST_GAP: f64 = 0.05;
+/// How many times its lower end the upper end of an interval may be that still says something.
+const WIDEST: f64 = 1.25;
 /// Rounds in which both are measured again.
 const ROUNDS: usize = 10;
 
@@ -126,6 +128,8 @@ fn a_search_is_as_good_as_trying_all_in_a_quarter_of_the_runs() {
         println!("  {gap}; two equal variants differed by {:.1} %", floor * 100.0);
         if ratio.high < 1.0 - MOST_GAP {
             wrong.push(format!("{name}: {gap}"));
+        } else if ratio.value < 1.0 - MOST_GAP && ratio.high / ratio.low > WIDEST {
+            wrong.push(format!("{name}: not decided, this machine was not quiet enough: {gap}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("; "));

@@ -77,7 +77,7 @@ pub fn arguments(workload: &Workload, at: &Endpoint, size: Size, seed: u64) -> V
         (work, at) => files(work, workload, Path::new(&at.file())),
     };
     arguments.push(format!("--randseed={seed}"));
-    with_options(arguments, workload)
+    with_options(arguments, workload, at)
 }
 
 /// The arguments of fio to go over the first `extent` bytes once.
@@ -96,7 +96,7 @@ pub fn replay(workload: &Workload, at: &Endpoint, trace: &Path) -> Vec<String> {
     arguments.push(format!("--iodepth={}", workload.iodepth));
     arguments.push(format!("--read_iolog={}", trace.display().to_string().replace(':', "\\:")));
     arguments.push(format!("--replay_no_stall={}", u8::from(workload.at_once)));
-    with_options(arguments, workload)
+    with_options(arguments, workload, at)
 }
 
 /// The arguments of fio to make the files that a workload opens, looks at or removes.
@@ -179,8 +179,14 @@ fn of_files(workload: &Workload, directory: &Path) -> Vec<String> {
     ]
 }
 
-fn with_options(mut arguments: Vec<String>, workload: &Workload) -> Vec<String> {
-    arguments.extend(workload.options.iter().map(|(name, value)| format!("--{name}={value}")));
+/// With the options that the workload has itself. NBD has one kind of flush, and fio's client of it takes no other.
+fn with_options(mut arguments: Vec<String>, workload: &Workload, at: &Endpoint) -> Vec<String> {
+    let named = |name| match (name, at) {
+        ("fdatasync", Endpoint::Nbd(_)) => "fsync",
+        (name, _) => name,
+    };
+    let options = workload.options.iter();
+    arguments.extend(options.map(|(name, value)| format!("--{}={value}", named(name.as_str()))));
     arguments
 }
 
@@ -211,6 +217,16 @@ mod tests {
             assert!(outcome.figures.iops > 0.0 && outcome.json.starts_with('{'), "{rw}");
             assert_eq!(count(&workload), left, "{rw}");
         }
+    }
+
+    #[test]
+    fn flushes_of_data_alone_are_flushes_over_nbd() {
+        let workload = workload("rw = \"write\"\noptions = { fdatasync = \"8\" }");
+        let of =
+            |at: &Endpoint| arguments(&workload, at, Size(1 << 20), 1).contains(&"--fdatasync=8".to_owned());
+        assert!(of(&Endpoint::Path("/x".into())));
+        let nbd = Endpoint::Nbd("nbd://h/v".into());
+        assert!(!of(&nbd) && arguments(&workload, &nbd, Size(1 << 20), 1).contains(&"--fsync=8".to_owned()));
     }
 
     #[test]

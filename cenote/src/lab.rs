@@ -2,11 +2,11 @@
 
 mod advise;
 mod model;
+mod new;
 mod progress;
 mod record;
 mod server;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -24,6 +24,7 @@ use crate::output::{self, Exit, print};
 use crate::table::pad_right;
 use advise::AdviseArguments;
 use model::ModelArguments;
+use new::NewArguments;
 use progress::Shown;
 use server::Private;
 
@@ -45,20 +46,8 @@ pub enum Lab {
         #[arg(short, long)]
         json: bool,
     },
-    /// Write an experiment's file, to be changed and run
-    New {
-        /// The recipe to start from
-        recipe: String,
-        /// Other factors than the recipe's: sync=standard,always
-        #[arg(short, long = "factor", value_name = "NAME=VALUE,…")]
-        factors: Vec<String>,
-        /// Another layout of its pools: 'mirror 2 + mirror 2'
-        #[arg(short, long)]
-        layout: Option<String>,
-        /// Where to write it; printed where left out
-        #[arg(short, long, value_name = "FILE")]
-        output: Option<PathBuf>,
-    },
+    /// Write an experiment's file, to be changed and run: from a recipe, from options, or from answers to questions
+    New(NewArguments),
     /// Run an experiment: a recipe or a file; everything happens in one directory
     Run {
         /// A recipe's name, or a file like those that `new` writes
@@ -136,9 +125,7 @@ impl Lab {
         match self {
             Self::Recipes { json } => list(json),
             Self::Presets { json } => list_presets(json),
-            Self::New { recipe, factors, layout, output } => {
-                new(&recipe, &factors, layout.as_deref(), output.as_deref())
-            }
+            Self::New(arguments) => arguments.run(),
             Self::Run { experiment, output, host, quick, rounds, json } => {
                 let mut experiment = load(&experiment)?;
                 if let Some(dataset) = host {
@@ -155,7 +142,20 @@ impl Lab {
                 }
                 experiment.check()?;
                 let directory = output.unwrap_or_else(|| format!("lab-{}", experiment.name).into());
-                let store = Store::create(&directory, experiment, Environment::of_this_machine())?;
+                let environment = match &experiment.target {
+                    Target::Path { path, .. } => Environment::of_this_machine().with(path),
+                    Target::Volume(_) | Target::Filesystem(_) => {
+                        Environment::of_this_machine().with(&std::path::absolute(&directory)?)
+                    }
+                    Target::Layers { layers, .. } => {
+                        let paths = layers.iter().map(|layer| Path::new(&layer.at)).filter(|at| at.exists());
+                        paths.fold(Environment::of_this_machine(), Environment::with)
+                    }
+                    Target::Nbd { .. } | Target::Iscsi { .. } | Target::Host { .. } => {
+                        Environment::of_this_machine()
+                    }
+                };
+                let store = Store::create(&directory, experiment, environment)?;
                 carry_out(store, json)
             }
             Self::Resume { directory, json } => carry_out(Store::open(&directory)?, json),
@@ -199,22 +199,6 @@ fn recipe(name: &str) -> Result<recipes::Recipe> {
     })
 }
 
-fn new(name: &str, factors: &[String], layout: Option<&str>, output: Option<&Path>) -> Result<()> {
-    let recipe = recipe(name)?;
-    let text = match factors.is_empty() && layout.is_none() {
-        true => recipe.text().to_owned(),
-        false => {
-            let mut experiment = recipe.experiment();
-            experiment.vary(factors, layout)?;
-            experiment.to_toml()?
-        }
-    };
-    let Some(path) = output else { return print(&text) };
-    let mut file =
-        std::fs::File::create_new(path).with_context(|| format!("cannot make {}", path.display()))?;
-    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
-}
-
 /// A recipe, or a file.
 fn load(name: &str) -> Result<Experiment> {
     if let Some(recipe) = recipes::find(name) {
@@ -252,7 +236,7 @@ fn carry_out(mut store: Store, json: bool) -> Result<()> {
         Target::Host { .. } => {
             Some(Box::new(|_: &Settings| Ok(Box::<KernelPrograms>::default() as Box<dyn Programs>)))
         }
-        Target::Path { .. } | Target::Nbd { .. } => None,
+        Target::Path { .. } | Target::Nbd { .. } | Target::Iscsi { .. } | Target::Layers { .. } => None,
     };
     let mut bench = Bench::new(&experiment, &directory, launch);
     let ended = lab::run::run(&mut store, &mut bench, &shown);

@@ -248,6 +248,139 @@ fn recipes_are_listed_and_written() {
     assert!(!lab(directory.path(), &["new", "sync", "-o", "mine.toml"]).status.success(), "it is kept");
 }
 
+#[test]
+fn an_experiment_is_written_from_options_and_from_answers() {
+    use std::io::Write;
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["new", "-t", "filesystem", "--size", "32M", "-w", "randwrite,4K,2", "-g", "latency_p99"];
+    let more = ["--at-most", "5ms", "-f", "recordsize=16K,128K", "--bound", "1gbe", "-o", "mine.toml"];
+    let made = lab(directory.path(), &[&words[..], &more[..]].concat());
+    assert!(made.status.success(), "{}", text(&made));
+    let written = fs::read_to_string(directory.path().join("mine.toml")).unwrap();
+    for expected in ["kind = \"filesystem\"", "latency_p99", "5000000", "4K randwrite, depth 2", "1gbe"] {
+        assert!(written.contains(expected), "{expected}: {written}");
+    }
+
+    let mut asked = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    asked.args(["lab", "new"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut asked = asked.spawn().unwrap();
+    // A workload that is none is asked for again.
+    let answers = b"volume\n64M\nwebb\ndatabase-8k\n\n20000\nsync=standard,always\n\n\n";
+    asked.stdin.take().unwrap().write_all(answers).unwrap();
+    let made = asked.wait_with_output().unwrap();
+    assert!(made.status.success(), "{}", text(&made));
+    let written = String::from_utf8(made.stdout).unwrap();
+    assert!(written.contains("at_least = 20000") && written.contains("database 8K"), "{written}");
+    assert!(String::from_utf8_lossy(&made.stderr).contains("'webb'"));
+    let left_out = lab(directory.path(), &["new", "sync", "--target", "./file"]);
+    assert!(
+        !left_out.status.success() && text(&left_out).contains("no setting 'sync'"),
+        "{}",
+        text(&left_out)
+    );
+}
+
+const LAYERS: &str = r#"
+name = "stack"
+rounds = 3
+[target]
+kind = "layers"
+size = "4M"
+[[target.layer]]
+name = "device"
+at = "./device"
+[[target.layer]]
+name = "export"
+at = "nbd+unix:///tank/vol?socket=SOCKET"
+[[workload]]
+name = "reads"
+rw = "randread"
+seconds = 0.1
+[[workload]]
+name = "writes"
+rw = "randwrite"
+seconds = 0.1
+"#;
+
+#[test]
+fn the_layers_of_a_stack_are_measured_beside_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let _served = Served::start(place);
+    let socket = place.join("nbd.sock").display().to_string();
+    fs::write(place.join("stack.toml"), LAYERS.replace("SOCKET", &socket)).unwrap();
+    let run = lab(place, &["run", "stack.toml", "-o", "out"]);
+    assert!(run.status.success(), "{}", text(&run));
+    let told = text(&run);
+    assert!(told.contains("layer=export") && told.contains("All at one look"), "{told}");
+    assert!(told.contains("baseline (layer=device)"), "{told}");
+    // What was read had been written before.
+    let device = fs::read(place.join("device")).unwrap();
+    assert!(device.len() == 4 << 20 && device.iter().filter(|byte| **byte == 0).count() < device.len() / 2);
+    let page = fs::read_to_string(place.join("out/report.html")).unwrap();
+    for expected in ["Latency percentiles", "IOPS over time", "<polyline"] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+}
+
+const DEGRADED: &str = r#"
+name = "degraded"
+rounds = 2
+[target]
+kind = "volume"
+size = "8M"
+[settings]
+volblocksize = "16K"
+compression = "off"
+[[factor]]
+name = "layout"
+values = ["mirror 2", "2", "raidz1 3"]
+[[variant]]
+layout = "mirror 2 + mirror 2"
+sync = "always"
+[[workload]]
+name = "reads"
+rw = "randread"
+bs = "16K"
+seconds = 0.1
+cache = "cold"
+[[workload]]
+name = "with a device missing"
+rw = "randread"
+bs = "16K"
+seconds = 0.1
+cache = "cold"
+missing = 1
+"#;
+
+#[test]
+fn pools_are_measured_with_a_device_missing_and_their_space_is_as_foretold() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("degraded.toml"), DEGRADED).unwrap();
+    let run = lab(directory.path(), &["run", "degraded.toml", "-o", "out", "--json"]);
+    assert!(run.status.success(), "{}", text(&run));
+    let findings: lab::analysis::Findings = serde_json::from_slice(&run.stdout).unwrap();
+    let of = |variant: &str, workload: &str, metric| {
+        findings.find(variant, workload, metric).map(|finding| finding.median.value)
+    };
+    use lab::experiment::Metric;
+    let both = "layout=mirror 2 + mirror 2 sync=always";
+    for variant in ["baseline", "layout=raidz1 3", both] {
+        assert!(of(variant, "with a device missing", Metric::Iops).unwrap() > 0.0, "{variant}");
+    }
+    assert_eq!(of("layout=2", "with a device missing", Metric::Iops), None, "it bears none");
+    // Five variants and the raw device, then four.
+    assert_eq!((findings.runs, findings.rounds), (2 * (6 + 4), 2));
+    for (variant, takes) in [("baseline", 2.0), ("layout=2", 1.0), ("layout=raidz1 3", 1.5)] {
+        let space = of(variant, "reads", Metric::Space).unwrap();
+        assert!((space / takes - 1.0).abs() < 0.03, "{variant}: {space}");
+    }
+    assert!(of("baseline", "reads", Metric::Memory).unwrap() > 1e6);
+    let report = fs::read_to_string(directory.path().join("out/report.md")).unwrap();
+    assert!(report.contains("Space, foretold and measured") && report.contains("lies on"), "{report}");
+    assert!(!directory.path().join("out/devices").exists());
+}
+
 /// A daemon with a pool `tank` that has a volume `tank/vol`; it ends with the test.
 struct Served {
     daemon: std::process::Child,
@@ -341,6 +474,41 @@ fn what_clients_ask_of_a_volume_is_recorded_and_replayed_by_fio() {
 
     let missing = cenote(place, &["lab", "record", "tank/none", "-o", "none.trace"]);
     assert!(!missing.status.success() && text(&missing).contains("tank/none"), "{}", text(&missing));
+}
+
+#[test]
+fn presets_that_flush_run_on_volumes() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |name| format!("[[workload]]\npreset = \"{name}\"\nseconds = 0.1\n");
+    let workloads: String = ["database-8k", "log-writer", "mail"].map(of).concat();
+    let text_of =
+        format!("name = \"presets\"\nrounds = 2\n[target]\nkind = \"volume\"\nsize = \"16M\"\n{workloads}");
+    fs::write(directory.path().join("presets.toml"), text_of).unwrap();
+    let run = lab(directory.path(), &["run", "presets.toml", "-o", "out", "--json"]);
+    assert!(run.status.success(), "{}", text(&run));
+}
+
+#[test]
+fn ctrl_c_ends_an_experiment_after_the_run_that_is_under_way() {
+    use std::os::unix::process::CommandExt;
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("small.toml"), SMALL).unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    run.args(["lab", "run", "small.toml", "-o", "out"]).current_dir(directory.path()).process_group(0);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A run has ended, and others are to come.
+    wait_for(&directory.path().join("out/results.redb"));
+    // As a terminal does: to all that is in the foreground.
+    let group = format!("-{}", run.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    let ended = run.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", text(&ended));
+    assert!(text(&ended).contains("stopped; to go on: cenote lab resume out"), "{}", text(&ended));
+    assert!(!directory.path().join("out/devices").exists());
+    let resumed = lab(directory.path(), &["resume", "out", "--json"]);
+    assert!(resumed.status.success(), "{}", text(&resumed));
+    let findings: serde_json::Value = serde_json::from_slice(&resumed.stdout).unwrap();
+    assert_eq!((findings["runs"].as_u64(), findings["rounds"].as_u64()), (Some(16), Some(2)));
 }
 
 const LOST: &str = r#"

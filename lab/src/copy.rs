@@ -1,10 +1,12 @@
 //! A stream of somebody's own files, written to a target: what `dd` and `pv` do, with data that are neither made up nor all alike.
 //!
 //! The files below a directory, in the order of their names, are written one behind the other in pieces of the workload's size, and made stable at the end. What reading
-//! them takes is not counted. An NBD export is written through `nbdcopy`, whose standard input is the stream: then a piece's time is until `nbdcopy` took it.
+//! them takes is not counted. As a disk has them (`as_disk`), each begins at a multiple of [`DISK_BLOCK`] bytes, and after every [`DISK_USED`] bytes of files so many are free and zero that a
+//! third of all is. An NBD export is written through `nbdcopy`, whose standard input is the stream: then a piece's time is until `nbdcopy` took it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +17,11 @@ use crate::error::{Error, Result};
 use crate::fio::{Endpoint, Figures, Outcome};
 use crate::size::Size;
 
+/// Where files of a disk begin.
+const DISK_BLOCK: u64 = 4096;
+/// Bytes of files that lie together on a disk; half as many behind them are free.
+const DISK_USED: u64 = 4 << 20;
+
 /// Where a stream goes.
 enum Sink {
     File(File, PathBuf),
@@ -23,13 +30,20 @@ enum Sink {
 
 impl Sink {
     fn open(at: &Endpoint) -> Result<Self> {
+        if let Endpoint::Iscsi(_) = at {
+            return Err(Error::Experiment(
+                "rw = \"copy\" does not go to iSCSI: log in, and name the block device".into(),
+            ));
+        }
         if let Endpoint::Nbd(uri) = at {
             let mut command = Command::new("nbdcopy");
             command
                 .args(["--flush", "-", uri])
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
-                .stderr(Stdio::piped());
+                .stderr(Stdio::piped())
+                // Ctrl-C is for the lab.
+                .process_group(0);
             let child = command.spawn();
             return child.map(Self::Nbd).map_err(|error| Error::Missing { program: "nbdcopy".into(), error });
         }
@@ -72,10 +86,10 @@ impl Sink {
 }
 
 /// Writes at most `extent` bytes of the files in `source` to `at`, in pieces of `bs` bytes.
-pub fn run(source: &Path, at: &Endpoint, extent: Size, bs: Size) -> Result<Outcome> {
+pub fn run(source: &Path, as_disk: bool, at: &Endpoint, extent: Size, bs: Size) -> Result<Outcome> {
     let mut files = Vec::new();
-    list(source, &mut files).map_err(Error::file(source))?;
-    let mut stream = Stream { files: files.iter(), open: None };
+    list(source, &mut files, &mut extent.0.clone()).map_err(Error::file(source))?;
+    let mut stream = Stream { files: files.iter(), open: None, as_disk, given: 0, zeros: 0 };
     let mut sink = Sink::open(at)?;
     let mut piece = vec![0; usize::try_from(bs.0.min(extent.0)).unwrap_or(1 << 20)];
     let mut times: Vec<Duration> = Vec::new();
@@ -124,13 +138,14 @@ fn figures(times: &mut [Duration], written: u64, seconds: f64) -> Figures {
     }
 }
 
-/// All plain files below a path, by name. What may not be read is left out.
-fn list(path: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
+/// The plain files below a path, by name, as many as have `left` bytes. What may not be read is left out.
+fn list(path: &Path, into: &mut Vec<PathBuf>, left: &mut u64) -> io::Result<()> {
     let kind = fs::metadata(path)?;
-    if kind.is_file() {
+    if kind.is_file() && File::open(path).is_ok() {
         into.push(path.to_owned());
+        *left = left.saturating_sub(kind.len());
     }
-    if !kind.is_dir() {
+    if !kind.is_dir() || *left == 0 {
         return Ok(());
     }
     let mut entries: Vec<_> = fs::read_dir(path)?.flatten().collect();
@@ -138,7 +153,7 @@ fn list(path: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in entries {
         // Links may lead anywhere, and back.
         if entry.file_type().is_ok_and(|kind| kind.is_file() || kind.is_dir()) {
-            let _ = list(&entry.path(), into);
+            let _ = list(&entry.path(), into, left);
         }
     }
     Ok(())
@@ -148,6 +163,11 @@ fn list(path: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
 struct Stream<'a> {
     files: std::slice::Iter<'a, PathBuf>,
     open: Option<File>,
+    as_disk: bool,
+    /// Bytes of files, and what fills their last blocks, since there was free space.
+    given: u64,
+    /// Zeros that come next.
+    zeros: u64,
 }
 
 impl Stream<'_> {
@@ -155,17 +175,43 @@ impl Stream<'_> {
     fn fill(&mut self, piece: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < piece.len() {
+            if self.zeros > 0 {
+                let count = (piece.len() - filled).min(usize::try_from(self.zeros).unwrap_or(usize::MAX));
+                piece[filled..filled + count].fill(0);
+                filled += count;
+                self.zeros -= count as u64;
+                continue;
+            }
             let Some(file) = &mut self.open else {
                 let Some(path) = self.files.next() else { break };
                 self.open = File::open(path).ok();
                 continue;
             };
             match file.read(&mut piece[filled..]) {
-                Ok(0) | Err(_) => self.open = None,
-                Ok(read) => filled += read,
+                Ok(0) | Err(_) => {
+                    self.open = None;
+                    self.end_file();
+                }
+                Ok(read) => {
+                    filled += read;
+                    self.given += read as u64;
+                }
             }
         }
         Ok(filled)
+    }
+
+    /// What follows a file on a disk.
+    fn end_file(&mut self) {
+        if !self.as_disk {
+            return;
+        }
+        self.zeros = self.given.next_multiple_of(DISK_BLOCK) - self.given;
+        self.given += self.zeros;
+        if self.given >= DISK_USED {
+            self.zeros += (self.given / 2).next_multiple_of(DISK_BLOCK);
+            self.given = 0;
+        }
     }
 }
 
@@ -185,7 +231,8 @@ mod tests {
         let whole = [[1; 3000], [2; 3000], [3; 3000]].concat();
         for (extent, bytes) in [(8000, 8000), (1 << 20, 9000)] {
             let target = directory.path().join(format!("target-{extent}"));
-            let outcome = run(&source, &Endpoint::Path(target.clone()), Size(extent), Size(4096)).unwrap();
+            let outcome =
+                run(&source, false, &Endpoint::Path(target.clone()), Size(extent), Size(4096)).unwrap();
             assert_eq!(outcome.figures.written_bytes, bytes);
             assert_eq!(fs::read(target).unwrap(), whole[..bytes as usize]);
             assert!(
@@ -197,11 +244,31 @@ mod tests {
     }
 
     #[test]
+    fn files_of_a_disk_begin_at_blocks_and_a_third_is_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("source");
+        fs::create_dir_all(&source).unwrap();
+        fs::write(source.join("a"), [1; 3000]).unwrap();
+        fs::write(source.join("b"), vec![2; 4 << 20]).unwrap();
+        fs::write(source.join("c"), [3; 100]).unwrap();
+        let target = directory.path().join("target");
+        run(&source, true, &Endpoint::Path(target.clone()), Size(16 << 20), Size(1 << 20)).unwrap();
+        let disk = fs::read(target).unwrap();
+        let used = 4096 + (4 << 20);
+        let free = (used / 2_usize).next_multiple_of(4096);
+        assert!(disk[..3000].iter().all(|byte| *byte == 1) && disk[3000..4096].iter().all(|byte| *byte == 0));
+        assert!(disk[4096..used].iter().all(|byte| *byte == 2));
+        assert!(disk[used..used + free].iter().all(|byte| *byte == 0));
+        assert!(disk[used + free..used + free + 100].iter().all(|byte| *byte == 3));
+        assert_eq!(disk.len(), used + free + 4096);
+    }
+
+    #[test]
     fn nothing_to_copy_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let at = Endpoint::Path(directory.path().join("target"));
-        assert!(run(&directory.path().join("none"), &at, Size(4096), Size(4096)).is_err());
+        assert!(run(&directory.path().join("none"), false, &at, Size(4096), Size(4096)).is_err());
         fs::create_dir(directory.path().join("empty")).unwrap();
-        assert!(run(&directory.path().join("empty"), &at, Size(4096), Size(4096)).is_err());
+        assert!(run(&directory.path().join("empty"), false, &at, Size(4096), Size(4096)).is_err());
     }
 }

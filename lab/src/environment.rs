@@ -1,8 +1,11 @@
 //! The machine that figures belong to.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::medium::Medium;
 
 /// What a reader must know of a machine to judge figures.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -21,6 +24,9 @@ pub struct Environment {
     pub governor: Option<String>,
     /// Whether this is a virtual machine, as far as the processor tells.
     pub is_virtual: bool,
+    /// What is measured, and what it lies on.
+    #[serde(default)]
+    pub media: Vec<(PathBuf, Medium)>,
     /// Version of this program.
     pub version: String,
 }
@@ -69,7 +75,32 @@ impl Environment {
             kernel: one_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
             governor: one_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             is_virtual: has("hypervisor"),
+            media: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
+    }
+
+    /// With what a path lies on, or where it does not exist yet the directory that it will be in.
+    #[must_use]
+    pub fn with(mut self, path: &Path) -> Self {
+        if let Some(exists) = path.ancestors().find(|path| path.exists()) {
+            self.media.push((path.to_owned(), Medium::of(exists)));
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_exist_yet_lies_where_its_directory_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b");
+        let environment = Environment::default().with(&path);
+        assert_eq!(environment.media, [(path, Medium::of(directory.path()))]);
+        let json = serde_json::to_string(&environment).unwrap();
+        assert_eq!(serde_json::from_str::<Environment>(&json).unwrap(), environment);
     }
 }

@@ -9,7 +9,7 @@
 //! mode = "each"                 # one change at a time; full: all combinations; search: the best of them, within `budget` runs; improve: keep what proves itself
 //!
 //! [goal]
-//! metric = "iops"               # iops, throughput, latency, latency_p99, space, cpu
+//! metric = "iops"               # iops, throughput, latency, latency_p50, latency_p99, latency_p999, space, cpu, memory, amplification, read_amplification
 //! workload = "4K random write"  # the first one, where left out
 //! at_least = 20000              # what counts as success; may be left out
 //! also = ["space"]              # other metrics that variants are weighed by: the report shows which no other beats in all
@@ -18,6 +18,10 @@
 //! kind = "volume"               # volume, filesystem, path, nbd, host: see below
 //! size = "512M"
 //!
+//! [[bound]]                     # what nothing can beat, as a network's line rate; may be left out
+//! name = "the network"
+//! rate = "1gbe"                 # or bytes a second: "117M"
+//!
 //! [settings]                    # held fixed
 //! compression = "lz4"
 //!
@@ -25,6 +29,10 @@
 //! name = "volblocksize"
 //! values = ["16K", "8K", "64K"] # the first is the baseline's
 //! risks = { 64K = "…" }         # what can be lost with a value, where the lab does not know it by itself
+//!
+//! [[variant]]                   # one that changes several settings at once; may be left out
+//! volblocksize = "64K"
+//! compression = "zstd"
 //!
 //! [[workload]]
 //! name = "4K random write"
@@ -40,11 +48,14 @@
 //! | `filesystem` | a filesystem for each variant, in such pools, mounted in the experiment's directory by that process | as of volumes |
 //! | `path` | a file, made if it is missing, a file in a directory, or a block device. **What is in it is overwritten** | `path`, `size` |
 //! | `nbd` | a volume that some NBD server serves. **What is in it is overwritten** | `uri`, `size` |
+//! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi. **What is in it is overwritten** | `uri`, `size` |
+//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. **What is in them is overwritten** | `[[target.layer]]` with `name` and `at` (a path or URI), `size` |
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
 //!
 //! # Settings
 //! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`,
-//! `log`, `ashift`, `devices`, `feature@…`), else it is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at once one.
+//! `log`, `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`), a stack (`layer`), else it is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is every
+//! option of fio with `fio.` before its name (`fio.thinktime`).
 //!
 //! # Workloads
 //! A workload is a job of fio ([`Workload`] has the fields), or starts from a preset that others are added to: `preset = "database-8k"`. [`presets`] lists them.
@@ -57,7 +68,9 @@
 //! | `risk` | what a setting costs in safety |
 //! | `workload` | what is done |
 //! | `presets` | workloads that come with the program |
+//! | [`draft`] | an experiment out of a few words |
 
+pub mod draft;
 mod goal;
 pub mod presets;
 pub(crate) mod risk;
@@ -70,15 +83,20 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::target::MOST_SEARCHED;
+use crate::layout::Layout;
+use crate::plan;
+use crate::search::MOST_SEARCHED;
+use crate::size::Size;
 
-pub use goal::{Goal, Metric};
-pub use setting::{Factor, Place, Settings};
-pub use target::{Pools, Target};
+pub use goal::{Bound, Goal, Metric};
+pub use setting::{FIO, Factor, Place, Settings};
+pub use target::{Layer, Pools, Target};
 pub use workload::{CacheState, Work, Workload};
 
 /// What the runs of a quick experiment should take together.
 const QUICK_SECONDS: f64 = 120.0;
+/// What a copy should move at most then: it goes on to its end.
+const QUICK_COPY: Size = Size(16 << 20);
 /// A run should be no shorter than that.
 const LEAST_SECONDS: f64 = 0.25;
 /// Most runs that a plan may have.
@@ -113,12 +131,18 @@ pub struct Experiment {
     pub goal: Goal,
     /// What is measured.
     pub target: Target,
+    /// What nothing can beat.
+    #[serde(default, rename = "bound", skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<Bound>,
     /// Settings that all variants have.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
     /// Settings that differ.
     #[serde(default, rename = "factor")]
     pub factors: Vec<Factor>,
+    /// Variants that change several settings at once, beside those that the factors make. What they do not name is as in the baseline.
+    #[serde(default, rename = "variant", skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<Settings>,
     /// What is done to each variant.
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
@@ -150,14 +174,32 @@ fn five_percent() -> f64 {
 impl Experiment {
     /// Reads and checks one.
     pub fn parse(text: &str) -> Result<Self> {
+        let experiment = Self::unchecked(text)?;
+        experiment.check()?;
+        Ok(experiment)
+    }
+
+    /// Reads one that may be changed before it is checked.
+    fn unchecked(text: &str) -> Result<Self> {
         let wrong = |error: toml::de::Error| Error::Experiment(error.to_string());
-        let experiment: Self = match presets::expanded(toml::from_str(text).map_err(wrong)?)? {
+        let mut experiment: Self = match presets::expanded(toml::from_str(text).map_err(wrong)?)? {
             Some(table) => table.try_into().map_err(wrong)?,
             // Its errors name lines.
             None => toml::from_str(text).map_err(wrong)?,
         };
-        experiment.check()?;
+        experiment.compare_layers();
         Ok(experiment)
+    }
+
+    /// Layers are compared, whatever else is.
+    fn compare_layers(&mut self) {
+        let is_asked = |name: &str| {
+            self.settings.contains_key(name) || self.factors.iter().any(|factor| factor.name == name)
+        };
+        if self.target.layers().len() > 1 && !is_asked("layer") {
+            let values = self.target.layers().iter().map(|layer| layer.name.clone()).collect();
+            self.factors.insert(0, Factor { name: "layer".into(), values, ..Factor::default() });
+        }
     }
 
     /// As a file that [`Experiment::parse`] reads.
@@ -175,6 +217,7 @@ impl Experiment {
     pub fn vary(&mut self, factors: &[String], layout: Option<&str>) -> Result<()> {
         if !factors.is_empty() {
             self.factors.clear();
+            self.variants.clear();
         }
         for text in factors {
             let (name, values) = text.split_once('=').ok_or_else(|| {
@@ -184,9 +227,10 @@ impl Experiment {
             self.settings.remove(name);
             self.factors.push(Factor { name: name.to_owned(), values, ..Factor::default() });
         }
+        self.compare_layers();
         if let (Some(wanted), Target::Volume(pools) | Target::Filesystem(pools)) = (layout, &mut self.target)
         {
-            wanted.parse::<crate::layout::Layout>()?;
+            wanted.parse::<Layout>()?;
             wanted.clone_into(&mut pools.layout);
             self.settings.remove("layout");
         }
@@ -211,6 +255,9 @@ impl Experiment {
         for workload in &mut self.workloads {
             workload.seconds = workload.seconds.min(seconds);
             workload.ramp_seconds = 0.0;
+            if workload.work() == Work::Copy {
+                workload.size = Some(workload.extent(self.target.size()).min(QUICK_COPY));
+            }
         }
     }
 
@@ -236,6 +283,13 @@ impl Experiment {
         }
         if self.target.size().0 < 1 << 20 {
             return wrong(format!("target: size {} is less than 1M", self.target.size()));
+        }
+        let layers = self.target.layers();
+        let layer_names: BTreeSet<&String> = layers.iter().map(|layer| &layer.name).collect();
+        if matches!(self.target, Target::Layers { .. })
+            && (layers.len() < 2 || layer_names.len() != layers.len())
+        {
+            return wrong("target: it takes two [[target.layer]] or more, with names that differ".into());
         }
         if self.workloads.is_empty() {
             return wrong("there is no [[workload]]".into());
@@ -270,11 +324,41 @@ impl Experiment {
                 ));
             }
         }
-        let all = self.factors.iter().map(|factor| &factor.name).chain(self.settings.keys());
+        if let Some(bound) = self.bounds.iter().find(|bound| bound.bytes_per_second().is_none()) {
+            return wrong(format!(
+                "[[bound]] '{}': rate '{}' is not a link (1gbe, 10gbe) or bytes a second (117M)",
+                bound.name, bound.rate
+            ));
+        }
+        if !self.variants.is_empty() && self.mode != Mode::Each {
+            return wrong("[[variant]]: only mode = \"each\" has them".into());
+        }
+        if self.variants.iter().any(Settings::is_empty) {
+            return wrong("[[variant]]: there is one that changes nothing".into());
+        }
+        let of_layer = self.factors.iter().filter(|factor| factor.name == "layer");
+        if let Some(value) =
+            of_layer.flat_map(|factor| &factor.values).find(|value| !layer_names.contains(value))
+        {
+            return wrong(format!("factor 'layer': the target has no layer '{value}'"));
+        }
+        let of_variants = self.variants.iter().flat_map(Settings::keys);
+        let of_factors = self.factors.iter().map(|factor| &factor.name);
+        let all = of_factors.chain(self.settings.keys()).chain(of_variants);
         for name in all {
             if !self.target.has(Place::of(name)) {
                 return wrong(format!("this target has no setting '{name}'"));
             }
+            if name.strip_prefix(FIO).is_some_and(|option| workload::OURS.contains(&option)) {
+                return wrong(format!("'{name}': the lab decides that option"));
+            }
+        }
+        let first = plan::baseline(self);
+        if let Some(workload) = self.workloads.iter().find(|workload| !self.bears(&first, workload)) {
+            return wrong(format!(
+                "workload '{}': the baseline's layout does not bear so many missing devices",
+                workload.name
+            ));
         }
         if self.budget.is_some() && self.mode != Mode::Search {
             return wrong("budget: only mode = \"search\" has one".into());
@@ -292,13 +376,24 @@ impl Experiment {
         Ok(())
     }
 
+    /// Whether a variant with these settings has a pool with as many devices missing as a workload wants.
+    pub(crate) fn bears(&self, settings: &Settings, workload: &Workload) -> bool {
+        let of_variant = settings.get("missing").and_then(|count| count.parse().ok()).unwrap_or(0);
+        let missing: u64 = if workload.missing > 0 { workload.missing } else { of_variant };
+        let Some(pools) = self.target.pools().filter(|_| missing > 0) else { return true };
+        let layout = settings.get("layout").unwrap_or(&pools.layout).parse::<Layout>();
+        // A layout that is none is told of when its pool is made.
+        layout.map_or(true, |layout| layout.vdevs().first().is_some_and(|vdev| vdev.tolerance() >= missing))
+    }
+
     /// What is modelled in it, in words; nothing where all of it is real.
     pub fn modelled(&self) -> Option<String> {
         let Pools { devices, link, .. } = self.target.pools()?;
         let values = |name: &str| {
             let of_factors =
                 self.factors.iter().filter(|factor| factor.name == name).flat_map(|factor| &factor.values);
-            of_factors.chain(self.settings.get(name)).cloned().collect::<Vec<_>>()
+            let of_variants = self.variants.iter().filter_map(|variant| variant.get(name));
+            of_factors.chain(self.settings.get(name)).chain(of_variants).cloned().collect::<Vec<_>>()
         };
         let mut models: Vec<String> = values("devices");
         models.extend(devices.clone().filter(|_| models.is_empty()));
@@ -313,7 +408,13 @@ impl Experiment {
         let own_pool = |factor: &&Factor| matches!(Place::of(&factor.name), Place::Pool | Place::Server);
         let shared = self.factors.iter().filter(|factor| !own_pool(factor));
         let combinations = shared.fold(1, |all: usize, factor| all.saturating_mul(factor.values.len()));
+        let combinations = combinations.saturating_add(self.variants.len());
         combinations.min(MOST_SEARCHED.max(self.variant_count())).saturating_add(1)
+    }
+
+    /// Whether anything is compared with the baseline.
+    pub(crate) fn compares(&self) -> bool {
+        !self.factors.is_empty() || !self.variants.is_empty()
     }
 
     /// Combinations of the factors' values.
@@ -324,7 +425,10 @@ impl Experiment {
     /// Variants that are compared round by round, without the baseline's twin and the raw device.
     pub(crate) fn variant_count(&self) -> usize {
         match self.mode {
-            Mode::Each => 1 + self.factors.iter().map(|factor| factor.values.len() - 1).sum::<usize>(),
+            Mode::Each => {
+                let changes = self.factors.iter().map(|factor| factor.values.len() - 1).sum::<usize>();
+                1 + changes + self.variants.len()
+            }
             Mode::Full => self.combinations(),
             Mode::Search | Mode::Improve => 2,
         }
@@ -393,6 +497,37 @@ mod tests {
             (0..40).map(|number| Workload { name: number.to_string(), ..like.clone() }).collect();
         experiment.quick(1.0);
         assert!((0.25..0.4).contains(&experiment.workloads[0].seconds), "{:?}", experiment.workloads[0]);
+    }
+
+    #[test]
+    fn layers_are_compared_and_nothing_else_has_them() {
+        let layers = "kind = \"layers\"\n[[target.layer]]\nname = \"device\"\nat = \"/dev/sdx\"\n[[target.layer]]\nname = \"export\"\nat = \"nbd://h/v\"\n";
+        let text = format!(
+            "name = \"x\"\n[target]\nsize = \"1G\"\n{layers}[[workload]]\nname = \"w\"\nrw = \"read\"\n"
+        );
+        let experiment = Experiment::parse(&text).unwrap();
+        assert_eq!(experiment.factors[0].values, ["device", "export"]);
+        assert_eq!(Experiment::parse(&experiment.to_toml().unwrap()).unwrap(), experiment);
+        let depth = "[[factor]]\nname = \"iodepth\"\nvalues = [\"1\", \"4\"]\n";
+        assert_eq!(Experiment::parse(&format!("{text}{depth}")).unwrap().factors.len(), 2);
+        let wrong = "[[factor]]\nname = \"layer\"\nvalues = [\"device\", \"guest\"]\n";
+        for (wrong, named) in [
+            (format!("{text}{wrong}"), "guest"),
+            (text.replace("\"export\"", "\"device\""), "differ"),
+            (format!("{SMALL}[[factor]]\nname = \"layer\"\nvalues = [\"a\", \"b\"]\n"), "'a'"),
+        ] {
+            let error = Experiment::parse(&wrong).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_option_of_fio_can_be_a_factor_but_those_that_the_lab_decides() {
+        let with = |name: &str| format!("{SMALL}[[factor]]\nname = \"{name}\"\nvalues = [\"0\", \"1\"]\n");
+        assert_eq!(Place::of("fio.thinktime"), Place::Job);
+        Experiment::parse(&with("fio.thinktime")).unwrap();
+        let error = Experiment::parse(&with("fio.filename")).unwrap_err().to_string();
+        assert!(error.contains("fio.filename"), "{error}");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod jobs;
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -52,11 +53,18 @@ pub struct Outcome {
 /// Runs fio.
 pub fn run(arguments: &[String]) -> Result<Outcome> {
     let mut command = Command::new("fio");
-    command.args(arguments).stdin(Stdio::null());
+    // Ctrl-C is for the lab, which ends when this run has.
+    command.args(arguments).stdin(Stdio::null()).process_group(0);
     let output = command.output().map_err(|error| Error::Missing { program: "fio".into(), error })?;
     if !output.status.success() {
         let said = [output.stderr, output.stdout].concat();
         let said = String::from_utf8_lossy(&said);
+        if arguments.iter().any(|it| it == "--ioengine=libiscsi") && said.contains("libiscsi") {
+            return Err(Error::Failed {
+                command: "fio --ioengine=libiscsi".into(),
+                output: "this fio was built without libiscsi: take one that has it, or log in (iscsiadm --login) and measure the block device".into(),
+            });
+        }
         let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).take(6).collect();
         return Err(Error::Failed {
             command: format!("fio {}", arguments.join(" ")),

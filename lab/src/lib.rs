@@ -28,6 +28,7 @@
 //! | [`pareto`] | variants that no other beats in all that counts |
 //! | [`report`] | findings as HTML, Markdown, CSV and JSON |
 //! | `table` | rows of words in columns |
+//! | [`medium`] | what devices and files lie on |
 //! | [`models`] | formulas that foretell what a setting or a layout costs |
 //!
 //! # What is never done
@@ -42,6 +43,7 @@ pub mod error;
 pub mod experiment;
 pub mod fio;
 pub mod layout;
+pub mod medium;
 pub mod models;
 pub mod pareto;
 pub mod plan;

@@ -1,6 +1,6 @@
 //! Which variants there are, and in which order they run.
 //!
-//! One change at a time: the baseline has the first value of each factor; every other value of each factor is one more variant. A full plan has all combinations. A plan that follows a
+//! One change at a time: the baseline has the first value of each factor; every other value of each factor is one more variant, and so is each that the experiment lists. A full plan has all combinations. A plan that follows a
 //! search has what that found.
 //! The baseline is there twice, as [`BASELINE`] and [`TWIN`]: what the two differ by is noise.
 
@@ -55,7 +55,8 @@ pub struct Step {
 #[derive(Debug, Clone)]
 pub struct Plan {
     variants: Vec<Variant>,
-    workloads: usize,
+    /// What is run: a variant and a workload.
+    pairs: Vec<(usize, usize)>,
     seed: u64,
 }
 
@@ -66,18 +67,30 @@ impl Plan {
         let twin = Variant { name: TWIN.into(), kind: VariantKind::Twin, settings: base.clone() };
         let mut variants = vec![Variant::of(experiment, base.clone()), twin];
         let changes = match experiment.mode {
-            Mode::Each => one_at_a_time(experiment, &base),
+            Mode::Each => [one_at_a_time(experiment, &base), several_at_once(experiment, &base)].concat(),
             Mode::Full => combinations(experiment, &base),
             Mode::Search | Mode::Improve => found.cloned().into_iter().collect(),
         };
-        let changes = changes.into_iter().filter(|settings| *settings != base);
-        variants.extend(changes.map(|settings| Variant::of(experiment, settings)));
+        for settings in changes {
+            if variants.iter().all(|variant| variant.settings != settings) {
+                variants.push(Variant::of(experiment, settings));
+            }
+        }
         // A file is no limit of what plays another medium.
         if experiment.target.pools().is_some() && experiment.modelled().is_none() {
             let settings = Settings::new();
             variants.push(Variant { name: DEVICE.into(), kind: VariantKind::Device, settings });
         }
-        Self { variants, workloads: experiment.workloads.len(), seed }
+        let all = (0..variants.len()).flat_map(|at| (0..experiment.workloads.len()).map(move |of| (at, of)));
+        let is_possible = |(variant, workload): &(usize, usize)| {
+            let (variant, workload) = (&variants[*variant], &experiment.workloads[*workload]);
+            match variant.kind {
+                VariantKind::Device => workload.missing == 0,
+                _ => experiment.bears(&variant.settings, workload),
+            }
+        };
+        let pairs = all.filter(is_possible).collect();
+        Self { variants, pairs, seed }
     }
 
     /// The variants: the baseline, its twin, the changes, and where there is one the raw device.
@@ -85,11 +98,20 @@ impl Plan {
         &self.variants
     }
 
+    /// How many runs a round has: each variant with each workload, where its layout allows that.
+    pub fn round_length(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Whether a variant is run with a workload.
+    pub fn has(&self, variant: usize, workload: usize) -> bool {
+        self.pairs.contains(&(variant, workload))
+    }
+
     /// The runs of a round, in their order.
     pub fn round(&self, round: usize) -> Vec<Step> {
-        let mut steps: Vec<Step> = (0..self.variants.len())
-            .flat_map(|variant| (0..self.workloads).map(move |workload| Step { round, variant, workload }))
-            .collect();
+        let step = |&(variant, workload): &(usize, usize)| Step { round, variant, workload };
+        let mut steps: Vec<Step> = self.pairs.iter().map(step).collect();
         let mut rng = fastrand::Rng::with_seed(
             self.seed.wrapping_add(round as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         );
@@ -105,17 +127,18 @@ impl Variant {
         if settings == base {
             return Self { name: BASELINE.into(), kind: VariantKind::Baseline, settings };
         }
-        let changed = experiment.factors.iter().filter_map(|factor| {
-            let value = settings.get(&factor.name).filter(|value| base.get(&factor.name) != Some(value))?;
-            Some(format!("{}={value}", factor.name))
-        });
-        let name = changed.collect::<Vec<_>>().join(" ");
+        let changed = |name: &&String| base.get(*name) != settings.get(*name);
+        let is_factor = |name: &&String| experiment.factors.iter().any(|factor| factor.name == **name);
+        let of_factors = experiment.factors.iter().map(|factor| &factor.name);
+        let names = of_factors.chain(settings.keys().filter(|name| !is_factor(name))).filter(changed);
+        let words = names.filter_map(|name| Some(format!("{name}={}", settings.get(name)?)));
+        let name = words.collect::<Vec<_>>().join(" ");
         Self { name, kind: VariantKind::Change, settings }
     }
 }
 
 /// Settings of the baseline: what is held fixed, and the first value of each factor.
-fn baseline(experiment: &Experiment) -> Settings {
+pub(crate) fn baseline(experiment: &Experiment) -> Settings {
     with_values(experiment, &vec![0; experiment.factors.len()])
 }
 
@@ -156,6 +179,15 @@ fn one_at_a_time(experiment: &Experiment, base: &Settings) -> Vec<Settings> {
     factors.flat_map(|factor| factor.values.iter().skip(1).map(|value| one(&factor.name, value))).collect()
 }
 
+fn several_at_once(experiment: &Experiment, base: &Settings) -> Vec<Settings> {
+    let over = |changes: &Settings| {
+        let mut settings = base.clone();
+        settings.extend(changes.clone());
+        settings
+    };
+    experiment.variants.iter().map(over).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,6 +226,46 @@ mod tests {
         let expected = [BASELINE, TWIN, "volblocksize=8K", "volblocksize=64K", "compression=lz4", DEVICE];
         assert_eq!(names, expected);
         assert_eq!(plan.variants()[2].settings["compression"], "off");
+    }
+
+    #[test]
+    fn a_variant_may_change_several_settings_at_once() {
+        let mut experiment = experiment("each");
+        let settings = |words: &[(&str, &str)]| -> Settings {
+            words.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let both = settings(&[("compression", "lz4"), ("sync", "always"), ("volblocksize", "8K")]);
+        // The second is there already, by a factor.
+        experiment.variants = vec![both, settings(&[("compression", "lz4")])];
+        experiment.check().unwrap();
+        let plan = Plan::new(&experiment, None, 1);
+        let names: Vec<&str> = plan.variants().iter().map(|variant| variant.name.as_str()).collect();
+        assert_eq!(names[4..], ["compression=lz4", "volblocksize=8K compression=lz4 sync=always", DEVICE]);
+        assert_eq!(plan.variants()[5].settings["sync"], "always");
+        assert_eq!(Experiment::parse(&experiment.to_toml().unwrap()).unwrap(), experiment);
+        experiment.variants.push(Settings::new());
+        assert!(experiment.check().is_err(), "one that changes nothing");
+        experiment.variants = vec![settings(&[("sync", "always")])];
+        experiment.mode = Mode::Full;
+        assert!(experiment.check().is_err());
+    }
+
+    #[test]
+    fn layouts_that_bear_no_missing_device_are_left_out_where_one_is() {
+        let text = |first: &str| {
+            format!(
+                "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"layout\"\nvalues = [{first}]\n\
+                 [[workload]]\nname = \"a\"\nrw = \"randread\"\n[[workload]]\nname = \"b\"\nrw = \"randread\"\nmissing = 1\n"
+            )
+        };
+        let experiment = Experiment::parse(&text("\"mirror 2\", \"2\", \"raidz1 3\"")).unwrap();
+        let plan = Plan::new(&experiment, None, 1);
+        let degraded = (0..plan.variants().len()).filter(|at| plan.has(*at, 1));
+        let names: Vec<&str> = degraded.map(|at| plan.variants()[at].name.as_str()).collect();
+        assert_eq!(names, [BASELINE, TWIN, "layout=raidz1 3"]);
+        assert_eq!(plan.round_length(), 5 + 3);
+        let error = Experiment::parse(&text("\"2\", \"mirror 2\"")).unwrap_err().to_string();
+        assert!(error.contains("does not bear"), "{error}");
     }
 
     #[test]

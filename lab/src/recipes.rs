@@ -26,12 +26,12 @@ pub const RECIPES: [Recipe; 10] = [
     },
     Recipe {
         name: "compression",
-        about: "off, lz4, zstd and gzip: speed, space and CPU with data that compress by half",
+        about: "off, lz4, zstd and every gzip: speed, space and CPU with made-up and real data",
         text: include_str!("../recipes/compression.toml"),
     },
     Recipe {
         name: "topology",
-        about: "stripe, mirrors and raidz of six devices: random and sequential, and the space they take",
+        about: "stripe, mirrors and raidz of six devices: random and sequential, with a device missing, and the space they take",
         text: include_str!("../recipes/topology.toml"),
     },
     Recipe {
@@ -41,7 +41,7 @@ pub const RECIPES: [Recipe; 10] = [
     },
     Recipe {
         name: "sync",
-        about: "sync standard, always and disabled, with and without a log device: what safety costs",
+        about: "sync standard, always and disabled, with and without a log device, by depth: what safety costs",
         text: include_str!("../recipes/sync.toml"),
     },
     Recipe {

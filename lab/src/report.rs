@@ -1,6 +1,8 @@
 //! Findings as people and programs read them.
 
+mod charts;
 mod choices;
+mod grid;
 mod html;
 mod markdown;
 mod plot;
@@ -70,8 +72,14 @@ pub fn written(metric: Metric, value: f64) -> String {
         Metric::Iops if value >= 10_000.0 => format!("{:.1}k", value / 1000.0),
         Metric::Iops => format!("{value:.0}"),
         Metric::Throughput => scaled(value / 1048576.0, "MiB/s"),
-        Metric::Latency | Metric::LatencyP99 if value >= 1e6 => scaled(value / 1e6, "ms"),
-        Metric::Latency | Metric::LatencyP99 => scaled(value / 1e3, "us"),
+        Metric::Latency | Metric::LatencyP50 | Metric::LatencyP99 | Metric::LatencyP999 => {
+            if value >= 1e6 {
+                scaled(value / 1e6, "ms")
+            } else {
+                scaled(value / 1e3, "us")
+            }
+        }
+        Metric::Memory => scaled(value / 1048576.0, "MiB"),
         Metric::Cpu => scaled(value, "s/GB"),
         Metric::Amplification | Metric::ReadAmplification | Metric::Space => format!("{value:.2}"),
     }
@@ -80,8 +88,10 @@ pub fn written(metric: Metric, value: f64) -> String {
 /// Which metrics of a workload have values that tell something, the goal's first.
 fn metrics(store: &Store, findings: &Findings) -> Vec<Metric> {
     let goal = store.experiment().goal.metric;
+    let also = &store.experiment().goal.also;
     let has = |metric: Metric| findings.findings.iter().any(|finding| finding.metric == metric);
     let others = Metric::ALL.into_iter().filter(|metric| *metric != goal);
+    let others = others.filter(|metric| metric.is_common() || also.contains(metric));
     std::iter::once(goal).chain(others).filter(|metric| has(*metric)).collect()
 }
 

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::analysis;
 use crate::error::{Error, Result};
-use crate::experiment::{Place, Work, Workload};
+use crate::experiment::{FIO, Place, Work, Workload};
 use crate::fio::Figures;
 use crate::plan::{Plan, Variant};
 use crate::seek;
@@ -67,7 +67,7 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
             if progress.stops() {
                 return Ok(Ended::Stopped);
             }
-            let compared = plan.variants().len() * experiment.workloads.len();
+            let compared = plan.round_length();
             let searched = store.runs().len() - store.compared().count();
             let total = searched + compared * experiment.rounds.max(round + 1);
             let what = format!("round {}: {}, {}", round + 1, variant.name, workload.name);
@@ -90,10 +90,23 @@ fn job(workload: &Workload, variant: &Variant) -> Result<Workload> {
             "bs" => job.bs = value.parse().map_err(wrong)?,
             "iodepth" => job.iodepth = value.parse().map_err(|_| wrong("not a number".into()))?,
             "sync_job" => drop(job.options.insert("sync".into(), value.clone())),
-            _ => drop(job.options.insert(name.clone(), value.clone())),
+            _ => {
+                let option = name.strip_prefix(FIO).unwrap_or(name);
+                drop(job.options.insert(option.to_owned(), value.clone()));
+            }
         }
     }
     Ok(job)
+}
+
+/// The variant with what a workload wants of its pool: with devices missing it is another pool.
+fn lodged(variant: &Variant, workload: &Workload) -> Variant {
+    let mut lodged = variant.clone();
+    if workload.missing > 0 {
+        lodged.settings.insert("missing".into(), workload.missing.to_string());
+        lodged.name.push_str(&format!(" missing {}", workload.missing));
+    }
+    lodged
 }
 
 /// Does one run; what it found, and all that fio said.
@@ -115,6 +128,9 @@ fn measured(
     workload: &Workload,
 ) -> Result<(Run, String)> {
     let workload = job(workload, variant)?;
+    let name = &variant.name;
+    let lodged = lodged(variant, &workload);
+    let variant = &lodged;
     bench.ready(variant, &workload)?;
     let job = bench.job(variant, &workload, round as u64 + 1)?;
     let before = bench.counters(variant)?;
@@ -130,7 +146,7 @@ fn measured(
     let run = Run {
         stage,
         round,
-        variant: variant.name.clone(),
+        variant: name.clone(),
         workload: workload.name.clone(),
         began,
         command: job.words(),

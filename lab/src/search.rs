@@ -28,6 +28,8 @@ use crate::stats::{self, Comparison};
 const LOOKING_PERCENT: usize = 70;
 /// A race's later rounds are worth it with so many runs for each candidate that is left.
 const RUNS_EACH: usize = 3;
+/// Points that are kept ready to be measured again; each takes the space of a variant.
+pub(crate) const MOST_SEARCHED: usize = 6;
 /// Chance that a step is kept that helps nothing, over all steps.
 const ALPHA: f64 = 0.05;
 

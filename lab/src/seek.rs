@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Mode, Settings};
 use crate::plan::{self, Variant};
 use crate::run::{self, Ended, Progress};
-use crate::search::{self, Measure, Point, Space};
+use crate::search::{self, MOST_SEARCHED, Measure, Point, Space};
 use crate::stats::Comparison;
 use crate::store::{Run, Stage, Store};
-use crate::target::{Bench, MOST_SEARCHED};
+use crate::target::Bench;
 
 /// What a search came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -73,8 +73,13 @@ impl Run {
             // Looking at files and removing them moves no bytes.
             Metric::Throughput => Some(figures.throughput).filter(|bytes| *bytes > 0.0),
             Metric::Latency => Some(figures.latency),
+            Metric::LatencyP50 => Some(figures.latency_p50),
             Metric::LatencyP99 => Some(figures.latency_p99),
+            Metric::LatencyP999 => Some(figures.latency_p999),
             Metric::Cpu => self.served.filter(|_| bytes > 0.0).map(|served| served.cpu_seconds / bytes * 1e9),
+            Metric::Memory => {
+                self.served.map(|served| served.peak_memory_bytes as f64).filter(|bytes| *bytes > 0.0)
+            }
             Metric::Amplification => self
                 .served
                 .filter(|_| figures.written_bytes > 0)
@@ -124,8 +129,21 @@ impl Store {
         })
     }
 
+    /// One that is nowhere.
+    #[cfg(test)]
+    pub(crate) fn of_runs(experiment: Experiment, runs: Vec<Run>) -> Self {
+        let environment = Environment::default();
+        Self { directory: PathBuf::new(), experiment, environment, runs, database: None }
+    }
+
     /// Opens what is there.
     pub fn open(directory: &Path) -> Result<Self> {
+        if !directory.join("experiment.toml").exists() {
+            let what =
+                "this is no directory with an experiment's results: name the one that `lab run` wrote (-o)"
+                    .into();
+            return Err(Error::Results { path: directory.to_owned(), what });
+        }
         let read = |name: &str| {
             let path = directory.join(name);
             fs::read_to_string(&path).map_err(Error::file(&path))
@@ -289,6 +307,10 @@ mod tests {
         store.add(&run(1), "{}").unwrap();
         assert!(Store::open(directory.path()).is_err(), "somebody adds to it");
         drop(store);
+        let nothing = tempfile::tempdir().unwrap();
+        assert!(
+            Store::open(nothing.path()).is_err_and(|error| error.to_string().contains("no directory with"))
+        );
         let mut store = Store::open(directory.path()).unwrap();
         assert_eq!(store.experiment(), &experiment);
         assert_eq!((store.has(0, "v", "w"), store.has(2, "v", "w")), (true, false));

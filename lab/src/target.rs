@@ -1,6 +1,6 @@
 //! Where variants live.
 //!
-//! A variant's volume or filesystem is made once, filled once, and used by every round. Variants that differ in what only a whole pool can have (`layout`, `log`, `ashift`), or
+//! A variant's volume or filesystem is made once, filled once, and used by every round. Where devices are to be missing, they go offline then. Variants that differ in what only a whole pool can have (`layout`, `log`, `ashift`), or
 //! in what a serving process is started with (`arc_max`), have pools or processes of their own; all others share them, so that they share free space and age as well.
 //!
 //! | in the experiment's directory | what |
@@ -28,7 +28,7 @@ use crate::copy;
 use crate::error::{Error, Result};
 use crate::experiment::{CacheState, Experiment, Place, Settings, Target, Work, Workload};
 use crate::fio::{self, Endpoint};
-use crate::layout::Layout;
+use crate::layout::{Layout, Vdev};
 use crate::models::speed;
 use crate::plan::{Variant, VariantKind};
 use crate::size::Size;
@@ -46,9 +46,6 @@ const ROOM: u64 = 3;
 const BUSY_TRIES: usize = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Variants of a search that exist at once.
-pub(crate) const MOST_SEARCHED: usize = 6;
-
 /// Starts whoever serves pools, with the settings that such a process is started with.
 pub type Launch<'a> = Box<dyn Fn(&Settings) -> Result<Box<dyn Programs>> + 'a>;
 
@@ -62,6 +59,8 @@ pub struct Bench<'a> {
     servers: BTreeMap<Settings, Box<dyn Programs>>,
     /// The pools that were made, by the settings that only a pool or its server can have.
     pools: BTreeMap<Settings, String>,
+    /// The devices that pools will miss as soon as something is in them.
+    to_be_missed: BTreeMap<String, Vec<String>>,
     /// What was made, by the variant's name.
     homes: BTreeMap<String, Home>,
     /// Numbers that were given to pools and datasets, so that no name is used twice.
@@ -87,6 +86,8 @@ pub enum Job {
     Copy {
         /// From where.
         source: PathBuf,
+        /// Whether they lie there as on a disk.
+        as_disk: bool,
         /// To where.
         at: Endpoint,
         /// How many bytes at most.
@@ -103,18 +104,11 @@ impl Job {
             Self::Fio(arguments) => {
                 std::iter::once("fio".to_owned()).chain(arguments.iter().cloned()).collect()
             }
-            Self::Copy { source, at, extent, bs } => {
+            Self::Copy { source, as_disk, at, extent, bs } => {
                 let (source, at) = (source.display().to_string(), at.file());
-                vec![
-                    "copy".into(),
-                    extent.to_string(),
-                    "of".into(),
-                    source,
-                    "to".into(),
-                    at,
-                    "by".into(),
-                    bs.to_string(),
-                ]
+                let as_disk = as_disk.then_some(["as", "a", "disk"]).into_iter().flatten().map(str::to_owned);
+                let words = ["copy".into(), extent.to_string(), "of".into(), source, "to".into(), at];
+                words.into_iter().chain(["by".into(), bs.to_string()]).chain(as_disk).collect()
             }
         }
     }
@@ -123,7 +117,7 @@ impl Job {
     pub fn run(&self) -> Result<fio::Outcome> {
         match self {
             Self::Fio(arguments) => fio::run(arguments),
-            Self::Copy { source, at, extent, bs } => copy::run(source, at, *extent, *bs),
+            Self::Copy { source, as_disk, at, extent, bs } => copy::run(source, *as_disk, at, *extent, *bs),
         }
     }
 }
@@ -138,6 +132,7 @@ impl<'a> Bench<'a> {
             mounts: directory.join("mnt"),
             servers: BTreeMap::new(),
             pools: BTreeMap::new(),
+            to_be_missed: BTreeMap::new(),
             homes: BTreeMap::new(),
             numbered: 0,
             raw_is_filled: false,
@@ -164,12 +159,19 @@ impl<'a> Bench<'a> {
     /// Where a variant is measured; it is made where it does not exist.
     pub fn endpoint(&mut self, variant: &Variant) -> Result<Endpoint> {
         match &self.experiment.target {
-            Target::Path { path, .. } if path.is_dir() => Ok(Endpoint::Directory(path.clone())),
-            Target::Path { path, size } => {
-                make_file(path, size.0)?;
-                Ok(Endpoint::Path(path.clone()))
-            }
+            Target::Path { path, .. } => self.at_path(path),
             Target::Nbd { uri, .. } => Ok(Endpoint::Nbd(uri.clone())),
+            Target::Iscsi { uri, .. } => Ok(Endpoint::Iscsi(uri.clone())),
+            Target::Layers { layers, .. } => {
+                let name = variant.settings.get("layer");
+                let layer = layers.iter().find(|layer| Some(&layer.name) == name).or(layers.first());
+                let at = layer.map_or("", |layer| layer.at.as_str());
+                match at.split_once("://") {
+                    Some(("iscsi", _)) => Ok(Endpoint::Iscsi(at.to_owned())),
+                    Some(_) => Ok(Endpoint::Nbd(at.to_owned())),
+                    None => self.at_path(Path::new(at)),
+                }
+            }
             target if variant.kind == VariantKind::Device => {
                 let raw = self.devices.join("raw");
                 let endpoint = match target {
@@ -193,12 +195,32 @@ impl<'a> Bench<'a> {
                     return Ok(home.endpoint.clone());
                 }
                 let home = self.make(variant)?;
-                let endpoint = home.endpoint.clone();
+                let (endpoint, pool) = (home.endpoint.clone(), home.pool.clone());
+                let server = home.server.clone();
                 self.homes.insert(variant.name.clone(), home);
                 self.fill(&endpoint)?;
+                if let Some(devices) = self.to_be_missed.remove(&pool) {
+                    let programs = self.programs(&server)?;
+                    programs.zpool(&["sync".to_owned(), pool.clone()])?;
+                    let offline = ["offline".to_owned(), pool].into_iter().chain(devices);
+                    programs.zpool(&offline.collect::<Vec<_>>())?;
+                }
                 Ok(endpoint)
             }
         }
+    }
+
+    /// A directory, a device, or a file that is made and filled where it is not there.
+    fn at_path(&self, path: &Path) -> Result<Endpoint> {
+        if path.is_dir() {
+            return Ok(Endpoint::Directory(path.to_owned()));
+        }
+        let endpoint = Endpoint::Path(path.to_owned());
+        if make_file(path, self.experiment.target.size().0)? {
+            // Reading what was never written reads nothing.
+            self.fill(&endpoint)?;
+        }
+        Ok(endpoint)
     }
 
     /// Makes a variant's volume or filesystem, with its pool and server where there is none for it.
@@ -242,13 +264,17 @@ impl<'a> Bench<'a> {
         }
         self.numbered += 1;
         let pool = format!("lab{}", self.numbered);
-        self.make_pool(&pool, server, &settings)?;
+        let missing = self.make_pool(&pool, server, &settings)?;
+        if !missing.is_empty() {
+            self.to_be_missed.insert(pool.clone(), missing);
+        }
         self.pools.insert(key, pool.clone());
         Ok((pool.clone(), pool))
     }
 
-    fn make_pool(&self, pool: &str, server: &Settings, settings: &Settings) -> Result<()> {
-        let Some(pools) = self.experiment.target.pools() else { return Ok(()) };
+    /// Makes a pool; the devices that it is to miss once it has been filled.
+    fn make_pool(&self, pool: &str, server: &Settings, settings: &Settings) -> Result<Vec<String>> {
+        let Some(pools) = self.experiment.target.pools() else { return Ok(Vec::new()) };
         let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
         let inside = pools.size.0.saturating_mul(ROOM * self.experiment.most_in_a_pool() as u64);
         let data_devices: f64 = layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal()).sum();
@@ -269,12 +295,14 @@ impl<'a> Bench<'a> {
             Ok(path.display().to_string())
         };
         let mut arguments: Vec<String> = vec!["create".into(), "-f".into(), "-m".into(), "none".into()];
-        for (name, value) in
-            settings.iter().filter(|(name, _)| !matches!(name.as_str(), "layout" | "log" | "devices"))
+        for (name, value) in settings
+            .iter()
+            .filter(|(name, _)| !matches!(name.as_str(), "layout" | "log" | "devices" | "missing"))
         {
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
         arguments.push(pool.to_owned());
+        let first = arguments.len() + usize::from(layout.vdevs().first().is_some_and(|it| *it != Vdev::Disk));
         for vdev in layout.vdevs() {
             arguments.extend(vdev.keyword());
             for _ in 0..vdev.devices() {
@@ -286,7 +314,10 @@ impl<'a> Bench<'a> {
             Some(log) if log != "none" => arguments.extend(["log".to_owned(), device(Some(log))?]),
             _ => {}
         }
-        self.programs(server)?.zpool(&arguments).map(|_| ())
+        self.programs(server)?.zpool(&arguments)?;
+        let missing = settings.get("missing").map_or(Ok(0), |count| count.parse::<usize>());
+        let missing = missing.map_err(|error| Error::Experiment(format!("missing: {error}")))?;
+        Ok(arguments.into_iter().skip(first).take(missing).collect())
     }
 
     /// Devices take as much as is ever written to them at once: where the system's disk was full, the pool would wait for ever.
@@ -345,7 +376,7 @@ impl<'a> Bench<'a> {
         let at = self.endpoint(variant)?;
         if let Some(source) = workload.source.clone() {
             let extent = workload.extent(self.experiment.target.size());
-            return Ok(Job::Copy { source, at, extent, bs: workload.bs });
+            return Ok(Job::Copy { source, as_disk: workload.as_disk, at, extent, bs: workload.bs });
         }
         self.arguments(&at, workload, seed).map(Job::Fio)
     }
@@ -448,9 +479,20 @@ impl<'a> Bench<'a> {
         Ok((used as f64 * copies * allocated as f64 / all as f64) as u64)
     }
 
-    /// Removes a variant's volume or filesystem, and its pool where no other is in it.
+    /// Removes a variant's volumes or filesystems, and their pools where no other is in them.
     pub fn release(&mut self, variant: &str) -> Result<()> {
-        let Some(home) = self.homes.remove(variant) else { return Ok(()) };
+        let missing = format!("{variant} missing ");
+        let its: Vec<String> = self
+            .homes
+            .keys()
+            .filter(|name| *name == variant || name.starts_with(&missing))
+            .cloned()
+            .collect();
+        its.iter().try_for_each(|name| self.release_home(name))
+    }
+
+    fn release_home(&mut self, name: &str) -> Result<()> {
+        let Some(home) = self.homes.remove(name) else { return Ok(()) };
         let programs = self.programs(&home.server)?;
         destroy(programs, &home.dataset)?;
         let is_used = self.homes.values().any(|other| other.pool == home.pool);
@@ -492,11 +534,14 @@ impl<'a> Bench<'a> {
         self.servers.clear();
         self.raw_is_filled = false;
         let mut made = vec![self.devices.clone(), self.mounts.clone()];
-        if let Target::Path { path, .. } = &self.experiment.target
-            && path.is_dir()
-        {
-            made.push(path.join(fio::OWN_DIRECTORY));
-        }
+        let path = match &self.experiment.target {
+            Target::Path { path, .. } => Some(path.as_path()),
+            _ => None,
+        };
+        let layers = self.experiment.target.layers().iter().map(|layer| Path::new(&layer.at));
+        made.extend(
+            path.into_iter().chain(layers).filter(|at| at.is_dir()).map(|at| at.join(fio::OWN_DIRECTORY)),
+        );
         for made in made {
             match fs::remove_dir_all(&made) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -559,16 +604,17 @@ pub fn modelled_devices(directory: &Path) -> Result<PathBuf> {
     Ok(modelled)
 }
 
-/// A sparse file of at least `bytes`; a block device stays as it is.
-fn make_file(path: &Path, bytes: u64) -> Result<()> {
+/// A sparse file of at least `bytes`; whether it was shorter before. A block device stays as it is.
+fn make_file(path: &Path, bytes: u64) -> Result<bool> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(Error::file(parent))?;
     }
     let file =
         File::options().write(true).create(true).truncate(false).open(path).map_err(Error::file(path))?;
     let metadata = file.metadata().map_err(Error::file(path))?;
-    if metadata.is_file() && metadata.len() < bytes {
+    let is_short = metadata.is_file() && metadata.len() < bytes;
+    if is_short {
         file.set_len(bytes).map_err(Error::file(path))?;
     }
-    Ok(())
+    Ok(is_short)
 }

@@ -1,6 +1,6 @@
 //! A daemon of the experiment's own, so that nothing else is in its memory, and nothing of it is in others'.
 //!
-//! Its counters of bytes are the pool's own; `/proc/PID/stat` has its CPU time, `/proc/PID/status` the most memory that it had.
+//! Its counters of bytes are the pool's own; `/proc/PID/stat` has its CPU time, `/proc/PID/status` the most memory that it had since it was looked at.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -42,6 +42,10 @@ impl Private {
         // Nobody is there to repair devices: a run that waited for that would never end.
         serve.arg("serve").arg("--give-up").arg("--socket").arg(&socket).arg("--modelled").arg(modelled);
         serve.args(link.map(|link| ["--modelled-link", link]).into_iter().flatten());
+        // What devices do is the experiment's own doing, and what it cannot help is told as its error.
+        if std::env::var_os("CENOTE_LOG").is_none() {
+            serve.env("CENOTE_LOG", "error");
+        }
         for (name, value) in settings {
             serve.arg(format!("--{}={value}", name.replace('_', "-")));
         }
@@ -100,6 +104,8 @@ impl Programs for Private {
         let read =
             |file: &str| fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap_or_default();
         let (status, stat) = (read("status"), read("stat"));
+        // From here on the most memory is counted anew; a kernel that does not do that goes on with the old.
+        let _ = fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5");
         let peak_kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let peak_kib: Option<u64> = peak_kib.and_then(|line| line.split_whitespace().next()?.parse().ok());
         // The name of the program, in brackets, may have spaces.

@@ -510,9 +510,10 @@ fn nearly_full(seen: &Seen) -> Vec<Advice> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::{Leaf, Medium};
+    use super::super::seen::Leaf;
     use super::*;
     use crate::environment::Environment;
+    use crate::medium::Medium;
     use serde_json::json;
 
     /// A pool that nothing is wrong with.

@@ -1,14 +1,14 @@
 //! What a live pool and its machine tell.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::layout::Vdev;
+use crate::medium::{Medium, sysfs};
 
 /// Vdevs may stand in each other so deep.
 const MOST_LEVELS: usize = 8;
@@ -78,23 +78,6 @@ pub struct Leaf {
     pub wait_ns: [Option<u64>; 2],
     /// The medium below it.
     pub medium: Medium,
-}
-
-/// What a device lies on.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Medium {
-    /// Bytes that it writes in one piece.
-    pub unit: Option<u64>,
-    /// Whether it turns.
-    pub turns: Option<bool>,
-    /// Whether it is a guest's disk.
-    pub is_virtual: bool,
-    /// Whether each write goes through to its medium.
-    pub is_writethrough: bool,
-    /// Of a file: the kind of filesystem that it lies on.
-    pub filesystem: Option<String>,
-    /// A model that it plays.
-    pub modelled: Option<String>,
 }
 
 /// A filesystem or volume.
@@ -300,54 +283,6 @@ fn size_of(path: &Path) -> Option<u64> {
     Some(sectors << 9)
 }
 
-/// What the kernel tells of a block device.
-fn sysfs(path: &Path) -> Option<PathBuf> {
-    let metadata = fs::metadata(path).ok().filter(|metadata| metadata.file_type().is_block_device())?;
-    let (major, minor) = (libc_major(metadata.rdev()), libc_minor(metadata.rdev()));
-    fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
-}
-
-/// Linux's number of a driver, out of that of a device.
-fn libc_major(device: u64) -> u64 {
-    device >> 8 & 0xfff | device >> 32 & !0xfff
-}
-
-/// The number within the driver.
-fn libc_minor(device: u64) -> u64 {
-    device & 0xff | device >> 12 & !0xff
-}
-
-impl Medium {
-    fn of(path: &Path) -> Self {
-        if let Some(device) = sysfs(path) {
-            // A partition has the queue of its disk.
-            let queue =
-                [device.join("queue"), device.join("../queue")].into_iter().find(|queue| queue.is_dir());
-            let read = |name: &str| {
-                fs::read_to_string(queue.as_ref()?.join(name)).ok().map(|text| text.trim().to_owned())
-            };
-            let name = device.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            return Self {
-                unit: read("physical_block_size").and_then(|text| text.parse().ok()),
-                turns: read("rotational").map(|text| text == "1"),
-                is_virtual: name.starts_with("vd") || name.starts_with("xvd"),
-                is_writethrough: read("write_cache").is_some_and(|text| text == "write through"),
-                ..Self::default()
-            };
-        }
-        let Ok(metadata) = fs::metadata(path) else { return Self::default() };
-        Self { unit: Some(metadata.blksize()), filesystem: filesystem_of(metadata.dev()), ..Self::default() }
-    }
-}
-
-/// The kind of the filesystem with this device number, as the kernel lists its mounts.
-fn filesystem_of(device: u64) -> Option<String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let wanted = format!("{}:{}", libc_major(device), libc_minor(device));
-    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&wanted))?;
-    line.split(" - ").nth(1)?.split(' ').next().map(str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -397,13 +332,5 @@ mod tests {
         assert_eq!(vdev_of("draid2:4d:8c:1s-0", 8), Some(draid));
         assert_eq!(vdev_of("/dev/sda", 1), Some(Vdev::Disk));
         assert_eq!(vdev_of("indirect-0", 0), None);
-    }
-
-    #[test]
-    fn a_file_lies_on_a_filesystem() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let medium = Medium::of(file.path());
-        assert!(medium.unit.is_some_and(u64::is_power_of_two), "{medium:?}");
-        assert_eq!(Medium::of(Path::new("/no/such/device")), Medium::default());
     }
 }

@@ -1,4 +1,4 @@
-//! What no setting can beat, where devices and links are models: their bandwidth.
+//! What no setting can beat: the bandwidth of modelled devices and links, and what the experiment says of its own network.
 //!
 //! Of real devices nobody says what they could do; there the raw device is measured beside the variants instead.
 
@@ -20,6 +20,14 @@ pub struct Bound {
 
 /// The bounds of an experiment with its baseline's layout.
 pub fn bounds(experiment: &Experiment) -> Vec<Bound> {
+    let own = experiment.bounds.iter().filter_map(|bound| {
+        let rate = bound.bytes_per_second()?;
+        Some(Bound { name: bound.name.clone(), rates: [rate, rate] })
+    });
+    own.chain(of_models(experiment)).collect()
+}
+
+fn of_models(experiment: &Experiment) -> Vec<Bound> {
     let Some(pools) = experiment.target.pools() else { return Vec::new() };
     let link = pools.link.as_deref().and_then(Model::link).map(|link| Bound {
         name: format!("the link {}", link.name),
@@ -40,7 +48,7 @@ pub fn bounds(experiment: &Experiment) -> Vec<Bound> {
 }
 
 /// Whether a workload reads (0) or writes (1); one that does both is neither.
-fn direction(workload: &Workload) -> Option<usize> {
+pub fn direction(workload: &Workload) -> Option<usize> {
     match workload.rw.as_str() {
         "read" | "randread" => Some(0),
         "write" | "randwrite" | "copy" => Some(1),
@@ -83,7 +91,16 @@ mod tests {
         assert_eq!(bounds[1].rates, [1e9, 1e9], "five of seven devices of 200 MB/s");
         let told = nearest(&nas, 58.5e6).unwrap();
         assert_eq!(told, "That is 50 % of what the link 1gbe can carry.");
-        let real = recipes::find("volblocksize").unwrap().experiment();
+        let mut real = recipes::find("volblocksize").unwrap().experiment();
         assert!(super::bounds(&real).is_empty() && nearest(&real, 1.0).is_none());
+        for rate in ["10gbe", "1.25G"] {
+            let network = crate::experiment::Bound { name: "the network".into(), rate: rate.into() };
+            real.bounds = vec![network];
+            real.check().unwrap();
+            let told = nearest(&real, 0.5 * super::bounds(&real)[0].rates[0]).unwrap();
+            assert_eq!(told, "That is 50 % of what the network can carry.");
+        }
+        real.bounds[0].rate = "fast".into();
+        assert!(real.check().is_err());
     }
 }

@@ -3,6 +3,7 @@
 use super::{Compared, Finding, Findings, Verdict, bounds};
 use crate::experiment::{Experiment, Metric, risk};
 use crate::plan::{BASELINE, DEVICE, Plan, Variant, VariantKind};
+use crate::stats;
 
 /// Equal variants that are further apart than this, as a share, tell that something else was going on.
 const NOISY: f64 = 0.25;
@@ -38,6 +39,7 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
         sentences.extend(bounds::nearest(experiment, value));
     }
     sentences.extend(noise(&findings));
+    sentences.extend(drift(baseline));
     let reached = match (experiment.goal.at_least, experiment.goal.at_most) {
         (None, None) => None,
         (least, most) => {
@@ -94,6 +96,7 @@ fn costs(all: &Findings, best: &Finding) -> Option<String> {
         .findings
         .iter()
         .filter(|it| it.variant == best.variant && it.workload == best.workload && it.metric != best.metric);
+    let others = others.filter(|it| it.metric.is_common());
     let cost = |it: &Finding| {
         let ratio = it.compared.filter(|compared| compared.verdict == Verdict::Worse)?.comparison.ratio;
         Some(format!("{:.2} times the {}", ratio.value, it.metric.title()))
@@ -129,10 +132,36 @@ fn noise(findings: &[&Finding]) -> Option<String> {
     let floor = findings.iter().find_map(|it| it.compared).map(|compared| compared.noise_floor)?;
     (floor > NOISY).then(|| {
         format!(
-            "This machine was not quiet: two equal variants differed by {}, and less than that cannot be told. Stop what else runs on it, or run more rounds.",
-            apart(floor)
+            "This machine was not quiet: {}. Stop what else runs on it, or run more rounds.",
+            noise_words(floor)
         )
     })
+}
+
+/// Rounds from which on it can be told whether the baseline stayed the same.
+const LEAST_FOR_DRIFT: usize = 6;
+/// How much it may change from the first half of the rounds to the second, as a share.
+const MOST_DRIFT: f64 = 0.15;
+/// The chance that it looks so where it did not.
+const DRIFT_ALPHA: f64 = 0.01;
+
+/// That there was no steady state, where that is so. Variants are compared within rounds all the same; but what is measured is not what will be.
+fn drift(baseline: &Finding) -> Option<String> {
+    let values = &baseline.values;
+    let (first, second) = values.split_at(values.len() / 2);
+    let change = stats::compare_unpaired(second, first).filter(|_| values.len() >= LEAST_FOR_DRIFT)?;
+    let ratio = change.ratio.value;
+    let is_told = change.p < DRIFT_ALPHA && ratio.ln().abs() > MOST_DRIFT.ln_1p();
+    is_told.then(|| {
+        format!(
+            "There was no steady state: the baseline's second half of rounds had {ratio:.2} times what its first had. Let each run go on for longer before it is measured (ramp_seconds)."
+        )
+    })
+}
+
+/// What a noise floor means.
+pub fn noise_words(noise_floor: f64) -> String {
+    format!("two equal variants differed by {}, and less than that is no difference", apart(noise_floor))
 }
 
 /// How far equal variants were apart, in words.

@@ -2,7 +2,7 @@
 
 use super::Compared;
 use super::text::{shown, verdict};
-use crate::analysis::Verdict;
+use crate::analysis::{Verdict, noise_words};
 use crate::experiment::Metric;
 use crate::report::{Bar, STYLE, bars, escaped, written};
 
@@ -43,13 +43,13 @@ pub fn page(compared: &Compared) -> String {
                 .collect();
             let ratio = series.last_to_first.comparison.ratio;
             page.push_str(&format!(
-                "<h3>{variant}, {workload}</h3>{}<p>last to first {:.2} ({:.2} to {:.2}), p {:.4}, noise floor {:.1} %: {}</p>",
-                bars(&rows),
+                "<h3>{variant}, {workload}</h3>{}<p>last to first {:.2} ({:.2} to {:.2}), p {:.4}; {}: {}</p>",
+                bars(&rows, &[]),
                 ratio.value,
                 ratio.low,
                 ratio.high,
                 series.last_to_first.corrected_p,
-                series.last_to_first.noise_floor * 100.0,
+                noise_words(series.last_to_first.noise_floor),
                 escaped(&verdict(series))
             ));
         }

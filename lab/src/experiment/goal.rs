@@ -1,6 +1,9 @@
 //! What counts, and by which figure.
 
+use device::simulated::Model;
 use serde::{Deserialize, Serialize};
+
+use crate::size::Size;
 
 /// What counts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -23,6 +26,26 @@ pub struct Goal {
     pub at_most: Option<f64>,
 }
 
+/// What nothing can beat, because all bytes must pass it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bound {
+    /// What it is.
+    pub name: String,
+    /// What it carries: the name of a link, or bytes a second.
+    pub rate: String,
+}
+
+impl Bound {
+    /// What it carries in a second.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        match Model::link(&self.rate) {
+            Some(link) => Some(link.read_bytes_per_second as f64),
+            None => self.rate.parse::<Size>().ok().map(|size| size.0 as f64).filter(|rate| *rate > 0.0),
+        }
+    }
+}
+
 /// A figure of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -34,10 +57,16 @@ pub enum Metric {
     Throughput,
     /// Mean time of an operation, in nanoseconds.
     Latency,
+    /// The time that half of the operations take at most, in nanoseconds.
+    LatencyP50,
     /// The time that one operation of a hundred exceeds, in nanoseconds.
     LatencyP99,
+    /// The time that one operation of a thousand exceeds, in nanoseconds.
+    LatencyP999,
     /// CPU seconds of the server for a gigabyte.
     Cpu,
+    /// The most memory that the server held, in bytes.
+    Memory,
     /// Bytes written to devices for each byte that the client wrote.
     Amplification,
     /// Bytes read from devices for each byte that the client read: what the caches did not have, and what was read beside it.
@@ -48,12 +77,15 @@ pub enum Metric {
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Iops,
         Self::Throughput,
         Self::Latency,
+        Self::LatencyP50,
         Self::LatencyP99,
+        Self::LatencyP999,
         Self::Cpu,
+        Self::Memory,
         Self::Amplification,
         Self::ReadAmplification,
         Self::Space,
@@ -65,8 +97,11 @@ impl Metric {
             Self::Iops => "IOPS",
             Self::Throughput => "throughput",
             Self::Latency => "mean latency",
+            Self::LatencyP50 => "median latency",
             Self::LatencyP99 => "99th percentile latency",
+            Self::LatencyP999 => "99.9th percentile latency",
             Self::Cpu => "CPU",
+            Self::Memory => "peak memory",
             Self::Amplification => "write amplification",
             Self::ReadAmplification => "reads outside the cache",
             Self::Space => "space",
@@ -77,16 +112,24 @@ impl Metric {
     pub fn meaning(self) -> Option<&'static str> {
         match self {
             Self::Iops | Self::Throughput | Self::Latency => None,
+            Self::LatencyP50 => Some("the time that half of the operations take at most"),
             Self::LatencyP99 => Some("the time that one operation of a hundred exceeds"),
+            Self::LatencyP999 => Some("the time that one operation of a thousand exceeds"),
             Self::Cpu => Some(
                 "processor seconds of the process that serves the pool, for each gigabyte read or written",
             ),
+            Self::Memory => Some("the most memory that the process that serves the pool held during a run"),
             Self::Amplification => {
                 Some("bytes that the devices were given for each byte that the client wrote")
             }
             Self::ReadAmplification => Some("bytes read from the devices for each byte that the client read"),
             Self::Space => Some("bytes taken on the devices, with copies and parity, for each byte stored"),
         }
+    }
+
+    /// Whether it is told of where nobody asked for it.
+    pub fn is_common(self) -> bool {
+        !matches!(self, Self::LatencyP50 | Self::LatencyP999)
     }
 
     /// Whether more is better.

@@ -29,9 +29,14 @@ pub enum Place {
     Server,
     /// The pool: it must be made anew.
     Pool,
+    /// The stack: it is another of its layers.
+    Layer,
     /// The volume or filesystem: a property.
     Dataset,
 }
+
+/// What stands before the name of an option of fio that is a setting and not known to be one.
+pub const FIO: &str = "fio.";
 
 impl Place {
     /// Of the setting `name`.
@@ -49,8 +54,10 @@ impl Place {
             | "random_distribution"
             | "buffer_compress_percentage"
             | "dedupe_percentage" => Self::Job,
+            _ if name.starts_with(FIO) => Self::Job,
             "arc_max" => Self::Server,
-            "layout" | "log" | "ashift" | "devices" => Self::Pool,
+            "layer" => Self::Layer,
+            "layout" | "log" | "ashift" | "devices" | "missing" => Self::Pool,
             _ if name.starts_with("feature@") => Self::Pool,
             _ => Self::Dataset,
         }

@@ -29,6 +29,21 @@ pub enum Target {
         /// How much of it is used.
         size: Size,
     },
+    /// A disk behind iSCSI.
+    Iscsi {
+        /// Its URI.
+        uri: String,
+        /// How much of it is used.
+        size: Size,
+    },
+    /// Layers of a stack, each measured by itself: the factor `layer` has them.
+    Layers {
+        /// The layers, from the lowest to the highest.
+        #[serde(rename = "layer")]
+        layers: Vec<Layer>,
+        /// How much of each is used.
+        size: Size,
+    },
     /// Volumes on a host that runs OpenZFS.
     Host {
         /// The dataset below which they are made, and removed afterwards.
@@ -36,6 +51,16 @@ pub enum Target {
         /// Size of a volume.
         size: Size,
     },
+}
+
+/// A layer of a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layer {
+    /// What it is.
+    pub name: String,
+    /// Where it is: a path, or the URI of an NBD export or of a disk behind iSCSI.
+    pub at: String,
 }
 
 /// Pools that the lab makes, on files in the experiment's directory.
@@ -67,7 +92,11 @@ impl Target {
     pub fn size(&self) -> Size {
         match self {
             Self::Volume(pools) | Self::Filesystem(pools) => pools.size,
-            Self::Path { size, .. } | Self::Nbd { size, .. } | Self::Host { size, .. } => *size,
+            Self::Path { size, .. }
+            | Self::Nbd { size, .. }
+            | Self::Iscsi { size, .. }
+            | Self::Layers { size, .. }
+            | Self::Host { size, .. } => *size,
         }
     }
 
@@ -85,7 +114,16 @@ impl Target {
             _ if place == Place::Job => true,
             Self::Volume(_) | Self::Filesystem(_) => true,
             Self::Host { .. } => place == Place::Dataset,
-            Self::Path { .. } | Self::Nbd { .. } => false,
+            Self::Layers { .. } => place == Place::Layer,
+            Self::Path { .. } | Self::Nbd { .. } | Self::Iscsi { .. } => false,
+        }
+    }
+
+    /// The layers of a stack; none of any other target.
+    pub fn layers(&self) -> &[Layer] {
+        match self {
+            Self::Layers { layers, .. } => layers,
+            _ => &[],
         }
     }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::size::Size;
 
 /// Options of fio that a workload does not take, because the lab decides them.
-const OURS: [&str; 14] = [
+pub(super) const OURS: [&str; 14] = [
     "filename",
     "directory",
     "uri",
@@ -50,19 +50,22 @@ pub struct Workload {
     #[serde(default = "ten")]
     pub seconds: f64,
     /// Seconds before that.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub ramp_seconds: f64,
     /// What is done to the caches before.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub cache: CacheState,
+    /// So many devices of the first vdev are offline. Variants whose layout does not bear that are left out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub missing: u64,
     /// Share of the data that compresses away, in per cent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub compressible: u32,
     /// Share of the data that is there already, in per cent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub duplicates: u32,
     /// How many files are made, where files are made.
-    #[serde(default = "thousand")]
+    #[serde(default = "thousand", skip_serializing_if = "is_thousand")]
     pub files: u32,
     /// The trace, where one is replayed: fio's log of version 3, as `lab record` writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,11 +73,14 @@ pub struct Workload {
     /// The files that are copied, where some are: a directory, or a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<PathBuf>,
+    /// Whether files that are copied lie in the stream as on a disk that has room left ([`crate::copy`]), instead of one behind the other.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub as_disk: bool,
     /// Whether a trace is replayed as fast as that goes, instead of with its own pauses.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub at_once: bool,
     /// More options of fio.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
 }
 
@@ -122,6 +128,14 @@ fn one() -> u32 {
 
 fn ten() -> f64 {
     10.0
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn is_thousand(number: &u32) -> bool {
+    *number == thousand()
 }
 
 fn thousand() -> u32 {
@@ -183,6 +197,12 @@ impl Workload {
             Work::Replay if self.trace.is_none() => return wrong("rw = \"replay\" needs a trace".into()),
             Work::Copy if self.source.is_none() => return wrong("rw = \"copy\" needs a source".into()),
             Work::Replay | Work::Copy => {}
+        }
+        if self.missing > 0 && target.pools().is_none() {
+            return wrong("missing: only pools that the lab makes can miss devices".into());
+        }
+        if self.as_disk && self.work() != Work::Copy {
+            return wrong("as_disk: only rw = \"copy\" has it".into());
         }
         if self.source.is_some() && self.work() != Work::Copy {
             return wrong("source: only rw = \"copy\" has one".into());

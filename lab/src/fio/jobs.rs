@@ -2,7 +2,7 @@
 //!
 //! | work | fio |
 //! |---|---|
-//! | transfers | `io_uring` on files, around the page cache unless the workload says `direct=0`; `nbd` on exports; for a time |
+//! | transfers | `io_uring` on files, around the page cache unless the workload says `direct=0`; `nbd` on exports; `libiscsi` on disks behind iSCSI; for a time |
 //! | creating, opening files | `psync` with as many files as the workload has, each opened, written or read whole, closed; once |
 //! | attributes, removing | `filestat`, `filedelete`; once |
 //! | a trace | `read_iolog` |
@@ -21,6 +21,8 @@ pub enum Endpoint {
     Directory(PathBuf),
     /// An NBD export.
     Nbd(String),
+    /// A disk behind iSCSI.
+    Iscsi(String),
 }
 
 /// The directory of the lab's files in a directory that is worked on.
@@ -34,6 +36,7 @@ impl Endpoint {
             Self::Directory(path) => path.join(OWN_DIRECTORY).join("data").display().to_string(),
             // Any name would do.
             Self::Nbd(_) => "nbd".to_owned(),
+            Self::Iscsi(uri) => uri.clone(),
         }
     }
 
@@ -41,6 +44,7 @@ impl Endpoint {
     fn engine(&self) -> Vec<String> {
         match self {
             Self::Nbd(uri) => vec!["--ioengine=nbd".to_owned(), format!("--uri={uri}")],
+            Self::Iscsi(_) => vec!["--ioengine=libiscsi".to_owned()],
             _ => vec!["--ioengine=io_uring".to_owned(), "--direct=1".to_owned()],
         }
     }
@@ -73,7 +77,7 @@ pub fn arguments(workload: &Workload, at: &Endpoint, size: Size, seed: u64) -> V
         (work, at) => files(work, workload, Path::new(&at.file())),
     };
     arguments.push(format!("--randseed={seed}"));
-    with_options(arguments, workload)
+    with_options(arguments, workload, at)
 }
 
 /// The arguments of fio to go over the first `extent` bytes once.
@@ -92,7 +96,7 @@ pub fn replay(workload: &Workload, at: &Endpoint, trace: &Path) -> Vec<String> {
     arguments.push(format!("--iodepth={}", workload.iodepth));
     arguments.push(format!("--read_iolog={}", trace.display().to_string().replace(':', "\\:")));
     arguments.push(format!("--replay_no_stall={}", u8::from(workload.at_once)));
-    with_options(arguments, workload)
+    with_options(arguments, workload, at)
 }
 
 /// The arguments of fio to make the files that a workload opens, looks at or removes.
@@ -175,8 +179,14 @@ fn of_files(workload: &Workload, directory: &Path) -> Vec<String> {
     ]
 }
 
-fn with_options(mut arguments: Vec<String>, workload: &Workload) -> Vec<String> {
-    arguments.extend(workload.options.iter().map(|(name, value)| format!("--{name}={value}")));
+/// With the options that the workload has itself. NBD has one kind of flush, and fio's client of it takes no other.
+fn with_options(mut arguments: Vec<String>, workload: &Workload, at: &Endpoint) -> Vec<String> {
+    let named = |name| match (name, at) {
+        ("fdatasync", Endpoint::Nbd(_)) => "fsync",
+        (name, _) => name,
+    };
+    let options = workload.options.iter();
+    arguments.extend(options.map(|(name, value)| format!("--{}={value}", named(name.as_str()))));
     arguments
 }
 
@@ -207,6 +217,25 @@ mod tests {
             assert!(outcome.figures.iops > 0.0 && outcome.json.starts_with('{'), "{rw}");
             assert_eq!(count(&workload), left, "{rw}");
         }
+    }
+
+    #[test]
+    fn flushes_of_data_alone_are_flushes_over_nbd() {
+        let workload = workload("rw = \"write\"\noptions = { fdatasync = \"8\" }");
+        let of =
+            |at: &Endpoint| arguments(&workload, at, Size(1 << 20), 1).contains(&"--fdatasync=8".to_owned());
+        assert!(of(&Endpoint::Path("/x".into())));
+        let nbd = Endpoint::Nbd("nbd://h/v".into());
+        assert!(!of(&nbd) && arguments(&workload, &nbd, Size(1 << 20), 1).contains(&"--fsync=8".to_owned()));
+    }
+
+    #[test]
+    fn disks_behind_iscsi_are_reached_by_their_uri() {
+        let at = Endpoint::Iscsi("iscsi://127.0.0.1/iqn.2016-02.com.example:disk/1".into());
+        let arguments = arguments(&workload("rw = \"read\""), &at, Size(1 << 20), 1);
+        assert!(arguments.contains(&"--ioengine=libiscsi".to_owned()), "{arguments:?}");
+        let name = "--filename=iscsi\\://127.0.0.1/iqn.2016-02.com.example\\:disk/1";
+        assert!(arguments.iter().any(|argument| argument == name), "{arguments:?}");
     }
 
     #[test]

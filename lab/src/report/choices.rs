@@ -1,10 +1,13 @@
 //! What a search came to, what each choice buys and costs, in safety too, how far the raw device is, and what became of written bytes: rows of words that both kinds of report have.
 
-use super::written;
+use super::{grid, written};
 use crate::analysis::{Findings, bounds};
-use crate::experiment::{CacheState, Experiment, Metric, Mode, Workload};
+use crate::experiment::{CacheState, Experiment, Metric, Mode, Target, Work, Workload};
+use crate::layout::Layout;
+use crate::models::space::cost;
 use crate::pareto;
-use crate::plan::{BASELINE, DEVICE};
+use crate::plan::{BASELINE, DEVICE, Plan, Variant, VariantKind};
+use crate::size::Size;
 use crate::target::Layers;
 
 /// A heading, a sentence, and a table with its head.
@@ -12,6 +15,14 @@ pub struct Section {
     pub title: &'static str,
     pub text: String,
     pub rows: Vec<Vec<String>>,
+    /// How good each cell is, without the head and the first column; empty where that is not told.
+    pub shades: Vec<Vec<f64>>,
+}
+
+impl Section {
+    fn new(title: &'static str, text: String, rows: Vec<Vec<String>>) -> Self {
+        Self { title, text, rows, shades: Vec::new() }
+    }
 }
 
 /// What is said of the experiment as a whole, before its workloads.
@@ -20,6 +31,8 @@ pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
         search(experiment, findings),
         risks(findings),
         front(experiment, findings),
+        grid::section(experiment, findings),
+        space(experiment, findings),
         gap(experiment, findings),
         limits(experiment, findings),
     ];
@@ -32,12 +45,12 @@ fn risks(findings: &Findings) -> Option<Section> {
     let rows = findings.risks.iter().map(|it| vec![it.variant.clone(), it.setting.clone(), it.loss.clone()]);
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     let text = "No figure below shows this: some of what is compared promises less than the rest.".to_owned();
-    (rows.len() > 1).then_some(Section { title: "What it costs in safety", text, rows })
+    (rows.len() > 1).then(|| Section::new("What it costs in safety", text, rows))
 }
 
 /// How far the raw device is from the baseline, by workload, where nothing else is compared: the widest gap first.
 fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
-    if !experiment.factors.is_empty() {
+    if experiment.compares() {
         return None;
     }
     let metric = experiment.goal.metric;
@@ -56,7 +69,7 @@ fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     });
     let text = format!("By {}, the widest gap first.", metric.title());
     let rows = std::iter::once(head).chain(rows).collect();
-    (!gaps.is_empty()).then_some(Section { title: "How far the raw device is", text, rows })
+    (!gaps.is_empty()).then(|| Section::new("How far the raw device is", text, rows))
 }
 
 /// What no setting can beat, beside what was reached.
@@ -70,12 +83,53 @@ fn limits(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     };
     let reached = row("the most that was measured", bounds::reached(experiment, findings));
     let rows = std::iter::once(head).chain(bounds.iter().map(|bound| row(&bound.name, bound.rates)));
-    let text = "What the models can carry of data that do not compress, with the baseline's layout: no setting beats it, save what is read from the cache.".to_owned();
-    (!bounds.is_empty()).then(|| Section {
-        title: "What the limits are",
-        text,
-        rows: rows.chain([reached]).collect(),
-    })
+    let text = "What can be carried of data that do not compress, with the baseline's layout: no setting beats it, save what is read from a cache before it.".to_owned();
+    (!bounds.is_empty()).then(|| Section::new("What the limits are", text, rows.chain([reached]).collect()))
+}
+
+/// Blocks of a volume, and of a filesystem, where a variant does not say.
+const DEFAULT_BLOCKS: (&str, &str) = ("16K", "128K");
+/// Sectors of pools on files, as a power of two.
+const DEFAULT_ASHIFT: u32 = 12;
+
+/// What blocks take by the formula of the model, beside what was measured. Only of data that do not compress, and of layouts of like vdevs.
+fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+    let pools = experiment.target.pools()?;
+    let has_content = |workload: &&Workload| matches!(workload.work(), Work::Transfers | Work::Replay);
+    let filled = experiment.workloads.iter().find(has_content)?;
+    if filled.compressible > 0 || filled.options.contains_key("buffer_compress_percentage") {
+        return None;
+    }
+    let (property, default) = match experiment.target {
+        Target::Volume(_) => ("volblocksize", DEFAULT_BLOCKS.0),
+        _ => ("recordsize", DEFAULT_BLOCKS.1),
+    };
+    let foretold = |variant: &Variant| -> Option<f64> {
+        let settings = &variant.settings;
+        let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse().ok()?;
+        let block: Size = settings.get(property).map_or(default, String::as_str).parse().ok()?;
+        let ashift = settings.get("ashift").map_or(Some(DEFAULT_ASHIFT), |ashift| ashift.parse().ok())?;
+        let takes = layout.vdevs().iter().map(|vdev| cost(*vdev, ashift, block.0).allocated);
+        let first = takes.clone().next()?;
+        takes.into_iter().all(|it| it == first).then(|| first as f64 / block.0 as f64)
+    };
+    let plan = Plan::new(experiment, findings.sought.as_ref().map(|sought| &sought.settings), 0);
+    let is_of_pools = |it: &&Variant| matches!(it.kind, VariantKind::Baseline | VariantKind::Change);
+    let rows = plan.variants().iter().filter(is_of_pools).filter_map(|variant| {
+        let measured = findings.find(&variant.name, &filled.name, Metric::Space)?.median.value;
+        let foretold = foretold(variant)?;
+        let efficiency = |takes: f64| format!("{:.1} %", 100.0 / takes);
+        Some(vec![
+            variant.name.clone(),
+            efficiency(foretold),
+            efficiency(measured),
+            format!("{:+.1} %", (measured / foretold - 1.0) * 100.0),
+        ])
+    });
+    let head = ["variant", "data, foretold", "data, measured", "takes more by"].map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    let text = "The share of the devices' space that is data: by the formula of `cenote lab model space`, which knows blocks, parity and padding, and as measured, where what describes the blocks counts too.".to_owned();
+    (rows.len() > 1).then(|| Section::new("Space, foretold and measured", text, rows))
 }
 
 /// How the variant that is compared was found.
@@ -92,7 +146,7 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
             "The search took {} runs, where all combinations would have taken {}. It found {values}, which was then measured again against the baseline.",
             sought.runs, sought.exhaustive_runs
         );
-        return Some(Section { title: "What the search found", text, rows: Vec::new() });
+        return Some(Section::new("What the search found", text, Vec::new()));
     }
     let text = format!(
         "One factor after the other was changed, and what proved itself was kept; it ended with {values}, which was then measured again against the start."
@@ -110,7 +164,7 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
             if step.kept { "kept" } else { "put back" }.to_owned(),
         ]
     });
-    Some(Section { title: "Step by step", text, rows: std::iter::once(head).chain(steps).collect() })
+    Some(Section::new("Step by step", text, std::iter::once(head).chain(steps).collect()))
 }
 
 /// The variants that none beats in all that counts.
@@ -130,7 +184,7 @@ fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         "With \"{}\", none of these is beaten by another in all that counts; every other variant is.",
         experiment.goal_workload()
     );
-    Some(Section { title: "What each choice buys and costs", text, rows })
+    Some(Section::new("What each choice buys and costs", text, rows))
 }
 
 /// Less than this share of what was to meet the devices met them: then something else was measured.
@@ -168,19 +222,17 @@ pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
     if of.is_empty() {
         return None;
     }
-    let head = ["variant", "client"].into_iter().chain(Layers::NAMES).map(str::to_owned).collect();
+    let head = ["variant", "client"].into_iter().chain(Layers::NAMES).chain(["read for it"]);
+    let head = head.map(str::to_owned).collect();
     let rows = of.iter().map(|it| {
         let bytes = it.layers.iter().map(|bytes| format!("{bytes:.2}"));
-        [it.variant.clone(), "1".to_owned()].into_iter().chain(bytes).collect()
+        let read = it.read.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.2}"));
+        [it.variant.clone(), "1".to_owned()].into_iter().chain(bytes).chain([read]).collect()
     });
     let text = "Bytes for each byte that the client wrote: whole blocks of data, those compressed, those with copies, parity and padding; what describes them; the intent log; and all that \
-                devices were given."
+                devices were given. Beside it, what was read from the devices so that it could be written: the rest of blocks that were written in part, and what describes them."
         .to_owned();
-    Some(Section {
-        title: "What became of a written byte",
-        text,
-        rows: std::iter::once(head).chain(rows).collect(),
-    })
+    Some(Section::new("What became of a written byte", text, std::iter::once(head).chain(rows).collect()))
 }
 
 #[cfg(test)]
@@ -201,6 +253,7 @@ mod tests {
                 variant: BASELINE.into(),
                 workload: workload.into(),
                 layers: [logical, logical, logical, 0.0, 0.0, logical],
+                read: None,
             };
             let finding = |workload: &str| Finding {
                 variant: BASELINE.into(),

@@ -1,11 +1,12 @@
 //! The report as one page that needs nothing else.
 
+use super::charts::{Course, Percentiles, courses, percentiles};
 use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
-use super::plot::{Bar, Dot, bars, dots_of, escaped};
+use super::plot::{Bar, Dot, Line, bars, dots_of, escaped};
 use super::{metrics, written};
-use crate::analysis::{Finding, Findings, Verdict, apart, base_words};
-use crate::experiment::{Experiment, Metric};
+use crate::analysis::{Finding, Findings, Verdict, apart, base_words, bounds};
+use crate::experiment::{Experiment, Metric, Workload};
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, TWIN};
 use crate::store::Store;
@@ -16,7 +17,7 @@ pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-widt
 .modelled{border-left:4px solid #c83;padding:.4rem 1rem;background:#fbf4ea}\
 svg{max-width:100%;height:auto;font-size:13px}table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}\
 td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child{text-align:left}\
-rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}circle{fill:#9ab}circle.marked{fill:#2a6}path.axis{stroke:#888;fill:none}\
+rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}circle{fill:#9ab}circle.marked{fill:#2a6}path.axis{stroke:#888;fill:none}path.limit{stroke:#c83;fill:none;stroke-dasharray:5 3}\
 path.interval{stroke:#111;fill:none;stroke-width:1.5}code{font-size:12px;word-break:break-all}\
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}text{fill:#ddd}.verdict{background:#1d2b23}.modelled{background:#2b2418}td,th{border-color:#333}path.interval{stroke:#eee}}";
 
@@ -63,9 +64,11 @@ pub fn page(store: &Store, findings: &Findings) -> String {
                     class: class(it),
                 })
                 .collect();
-            page.push_str(&bars(&rows));
+            page.push_str(&bars(&rows, &limits(experiment, workload, metric, &of)));
             page.push_str(&table(&of));
         }
+        page.push_str(&spread(findings, workload));
+        page.push_str(&over_time(store, findings, workload));
         if let Some(caution) = choices::caution(experiment, findings, workload) {
             page.push_str(&format!("<p><strong>{}</strong></p>", escaped(&caution)));
         }
@@ -84,18 +87,96 @@ pub fn page(store: &Store, findings: &Findings) -> String {
 fn words(section: &Section) -> String {
     let mut text = format!("<h3>{}</h3><p>{}</p>", section.title, escaped(&section.text));
     if !section.rows.is_empty() {
-        text.push_str(&rows(&section.rows));
+        text.push_str(&rows(&section.rows, &section.shades));
     }
     text
 }
 
-/// Rows under the first of them.
-fn rows(rows: &[Vec<String>]) -> String {
+/// What no bar can pass: the raw device, and of bandwidth the bounds.
+fn limits(experiment: &Experiment, workload: &Workload, metric: Metric, of: &[&Finding]) -> Vec<Line> {
+    let speeds = [Metric::Iops, Metric::Throughput, Metric::Latency, Metric::LatencyP99];
+    let device = of.iter().find(|it| it.variant == DEVICE && speeds.contains(&metric));
+    let device = device.map(|it| Line { label: DEVICE.to_owned(), value: it.median.value });
+    let way = bounds::direction(workload).filter(|_| metric == Metric::Throughput);
+    let bounds = way.into_iter().flat_map(|way| {
+        bounds::bounds(experiment).into_iter().map(move |bound| Line {
+            label: format!("{}: {}", bound.name, written(metric, bound.rates[way])),
+            value: bound.rates[way],
+        })
+    });
+    device.into_iter().chain(bounds).collect()
+}
+
+/// How latencies spread.
+fn spread(findings: &Findings, workload: &Workload) -> String {
+    let shown = [Metric::LatencyP50, Metric::LatencyP99, Metric::LatencyP999];
+    let of_median =
+        findings.findings.iter().filter(|it| it.workload == workload.name && it.metric == shown[0]);
+    let rows: Vec<Percentiles<'_>> = of_median
+        .filter_map(|it| {
+            let value = |metric| Some(findings.find(&it.variant, &workload.name, metric)?.median.value);
+            let values = shown.map(value).into_iter().collect::<Option<Vec<f64>>>()?;
+            let words: Vec<String> = values.iter().map(|value| written(shown[0], *value)).collect();
+            Some(Percentiles { label: &it.variant, text: words.join(" / "), values })
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let told = "what half, 99 and 99.9 of 100 operations take at most, on a logarithmic axis";
+    format!("<h3>Latency percentiles <small>({told})</small></h3>{}", percentiles(&rows))
+}
+
+/// Rounds from which on figures have a course.
+const LEAST_ROUNDS: usize = 3;
+
+/// The goal's figure from round to round, as time went on.
+fn over_time(store: &Store, findings: &Findings, workload: &Workload) -> String {
+    let metric = store.experiment().goal.metric;
+    let began = |number: &usize| store.runs().get(number - 1).map_or(0, |run| run.began);
+    let of: Vec<&Finding> = findings
+        .findings
+        .iter()
+        .filter(|it| it.workload == workload.name && it.metric == metric && it.runs.len() >= LEAST_ROUNDS)
+        .collect();
+    let Some(first) = of.iter().flat_map(|it| it.runs.iter().map(began)).min() else { return String::new() };
+    let all: Vec<Course<'_>> = of
+        .iter()
+        .map(|it| {
+            let times = it.runs.iter().map(|number| (began(number) - first) as f64);
+            Course { label: &it.variant, points: times.zip(it.values.iter().copied()).collect() }
+        })
+        .collect();
+    let most = of.iter().flat_map(|it| &it.values).copied().fold(0.0, f64::max);
+    let title = metric.title();
+    format!("<h3>{title} over time</h3>{}", courses(&all, &format!("{title}, {}", written(metric, most))))
+}
+
+/// How a cell looks whose figure is so good, as a logarithm: twice as good or as bad is the strongest colour.
+fn shade(good: f64) -> String {
+    let strength = (good.abs() / std::f64::consts::LN_2).clamp(0.0, 1.0) * 0.6;
+    let colour = if good > 0.0 { "34,170,102" } else { "204,85,85" };
+    if strength < 0.01 {
+        String::new()
+    } else {
+        format!(" style=\"background:rgba({colour},{strength:.2})\"")
+    }
+}
+
+/// Rows under the first of them, with how good their cells are where that is told.
+fn rows(rows: &[Vec<String>], shades: &[Vec<f64>]) -> String {
     let mut text = String::from("<table>");
     for (number, row) in rows.iter().enumerate() {
         let cell = if number == 0 { "th" } else { "td" };
         text.push_str("<tr>");
-        text.extend(row.iter().map(|word| format!("<{cell}>{}", escaped(word))));
+        for (column, word) in row.iter().enumerate() {
+            let good = number.checked_sub(1).and_then(|row| shades.get(row)?.get(column.checked_sub(1)?));
+            text.push_str(&format!(
+                "<{cell}{}>{}",
+                good.map_or_else(String::new, |it| shade(*it)),
+                escaped(word)
+            ));
+        }
     }
     text.push_str("</table>");
     text
@@ -145,5 +226,5 @@ fn table(findings: &[&Finding]) -> String {
         ]
     });
     let all: Vec<Vec<String>> = std::iter::once(head.map(str::to_owned).to_vec()).chain(compared).collect();
-    if all.len() == 1 { String::new() } else { rows(&all) }
+    if all.len() == 1 { String::new() } else { rows(&all, &[]) }
 }

@@ -1,8 +1,11 @@
 //! The report as Markdown; the terminal shows it as well.
 
+use std::path::Path;
+
 use super::{choices, metrics, written};
-use crate::analysis::{Findings, apart, base_words};
+use crate::analysis::{Findings, base_words, noise_words};
 use crate::experiment::{CacheState, Experiment, Metric, Target, Workload};
+use crate::medium::Medium;
 use crate::plan::BASELINE;
 use crate::store::Store;
 use crate::table;
@@ -59,10 +62,7 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
         text.push_str(&table::markdown(&rows));
         let floor = findings.findings.iter().filter(|it| it.workload == workload.name && it.metric == *first);
         if let Some(compared) = floor.filter_map(|it| it.compared).next() {
-            text.push_str(&format!(
-                "\nTwo equal variants differed by {} here; less than that is no difference.\n",
-                apart(compared.noise_floor)
-            ));
+            text.push_str(&format!("\nHere {}.\n", noise_words(compared.noise_floor)));
         }
         if let Some(caution) = choices::caution(experiment, findings, workload) {
             text.push_str(&format!("\n**{caution}**\n"));
@@ -92,6 +92,45 @@ pub(super) fn modelled(experiment: &Experiment) -> Option<String> {
     Some(format!("Modelled: {models}. No such hardware was there; figures are those of its model."))
 }
 
+/// How much is worked on, beside what can be cached.
+fn working_set(experiment: &Experiment) -> String {
+    let sizes = experiment.workloads.iter().map(|workload| workload.extent(experiment.target.size()));
+    let (least, most) = (sizes.clone().min().unwrap_or_default(), sizes.max().unwrap_or_default());
+    let range = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    let values = |name: &str| -> Vec<String> {
+        let factor = experiment.factors.iter().find(|factor| factor.name == name);
+        let of_factor = factor.into_iter().flat_map(|factor| factor.values.iter().cloned());
+        of_factor.chain(experiment.settings.get(name).cloned()).collect()
+    };
+    let caches = values("arc_max");
+    let cache = match (experiment.target.pools(), caches.as_slice()) {
+        (None, _) => String::new(),
+        (Some(_), []) => "; the pool's cache has its default size".to_owned(),
+        (Some(_), sizes) => format!("; the pool's cache may take {}", sizes.join(" or ")),
+    };
+    format!("Workloads work on {range}{cache}.")
+}
+
+/// Bytes of a pool's sectors where nothing is said.
+const SECTOR: u64 = 4096;
+
+/// What was measured lies on what, and whether sectors and blocks fit it.
+fn lies_on(experiment: &Experiment, path: &Path, medium: &Medium) -> String {
+    let ashift = experiment.settings.get("ashift").and_then(|ashift| ashift.parse::<u32>().ok());
+    let sector = ashift.map_or(SECTOR, |ashift| 1_u64.checked_shl(ashift).unwrap_or(SECTOR));
+    let unit = medium.unit.unwrap_or(sector);
+    let fits = match experiment.target.pools() {
+        Some(_) if unit > sector => {
+            format!(
+                "; the pools' sectors of {sector} do not fill one: it reads and writes more than it is given"
+            )
+        }
+        Some(_) => format!("; the pools' sectors of {sector} fit"),
+        None => String::new(),
+    };
+    format!("{} lies on {medium}{fits}.", path.display())
+}
+
 /// What a reader needs to believe it, and to repeat it.
 pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let (experiment, machine) = (store.experiment(), store.environment());
@@ -111,11 +150,13 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
             if machine.is_virtual { ", a virtual machine" } else { "" },
             machine.cpu_flags.join(" ")
         ),
+        working_set(experiment),
         format!(
             "Held fixed: {}.",
             if fixed.is_empty() { "nothing but defaults".to_owned() } else { fixed.join(", ") }
         ),
     ];
+    facts.extend(machine.media.iter().map(|(path, medium)| lies_on(experiment, path, medium)));
     let is_cold = |workload: &Workload| workload.cache == CacheState::Cold;
     if matches!(experiment.target, Target::Host { .. }) && experiment.workloads.iter().any(is_cold) {
         facts.push(

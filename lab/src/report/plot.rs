@@ -27,16 +27,30 @@ pub fn escaped(text: &str) -> String {
 }
 
 /// Room for the longest of some labels, and a gap.
-fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> f64 {
+pub fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> f64 {
     16.0 + LETTER_WIDTH * labels.map(|label| label.chars().count()).max().unwrap_or(0) as f64
 }
 
-/// Horizontal bars from zero on.
-pub fn bars(bars: &[Bar<'_>]) -> String {
-    let most = bars.iter().map(|bar| bar.value.max(bar.interval.1)).fold(f64::MIN_POSITIVE, f64::max);
+/// A value that bars may reach.
+pub struct Line {
+    /// What it is.
+    pub label: String,
+    /// Where it stands.
+    pub value: f64,
+}
+
+/// How far beyond the longest bar a line may stand to be drawn.
+const LINES_REACH: f64 = 1.5;
+
+/// Horizontal bars from zero on, and lines across them; of a line that is far beyond all bars only the label is there.
+pub fn bars(bars: &[Bar<'_>], lines: &[Line]) -> String {
+    let longest = bars.iter().map(|bar| bar.value.max(bar.interval.1)).fold(f64::MIN_POSITIVE, f64::max);
+    let is_near = |line: &&Line| line.value <= longest * LINES_REACH;
+    let most = lines.iter().filter(is_near).map(|line| line.value).fold(longest, f64::max);
     let label_width = label_width(bars.iter().map(|bar| bar.label));
     let x = |value: f64| label_width + BAR_WIDTH * (value / most).clamp(0.0, 1.0);
-    let (width, height) = (label_width + BAR_WIDTH + 110.0, ROW_HEIGHT * bars.len() as f64);
+    let of_bars = ROW_HEIGHT * bars.len() as f64;
+    let (width, height) = (label_width + BAR_WIDTH + 110.0, of_bars + 16.0 * lines.len() as f64);
     let mut svg = format!("<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" role=\"img\">");
     for (row, bar) in bars.iter().enumerate() {
         let top = ROW_HEIGHT * row as f64;
@@ -61,6 +75,23 @@ pub fn bars(bars: &[Bar<'_>]) -> String {
             x(bar.value).max(high) + 6.0,
             middle + 4.0,
             escaped(&bar.text),
+        );
+    }
+    for (number, line) in lines.iter().enumerate() {
+        let y = of_bars + 16.0 * (number as f64 + 1.0) - 3.0;
+        let (at, drawn) = match is_near(&line) {
+            true => (
+                x(line.value),
+                format!("<path class=\"limit\" d=\"M{0:.1} 0V{of_bars:.1}\"/>", x(line.value)),
+            ),
+            false => (label_width + BAR_WIDTH, String::new()),
+        };
+        let beyond = if is_near(&line) { "" } else { " >" };
+        // Writing to a string does not fail.
+        let _ = write!(
+            svg,
+            "{drawn}<text x=\"{at:.1}\" y=\"{y:.1}\" text-anchor=\"end\">{}{beyond}</text>",
+            escaped(&line.label)
         );
     }
     svg.push_str("</svg>");
@@ -125,7 +156,7 @@ mod tests {
     fn bars_are_as_long_as_their_values_and_texts_are_harmless() {
         let bar =
             |value| Bar { label: "a<b", text: "&".into(), value, interval: (value, value), class: "same" };
-        let svg = bars(&[bar(50.0), bar(100.0)]);
+        let svg = bars(&[bar(50.0), bar(100.0)], &[]);
         assert!(svg.contains("width=\"210.0\"") && svg.contains("width=\"420.0\""), "{svg}");
         assert!(svg.contains("a&lt;b") && svg.contains(">&amp;<"), "{svg}");
     }
@@ -135,7 +166,20 @@ mod tests {
         let label = "layout=mirror 2 + mirror 2 + mirror 2";
         let bar = Bar { label, text: String::new(), value: 1.0, interval: (1.0, 1.0), class: "same" };
         let left = 16.0 + LETTER_WIDTH * label.len() as f64;
-        assert!(bars(&[bar]).contains(&format!("<rect class=\"same\" x=\"{left}\"")));
+        assert!(bars(&[bar], &[]).contains(&format!("<rect class=\"same\" x=\"{left}\"")));
+    }
+
+    #[test]
+    fn limits_are_lines_where_they_are_near() {
+        let bar = Bar { label: "a", text: String::new(), value: 50.0, interval: (50.0, 50.0), class: "same" };
+        let line = |label: &str, value| Line { label: label.into(), value };
+        let svg = bars(&[bar], &[line("link", 60.0), line("far", 1000.0)]);
+        assert_eq!(svg.matches("class=\"limit\"").count(), 1, "{svg}");
+        // The longest is the line's then.
+        assert!(
+            svg.contains("width=\"350.0\"") && svg.contains("far &gt;") || svg.contains("far >"),
+            "{svg}"
+        );
     }
 
     #[test]

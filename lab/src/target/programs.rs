@@ -1,5 +1,6 @@
 //! `zpool` and `zfs` of some system, as the lab uses them: this system's own, in a process of their own, or those of a host that runs OpenZFS.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -17,7 +18,7 @@ pub struct Counters {
     pub written_bytes: u64,
     /// CPU time of whoever serves, in seconds.
     pub cpu_seconds: f64,
-    /// The most memory it held, in bytes.
+    /// The most memory it held since it was asked the last time, in bytes.
     pub peak_memory_bytes: u64,
     /// What became of written bytes, where that is known.
     #[serde(default)]
@@ -147,7 +148,12 @@ impl Programs for KernelPrograms {
 /// Runs a program to its end; what it printed.
 pub fn output(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().map_err(|error| Error::Missing { program, error })?;
+    // Ctrl-C is for the lab, which ends in order.
+    let output = command
+        .stdin(Stdio::null())
+        .process_group(0)
+        .output()
+        .map_err(|error| Error::Missing { program, error })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

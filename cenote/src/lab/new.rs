@@ -1,0 +1,185 @@
+//! `cenote lab new`: an experiment's file, out of a recipe, of options, or of answers to questions.
+
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use lab::experiment::draft::{self, Draft};
+use lab::experiment::presets;
+
+use crate::output::print;
+
+/// What the experiment is to be.
+#[derive(Debug, Args)]
+pub struct NewArguments {
+    /// The recipe to start from. With neither a recipe nor a workload, questions are asked
+    recipe: Option<String>,
+    /// Its name
+    #[arg(long)]
+    name: Option<String>,
+    /// What is measured: volume, filesystem, a path, an NBD URI, host:POOL/DATASET. What is in a path or behind a URI may be overwritten
+    #[arg(short, long)]
+    target: Option<String>,
+    /// How much of it is used: 256M
+    #[arg(long)]
+    size: Option<String>,
+    /// What is done: a preset (`cenote lab presets`), or fio's rw, a size and a depth, as randwrite,4K,8
+    #[arg(short, long = "workload", value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+    /// What counts: iops, throughput, latency, latency_p99, space, cpu, memory …
+    #[arg(short, long, value_name = "METRIC")]
+    goal: Option<String>,
+    /// What counts as success: 20000, 500M, 5ms
+    #[arg(long, value_name = "VALUE")]
+    at_least: Option<String>,
+    /// The same, where less is better
+    #[arg(long, value_name = "VALUE")]
+    at_most: Option<String>,
+    /// What nothing can beat: 1gbe, 10gbe, 'the network=117M'
+    #[arg(long = "bound", value_name = "NAME=RATE")]
+    bounds: Vec<String>,
+    /// Factors, instead of the recipe's: sync=standard,always
+    #[arg(short, long = "factor", value_name = "NAME=VALUE,…")]
+    factors: Vec<String>,
+    /// Which variants: each (one change at a time), full (all combinations), search, improve
+    #[arg(short, long)]
+    mode: Option<String>,
+    /// Another layout of its pools: 'mirror 2 + mirror 2'
+    #[arg(short, long)]
+    layout: Option<String>,
+    /// Where to write it; printed where left out
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl NewArguments {
+    /// Writes it.
+    pub fn run(self) -> Result<()> {
+        let mut draft = Draft {
+            name: self.name,
+            target: self.target,
+            size: self.size,
+            workloads: self.workloads,
+            metric: self.goal,
+            at_least: self.at_least,
+            at_most: self.at_most,
+            bounds: self.bounds,
+            mode: self.mode,
+            factors: self.factors,
+            layout: self.layout,
+        };
+        let output = self.output.as_deref();
+        let Some(name) = self.recipe else {
+            if draft.workloads.is_empty() {
+                ask(&mut draft, &mut std::io::stdin().lock())?;
+            }
+            return write(&draft.experiment()?.0.to_toml()?, output);
+        };
+        let recipe = super::recipe(&name)?;
+        if draft == Draft::default() {
+            return write(recipe.text(), output);
+        }
+        let (experiment, left_out) = draft.changed(&recipe.experiment())?;
+        for (name, value) in left_out {
+            eprintln!("left out, because this target does not have it: {name}={value}");
+        }
+        write(&experiment.to_toml()?, output)
+    }
+}
+
+/// Writes it into a new file, or prints it.
+fn write(text: &str, output: Option<&Path>) -> Result<()> {
+    let Some(path) = output else { return print(text) };
+    let mut file =
+        std::fs::File::create_new(path).with_context(|| format!("cannot make {}", path.display()))?;
+    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Asks for what was not said. An empty line takes what stands in brackets.
+fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
+    let names: Vec<String> = presets::all().into_iter().map(|preset| preset.name).collect();
+    if draft.target.is_none() {
+        let question = "What is measured? volume, filesystem, a path, an NBD URI, host:POOL/DATASET [volume]";
+        draft.target = answered(answers, question, |text| draft::target(text).map(drop))?;
+    }
+    if draft.size.is_none() {
+        let check = |text: &str| text.parse::<lab::size::Size>().map(drop).map_err(lab::Error::Experiment);
+        draft.size = answered(answers, "How much of it is used? [256M]", check)?;
+    }
+    eprintln!("What is done? {},", names.join(", "));
+    while draft.workloads.is_empty() {
+        let question = "or fio's rw, a size and a depth, as randwrite,4K,8";
+        draft.workloads.extend(answered(answers, question, |text| draft::workload(text).map(drop))?);
+    }
+    if draft.metric.is_none() {
+        let question = "What counts? iops, throughput, latency, latency_p99, space, cpu, memory [iops]";
+        draft.metric = answered(answers, question, |text| draft::metric(text).map(drop))?;
+    }
+    if draft.at_least.is_none() && draft.at_most.is_none() {
+        let metric = draft::metric(draft.metric.as_deref().unwrap_or("iops"))?;
+        let more = metric.more_is_better();
+        let word = if more { "least" } else { "most" };
+        let question = format!("What counts as success: at {word}? 20000, 500M, 5ms [nothing]");
+        let value = answered(answers, &question, |text| draft::value(metric, text).map(drop))?;
+        *(if more { &mut draft.at_least } else { &mut draft.at_most }) = value;
+    }
+    while draft.factors.is_empty() {
+        let question = "Which setting is varied? volblocksize=16K,64K, sync=standard,always … [nothing]";
+        let check = |text: &str| match text.split_once('=') {
+            Some((_, values)) if values.contains(',') => Ok(()),
+            _ => Err(lab::Error::Experiment("write a name, '=', and two values or more".into())),
+        };
+        let Some(factor) = answered(answers, question, check)? else { break };
+        draft.factors.push(factor);
+        while let Some(factor) = answered(answers, "Another? [no]", check)? {
+            draft.factors.push(factor);
+        }
+    }
+    if draft.bounds.is_empty() {
+        let question = "Which bound can nothing beat, as the network's line rate? 1gbe, 10gbe, 117M [none]";
+        draft.bounds.extend(answered(answers, question, |text| draft::bound(text).map(drop))?);
+    }
+    Ok(())
+}
+
+/// The answer to a question, asked until it is one; nothing for an empty line.
+fn answered(
+    answers: &mut impl BufRead,
+    question: &str,
+    check: impl Fn(&str) -> lab::Result<()>,
+) -> Result<Option<String>> {
+    loop {
+        eprint!("{question}: ");
+        let mut line = String::new();
+        if answers.read_line(&mut line).context("cannot read the answer")? == 0 {
+            eprintln!();
+            bail!("the answers ended; everything can be said with options too: cenote lab new --help");
+        }
+        let answer = line.trim();
+        if answer.is_empty() {
+            return Ok(None);
+        }
+        match check(answer) {
+            Ok(()) => return Ok(Some(answer.to_owned())),
+            Err(error) => eprintln!("{error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_asked_for_until_they_are_right() {
+        let mut draft = Draft::default();
+        let mut answers = &b"disk\nvolume\n\n\nwebb\nrandwrite,4K,8\nlatency_p99\n5\n5ms\nsync\nsync=standard,always\n\n1gbe\n"[..];
+        ask(&mut draft, &mut answers).unwrap();
+        let experiment = draft.experiment().unwrap().0;
+        assert_eq!(experiment.goal.at_most, Some(5e6));
+        assert_eq!((experiment.factors.len(), experiment.bounds.len()), (1, 1));
+        assert_eq!(experiment.workloads[0].name, "4K randwrite, depth 8");
+        assert!(ask(&mut Draft::default(), &mut &b"volume\n"[..]).is_err(), "they ended");
+    }
+}

@@ -1,0 +1,328 @@
+//! An experiment out of a few words, as somebody says them on a command line or in answer to questions.
+//!
+//! | what | words |
+//! |---|---|
+//! | target | `volume`, `filesystem`, `/a/path`, `nbd://…`, `iscsi://…`, `host:pool/dataset` |
+//! | workload | the name of a preset, or fio's `rw`, a size and a depth: `randwrite,4K,8` |
+//! | metric | as in the TOML: `iops`, `latency_p99` … |
+//! | value | in the metric's unit: `20000`, `500M` (a second), `5ms` |
+//! | factor | `volblocksize=16K,64K` |
+//! | bound | `the network=1gbe` |
+//!
+//! A draft is laid over an experiment, or over nothing. What it does not say stays, save settings that another target does not have.
+
+use toml::{Table, Value};
+
+use super::{Experiment, Metric, Place, Settings, Target, presets};
+use crate::error::{Error, Result};
+use crate::size::Size;
+
+/// What was said; nothing of it must be.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Draft {
+    /// Its name.
+    pub name: Option<String>,
+    /// What is measured.
+    pub target: Option<String>,
+    /// How much of it is used.
+    pub size: Option<String>,
+    /// What is done.
+    pub workloads: Vec<String>,
+    /// What counts.
+    pub metric: Option<String>,
+    /// What counts as success: at least this much.
+    pub at_least: Option<String>,
+    /// The same: at most this much.
+    pub at_most: Option<String>,
+    /// What nothing can beat.
+    pub bounds: Vec<String>,
+    /// Which variants are run.
+    pub mode: Option<String>,
+    /// Settings that differ.
+    pub factors: Vec<String>,
+    /// Another layout of the pools.
+    pub layout: Option<String>,
+}
+
+/// Bytes that are worked on where nobody says how many.
+const DEFAULT_SIZE: &str = "256M";
+/// What a draft over nothing is called.
+const DEFAULT_NAME: &str = "mine";
+
+fn wrong(what: impl Into<String>) -> Error {
+    Error::Experiment(what.into())
+}
+
+/// A target's table.
+pub fn target(text: &str) -> Result<Table> {
+    let mut table = Table::new();
+    let mut of = |kind: &str, field: Option<(&str, &str)>| {
+        table.insert("kind".into(), kind.into());
+        table.extend(field.map(|(name, value)| (name.to_owned(), value.into())));
+    };
+    match text {
+        "volume" | "filesystem" => of(text, None),
+        _ if text.starts_with("nbd://") || text.starts_with("nbds://") || text.starts_with("nbd+unix://") => {
+            of("nbd", Some(("uri", text)));
+        }
+        _ if text.starts_with("iscsi://") => of("iscsi", Some(("uri", text))),
+        _ if text.starts_with("host:") => of("host", Some(("dataset", &text[5..]))),
+        _ if text.starts_with('/') || text.starts_with("./") => of("path", Some(("path", text))),
+        _ => {
+            return Err(wrong(format!(
+                "target '{text}': write volume, filesystem, a path that begins with / or ./, an NBD or iSCSI URI, or host:POOL/DATASET"
+            )));
+        }
+    }
+    Ok(table)
+}
+
+/// A workload's table.
+pub fn workload(text: &str) -> Result<Table> {
+    let mut table = Table::new();
+    if presets::all().iter().any(|preset| preset.name == text) {
+        table.insert("preset".into(), text.into());
+        return Ok(table);
+    }
+    let words: Vec<&str> = text.split(',').map(str::trim).collect();
+    let (rw, bs, depth) = match words.as_slice() {
+        [rw, bs] => (*rw, *bs, "1"),
+        [rw, bs, depth] => (*rw, *bs, *depth),
+        _ => {
+            let names: Vec<String> = presets::all().into_iter().map(|preset| preset.name).collect();
+            return Err(wrong(format!(
+                "workload '{text}': write a preset ({}), or for example randwrite,4K,8: fio's rw, a size, a depth",
+                names.join(", ")
+            )));
+        }
+    };
+    let of = |what: &str| wrong(format!("workload '{text}': {what}"));
+    let size: Size = bs.parse().map_err(|error: String| of(&error))?;
+    let depth: u32 = depth.parse().map_err(|_| of("the depth is not a number"))?;
+    table.insert("name".into(), format!("{size} {rw}, depth {depth}").into());
+    table.insert("rw".into(), rw.into());
+    table.insert("bs".into(), size.to_string().into());
+    table.insert("iodepth".into(), i64::from(depth).into());
+    Ok(table)
+}
+
+/// A metric by its name in the TOML.
+pub fn metric(text: &str) -> Result<Metric> {
+    Value::from(text)
+        .try_into()
+        .map_err(|error: toml::de::Error| wrong(format!("metric: {}", error.message())))
+}
+
+/// A value of a metric: bytes a second with a unit of bytes, times with one of time.
+pub fn value(metric: Metric, text: &str) -> Result<f64> {
+    let is_time =
+        matches!(metric, Metric::Latency | Metric::LatencyP50 | Metric::LatencyP99 | Metric::LatencyP999);
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let value = match metric {
+        Metric::Throughput | Metric::Memory => text.parse::<Size>().ok().map(|size| size.0 as f64),
+        _ if is_time => units.into_iter().find_map(|(unit, ns)| Some(number(text.strip_suffix(unit)?)? * ns)),
+        _ => number(text),
+    };
+    let example = match metric {
+        Metric::Throughput | Metric::Memory => "500M",
+        _ if is_time => "5ms",
+        _ => "20000",
+    };
+    let value = value.filter(|value| *value > 0.0 && value.is_finite());
+    value.ok_or_else(|| {
+        wrong(format!("'{text}' is no value of {}: write for example {example}", metric.title()))
+    })
+}
+
+/// A bound's table.
+pub fn bound(text: &str) -> Result<Table> {
+    let (name, rate) = text.split_once('=').unwrap_or(("the network", text));
+    let bound = super::Bound { name: name.trim().to_owned(), rate: rate.trim().to_owned() };
+    if bound.bytes_per_second().is_none() {
+        return Err(wrong(format!("bound '{text}': write for example 1gbe, or 'the network=117M'")));
+    }
+    let fields = [("name", bound.name), ("rate", bound.rate)];
+    Ok(fields.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect())
+}
+
+/// The inner table of that name, made where there is none.
+fn inner<'a>(table: &'a mut Table, name: &str) -> Result<&'a mut Table> {
+    let inner = table.entry(name).or_insert_with(|| Table::new().into());
+    inner.as_table_mut().ok_or_else(|| wrong(format!("{name} is no table")))
+}
+
+/// What an experiment asks, in a sentence.
+fn question(experiment: &Experiment) -> String {
+    let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
+    let names: Vec<&str> = experiment.factors.iter().map(|factor| factor.name.as_str()).collect();
+    match names.as_slice() {
+        [] => format!("What {title} does \"{workload}\" have?"),
+        names => format!("Which {} has the best {title} with \"{workload}\"?", names.join(", ")),
+    }
+}
+
+impl Draft {
+    /// An experiment of nothing but what was said.
+    pub fn experiment(&self) -> Result<(Experiment, Settings)> {
+        if self.workloads.is_empty() {
+            return Err(wrong("say what is done: --workload PRESET, or randwrite,4K,8"));
+        }
+        let mut table = Table::new();
+        table.insert("name".into(), DEFAULT_NAME.into());
+        let target = target(self.target.as_deref().unwrap_or("volume"))?;
+        table.insert("target".into(), target.into());
+        inner(&mut table, "target")?.insert("size".into(), DEFAULT_SIZE.into());
+        self.over(table)
+    }
+
+    /// The experiment with what was said, and the settings that its new target does not have.
+    pub fn changed(&self, experiment: &Experiment) -> Result<(Experiment, Settings)> {
+        let text = experiment.to_toml()?;
+        self.over(text.parse().map_err(|error: toml::de::Error| wrong(error.to_string()))?)
+    }
+
+    fn over(&self, mut table: Table) -> Result<(Experiment, Settings)> {
+        let mut left_out = Settings::new();
+        if let Some(name) = &self.name {
+            table.insert("name".into(), name.as_str().into());
+        }
+        if let Some(text) = &self.target {
+            let mut new = target(text)?;
+            let size = inner(&mut table, "target")?.get("size").cloned();
+            new.insert("size".into(), size.unwrap_or_else(|| DEFAULT_SIZE.into()));
+            table.insert("target".into(), new.clone().into());
+            let new: Target = new.try_into().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
+            let settings = inner(&mut table, "settings")?;
+            let names: Vec<String> =
+                settings.keys().filter(|name| !new.has(Place::of(name))).cloned().collect();
+            for name in names {
+                let value = settings.remove(&name);
+                let value = value.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
+                left_out.insert(name, value);
+            }
+        }
+        if let Some(size) = &self.size {
+            inner(&mut table, "target")?.insert("size".into(), size.as_str().into());
+        }
+        if !self.workloads.is_empty() {
+            let all = self.workloads.iter().map(|text| Ok(workload(text)?.into()));
+            table.insert("workload".into(), Value::Array(all.collect::<Result<_>>()?));
+            inner(&mut table, "goal")?.remove("workload");
+        }
+        if let Some(text) = &self.metric {
+            metric(text)?;
+            let goal = inner(&mut table, "goal")?;
+            goal.insert("metric".into(), text.as_str().into());
+            // A value of another metric is none of this.
+            goal.remove("at_least");
+            goal.remove("at_most");
+        }
+        let counts = inner(&mut table, "goal")?.get("metric").and_then(Value::as_str).map(str::to_owned);
+        let counts = counts.map_or(Ok(Metric::default()), |text| metric(&text))?;
+        for (name, text) in [("at_least", &self.at_least), ("at_most", &self.at_most)] {
+            if let Some(text) = text {
+                inner(&mut table, "goal")?.insert(name.into(), value(counts, text)?.into());
+            }
+        }
+        if !self.bounds.is_empty() {
+            let all = self.bounds.iter().map(|text| Ok(bound(text)?.into()));
+            table.insert("bound".into(), Value::Array(all.collect::<Result<_>>()?));
+        }
+        if let Some(mode) = &self.mode {
+            table.insert("mode".into(), mode.as_str().into());
+        }
+        let text = table.to_string();
+        let mut experiment = Experiment::unchecked(&text)?;
+        experiment.vary(&self.factors, self.layout.as_deref())?;
+        if experiment.question.is_empty() || !self.workloads.is_empty() || !self.factors.is_empty() {
+            experiment.question = question(&experiment);
+        }
+        Ok((experiment, left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Mode;
+    use crate::recipes;
+
+    fn said(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    #[test]
+    fn a_few_words_are_an_experiment() {
+        let draft = Draft {
+            target: said("filesystem"),
+            workloads: vec!["randwrite,4K,8".into(), "web".into()],
+            metric: said("latency_p99"),
+            at_most: said("5ms"),
+            bounds: vec!["1gbe".into()],
+            mode: said("full"),
+            factors: vec!["recordsize=16K,128K".into(), "sync=standard,always".into()],
+            layout: said("mirror 2"),
+            ..Draft::default()
+        };
+        let (experiment, left_out) = draft.experiment().unwrap();
+        assert!(left_out.is_empty());
+        let names: Vec<&str> = experiment.workloads.iter().map(|workload| workload.name.as_str()).collect();
+        assert_eq!(names, ["4K randwrite, depth 8", "web 95/5"]);
+        let question =
+            "Which recordsize, sync has the best 99th percentile latency with \"4K randwrite, depth 8\"?";
+        assert_eq!(experiment.question, question);
+        assert_eq!((experiment.goal.metric, experiment.goal.at_most), (Metric::LatencyP99, Some(5e6)));
+        assert_eq!((experiment.mode, experiment.factors.len()), (Mode::Full, 2));
+        assert_eq!(experiment.target.pools().unwrap().layout, "mirror 2");
+        assert_eq!(experiment.bounds[0].name, "the network");
+        assert!(Draft::default().experiment().is_err(), "nothing is done");
+    }
+
+    #[test]
+    fn a_recipe_can_be_about_something_else() {
+        let recipe = recipes::find("volblocksize").unwrap().experiment();
+        let draft = Draft { target: said("host:tank/lab"), size: said("64M"), ..Draft::default() };
+        let (experiment, left_out) = draft.changed(&recipe).unwrap();
+        assert_eq!(left_out.keys().collect::<Vec<_>>(), ["arc_max"]);
+        assert!(matches!(&experiment.target, Target::Host { dataset, .. } if dataset == "tank/lab"));
+        assert_eq!((experiment.target.size(), &experiment.workloads), (Size(64 << 20), &recipe.workloads));
+        let same = Draft::default().changed(&recipe).unwrap().0;
+        assert_eq!(same, recipe);
+    }
+
+    #[test]
+    fn values_have_the_units_of_their_metric() {
+        for (metric, text, expected) in [
+            (Metric::Iops, "20000", 20000.0),
+            (Metric::Throughput, "500M", 524_288_000.0),
+            (Metric::Latency, "1.5ms", 1.5e6),
+            (Metric::LatencyP999, "2s", 2e9),
+            (Metric::Space, "0.5", 0.5),
+        ] {
+            assert_eq!(value(metric, text).unwrap(), expected, "{text}");
+        }
+        for (metric, text) in [(Metric::Iops, "5ms"), (Metric::Latency, "5"), (Metric::Space, "-1")] {
+            assert!(value(metric, text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_answered_with_an_example() {
+        let of = |draft: Draft| draft.experiment().unwrap_err().to_string();
+        let workloads = vec!["randread,4K".to_owned()];
+        let draft = Draft { workloads, ..Draft::default() };
+        for (draft, told) in [
+            (Draft { target: said("disk"), ..draft.clone() }, "iSCSI URI"),
+            (Draft { workloads: vec!["webb".into()], ..draft.clone() }, "database-8k"),
+            (Draft { workloads: vec!["randread,4K,many".into()], ..draft.clone() }, "depth"),
+            (Draft { metric: said("speed"), ..draft.clone() }, "throughput"),
+            (Draft { bounds: vec!["fast".into()], ..draft.clone() }, "1gbe"),
+            (Draft { mode: said("all"), ..draft.clone() }, "full"),
+            (Draft { factors: vec!["sync".into()], ..draft.clone() }, "sync=standard"),
+        ] {
+            let error = of(draft);
+            assert!(error.contains(told), "{told}: {error}");
+        }
+    }
+}

@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    /// Begins a thread that tells when it has its turn, and leaves when it is told to.
+    /// Begins a thread that tells when it has its turn, leaves when it is told to, and comes back when it is told that.
     fn begin(readers: &Arc<Readers>, number: usize, turns: &mpsc::Sender<(usize, bool)>) -> mpsc::Sender<()> {
         let (readers, turns) = (Arc::clone(readers), turns.clone());
         let (leave, leaves) = mpsc::channel();
@@ -215,6 +215,9 @@ mod tests {
                     return;
                 }
                 reader.leave();
+                if leaves.recv().is_err() {
+                    return;
+                }
             }
         });
         leave
@@ -233,6 +236,7 @@ mod tests {
             leave[last].send(()).unwrap();
             let next = turn.recv().unwrap().0;
             assert_ne!(last, next);
+            leave[last].send(()).unwrap();
             last = next;
             while readers.state().resting < 2 {
                 thread::yield_now();
@@ -241,7 +245,7 @@ mod tests {
         }
         // Ends those that rest; and the one that reads, when it comes back.
         readers.end();
-        leave[last].send(()).unwrap();
+        (0..2).for_each(|_| leave[last].send(()).unwrap());
         let ended: Vec<bool> = (0..3).map(|_| turn.recv().unwrap().1).collect();
         assert_eq!(ended, [false; 3]);
     }
@@ -265,7 +269,7 @@ mod tests {
         assert!(first.rests_beside_others());
         assert_eq!(readers.state().reading, 1);
         // Nobody rests: who left reads on.
-        second.send(()).unwrap();
+        (0..2).for_each(|_| second.send(()).unwrap());
         assert_eq!(turn.recv().unwrap(), (1, true));
         assert_eq!(readers.state().reading, 1);
         drop(second);

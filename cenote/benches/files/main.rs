@@ -144,7 +144,8 @@ fn main() {
                 continue;
             }
             for system in &systems {
-                if let Err(error) = run(system, &scale, &mut table) {
+                let measured = system.hold().and_then(|_held| run(system, &scale, &mut table));
+                if let Err(error) = measured {
                     println!("{group} on {}: {error}", system.name);
                 }
             }

@@ -58,6 +58,10 @@ pub trait Kind {
     fn keeps(&self) -> bool {
         true
     }
+    /// What is held while it is measured.
+    fn hold(&self) -> io::Result<Option<fs::File>> {
+        Ok(None)
+    }
 }
 
 /// A filesystem that is measured.
@@ -101,6 +105,11 @@ impl System {
             return Err(Error::last_os_error());
         }
         self.kind.settle()
+    }
+
+    /// What is to be held while it is measured.
+    pub fn hold(&self) -> io::Result<Option<fs::File>> {
+        self.kind.hold()
     }
 
     /// Whether what was written can be read again.

@@ -1,7 +1,7 @@
 //! A stream of somebody's own files, written to a target: what `dd` and `pv` do, with data that are neither made up nor all alike.
 //!
 //! The files below a directory, in the order of their names, are written one behind the other in pieces of the workload's size, and made stable at the end. What reading
-//! them takes is not counted. As a disk has them (`as_disk`), each begins at a multiple of [`DISK_BLOCK`] bytes, and after every [`DISK_USED`] bytes of files so many are free and zero that a
+//! them takes is not counted. As a disk has them (`as_disk`), each begins at a multiple of `DISK_BLOCK` bytes, and after every `DISK_USED` bytes of files so many are free and zero that a
 //! third of all is. An NBD export is written through `nbdcopy`, whose standard input is the stream: then a piece's time is until `nbdcopy` took it.
 
 use std::fs::{self, File};

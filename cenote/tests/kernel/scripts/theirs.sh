@@ -35,7 +35,7 @@ judge() {
   mkdir -p "$place"
   for disk in "$@"; do search="$search -d $disk"; done
   look_at "$pool.before" || return
-  zpool import -N $search "$pool" || return
+  zpool import -N $search "$pool" || { tell_why; return 1; }
   observe_accounts "$pool" >> "/tmp/seen/$pool.before"
   # A disk that missed something is brought up to date first.
   zpool wait -t resilver "$pool"
@@ -52,9 +52,14 @@ judge() {
   echo "@@ judged $pool"
 }
 
+# What the module noted of its last deeds.
+tell_why() {
+  tail -n 40 /proc/spl/kstat/zfs/dbgmsg
+}
+
 # SEEN: adds to this list what is seen of a closed pool. In `judge` only.
 look_at() {
-  zpool import -N -o readonly=on $search "$pool" || return
+  zpool import -N -o readonly=on $search "$pool" || { tell_why; return 1; }
   { observe_properties "$pool"; observe_contents "$pool" "$place"; } >> "/tmp/seen/$1"
   close "$pool"
 }

@@ -52,8 +52,8 @@ fn with_duty<T>(action: impl FnOnce(&Duty) -> T) -> Option<T> {
     DUTY.with(|duty| duty.borrow().as_ref().filter(|duty| (duty.is_ours)()).map(action))
 }
 
-/// Hands the duty over: this thread is about to wait for something else than its ring.
-pub(crate) fn hand_duty_over() {
+/// Hands the duty over, if this thread has one: it is about to wait for something else than its ring, as a lock that is held while others wait.
+pub fn hand_duty_over() {
     with_duty(|duty| (duty.hand_over)());
 }
 
@@ -196,7 +196,8 @@ impl Sleeper {
             }
             let watched = with_duty(|duty| Arc::clone(&duty.device));
             ring::sleep(watched.as_ref().map(AsFd::as_fd));
-            if watched.is_some() {
+            // Who was woken is done soon, or sleeps again and sees then what there is to do.
+            if watched.is_some() && self.state.load(Ordering::SeqCst) != WOKEN {
                 with_duty(|duty| {
                     if duty.is_due() {
                         (duty.hand_over)()

@@ -38,7 +38,7 @@ use std::{fmt::Debug, future::Future, path::Path, pin::Pin};
 
 pub use buf::{ALIGNMENT_BYTES, IoBuf, copy, machine_memory_bytes};
 pub use error::{Cause, IoError, Operation, in_words};
-pub use executor::{Duty, RingDriver, block_on, set_duty};
+pub use executor::{Duty, RingDriver, block_on, hand_duty_over, set_duty};
 pub use file::{FileDevice, Lock, OpenOptions};
 pub use memory::MemoryDevice;
 pub use ring::submit_and_reap;

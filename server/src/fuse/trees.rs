@@ -16,7 +16,7 @@
 //! | `snapshots` | the list of places; held while it is brought up to date, which reads blocks | taken alone |
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use engine::dataset::dsl::{Dataset, Dsl};
 use engine::dataset::properties::{self, Prop};
@@ -269,7 +269,15 @@ impl Trees {
 
     /// The list as of the last commit. Blocks the thread while they are listed.
     fn listed(&self) -> Result<MutexGuard<'_, Snapshots>> {
-        let mut snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshots = match self.snapshots.try_lock() {
+            Ok(snapshots) => snapshots,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                // Another request holds it while it reads.
+                device::hand_duty_over();
+                self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        };
         let pool = self.source.committed();
         let as_of = pool.uberblock().txg;
         if snapshots.as_of.is_some_and(|listed| listed >= as_of) {

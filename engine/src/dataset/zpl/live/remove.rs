@@ -7,8 +7,10 @@
 //! A kernel that the filesystem is served to knows files that nobody has open: the working directory of a process, what was opened with `O_PATH`, what is just about to be
 //! opened. Any that loses its last name is known at that moment. So with [`LiveZpl::remember_unlinked`] it stays until [`LiveZpl::forget`].
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::ObjectId;
 use ondisk::sa::Attr;
 use ondisk::zpl::Dirent;
@@ -17,6 +19,7 @@ use super::log::Named;
 use super::nodes::{Node, Values};
 use super::{LiveZpl, Opened, errno};
 use crate::dataset::zpl::Time;
+use crate::dmu::LiveObjset;
 use crate::dmu::zap::{Key, Value, Zap, edit};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
@@ -25,6 +28,31 @@ use crate::txg::Tx;
 const EMPTY_DIRECTORY: u64 = 2;
 /// Most entries of a directory of extended attributes, or of the unlinked set, that are looked at.
 const MOST_ENTRIES: usize = 1 << 20;
+
+/// The unlinked set. Files of all directories come and go at the same time, so it has a lock of its own, which is taken last.
+#[derive(Debug)]
+pub(super) struct UnlinkedSet {
+    id: ObjectId,
+    changing: AsyncMutex<()>,
+}
+
+impl UnlinkedSet {
+    pub(super) fn new(id: ObjectId) -> Self {
+        Self { id, changing: AsyncMutex::new(()) }
+    }
+
+    async fn add(&self, objset: &Arc<LiveObjset>, tx: &Tx, file: ObjectId) -> Result<()> {
+        let set = objset.object(self.id).await?;
+        let _changing = self.changing.lock().await;
+        edit::insert(&set, tx, &unlinked_key(file), &Value::U64(vec![file.0])).await.map(drop)
+    }
+
+    async fn remove(&self, objset: &Arc<LiveObjset>, tx: &Tx, key: &Key) -> Result<()> {
+        let set = objset.object(self.id).await?;
+        let _changing = self.changing.lock().await;
+        edit::remove(&set, tx, key).await.map(drop)
+    }
+}
 
 impl LiveZpl {
     /// Says that somebody has a file open: it is not freed before [`LiveZpl::close`].
@@ -79,14 +107,13 @@ impl LiveZpl {
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;
         let tx = self.begin_freeing().await?;
-        let set = self.objset.object(self.unlinked_set).await?;
-        edit::remove(&set, &tx, &unlinked_key(file)).await?;
+        self.unlinked_set.remove(&self.objset, &tx, &unlinked_key(file)).await?;
         self.free_file(&node, &tx).await
     }
 
     /// Frees the files in the unlinked set: nobody has them open yet.
     pub(super) async fn free_unlinked(&self) -> Result<()> {
-        let set = Zap::open(&self.objset.view().object(self.unlinked_set).await?).await?;
+        let set = Zap::open(&self.objset.view().object(self.unlinked_set.id).await?).await?;
         for entry in set.entries(MOST_ENTRIES).await? {
             let Some(id) = entry.value.as_u64().map(ObjectId) else { continue };
             let tx = self.begin_freeing().await?;
@@ -95,8 +122,7 @@ impl LiveZpl {
                 Err(Error::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
-            let set = self.objset.object(self.unlinked_set).await?;
-            edit::remove(&set, &tx, &entry.key).await?;
+            self.unlinked_set.remove(&self.objset, &tx, &entry.key).await?;
         }
         Ok(())
     }
@@ -154,9 +180,7 @@ impl LiveZpl {
                 self.free_file(node, tx).await?;
                 return Ok(true);
             }
-            let set = self.objset.object(self.unlinked_set).await?;
-            let number = Value::U64(vec![node.id().0]);
-            edit::insert(&set, tx, &unlinked_key(node.id()), &number).await?;
+            self.unlinked_set.add(&self.objset, tx, node.id()).await?;
         }
         let values = Values::default().number(Attr::Links, left).time(Attr::Ctime, now);
         self.update(&node.object, tx, values).await?;

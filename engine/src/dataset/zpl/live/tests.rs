@@ -588,6 +588,49 @@ fn what_a_kernel_knows_lives_until_it_forgets() {
 }
 
 #[test]
+fn files_of_many_directories_lose_their_names_at_once() {
+    const DIRECTORIES: usize = 4;
+    const FILES: usize = 300;
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    zpl.remember_unlinked();
+    let root = zpl.zpl().root();
+    let dir = NewNode { kind: NewKind::Directory, ..FILE };
+    let on_each_thread = |work: &(dyn Fn(&[u8]) + Sync)| {
+        std::thread::scope(|scope| {
+            for number in 0..DIRECTORIES {
+                scope.spawn(move || work(format!("dir{number}").as_bytes()));
+            }
+        });
+    };
+    let files = Mutex::new(BTreeMap::<Vec<u8>, BTreeSet<ObjectId>>::new());
+    let names: Vec<_> = (0..FILES).map(|number| format!("file{number}").into_bytes()).collect();
+    on_each_thread(&|name| {
+        block_on(async {
+            let dir = zpl.create(root, name, &dir).await.unwrap();
+            let mut made = BTreeSet::new();
+            for name in &names {
+                made.insert(zpl.create(dir, name, &FILE).await.unwrap());
+            }
+            for name in &names {
+                zpl.unlink(dir, name).await.unwrap();
+            }
+            files.lock().unwrap().insert(name.to_vec(), made);
+        });
+    });
+    let files = files.into_inner().unwrap();
+    let unlinked = block_on(zpl.zpl().unlinked()).unwrap();
+    let lost = files.values().flatten().filter(|file| !unlinked.contains(file)).count();
+    assert_eq!((lost, unlinked.len()), (0, DIRECTORIES * FILES));
+    on_each_thread(&|name| {
+        for file in &files[name] {
+            block_on(zpl.forget(*file)).unwrap();
+        }
+    });
+    assert_eq!(block_on(zpl.zpl().unlinked()).unwrap(), []);
+}
+
+#[test]
 fn names_that_differ_by_case_only_are_one_where_the_filesystem_says_so() {
     let Some((txgs, objset)) = objset(CaseSensitivity::Insensitive) else { return };
     let zpl = open(&txgs, &objset);

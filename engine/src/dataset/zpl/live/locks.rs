@@ -71,6 +71,18 @@ impl FileLocks {
 }
 
 impl Locked<'_> {
+    /// Has what describes one more file alone, if that is in order: whoever holds a lock may only wait for those of greater numbers. False where it has to begin anew.
+    pub(super) async fn has(&mut self, file: ObjectId) -> bool {
+        if self.held.iter().any(|(held, guard)| *held == file.0 && guard.is_some()) {
+            return true;
+        }
+        let is_in_order = self.held.iter().all(|(held, _)| *held < file.0);
+        if is_in_order {
+            self.add(file.0, DESCRIPTION, Access::Alone).await;
+        }
+        is_in_order
+    }
+
     async fn add(&mut self, id: u64, range: Range<u64>, access: Access) {
         let lock = Arc::clone(self.locks.locks().entry(id).or_default());
         // Noted before the wait: one that gives up waiting forgets the lock as well.
@@ -110,6 +122,22 @@ mod tests {
         assert!(locks.lock(&[ObjectId(1)]).now_or_never().is_none());
         drop(both);
         assert!(locks.lock(&[ObjectId(1)]).now_or_never().is_some());
+        assert!(locks.locks().is_empty());
+    }
+
+    #[test]
+    fn another_file_is_locked_in_the_order_of_numbers() {
+        let locks = FileLocks::default();
+        let mut held = block_on(locks.lock(&[ObjectId(5)]));
+        assert!(!block_on(held.has(ObjectId(4))) && block_on(held.has(ObjectId(5))));
+        assert!(locks.lock(&[ObjectId(4)]).now_or_never().is_some());
+        let other = locks.lock(&[ObjectId(6)]).now_or_never();
+        assert!(other.is_some() && held.has(ObjectId(6)).now_or_never().is_none());
+        drop((held, other));
+        let mut held = block_on(locks.lock(&[ObjectId(5)]));
+        assert!(block_on(held.has(ObjectId(6))) && !block_on(held.has(ObjectId(4))));
+        assert!(locks.lock(&[ObjectId(6)]).now_or_never().is_none());
+        drop(held);
         assert!(locks.locks().is_empty());
     }
 

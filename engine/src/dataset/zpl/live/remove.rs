@@ -140,35 +140,34 @@ impl LiveZpl {
     }
 
     pub(super) async fn remove(&self, dir: ObjectId, name: &[u8], directory: bool) -> Result<()> {
-        loop {
-            let file = {
-                let _locked = self.locks.lock(&[dir]).await;
-                self.require_entry(&self.node(dir).await?, name).await?.1.object
-            };
-            let _locked = self.locks.lock(&[dir, file]).await;
-            let parent = self.node(dir).await?;
-            let (stored, dirent) = self.require_entry(&parent, name).await?;
-            if dirent.object != file {
-                continue;
-            }
-            let node = self.node(file).await?;
-            parent.require_removable(&node)?;
-            match (directory, node.is_directory()) {
-                (true, false) => return Err(self.refuse(name, errno::ENOTDIR)),
-                (false, true) => return Err(self.refuse(name, errno::EISDIR)),
-                _ => {}
-            }
-            if directory && node.number(Attr::Size)? > EMPTY_DIRECTORY {
-                return Err(self.refuse(name, errno::ENOTEMPTY));
-            }
-            let tx = self.begin_freeing().await?;
-            let now = Time::now();
-            edit::remove(&parent.object, &tx, &Key::Name(stored.clone())).await?;
-            self.directory_changed(&parent, &tx, -1, -i64::from(directory), now).await?;
-            let gone = self.lost_name(&node, &tx, now).await?;
-            self.log_removed(&tx, Named { dir, name: &stored }, &node, gone);
-            return Ok(());
+        let mut locked = self.locks.lock(&[dir]).await;
+        let mut parent = self.node(dir).await?;
+        let (mut stored, mut dirent) = self.require_entry(&parent, name).await?;
+        while !locked.has(dirent.object).await {
+            let file = dirent.object;
+            drop(locked);
+            locked = self.locks.lock(&[dir, file]).await;
+            // Meanwhile the name may have become another file's.
+            parent = self.node(dir).await?;
+            (stored, dirent) = self.require_entry(&parent, name).await?;
         }
+        let node = self.node(dirent.object).await?;
+        parent.require_removable(&node)?;
+        match (directory, node.is_directory()) {
+            (true, false) => return Err(self.refuse(name, errno::ENOTDIR)),
+            (false, true) => return Err(self.refuse(name, errno::EISDIR)),
+            _ => {}
+        }
+        if directory && node.number(Attr::Size)? > EMPTY_DIRECTORY {
+            return Err(self.refuse(name, errno::ENOTEMPTY));
+        }
+        let tx = self.begin_freeing().await?;
+        let now = Time::now();
+        edit::remove(&parent.object, &tx, &Key::Name(stored.clone())).await?;
+        self.directory_changed(&parent, &tx, -1, -i64::from(directory), now).await?;
+        let gone = self.lost_name(&node, &tx, now).await?;
+        self.log_removed(&tx, Named { dir, name: &stored }, &node, gone);
+        Ok(())
     }
 
     /// A file lost one of its names; true if that was its last.

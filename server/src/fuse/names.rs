@@ -276,7 +276,7 @@ impl Served {
         Ok(())
     }
 
-    /// What `readdirplus` tells about an entry beside its name. Its name lasts as long as its attributes.
+    /// What `readdirplus` tells about an entry beside its name.
     pub(super) fn told_of(&self, parent: INodeNo, entry: &Entry<'_>) -> Told {
         // Attributes that are not to be believed: the kernel asks again when somebody wants them.
         let unknown = || Told {
@@ -294,7 +294,7 @@ impl Served {
             None => self.find(parent, entry.name),
         };
         let mut told = found.ok().flatten().unwrap_or_else(unknown);
-        told.lasts = told.lasts.min(self.names_last(parent));
+        told.name_lasts = told.name_lasts.min(self.names_last(parent));
         told
     }
 }

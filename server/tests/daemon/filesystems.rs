@@ -216,6 +216,36 @@ fn what_is_refused_is_refused_with_the_right_number() {
 }
 
 #[test]
+fn names_of_several_spellings_are_never_stale() {
+    let Some((running, at)) = start() else { return };
+    create(&running, "tank/case", &[("casesensitivity", "insensitive")]);
+    create(&running, "tank/form", &[("normalization", "formD")]);
+    for (dataset, first, second) in [("case", "Name", "nAME"), ("form", "\u{e9}", "e\u{301}")] {
+        let top = at.join(dataset);
+        let (first, second, other) = (top.join(first), top.join(second), top.join("other"));
+        let both = || [first.exists(), second.exists()];
+        assert_eq!(both(), [false; 2]);
+        fs::write(&first, dataset).unwrap();
+        assert_eq!(fs::read_to_string(&second).unwrap(), dataset);
+        // A list tells names, too.
+        assert_eq!(names(&top), [first.file_name().unwrap().to_str().unwrap()]);
+        fs::rename(&second, &other).unwrap();
+        assert_eq!(both(), [false; 2], "{dataset}");
+        fs::hard_link(&other, &second).unwrap();
+        assert_eq!(both(), [true; 2]);
+        assert_eq!(errno(fs::create_dir(&first)), libc::EEXIST);
+        names(&top);
+        fs::remove_file(&first).unwrap();
+        assert_eq!(both(), [false; 2], "{dataset}");
+        fs::create_dir(&second).unwrap();
+        names(&top);
+        fs::remove_dir(&first).unwrap();
+        assert_eq!(both(), [false; 2], "{dataset}");
+    }
+    judge(&running);
+}
+
+#[test]
 fn a_directory_that_is_listed_was_accessed() {
     let Some((running, at)) = start() else { return };
     for (name, property, is_noted) in [("on", "on", true), ("off", "off", false)] {

@@ -33,6 +33,12 @@ impl Creator {
     pub fn new(by: Caller, mode: u32, umask: u32) -> Self {
         Self { uid: by.uid, gid: by.gid, mode, umask }
     }
+
+    /// A regular file of theirs.
+    fn node(&self) -> NewNode<'static> {
+        let Self { uid, gid, mode, umask } = *self;
+        NewNode { kind: NewKind::Regular, mode: mode & 0o7777, umask, uid, gid }
+    }
 }
 
 impl Served {
@@ -62,7 +68,7 @@ impl Served {
     ) -> Result<ObjectId> {
         let (zpl, dir) = self.changeable(parent)?;
         self.refuse_zfs_dir(parent, name)?;
-        let new = NewNode { kind, mode: by.mode & 0o7777, umask: by.umask, uid: by.uid, gid: by.gid };
+        let new = NewNode { kind, ..by.node() };
         self.with_room(|| zpl.create(dir, name, &new))
     }
 
@@ -82,6 +88,27 @@ impl Served {
         };
         let (tree, object) = self.object(told.attr.number)?;
         Ok((told, self.open_object(tree, object)?))
+    }
+
+    /// Makes a regular file without a name, beside those of a directory, and opens it. If it is `linkable`, it may get a name.
+    pub(super) fn create_nameless(
+        &self,
+        beside: INodeNo,
+        by: Creator,
+        linkable: bool,
+    ) -> Result<(Told, FileHandle)> {
+        let (zpl, dir) = self.changeable(beside)?;
+        let new = by.node();
+        let object = self.with_room(|| zpl.create_nameless(dir, &new, linkable))?;
+        // From here on it goes when the handle does.
+        let handle = self.keep_open(zpl, object)?;
+        match self.told(Tree::Head, object) {
+            Ok(told) => Ok((told, handle)),
+            Err(error) => {
+                self.release(handle);
+                Err(error)
+            }
+        }
     }
 
     /// Creates a node of the type that a mode says.

@@ -49,7 +49,11 @@ pub struct LiveFile {
 impl LiveFile {
     fn open(zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<Self> {
         zpl.hold(object);
-        // From here on it is released, whatever happens.
+        Self::held(zpl, object)
+    }
+
+    /// One that is held already. From here on it is released, whatever happens.
+    fn held(zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<Self> {
         let mut opened = Self { zpl: Arc::clone(zpl), object, reader: None };
         let node = device::block_on(zpl.zpl().node(object))?;
         if node.file_type() == FileType::Regular {
@@ -87,9 +91,18 @@ impl Served {
                 OpenFile::Fixed(node.open_file())
             }
         };
+        Ok(self.keep(opened))
+    }
+
+    /// Opens an object that is held already; the number of its handle.
+    pub(super) fn keep_open(&self, zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<FileHandle> {
+        Ok(self.keep(OpenFile::Live(LiveFile::held(zpl, object)?)))
+    }
+
+    fn keep(&self, opened: OpenFile) -> FileHandle {
         let handle = self.next_handle();
         self.files().insert(handle, Arc::new(opened));
-        Ok(FileHandle(handle))
+        FileHandle(handle)
     }
 
     /// Forgets a handle.

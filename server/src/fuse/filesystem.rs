@@ -139,6 +139,13 @@ impl Served {
                     Err(error) => Err(failed("create a file in", error)),
                 }
             }
+            Operation::CreateNameless { mode, umask, flags } => {
+                let by = Creator::new(by, mode, umask);
+                match self.create_nameless(node, by, flags & libc::O_EXCL == 0) {
+                    Ok((told, handle)) => room.created(&told.entry(), handle, FILE_FLAGS.bits()),
+                    Err(error) => Err(failed("create a file without a name in", error)),
+                }
+            }
             Operation::Read { handle, offset, size } => {
                 // Less than was asked for would be the end of the file. The kernel never asks for more than was agreed on.
                 let into = bytes.get_mut(..size as usize).ok_or(Errno::EINVAL)?;

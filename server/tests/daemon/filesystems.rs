@@ -216,6 +216,43 @@ fn what_is_refused_is_refused_with_the_right_number() {
 }
 
 #[test]
+fn a_file_can_be_made_without_a_name() {
+    let Some((running, at)) = start() else { return };
+    let open = |flags| {
+        File::options().read(true).write(true).mode(0o640).custom_flags(libc::O_TMPFILE | flags).open(&at)
+    };
+    let link = |file: &File, name: &str| {
+        let old = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        rustix::fs::linkat(
+            rustix::fs::CWD,
+            &old,
+            rustix::fs::CWD,
+            at.join(name),
+            rustix::fs::AtFlags::SYMLINK_FOLLOW,
+        )
+    };
+    let mut file = open(0).unwrap();
+    file.write_all(&[5; 300_000]).unwrap();
+    assert_eq!(names(&at), Vec::<String>::new());
+    assert_eq!((file.metadata().unwrap().nlink(), file.metadata().unwrap().size()), (0, 300_000));
+    link(&file, "named").unwrap();
+    assert_eq!(names(&at), ["named"]);
+    let named = fs::metadata(at.join("named")).unwrap();
+    assert_eq!((named.nlink(), named.mode() & 0o7777), (1, 0o640));
+    file.sync_all().unwrap();
+    drop(file);
+    assert_eq!(fs::read(at.join("named")).unwrap(), [5; 300_000]);
+
+    let exclusive = open(libc::O_EXCL).unwrap();
+    assert_eq!(link(&exclusive, "exclusive"), Err(rustix::io::Errno::NOENT));
+    let mut gone = open(0).unwrap();
+    gone.write_all(&[6; 300_000]).unwrap();
+    drop((gone, exclusive));
+    assert_eq!(names(&at), ["named"]);
+    judge(&running);
+}
+
+#[test]
 fn names_of_several_spellings_are_never_stale() {
     let Some((running, at)) = start() else { return };
     create(&running, "tank/case", &[("casesensitivity", "insensitive")]);

@@ -9,7 +9,8 @@
 //! | `locks` | locks of files and of ranges of their content |
 //! | `nodes` | a file's attributes, read and changed |
 //! | `names` | entries of directories: look up, list, create, link |
-//! | `remove` | unlink, rmdir; files without a name that are still open |
+//! | `remove` | unlink, rmdir |
+//! | `nameless` | files without a name that are still open |
 //! | `rename` | rename, with exchange and without replacing |
 //! | `content` | read, write, truncate |
 //! | `allocate` | reserve, zero and punch ranges; copy ranges; look for holes |
@@ -52,6 +53,7 @@ mod clone;
 mod content;
 mod locks;
 mod log;
+mod nameless;
 mod names;
 mod nodes;
 mod permit;
@@ -134,11 +136,11 @@ pub struct LiveZpl {
     objset: Arc<LiveObjset>,
     registry: LiveRegistry,
     journal: Journal,
-    unlinked_set: remove::UnlinkedSet,
+    unlinked_set: nameless::UnlinkedSet,
     quotas: quotas::Quotas,
     locks: locks::FileLocks,
     moving: AsyncMutex<()>,
-    opened: Mutex<HashMap<u64, Opened>>,
+    opened: Mutex<HashMap<u64, nameless::Opened>>,
     /// How many know files by number that are not open.
     remember: AtomicU32,
     record_size: AtomicU32,
@@ -147,16 +149,6 @@ pub struct LiveZpl {
     xattr_place: AtomicU8,
     acl_rules: RwLock<AclRules>,
     room: RwLock<Option<Arc<dyn Room>>>,
-}
-
-/// Who has a file open.
-#[derive(Debug, Default)]
-struct Opened {
-    count: u64,
-    /// It has no name any more.
-    unlinked: bool,
-    /// One of them knows its number, and has not forgotten it.
-    remembered: bool,
 }
 
 impl LiveZpl {
@@ -183,7 +175,7 @@ impl LiveZpl {
         let registry = LiveRegistry::load(objset, name(master::SA_ATTRS).await?).await?;
         registry.show_to(&zpl.attributes)?;
         let opened = Arc::new(Self {
-            unlinked_set: remove::UnlinkedSet::new(name(master::DELETE_QUEUE).await?),
+            unlinked_set: nameless::UnlinkedSet::new(name(master::DELETE_QUEUE).await?),
             quotas: quotas::Quotas::load(&master_node).await?,
             zpl,
             txgs: Arc::clone(txgs),
@@ -288,7 +280,7 @@ impl LiveZpl {
         self.txgs.begin(CHANGE_BYTES).await
     }
 
-    fn opened(&self) -> MutexGuard<'_, HashMap<u64, Opened>> {
+    fn opened(&self) -> MutexGuard<'_, HashMap<u64, nameless::Opened>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -25,7 +25,7 @@
 //! | 22, 23 | getxattr, listxattr | size 4, - 4 | name of the first |
 //! | 24 | removexattr | | name |
 //! | 25 | flush | - 24 | |
-//! | 35 | create | flags 4, mode 4, umask 4, - 4 | name |
+//! | 35, 51 | create, tmpfile | flags 4, mode 4, umask 4, - 4 | name |
 //! | 38 | destroy | | |
 //! | 39 | ioctl | handle 8, flags 4, command 4, argument 8, size of data 4, of the answer's 4 | data |
 //! | 42 | batch forget | count 4, - 4 | count times: node 8, lookups 8 |
@@ -214,6 +214,8 @@ pub enum Operation<'a> {
     ReadDirectoryPlus { cookie: u64, room: u32 },
     /// To make a file and open it.
     Create { name: &'a [u8], mode: u32, umask: u32, flags: i32 },
+    /// To make a file without a name in a directory's filesystem and open it.
+    CreateNameless { mode: u32, umask: u32, flags: i32 },
     /// An ioctl.
     Ioctl { command: u32, argument: &'a [u8] },
     /// `fallocate`.
@@ -258,7 +260,7 @@ impl<'a> Request<'a> {
 fn fixed_bytes(opcode: u32) -> usize {
     match opcode {
         2 | 9 | 12 | 13 | 14 | 21 | 22 | 23 | 27 | 42 => 8,
-        3 | 8 | 20 | 30 | 35 | 45 => 16,
+        3 | 8 | 20 | 30 | 35 | 45 | 51 => 16,
         18 | 25 | 29 | 46 => 24,
         39 | 43 => 32,
         15 | 16 | 28 | 44 => 40,
@@ -324,6 +326,11 @@ impl<'a> Operation<'a> {
             35 => {
                 let (flags, mode, umask) = (fields.i32()?, fields.u32()?, fields.u32()?);
                 Self::Create { name: rest.name()?, mode, umask, flags }
+            }
+            // The name that follows is no name.
+            51 => {
+                let (flags, mode, umask) = (fields.i32()?, fields.u32()?, fields.u32()?);
+                Self::CreateNameless { mode, umask, flags }
             }
             38 => Self::Destroy,
             39 => {

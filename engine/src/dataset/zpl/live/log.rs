@@ -300,7 +300,7 @@ impl LiveZpl {
 
 impl Node {
     /// Whether any directory leads to it. What happens to others is not logged.
-    fn has_name(&self) -> Result<bool> {
+    pub(super) fn has_name(&self) -> Result<bool> {
         Ok(self.number(Attr::Links)? > 0)
     }
 

@@ -175,11 +175,9 @@ impl LiveZpl {
             return Err(Error::Exists(String::from_utf8_lossy(name).into_owned()));
         }
         parent.require_addable()?;
-        let project = Some(self.project_of_new(&parent)?).filter(|project| *project != 0);
-        let group = self.group_of_new(&parent, new)?;
-        let owners = Owners { user: Some(new.uid.into()), group: Some(group), project };
         let inherited = match logged {
             None => {
+                let owners = self.owners_of_new(&parent, new)?;
                 self.require_quota(owners, &[Counted::Bytes, Counted::Objects]).await?;
                 self.inherit(&parent, new).await?
             }
@@ -322,6 +320,13 @@ impl LiveZpl {
         Ok(object)
     }
 
+    /// Whose quotas what is created in a directory counts for.
+    pub(super) fn owners_of_new(&self, parent: &Node, new: &NewNode<'_>) -> Result<Owners> {
+        let project = Some(self.project_of_new(parent)?).filter(|project| *project != 0);
+        let group = self.group_of_new(parent, new)?;
+        Ok(Owners { user: Some(new.uid.into()), group: Some(group), project })
+    }
+
     /// The project of what is created in a directory, 0 for none.
     fn project_of_new(&self, parent: &Node) -> Result<u64> {
         Ok(if parent.flags()?.contains(ZnodeFlags::PROJINHERIT) { parent.project()? } else { 0 })
@@ -340,7 +345,7 @@ impl LiveZpl {
         Ok(())
     }
 
-    /// Gives a file one more name.
+    /// Gives a file one more name; its first, if it was made without one and may have one.
     pub async fn link(&self, file: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
         let linked = self.link_entry(file, dir, name).await;
         self.settled(linked).await
@@ -359,7 +364,8 @@ impl LiveZpl {
         node.require_linkable()?;
         self.require_project(&parent, &node, name)?;
         let links = node.number(Attr::Links)?;
-        if links == 0 || parent.number(Attr::Links)? == 0 {
+        let is_first = links == 0 && self.is_linkable(file);
+        if links == 0 && !is_first || parent.number(Attr::Links)? == 0 {
             return Err(Error::NotFound(format!("object {file}")));
         }
         if self.entry(&parent, name).await?.is_some() {
@@ -374,6 +380,9 @@ impl LiveZpl {
             .number(Attr::Parent, dir.0)
             .time(Attr::Ctime, now);
         self.update(&node.object, &tx, values).await?;
+        if is_first {
+            self.got_name(file, &tx).await?;
+        }
         self.directory_changed(&parent, &tx, 1, 0, now).await?;
         self.log_linked(&tx, Named { dir, name }, &node)
     }

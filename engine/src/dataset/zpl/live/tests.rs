@@ -631,6 +631,57 @@ fn files_of_many_directories_lose_their_names_at_once() {
 }
 
 #[test]
+fn a_file_that_is_made_without_a_name_goes_or_gets_one() {
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    let root = zpl.zpl().root();
+    let is_gone = async |file| matches!(zpl.zpl().stat(file).await, Err(Error::NotFound(_)));
+    block_on(async {
+        zpl.remember_unlinked();
+        let before = zpl.zpl().stat(root).await.unwrap();
+        let [goes, kept, exclusive, crashed] = [true, true, false, true]
+            .map(|linkable| block_on(zpl.create_nameless(root, &FILE, linkable)).unwrap());
+        for file in [goes, kept] {
+            zpl.write(file, 0, b"content", &WriteOptions::default()).await.unwrap();
+            assert_eq!(zpl.zpl().stat(file).await.unwrap().nlink, 0);
+        }
+        assert_eq!(zpl.zpl().stat(root).await.unwrap(), before);
+        assert_eq!(zpl.zpl().unlinked().await.unwrap().len(), 4);
+
+        zpl.link(kept, root, b"kept").await.unwrap();
+        assert_eq!(zpl.zpl().stat(kept).await.unwrap().nlink, 1);
+        assert!(matches!(zpl.link(exclusive, root, b"exclusive").await, Err(Error::NotFound(_))));
+        for file in [goes, kept, exclusive] {
+            zpl.forget(file).await.unwrap();
+            assert!(!is_gone(file).await);
+            zpl.close(file, 1).await.unwrap();
+        }
+        assert!(is_gone(goes).await && is_gone(exclusive).await);
+        assert_eq!(zpl.lookup(root, b"kept").await.unwrap(), Some(kept));
+        assert_eq!(zpl.zpl().unlinked().await.unwrap(), [crashed]);
+
+        // One that lost its name again is not to get another.
+        zpl.hold(kept);
+        zpl.unlink(root, b"kept").await.unwrap();
+        assert!(matches!(zpl.link(kept, root, b"again").await, Err(Error::NotFound(_))));
+        zpl.forget(kept).await.unwrap();
+        zpl.close(kept, 1).await.unwrap();
+        assert!(is_gone(kept).await);
+
+        // Nobody has it open after a crash; and what is in the set by mistake stays.
+        let named = zpl.create(root, b"named", &FILE).await.unwrap();
+        let tx = zpl.begin_freeing().await.unwrap();
+        zpl.unlinked_set.add(&objset, &tx, named).await.unwrap();
+        drop(tx);
+        let again = LiveZpl::open(&txgs, &objset, &zil(&txgs, &objset), ZplOptions::default()).await.unwrap();
+        assert!(matches!(again.zpl().stat(crashed).await, Err(Error::NotFound(_))));
+        assert_eq!(again.lookup(root, b"named").await.unwrap(), Some(named));
+        assert_eq!(again.zpl().stat(named).await.unwrap().nlink, 1);
+        assert!(again.zpl().unlinked().await.unwrap().is_empty());
+    });
+}
+
+#[test]
 fn names_that_differ_by_case_only_are_one_where_the_filesystem_says_so() {
     let Some((txgs, objset)) = objset(CaseSensitivity::Insensitive) else { return };
     let zpl = open(&txgs, &objset);

@@ -58,7 +58,7 @@ pub enum Lab {
         /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and remove them afterwards
         #[arg(long, value_name = "DATASET")]
         host: Option<String>,
-        /// At most three rounds of one second a run: an impression, with wide intervals
+        /// Three rounds of one second a run at most, and two of less where there are many: an impression, with wide intervals
         #[arg(long)]
         quick: bool,
         /// Rounds at least
@@ -80,7 +80,7 @@ pub enum Lab {
     Report {
         /// The directory of its results
         directory: PathBuf,
-        /// Print all that fio said of one run instead: its number, as in report.csv and report.json
+        /// Print all that fio, or the process that has the pool open, said of one run instead: its number, as in report.csv and report.json
         #[arg(long, value_name = "N")]
         run: Option<usize>,
         /// Print the findings as JSON

@@ -83,7 +83,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let daemon = arguments.arc_max.map_or_else(Daemon::default, Daemon::with_cache);
-    let daemon = Arc::new(daemon.behind(link).giving_up(arguments.give_up));
+    let daemon =
+        Arc::new(daemon.behind(link).giving_up(arguments.give_up).taking_loads(arguments.take_loads));
     let served = runtime.block_on(async {
         let sockets = Sockets::bind(&socket, &arguments.tcp).await?;
         let mut interrupt = signal(SignalKind::interrupt())?;

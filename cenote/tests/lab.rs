@@ -560,3 +560,106 @@ fn a_pool_whose_devices_take_nothing_more_ends_an_experiment_that_can_be_gone_on
     let findings: serde_json::Value = serde_json::from_slice(&resumed.stdout).unwrap();
     assert_eq!(findings["rounds"].as_u64(), Some(2));
 }
+
+const LEVELS: &str = r#"
+name = "levels"
+rounds = 3
+[target]
+kind = "volume"
+size = "8M"
+[settings]
+volblocksize = "16K"
+compression = "lz4"
+[[factor]]
+name = "through"
+values = ["nbd", "process"]
+[[workload]]
+name = "stable writes"
+rw = "randwrite"
+bs = "4K"
+seconds = 0.2
+compressible = 50
+options = { fsync = "4" }
+[[workload]]
+name = "mixed"
+rw = "randrw"
+bs = "4K"
+iodepth = 8
+seconds = 0.2
+compressible = 50
+options = { rwmixread = "75", numjobs = "2" }
+cache = "cold"
+"#;
+
+#[test]
+fn a_volume_is_measured_with_and_without_its_export() {
+    use lab::experiment::Metric;
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("levels.toml"), LEVELS).unwrap();
+    let run = lab(directory.path(), &["run", "levels.toml", "-o", "out", "--json"]);
+    assert!(run.status.success(), "{}", text(&run));
+    let findings: lab::analysis::Findings = serde_json::from_slice(&run.stdout).unwrap();
+    let finding = |variant: &str, workload: &str, metric| {
+        findings.find(variant, workload, metric).unwrap_or_else(|| panic!("{variant} {workload} {metric:?}"))
+    };
+    // Both go to a volume of their own that is made and filled alike: the volume tells them apart by nothing but its client.
+    for workload in ["stable writes", "mixed"] {
+        for metric in [Metric::Iops, Metric::LatencyP99, Metric::Amplification, Metric::Cpu] {
+            assert!(finding("through=process", workload, metric).median.value > 0.0, "{workload} {metric:?}");
+        }
+        let space = |variant| finding(variant, workload, Metric::Space).median.value;
+        assert!((space("through=process") / space("baseline") - 1.0).abs() < 0.1, "{workload}");
+    }
+    // What the process said of a run is kept as fio's words are, and so is what it was asked for.
+    let number = finding("through=process", "stable writes", Metric::Iops).runs[0].to_string();
+    let shown = lab(directory.path(), &["report", "out", "--run", &number]);
+    let said: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let job = &said["jobs"][0];
+    let (writes, flushes) =
+        (job["write"]["total_ios"].as_u64().unwrap(), job["sync"]["total_ios"].as_u64().unwrap());
+    assert!(flushes > 0 && (flushes * 4..flushes * 4 + 5).contains(&writes), "{said}");
+    assert_eq!(job["write"]["io_bytes"].as_u64().unwrap(), writes * 4096);
+    let iops = finding("through=process", "stable writes", Metric::Iops).values[0];
+    assert!((job["write"]["iops"].as_f64().unwrap() / iops - 1.0).abs() < 1e-6, "{said}");
+    let report = fs::read_to_string(directory.path().join("out/report.md")).unwrap();
+    assert!(report.contains("The gap by layer") && report.contains("pool to export"), "{report}");
+    // The way is measured; it is nothing to choose.
+    assert!(
+        report.contains("In the process that has the pool open") && !findings.verdict.contains("best"),
+        "{report}"
+    );
+    assert!(!directory.path().join("out/devices").exists());
+}
+
+#[test]
+fn what_a_pools_process_does_not_do_is_refused_before_anything_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    for (wrong, named) in [
+        (LEVELS.replace("\"process\"", "\"iscsi\""), "through=iscsi"),
+        (
+            LEVELS
+                .replace("kind = \"volume\"", "kind = \"filesystem\"")
+                .replace("volblocksize", "recordsize"),
+            "through",
+        ),
+        (LEVELS.replace("rwmixread = \"75\"", "bssplit = \"4k/50:8k/50\""), "bssplit=4k/50:8k/50"),
+        (LEVELS.replace("rounds = 3", "rounds = 3\nmode = \"search\""), "nothing to search for"),
+        (
+            LEVELS.replace(
+                "[[workload]]\nname = \"mixed\"",
+                "[[factor]]\nname = \"direct\"\nvalues = [\"0\", \"1\"]\n[[workload]]\nname = \"mixed\"",
+            ),
+            "direct=0",
+        ),
+    ] {
+        fs::write(directory.path().join("levels.toml"), wrong).unwrap();
+        let run = lab(directory.path(), &["run", "levels.toml", "-o", "out"]);
+        assert!(!run.status.success() && text(&run).contains(named), "{named}: {}", text(&run));
+        assert!(!directory.path().join("out").exists(), "{named}");
+    }
+    let made =
+        lab(directory.path(), &["new", "-w", "database-8k", "-f", "through=nbd,process", "-o", "mine.toml"]);
+    assert!(made.status.success(), "{}", text(&made));
+    let refused = lab(directory.path(), &["new", "-w", "mail", "-f", "through=nbd,process"]);
+    assert!(!refused.status.success() && text(&refused).contains("bssplit"), "{}", text(&refused));
+}

@@ -44,7 +44,7 @@
 //! # Targets
 //! | kind | what it is | fields |
 //! |---|---|---|
-//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own; with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link` |
+//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link` |
 //! | `filesystem` | a filesystem for each variant, in such pools, mounted in the experiment's directory by that process | as of volumes |
 //! | `path` | a file, made if it is missing, a file in a directory, or a block device. **What is in it is overwritten** | `path`, `size` |
 //! | `nbd` | a volume that some NBD server serves. **What is in it is overwritten** | `uri`, `size` |
@@ -54,8 +54,11 @@
 //!
 //! # Settings
 //! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`,
-//! `log`, `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`), a stack (`layer`), else it is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is every
+//! `log`, `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`), a stack (`layer`), the way to a volume (`through`), else it is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is every
 //! option of fio with `fio.` before its name (`fio.thinktime`).
+//!
+//! `through = "nbd"` is a volume as fio finds it over NBD; with `through = "process"` the process that has the pool open does the same itself ([`crate::load`]), behind no modelled link. The gap between the two is
+//! what the export costs, and that to the raw device what the pool costs. What workloads ask for that this process does not do is refused.
 //!
 //! # Workloads
 //! A workload is a job of fio ([`Workload`] has the fields), or starts from a preset that others are added to: `preset = "database-8k"`. [`presets`] lists them.
@@ -84,17 +87,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::load::Load;
 use crate::plan;
 use crate::search::MOST_SEARCHED;
 use crate::size::Size;
 
 pub use goal::{Bound, Goal, Metric};
-pub use setting::{FIO, Factor, Place, Settings};
+pub use setting::{FIO, Factor, NBD, PROCESS, Place, Settings, THROUGH};
 pub use target::{Layer, Pools, Target};
 pub use workload::{CacheState, Work, Workload};
 
 /// What the runs of a quick experiment should take together.
 const QUICK_SECONDS: f64 = 120.0;
+/// Most runs of a quick experiment, where two rounds do with them: what a run takes beside its seconds adds up too.
+const QUICK_RUNS: usize = 400;
 /// What a copy should move at most then: it goes on to its end.
 const QUICK_COPY: Size = Size(16 << 20);
 /// A run should be no shorter than that.
@@ -240,17 +246,27 @@ impl Experiment {
     /// Moves it below `dataset` of a host that runs OpenZFS. Gives back the settings that are left out, because only the host decides them.
     pub fn move_to_host(&mut self, dataset: String) -> Settings {
         let target = Target::Host { dataset, size: self.target.size() };
-        let left_out = self.settings.extract_if(.., |name, _| !target.has(Place::of(name))).collect();
+        let mut left_out: Settings =
+            self.settings.extract_if(.., |name, _| !target.has(Place::of(name))).collect();
         self.target = target;
+        left_out.extend(self.leave_out_ways());
         left_out
     }
 
-    /// Makes it short: fewer rounds, and runs of no more than `seconds`; of less where there are very many. Its findings are less certain, and say so by their intervals.
+    /// Compares no ways to a volume where the target has but one. Gives back what was to be compared.
+    fn leave_out_ways(&mut self) -> Option<(String, String)> {
+        let has_ways = self.target.has(Place::Way);
+        let left_out = self.factors.extract_if(.., |factor| !has_ways && factor.name == THROUGH).next();
+        left_out.map(|factor| (factor.name, factor.values.join(",")))
+    }
+
+    /// Makes it short: three rounds at most, and runs of no more than `seconds`; of less, and only two rounds, where there are very many. Its findings are less certain, and say so by their intervals.
     pub fn quick(&mut self, seconds: f64) {
-        self.rounds = self.rounds.min(3);
-        self.max_rounds = None;
         // With the baseline's twin and the raw device.
-        let runs = (self.variant_count() + 2) * self.workloads.len() * self.rounds;
+        let in_a_round = ((self.variant_count() + 2) * self.workloads.len()).max(1);
+        self.rounds = self.rounds.min((QUICK_RUNS / in_a_round).clamp(2, 3));
+        self.max_rounds = None;
+        let runs = in_a_round * self.rounds;
         let seconds = seconds.min((QUICK_SECONDS / runs as f64).max(LEAST_SECONDS));
         for workload in &mut self.workloads {
             workload.seconds = workload.seconds.min(seconds);
@@ -353,6 +369,7 @@ impl Experiment {
                 return wrong(format!("'{name}': the lab decides that option"));
             }
         }
+        self.check_ways()?;
         let first = plan::baseline(self);
         if let Some(workload) = self.workloads.iter().find(|workload| !self.bears(&first, workload)) {
             return wrong(format!(
@@ -372,6 +389,38 @@ impl Experiment {
             return wrong(format!(
                 "it would take {runs} runs, more than {MOST_RUNS}: leave out values or workloads"
             ));
+        }
+        Ok(())
+    }
+
+    /// Says what is wrong with the ways to volumes, and with what workloads ask for on them.
+    fn check_ways(&self) -> Result<()> {
+        let of_factors = |name: &str| {
+            let its = self.factors.iter().filter(|factor| factor.name == name);
+            its.flat_map(|factor| &factor.values).collect::<Vec<_>>()
+        };
+        let of_others = self.variants.iter().chain([&self.settings]);
+        let others = of_others.clone().filter_map(|settings| settings.get(THROUGH));
+        let ways: Vec<&String> = of_factors(THROUGH).into_iter().chain(others).collect();
+        if let Some(way) = ways.iter().find(|way| ![NBD, PROCESS].contains(&way.as_str())) {
+            return Err(Error::Experiment(format!("{THROUGH}={way}: it is {NBD} or {PROCESS}")));
+        }
+        if !of_factors(THROUGH).is_empty() && matches!(self.mode, Mode::Search | Mode::Improve) {
+            let what =
+                "is where something is measured, and nothing to search for: mode = \"each\" or \"full\"";
+            return Err(Error::Experiment(format!("factor '{THROUGH}' {what}")));
+        }
+        if !ways.iter().any(|way| *way == PROCESS) {
+            return Ok(());
+        }
+        // Whether a setting of the job can be done does not depend on others.
+        let of_factors = self.factors.iter().flat_map(|factor| {
+            factor.values.iter().map(|value| Settings::from([(factor.name.clone(), value.clone())]))
+        });
+        let jobs: Vec<Settings> = of_others.cloned().chain(of_factors).collect();
+        for workload in &self.workloads {
+            let extent = workload.extent(self.target.size());
+            jobs.iter().try_for_each(|settings| Load::of(&workload.with(settings)?, extent, 0).map(drop))?;
         }
         Ok(())
     }
@@ -488,15 +537,26 @@ mod tests {
     }
 
     #[test]
+    fn where_there_is_one_way_to_a_volume_none_are_compared() {
+        let mut experiment = crate::recipes::find("matrix").unwrap().experiment();
+        assert!(experiment.compares());
+        let left_out = experiment.move_to_host("tank/lab".to_owned());
+        assert_eq!(left_out["through"], "nbd,process");
+        experiment.check().unwrap();
+        assert!(!experiment.compares());
+    }
+
+    #[test]
     fn what_is_quick_stays_so_with_many_workloads() {
         let mut experiment = Experiment::parse(SMALL).unwrap();
         experiment.quick(1.0);
-        assert_eq!(experiment.workloads[0].seconds, 1.0);
+        assert_eq!((experiment.workloads[0].seconds, experiment.rounds), (1.0, 3));
         let like = experiment.workloads[0].clone();
         experiment.workloads =
             (0..40).map(|number| Workload { name: number.to_string(), ..like.clone() }).collect();
         experiment.quick(1.0);
         assert!((0.25..0.4).contains(&experiment.workloads[0].seconds), "{:?}", experiment.workloads[0]);
+        assert_eq!(experiment.rounds, 2);
     }
 
     #[test]

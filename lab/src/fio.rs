@@ -75,8 +75,12 @@ pub fn run(arguments: &[String]) -> Result<Outcome> {
     // Warnings may stand before the JSON.
     let json = said.find('{').map_or("", |start| &said[start..]);
     let flushes = |it: &String| it.starts_with("--fsync=") || it.starts_with("--fdatasync=");
-    let figures = parse(json, arguments.iter().any(flushes))?;
-    Ok(Outcome { figures, json: json.to_owned() })
+    outcome(json, arguments.iter().any(flushes))
+}
+
+/// What fio's JSON says, or what has its form, of a job that flushes what it writes or does not.
+pub(crate) fn outcome(json: &str, flushes: bool) -> Result<Outcome> {
+    Ok(Outcome { figures: parse(json, flushes)?, json: json.to_owned() })
 }
 
 #[derive(Deserialize)]

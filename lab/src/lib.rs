@@ -15,6 +15,7 @@
 //! | [`plan`] | variants and the order of runs: pure functions of the experiment and a seed |
 //! | [`copy`] | a stream of somebody's own files |
 //! | [`fio`] | one run of fio and what its JSON says |
+//! | [`load`] | the same done by the process that has the pool open |
 //! | [`target`] | where variants live: volumes and filesystems of pools made for them, files and devices, a host with OpenZFS |
 //! | [`trace`] | requests that were recorded, to be replayed |
 //! | [`store`] | the directory of results: each run kept as soon as it ended |
@@ -43,6 +44,7 @@ pub mod error;
 pub mod experiment;
 pub mod fio;
 pub mod layout;
+pub mod load;
 pub mod medium;
 pub mod models;
 pub mod pareto;

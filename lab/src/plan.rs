@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Mode, Settings};
+use crate::experiment::{Experiment, Mode, NBD, PROCESS, Settings, THROUGH};
 
 /// What all others are compared with.
 pub const BASELINE: &str = "baseline";
@@ -140,6 +140,17 @@ impl Variant {
 /// Settings of the baseline: what is held fixed, and the first value of each factor.
 pub(crate) fn baseline(experiment: &Experiment) -> Settings {
     with_values(experiment, &vec![0; experiment.factors.len()])
+}
+
+/// Where volumes are reached in more than one way: the names of the baseline as the process has it that has the pool open, and over NBD.
+pub(crate) fn ways(experiment: &Experiment) -> Option<[String; 2]> {
+    experiment.factors.iter().find(|factor| factor.name == THROUGH)?;
+    let over = |way: &str| {
+        let mut settings = baseline(experiment);
+        settings.insert(THROUGH.to_owned(), way.to_owned());
+        Variant::of(experiment, settings).name
+    };
+    Some([over(PROCESS), over(NBD)])
 }
 
 /// Settings with the given value of each factor, by index.

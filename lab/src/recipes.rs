@@ -21,7 +21,7 @@ pub const RECIPES: [Recipe; 10] = [
     },
     Recipe {
         name: "matrix",
-        about: "4K, 64K and 1M, random and sequential, read and write, against the raw device",
+        about: "4K, 64K and 1M, random and sequential, read and write: raw device, pool and export, and the gap by layer",
         text: include_str!("../recipes/matrix.toml"),
     },
     Recipe {

@@ -7,8 +7,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::analysis;
-use crate::error::{Error, Result};
-use crate::experiment::{FIO, Place, Work, Workload};
+use crate::error::Result;
+use crate::experiment::{Work, Workload};
 use crate::fio::Figures;
 use crate::plan::{Plan, Variant};
 use crate::seek;
@@ -80,25 +80,6 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
     Ok(Ended::Complete)
 }
 
-/// The workload with the variant's settings of the job.
-fn job(workload: &Workload, variant: &Variant) -> Result<Workload> {
-    let mut job = workload.clone();
-    for (name, value) in variant.settings.iter().filter(|(name, _)| Place::of(name) == Place::Job) {
-        let wrong = |what: String| Error::Experiment(format!("{name}={value}: {what}"));
-        match name.as_str() {
-            "rw" => job.rw.clone_from(value),
-            "bs" => job.bs = value.parse().map_err(wrong)?,
-            "iodepth" => job.iodepth = value.parse().map_err(|_| wrong("not a number".into()))?,
-            "sync_job" => drop(job.options.insert("sync".into(), value.clone())),
-            _ => {
-                let option = name.strip_prefix(FIO).unwrap_or(name);
-                drop(job.options.insert(option.to_owned(), value.clone()));
-            }
-        }
-    }
-    Ok(job)
-}
-
 /// The variant with what a workload wants of its pool: with devices missing it is another pool.
 fn lodged(variant: &Variant, workload: &Workload) -> Variant {
     let mut lodged = variant.clone();
@@ -127,7 +108,7 @@ fn measured(
     variant: &Variant,
     workload: &Workload,
 ) -> Result<(Run, String)> {
-    let workload = job(workload, variant)?;
+    let workload = workload.with(&variant.settings)?;
     let name = &variant.name;
     let lodged = lodged(variant, &workload);
     let variant = &lodged;
@@ -135,7 +116,7 @@ fn measured(
     let job = bench.job(variant, &workload, round as u64 + 1)?;
     let before = bench.counters(variant)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut outcome = job.run()?;
+    let mut outcome = bench.run(variant, &job)?;
     if matches!(workload.work(), Work::Stat | Work::Delete) {
         // fio counts the size of each file, of which nothing was transferred.
         outcome.figures = Figures { throughput: 0.0, read_bytes: 0, ..outcome.figures };

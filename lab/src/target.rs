@@ -12,6 +12,9 @@
 //!
 //! The programs that make pools are behind [`Programs`]; [`Launch`] starts them.
 //!
+//! # Ways
+//! With `through = "process"` a variant's volume is made and filled as any other, over NBD; only what is measured is done by the process that has the pool open ([`crate::load`]).
+//!
 //! # Caches
 //! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the pool's own process may be by the system: jobs on files go around its page cache
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
@@ -26,9 +29,10 @@ use std::time::Duration;
 
 use crate::copy;
 use crate::error::{Error, Result};
-use crate::experiment::{CacheState, Experiment, Place, Settings, Target, Work, Workload};
+use crate::experiment::{CacheState, Experiment, PROCESS, Place, Settings, THROUGH, Target, Work, Workload};
 use crate::fio::{self, Endpoint};
 use crate::layout::{Layout, Vdev};
+use crate::load::Load;
 use crate::models::speed;
 use crate::plan::{Variant, VariantKind};
 use crate::size::Size;
@@ -78,7 +82,7 @@ struct Home {
 }
 
 /// What a run does.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Job {
     /// fio with these arguments.
     Fio(Vec<String>),
@@ -95,6 +99,13 @@ pub enum Job {
         /// Bytes of a piece.
         bs: Size,
     },
+    /// The process that has the pool open does it by itself.
+    Load {
+        /// To which volume.
+        volume: String,
+        /// What it does.
+        load: Load,
+    },
 }
 
 impl Job {
@@ -110,14 +121,7 @@ impl Job {
                 let words = ["copy".into(), extent.to_string(), "of".into(), source, "to".into(), at];
                 words.into_iter().chain(["by".into(), bs.to_string()]).chain(as_disk).collect()
             }
-        }
-    }
-
-    /// Does it.
-    pub fn run(&self) -> Result<fio::Outcome> {
-        match self {
-            Self::Fio(arguments) => fio::run(arguments),
-            Self::Copy { source, as_disk, at, extent, bs } => copy::run(source, *as_disk, at, *extent, *bs),
+            Self::Load { volume, load } => load.words(volume),
         }
     }
 }
@@ -374,11 +378,29 @@ impl<'a> Bench<'a> {
     /// What a run does.
     pub fn job(&mut self, variant: &Variant, workload: &Workload, seed: u64) -> Result<Job> {
         let at = self.endpoint(variant)?;
+        let way = variant.settings.get(THROUGH);
+        if let Some(home) = self.homes.get(&variant.name).filter(|_| way.is_some_and(|way| way == PROCESS)) {
+            let extent = workload.extent(self.experiment.target.size());
+            let load = Load::of(workload, extent, seed)?;
+            return Ok(Job::Load { volume: home.dataset.clone(), load });
+        }
         if let Some(source) = workload.source.clone() {
             let extent = workload.extent(self.experiment.target.size());
             return Ok(Job::Copy { source, as_disk: workload.as_disk, at, extent, bs: workload.bs });
         }
         self.arguments(&at, workload, seed).map(Job::Fio)
+    }
+
+    /// Does a variant's job.
+    pub fn run(&self, variant: &Variant, job: &Job) -> Result<fio::Outcome> {
+        match job {
+            Job::Fio(arguments) => fio::run(arguments),
+            Job::Copy { source, as_disk, at, extent, bs } => copy::run(source, *as_disk, at, *extent, *bs),
+            Job::Load { volume, load } => {
+                let server = Place::Server.pick(&variant.settings);
+                fio::outcome(&self.programs(&server)?.load(volume, load)?, load.fsync > 0)
+            }
+        }
     }
 
     fn arguments(&self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Vec<String>> {

@@ -5,7 +5,8 @@
 //! or 500. The command line, the dashboard and other programs use the same requests. The types of the pool's state are the
 //! engine's own; this module only says how they travel.
 //!
-//! Adding an action: a request type here with its [`Action`] implementation, and its line in `daemon::dispatch`.
+//! Adding an action: a request type here with its [`Action`] implementation, and its line in `daemon::dispatch`. [`RunLoad`] has no line there: it runs on the threads that serve
+//! volumes, and ends with whoever asked for it.
 
 mod changes;
 mod creating;
@@ -13,6 +14,7 @@ mod datasets;
 mod devices;
 mod io;
 mod keys;
+mod loads;
 mod mounts;
 mod pools;
 mod serving;
@@ -27,6 +29,7 @@ pub use datasets::*;
 pub use devices::*;
 pub use io::*;
 pub use keys::*;
+pub use loads::*;
 pub use mounts::*;
 pub use pools::*;
 pub use serving::*;

@@ -25,6 +25,7 @@
 //! | `mounts` | filesystems: where, in which order, with which options |
 //! | `volumes` | the exports over NBD |
 //! | `recording` | what clients ask of volumes, for whoever records it |
+//! | `loads` | load on volumes from inside, for the lab |
 //! | `keys` | encryption keys |
 //! | `report` | health of pools, open or not |
 //! | `io` | what was transferred |
@@ -42,6 +43,7 @@ mod edits;
 mod io;
 mod keys;
 mod listing;
+mod loads;
 mod mounts;
 mod names;
 mod pool_properties;
@@ -55,7 +57,7 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use device::machine_memory_bytes;
 use device::modelled::Link;
@@ -63,6 +65,7 @@ use engine::cache::ArcCache;
 use tokio::sync::Notify;
 
 use crate::api::{self, Action, ApiError, ErrorKind};
+use crate::runtime::Shards;
 
 use closing::Ending;
 pub use pools::OpenPool;
@@ -83,6 +86,10 @@ pub struct Daemon {
     link: Option<Arc<Link>>,
     /// Pools fail at once where they would wait for their devices.
     gives_up: bool,
+    /// Whether load is put on volumes for whoever asks.
+    takes_loads: bool,
+    /// The threads that serve volumes, once they do.
+    shards: OnceLock<Weak<Shards>>,
     ending: Ending,
     stop: Notify,
 }
@@ -113,6 +120,8 @@ impl Daemon {
             nbd: OnceLock::new(),
             link: None,
             gives_up: false,
+            takes_loads: false,
+            shards: OnceLock::new(),
             ending: Ending::default(),
             stop: Notify::new(),
         }
@@ -188,6 +197,14 @@ pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result
     }
 }
 
+/// Answers a request for load on a volume: [`dispatch`] for the one action whose work is done on the threads that serve volumes. Dropping the future ends it.
+///
+/// # Errors
+/// As those of [`dispatch`].
+pub async fn dispatch_load(daemon: &Daemon, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+    answer(body, async |request| daemon.run_load(request).await).await
+}
+
 async fn answer<A: Action>(
     body: &[u8],
     act: impl AsyncFnOnce(A) -> Result<A::Reply, ApiError>,
@@ -210,6 +227,12 @@ impl Daemon {
     #[must_use]
     pub fn giving_up(self, gives_up: bool) -> Self {
         Self { gives_up, ..self }
+    }
+
+    /// The same, which puts load on volumes for whoever asks, overwriting what is in them.
+    #[must_use]
+    pub fn taking_loads(self, takes_loads: bool) -> Self {
+        Self { takes_loads, ..self }
     }
 
     /// Who answers.

@@ -15,7 +15,7 @@ use axum::routing::post;
 use axum::serve::Listener;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::api::{ApiError, ErrorKind};
+use crate::api::{Action, ApiError, ErrorKind, RunLoad};
 use crate::daemon::{self, Daemon};
 use crate::socket::{self, SocketFile};
 
@@ -99,10 +99,15 @@ pub async fn serve(
 }
 
 async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {
-    // Actions wait for devices through the calling thread's ring, which this runtime's threads do not drive.
-    let answer =
-        tokio::task::spawn_blocking(move || device::block_on(daemon::dispatch(&daemon, &action, &body)));
-    let (status, body) = match answer.await {
+    let answer = if action == RunLoad::NAME {
+        // It waits for no device itself. A client that goes away drops this, and with it the load.
+        Ok(daemon::dispatch_load(&daemon, &body).await)
+    } else {
+        // Actions wait for devices through the calling thread's ring, which this runtime's threads do not drive.
+        let act = move || device::block_on(daemon::dispatch(&daemon, &action, &body));
+        tokio::task::spawn_blocking(act).await
+    };
+    let (status, body) = match answer {
         Ok(Ok(body)) => (StatusCode::OK, body),
         Ok(Err(error)) => error_body(&error),
         Err(panic) => error_body(&ApiError {

@@ -4,6 +4,7 @@ pub mod api;
 pub mod daemon;
 pub mod fuse;
 pub mod http;
+mod load;
 pub mod nbd;
 pub mod runtime;
 pub mod sizes;

@@ -39,7 +39,7 @@ pub struct NewArguments {
     /// What nothing can beat: 1gbe, 10gbe, 'the network=117M'
     #[arg(long = "bound", value_name = "NAME=RATE")]
     bounds: Vec<String>,
-    /// Factors, instead of the recipe's: sync=standard,always
+    /// Factors, instead of the recipe's: sync=standard,always; through=nbd,process measures volumes with and without their export
     #[arg(short, long = "factor", value_name = "NAME=VALUE,…")]
     factors: Vec<String>,
     /// Which variants: each (one change at a time), full (all combinations), search, improve

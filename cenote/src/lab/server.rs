@@ -11,9 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use lab::experiment::Settings;
 use lab::fio::Endpoint;
+use lab::load::Load;
+use lab::size::Size;
 use lab::target::{Counters, Layers, Programs, output};
 use rustix::process::Signal;
-use server::api::GetIoStats;
+use serde_json::json;
+use server::api::{GetIoStats, Loaded, Requested, RunLoad};
 use tempfile::TempDir;
 
 use crate::client;
@@ -40,7 +43,13 @@ impl Private {
         let socket = sockets.path().join("api.sock");
         let mut serve = Command::new(&program);
         // Nobody is there to repair devices: a run that waited for that would never end.
-        serve.arg("serve").arg("--give-up").arg("--socket").arg(&socket).arg("--modelled").arg(modelled);
+        serve
+            .arg("serve")
+            .args(["--give-up", "--take-loads"])
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--modelled")
+            .arg(modelled);
         serve.args(link.map(|link| ["--modelled-link", link]).into_iter().flatten());
         // What devices do is the experiment's own doing, and what it cannot help is told as its error.
         if std::env::var_os("CENOTE_LOG").is_none() {
@@ -88,6 +97,32 @@ impl Programs for Private {
     fn volume(&self, name: &str) -> lab::Result<Endpoint> {
         let socket = self.sockets.path().join("nbd.sock");
         Ok(Endpoint::Nbd(format!("nbd+unix:///{name}?socket={}", socket.display())))
+    }
+
+    fn load(&self, name: &str, load: &Load) -> lab::Result<String> {
+        let failed = |output: String| lab::Error::Failed { command: load.words(name).join(" "), output };
+        let bytes = |what: &str, size: Size| {
+            u32::try_from(size.0).map_err(|_| failed(format!("{what} {size} is too large")))
+        };
+        let asked = RunLoad {
+            volume: name.to_owned(),
+            load: server::api::Load {
+                is_random: load.is_random,
+                read_percent: load.read_percent,
+                block_bytes: bytes("bs", load.bs)?,
+                extent_bytes: load.extent.0,
+                depth: load.iodepth,
+                clients: load.numjobs,
+                flush_every: load.fsync,
+                zipf: load.zipf,
+                compressible_percent: load.compressible,
+                seconds: load.seconds,
+                ramp_seconds: load.ramp_seconds,
+                seed: load.seed,
+            },
+        };
+        let loaded = client::call_at(&self.sockets.path().join("api.sock"), &asked);
+        Ok(as_fio(&loaded.map_err(|error| failed(format!("{error:#}")))?))
     }
 
     fn lost(&self, pool: &str) -> Option<String> {
@@ -146,6 +181,29 @@ impl Private {
         });
         Ok(Counters { read_bytes: read, written_bytes: written, layers, ..Counters::default() })
     }
+}
+
+/// In the form of fio's JSON. The client's processor time is the server's, and part of that.
+fn as_fio(loaded: &Loaded) -> String {
+    let seconds = (loaded.elapsed_ns as f64 / 1e9).max(1e-9);
+    let latency = |of: &Requested| {
+        json!({
+            "min": of.least_ns, "max": of.most_ns, "mean": of.mean_ns, "N": of.requests,
+            "percentile": { "50.000000": of.p50_ns, "99.000000": of.p99_ns, "99.900000": of.p999_ns },
+        })
+    };
+    let direction = |of: &Requested| {
+        json!({
+            "io_bytes": of.bytes, "bw_bytes": of.bytes as f64 / seconds, "iops": of.requests as f64 / seconds,
+            "runtime": loaded.elapsed_ns / 1_000_000, "total_ios": of.requests, "clat_ns": latency(of),
+        })
+    };
+    let flushes = json!({ "total_ios": loaded.flushes.requests, "lat_ns": latency(&loaded.flushes) });
+    let job = json!({
+        "jobname": "lab", "error": 0, "read": direction(&loaded.reads), "write": direction(&loaded.writes), "sync": flushes,
+    });
+    let by = concat!("cenote ", env!("CARGO_PKG_VERSION"), ", through the process");
+    format!("{:#}", json!({ "made by": by, "jobs": [job] }))
 }
 
 impl Drop for Private {

@@ -1,8 +1,8 @@
 //! The answer in a few sentences: what to choose, what that gains, what it costs in other figures and in safety, and where the limit is.
 
 use super::{Compared, Finding, Findings, Verdict, bounds};
-use crate::experiment::{Experiment, Metric, risk};
-use crate::plan::{BASELINE, DEVICE, Plan, Variant, VariantKind};
+use crate::experiment::{Experiment, Metric, THROUGH, risk};
+use crate::plan::{self, BASELINE, DEVICE, Plan, Variant, VariantKind};
 use crate::stats;
 
 /// Equal variants that are further apart than this, as a share, tell that something else was going on.
@@ -15,8 +15,10 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
     let Some(baseline) = of(BASELINE) else {
         return ("There is no result yet.".to_owned(), None);
     };
-    let changes: Vec<&Variant> =
-        plan.variants().iter().filter(|variant| variant.kind == VariantKind::Change).collect();
+    // A way to the volume is a layer that is measured, and nothing to choose.
+    let way = plan.variants().first().and_then(|baseline| baseline.settings.get(THROUGH));
+    let changes = plan.variants().iter().filter(|variant| variant.kind == VariantKind::Change);
+    let changes: Vec<&Variant> = changes.filter(|variant| variant.settings.get(THROUGH) == way).collect();
     let findings: Vec<&Finding> = changes.iter().filter_map(|variant| of(&variant.name)).collect();
     let best = best(&findings, metric);
     let mut sentences = match findings.is_empty() {
@@ -30,6 +32,7 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
             sentences
         }
     };
+    sentences.extend(levels(experiment, all));
     let value = best.unwrap_or(baseline).median.value;
     if let Some(limit) = of(DEVICE) {
         let ratio = limit.median.value / value;
@@ -69,6 +72,25 @@ fn alone(experiment: &Experiment, baseline: &Finding) -> String {
     let metric = experiment.goal.metric;
     let value = crate::report::written(metric, baseline.median.value);
     format!("{}: {value} with \"{}\".", metric.title(), experiment.goal_workload())
+}
+
+/// What is lost between the pool and the export.
+fn levels(experiment: &Experiment, all: &Findings) -> Option<String> {
+    let [pool, export] = plan::ways(experiment)?;
+    let (metric, workload) = (experiment.goal.metric, experiment.goal_workload());
+    let of = |variant: &str| all.find(variant, workload, metric);
+    let (pool, export) = (of(&pool)?, of(&export)?);
+    let verdict = pool.compared.or(export.compared)?.verdict;
+    let words = match verdict {
+        Verdict::Better | Verdict::Worse => format!("{:.2} times", pool.median.value / export.median.value),
+        Verdict::NoDifference => "no other than".to_owned(),
+        Verdict::Undecided => "too near to tell from".to_owned(),
+    };
+    let value = crate::report::written(metric, pool.median.value);
+    Some(format!(
+        "In the process that has the pool open, without NBD: {} {value}, {words} that over NBD.",
+        metric.title()
+    ))
 }
 
 /// What is best, by how much.

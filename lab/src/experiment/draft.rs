@@ -234,6 +234,7 @@ impl Draft {
         }
         let text = table.to_string();
         let mut experiment = Experiment::unchecked(&text)?;
+        left_out.extend(experiment.leave_out_ways());
         experiment.vary(&self.factors, self.layout.as_deref())?;
         if experiment.question.is_empty() || !self.workloads.is_empty() || !self.factors.is_empty() {
             experiment.question = question(&experiment);
@@ -287,6 +288,9 @@ mod tests {
         assert_eq!(left_out.keys().collect::<Vec<_>>(), ["arc_max"]);
         assert!(matches!(&experiment.target, Target::Host { dataset, .. } if dataset == "tank/lab"));
         assert_eq!((experiment.target.size(), &experiment.workloads), (Size(64 << 20), &recipe.workloads));
+        let matrix = recipes::find("matrix").unwrap().experiment();
+        let (experiment, left_out) = Draft { target: said("./disk"), ..draft }.changed(&matrix).unwrap();
+        assert!(experiment.factors.is_empty() && left_out.contains_key("through"), "{left_out:?}");
         let same = Draft::default().changed(&recipe).unwrap().0;
         assert_eq!(same, recipe);
     }

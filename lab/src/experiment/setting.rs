@@ -33,10 +33,19 @@ pub enum Place {
     Layer,
     /// The volume or filesystem: a property.
     Dataset,
+    /// The way to the volume: it is the same volume, reached by another.
+    Way,
 }
 
 /// What stands before the name of an option of fio that is a setting and not known to be one.
 pub const FIO: &str = "fio.";
+
+/// The setting that says how a volume is reached.
+pub const THROUGH: &str = "through";
+/// Over NBD, by fio.
+pub const NBD: &str = "nbd";
+/// By the process that has the pool open.
+pub const PROCESS: &str = "process";
 
 impl Place {
     /// Of the setting `name`.
@@ -57,6 +66,7 @@ impl Place {
             _ if name.starts_with(FIO) => Self::Job,
             "arc_max" => Self::Server,
             "layer" => Self::Layer,
+            THROUGH => Self::Way,
             "layout" | "log" | "ashift" | "devices" | "missing" => Self::Pool,
             _ if name.starts_with("feature@") => Self::Pool,
             _ => Self::Dataset,

@@ -11,7 +11,7 @@ use crate::size::Size;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Target {
-    /// Volumes of pools that the lab makes, over NBD.
+    /// Volumes of pools that the lab makes, over NBD, or from inside the process that has their pool open.
     Volume(Pools),
     /// Filesystems of such pools, mounted.
     Filesystem(Pools),
@@ -112,7 +112,8 @@ impl Target {
     pub fn has(&self, place: Place) -> bool {
         match self {
             _ if place == Place::Job => true,
-            Self::Volume(_) | Self::Filesystem(_) => true,
+            Self::Volume(_) => true,
+            Self::Filesystem(_) => place != Place::Way,
             Self::Host { .. } => place == Place::Dataset,
             Self::Layers { .. } => place == Place::Layer,
             Self::Path { .. } | Self::Nbd { .. } | Self::Iscsi { .. } => false,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Target;
+use super::{FIO, Place, Settings, Target};
 use crate::error::{Error, Result};
 use crate::size::Size;
 
@@ -159,6 +159,25 @@ impl Workload {
     /// How much of a target it works on.
     pub fn extent(&self, target: Size) -> Size {
         self.size.unwrap_or(target)
+    }
+
+    /// It with those of `settings` that are of the job.
+    pub(crate) fn with(&self, settings: &Settings) -> Result<Self> {
+        let mut job = self.clone();
+        for (name, value) in &Place::Job.pick(settings) {
+            let wrong = |what: String| Error::Experiment(format!("{name}={value}: {what}"));
+            match name.as_str() {
+                "rw" => job.rw.clone_from(value),
+                "bs" => job.bs = value.parse().map_err(wrong)?,
+                "iodepth" => job.iodepth = value.parse().map_err(|_| wrong("not a number".into()))?,
+                "sync_job" => drop(job.options.insert("sync".into(), value.clone())),
+                _ => {
+                    let option = name.strip_prefix(FIO).unwrap_or(name);
+                    drop(job.options.insert(option.to_owned(), value.clone()));
+                }
+            }
+        }
+        Ok(job)
     }
 
     /// Says what is wrong with it, where something is.

@@ -6,7 +6,7 @@ use crate::experiment::{CacheState, Experiment, Metric, Mode, Target, Work, Work
 use crate::layout::Layout;
 use crate::models::space::cost;
 use crate::pareto;
-use crate::plan::{BASELINE, DEVICE, Plan, Variant, VariantKind};
+use crate::plan::{self, BASELINE, DEVICE, Plan, Variant, VariantKind};
 use crate::size::Size;
 use crate::target::Layers;
 
@@ -27,16 +27,15 @@ impl Section {
 
 /// What is said of the experiment as a whole, before its workloads.
 pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
-    let all = [
-        search(experiment, findings),
-        risks(findings),
-        front(experiment, findings),
-        grid::section(experiment, findings),
+    let before = [search(experiment, findings), risks(findings), front(experiment, findings)];
+    let after = [
         space(experiment, findings),
         gap(experiment, findings),
+        ways(experiment, findings),
         limits(experiment, findings),
     ];
-    all.into_iter().flatten().collect()
+    let before = before.into_iter().flatten().chain(grid::sections(experiment, findings));
+    before.chain(after.into_iter().flatten()).collect()
 }
 
 /// What can be lost with which variant.
@@ -70,6 +69,39 @@ fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let text = format!("By {}, the widest gap first.", metric.title());
     let rows = std::iter::once(head).chain(rows).collect();
     (!gaps.is_empty()).then(|| Section::new("How far the raw device is", text, rows))
+}
+
+/// What each layer of the way to a volume does, by workload: what is lost most between the pool and the export first.
+fn ways(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+    let [pool, export] = plan::ways(experiment)?;
+    let metric = experiment.goal.metric;
+    let of = |workload: &Workload| {
+        let median = |variant: &str| Some(findings.find(variant, &workload.name, metric)?.median.value);
+        Some((workload.name.clone(), median(DEVICE), median(&pool)?, median(&export)?))
+    };
+    let mut all: Vec<(String, Option<f64>, f64, f64)> = experiment.workloads.iter().filter_map(of).collect();
+    all.sort_by(|(_, _, pool, export), (_, _, other_pool, other)| {
+        (other / other_pool).ln().abs().total_cmp(&(export / pool).ln().abs())
+    });
+    let head = ["workload", DEVICE, "pool", "export", "device to pool", "pool to export"];
+    let rows = all.iter().map(|(name, device, pool, export)| {
+        let times = |lower: f64, upper: f64| format!("{:.2}", lower / upper);
+        let or_none = |word: Option<String>| word.unwrap_or_else(|| "-".to_owned());
+        vec![
+            name.clone(),
+            or_none(device.map(|device| written(metric, device))),
+            written(metric, *pool),
+            written(metric, *export),
+            or_none(device.map(|device| times(device, *pool))),
+            times(*pool, *export),
+        ]
+    });
+    let text = format!(
+        "By {}, the widest gap between the last two first. The pool is what the process that has it open does to the volume; the export is the same over NBD.",
+        metric.title()
+    );
+    let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
+    (!all.is_empty()).then(|| Section::new("The gap by layer", text, rows))
 }
 
 /// What no setting can beat, beside what was reached.

@@ -3,6 +3,7 @@
 //! | experiment | rows | columns | cells |
 //! |---|---|---|---|
 //! | compares nothing | size and pattern of each workload | queue depth | the baseline as a share of the raw device |
+//! | compares ways to a volume | the same | the same | two tables: the pool as a share of the raw device, the export as one of the pool |
 //! | all combinations of two factors or more | values of all factors but the last | values of the last | the figure itself |
 //! | others, of two workloads or more | variants | workloads | times the baseline |
 
@@ -10,7 +11,7 @@ use super::choices::Section;
 use super::written;
 use crate::analysis::{Findings, Verdict};
 use crate::experiment::{Experiment, Metric, Mode};
-use crate::plan::{BASELINE, DEVICE, Plan, TWIN, Variant, VariantKind};
+use crate::plan::{self, BASELINE, DEVICE, Plan, TWIN, Variant, VariantKind};
 
 /// Workloads from which on those that nothing is compared with are worth a table.
 const LEAST_WORKLOADS: usize = 4;
@@ -18,10 +19,16 @@ const LEAST_WORKLOADS: usize = 4;
 /// A cell: what stands in it, and how good that is (a logarithm, nothing is 0).
 type Cell = Option<(String, f64)>;
 
-/// The table, where there is something to show at one look.
-pub fn section(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+/// The tables, where there is something to show at one look.
+pub fn sections(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
+    let gaps = gaps(experiment, findings);
+    if gaps.is_empty() { section(experiment, findings).into_iter().collect() } else { gaps }
+}
+
+fn section(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if !experiment.compares() {
-        return by_depth(experiment, findings);
+        let text = "As a share of what the raw device does";
+        return by_depth(experiment, findings, "All at one look", text, [BASELINE, DEVICE]);
     }
     if experiment.mode == Mode::Full && experiment.factors.len() > 1 {
         return combinations(experiment, findings);
@@ -64,7 +71,28 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     })
 }
 
-fn by_depth(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+/// The gap by layer, where nothing but ways to a volume is compared.
+fn gaps(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
+    let ways =
+        plan::ways(experiment).filter(|_| experiment.factors.len() == 1 && experiment.variants.is_empty());
+    let Some([pool, export]) = ways else { return Vec::new() };
+    let of_pool = "What the process that has the pool open does to the volume, as a share of what the raw device does (more than all of it where the pool's cache or its larger blocks save requests)";
+    let of_export = "The volume over NBD, as a share of what the process that has the pool open does to it";
+    let all = [
+        by_depth(experiment, findings, "From the device to the pool", of_pool, [&pool, DEVICE]),
+        by_depth(experiment, findings, "From the pool to the export", of_export, [&export, &pool]),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// The first of two variants as a share of the second.
+fn by_depth(
+    experiment: &Experiment,
+    findings: &Findings,
+    title: &'static str,
+    text: &str,
+    [of, whole]: [&str; 2],
+) -> Option<Section> {
     let (metric, workloads) = (experiment.goal.metric, &experiment.workloads);
     let depths = distinct(workloads.iter().map(|workload| workload.iodepth));
     let patterns = distinct(workloads.iter().map(|workload| (workload.bs, workload.rw.as_str())));
@@ -74,15 +102,14 @@ fn by_depth(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let cell = |bs, rw: &str, depth: u32| -> Cell {
         let workload = workloads.iter().find(|it| it.bs == bs && it.rw == rw && it.iodepth == depth)?;
         let median = |variant| Some(findings.find(variant, &workload.name, metric)?.median.value);
-        let good = goodness(metric, median(BASELINE)?, median(DEVICE)?);
+        let good = goodness(metric, median(of)?, median(whole)?);
         Some((format!("{:.0} %", good.exp() * 100.0), good))
     };
     let rows = patterns
         .iter()
         .map(|(bs, rw)| (format!("{bs} {rw}"), depths.iter().map(|depth| cell(*bs, rw, *depth)).collect()));
     let head = std::iter::once("depth".to_owned()).chain(depths.iter().map(u32::to_string));
-    let text = format!("By {}, as a share of what the raw device does.", metric.title());
-    of_cells("All at one look", text, head.collect(), rows.collect())
+    of_cells(title, format!("{text}, by {}.", metric.title()), head.collect(), rows.collect())
 }
 
 fn combinations(experiment: &Experiment, findings: &Findings) -> Option<Section> {
@@ -182,6 +209,43 @@ mod tests {
             [["depth", "1", "4"], ["4K read", "50 %", "100 %"], ["4K write", "25 %", "10 %"]]
         );
         assert!(section.shades[0][1] == 0.0 && section.shades[1][1] < section.shades[1][0]);
+    }
+
+    #[test]
+    fn ways_to_a_volume_show_the_gap_by_layer() {
+        let mut text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
+                        [[factor]]\nname = \"through\"\nvalues = [\"nbd\", \"process\"]\n"
+            .to_owned();
+        let mut findings = Findings::default();
+        for (rw, depth, pool, export) in [
+            ("read", 1, 50.0, 20.0),
+            ("read", 4, 80.0, 80.0),
+            ("write", 1, 25.0, 5.0),
+            ("write", 4, 10.0, 20.0),
+        ] {
+            let name = format!("{rw} {depth}");
+            text.push_str(&format!("[[workload]]\nname = \"{name}\"\nrw = \"{rw}\"\niodepth = {depth}\n"));
+            let of = [(BASELINE, export), ("through=process", pool), (DEVICE, 100.0)];
+            findings.findings.extend(of.map(|(variant, value)| finding(variant, &name, value)));
+        }
+        let of = |text: &str| sections(&Experiment::parse(text).unwrap(), &findings);
+        let [pool, export] = &of(&text)[..] else { panic!("two tables") };
+        assert_eq!(
+            pool.rows,
+            [["depth", "1", "4"], ["4K read", "50 %", "80 %"], ["4K write", "25 %", "10 %"]]
+        );
+        assert_eq!(
+            export.rows,
+            [["depth", "1", "4"], ["4K read", "40 %", "100 %"], ["4K write", "20 %", "200 %"]]
+        );
+        assert!(
+            export.shades[0][1] == 0.0
+                && export.shades[1][0] < export.shades[0][0]
+                && export.shades[1][1] > 0.0
+        );
+        // Where more is compared, it is not all that there is to see.
+        let more = "[[factor]]\nname = \"sync\"\nvalues = [\"standard\", \"always\"]\n";
+        assert!(of(&format!("{text}{more}")).iter().all(|section| section.title == "All at one look"));
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::experiment::{NBD, THROUGH};
 use crate::fio::Endpoint;
+use crate::load::Load;
 
 /// Counters that only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -87,6 +89,13 @@ pub trait Programs {
     fn volume(&self, name: &str) -> Result<Endpoint>;
     /// What was done until now to the devices of a pool, and by whoever serves it; `None` where that cannot be told.
     fn counters(&self, pool: &str) -> Result<Option<Counters>>;
+    /// Has the process that has the pool open do `load` to the volume `name`; how it went, as fio's JSON says it.
+    fn load(&self, name: &str, load: &Load) -> Result<String> {
+        let _ = load;
+        Err(Error::Experiment(format!(
+            "who serves {name} does no load by itself: measure it with {THROUGH}={NBD}"
+        )))
+    }
     /// Why a pool takes nothing that is written any more, where that is so and can be told.
     fn lost(&self, pool: &str) -> Option<String> {
         let _ = pool;

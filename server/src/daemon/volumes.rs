@@ -239,6 +239,11 @@ impl Volume {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Its size when it was found.
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
 }
 
 impl OpenPool {
@@ -288,7 +293,11 @@ impl OpenPool {
         Ok((volume, zvol))
     }
 
-    async fn connect(&self, name: &str, link: Option<Arc<Link>>) -> engine::Result<Arc<VolumeExport>> {
+    pub(super) async fn connect(
+        &self,
+        name: &str,
+        link: Option<Arc<Link>>,
+    ) -> engine::Result<Arc<VolumeExport>> {
         let dsl = self.dsl().await?;
         let dataset = dsl.find(name).await?;
         let (Volume { name, block_bytes, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
@@ -373,8 +382,9 @@ impl Daemon {
         let (unix, file) = socket;
         let address = tcp.as_ref().map(|tcp| tcp.listener.local_addr()).transpose()?;
         let has_tls = tcp.as_ref().is_some_and(|tcp| tcp.tls.is_some());
-        // Only the first server's address is told; there is one a process.
+        // Only the first server is known; there is one a process.
         let _ = self.nbd.set(NbdAddresses { socket: file.path().to_owned(), tcp: address, has_tls });
+        let _ = self.shards.set(Arc::downgrade(&shards));
         let volumes = Arc::new(Volumes(self));
         let on_unix = nbd::serve_unix(unix, Arc::clone(&volumes), Arc::clone(&shards), Limits::default());
         match tcp {

@@ -45,8 +45,13 @@ pub struct Running {
 impl Running {
     /// Starts it, serving volumes on a socket.
     pub fn start() -> Self {
+        Self::start_as(Daemon::default())
+    }
+
+    /// The same with a daemon that was made otherwise.
+    pub fn start_as(daemon: Daemon) -> Self {
         let place = tempfile::tempdir().unwrap();
-        let daemon = Arc::new(Daemon::default());
+        let daemon = Arc::new(daemon);
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
         let serving = Arc::clone(&daemon);

@@ -6,6 +6,7 @@ mod filesystems;
 mod filesystems_through_rings;
 mod harness;
 mod http;
+mod loads;
 mod mounts;
 mod pools;
 mod volumes;

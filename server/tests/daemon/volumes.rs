@@ -94,10 +94,10 @@ const EPERM: u32 = 1;
 const EINVAL: u32 = 22;
 const ENOSPC: u32 = 28;
 
-const MEBIBYTE: u64 = 1 << 20;
+pub const MEBIBYTE: u64 = 1 << 20;
 
 /// A pool of one file with the volume `tank/vol` of 8 MiB.
-fn new_volume(running: &Running) {
+pub fn new_volume(running: &Running) {
     let disk = running.place.path().join("disk");
     std::fs::File::create(&disk).unwrap().set_len(128 * MEBIBYTE).unwrap();
     let vdev = NewVdev { layout: NewLayout::Single, class: Default::default(), devices: vec![disk] };
@@ -169,16 +169,16 @@ fn properties_reach_clients_that_are_there() {
 }
 
 /// The least of an NBD client.
-struct Client {
+pub struct Client {
     stream: UnixStream,
     size: u64,
     flags: u16,
     /// Of the last read.
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 impl Client {
-    fn connect(socket: &Path, export: &str) -> Self {
+    pub fn connect(socket: &Path, export: &str) -> Self {
         let mut stream = UnixStream::connect(socket).unwrap();
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting).unwrap();
@@ -216,7 +216,7 @@ impl Client {
         self.reply()
     }
 
-    fn read(&mut self, offset: u64, length: u32) -> u32 {
+    pub fn read(&mut self, offset: u64, length: u32) -> u32 {
         let error = self.request(CMD_READ, offset, length);
         if error == 0 {
             self.bytes.resize(length as usize, 0);

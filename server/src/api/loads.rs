@@ -1,0 +1,89 @@
+//! Requests for load on volumes, made by the process that has their pool open.
+
+use serde::{Deserialize, Serialize};
+
+use super::Action;
+
+/// Reads and writes a volume for a while, and tells how that went. Only a daemon that was told to does it. **What is in the volume is overwritten.** The load ends when
+/// whoever asked goes away.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunLoad {
+    /// The volume.
+    pub volume: String,
+    /// What is done.
+    pub load: Load,
+}
+
+impl Action for RunLoad {
+    const NAME: &'static str = "volume-load";
+    type Reply = Loaded;
+}
+
+/// What is asked of a volume, in the words of a job of fio.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Whether blocks are chosen at random; else each client goes from the beginning to the end and begins anew.
+    pub is_random: bool,
+    /// How many of a hundred requests read; the others write.
+    pub read_percent: u32,
+    /// Bytes of a request.
+    pub block_bytes: u32,
+    /// Bytes from the volume's beginning on that are worked on.
+    pub extent_bytes: u64,
+    /// Requests that each client has under way.
+    pub depth: u32,
+    /// How many clients there are.
+    pub clients: u32,
+    /// A flush after so many writes of a client; none for 0.
+    #[serde(default)]
+    pub flush_every: u32,
+    /// Where blocks are chosen at random: how uneven, as fio's `zipf:THETA`; evenly where left out.
+    #[serde(default)]
+    pub zipf: Option<f64>,
+    /// Share of what is written that compresses away, in per cent.
+    #[serde(default)]
+    pub compressible_percent: u32,
+    /// How long.
+    pub seconds: f64,
+    /// For how long before that, without being counted.
+    #[serde(default)]
+    pub ramp_seconds: f64,
+    /// What is random is the same for the same seed.
+    pub seed: u64,
+}
+
+/// How a load went.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// The reads.
+    pub reads: Requested,
+    /// The writes.
+    pub writes: Requested,
+    /// The flushes; not the one with which each client ends that wrote something.
+    pub flushes: Requested,
+    /// How long it took, with that last flush.
+    pub elapsed_ns: u64,
+}
+
+/// Requests of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Requested {
+    /// How many.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The mean of what they took.
+    pub mean_ns: f64,
+    /// The least.
+    pub least_ns: u64,
+    /// The most.
+    pub most_ns: u64,
+    /// What half of them took at most. This and the next two are right to 0.8 per cent.
+    pub p50_ns: u64,
+    /// What 99 of 100 took at most.
+    pub p99_ns: u64,
+    /// What 999 of 1000 took at most.
+    pub p999_ns: u64,
+}

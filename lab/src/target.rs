@@ -285,7 +285,7 @@ impl<'a> Bench<'a> {
         let mut count = 0;
         let mut device = |model: Option<&String>| -> Result<String> {
             let directory = match model {
-                Some(model) => modelled(&self.devices).join(speed::device(model)?.name),
+                Some(model) => modelled(&self.devices).join(speed::device(model)?.to_string()),
                 None => self.devices.clone(),
             };
             let path = directory.join(format!("{pool}-{count}"));

@@ -55,7 +55,7 @@ pub enum Lab {
         /// The directory of its results and, while it runs, its pools (default: ./lab-NAME)
         #[arg(short, long, value_name = "DIR")]
         output: Option<PathBuf>,
-        /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and remove them afterwards
+        /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and remove them afterwards; where it was killed, `resume` and `clean` remove them
         #[arg(long, value_name = "DATASET")]
         host: Option<String>,
         /// Three rounds of one second a run at most, and two of less where there are many: an impression, with wide intervals
@@ -75,6 +75,11 @@ pub enum Lab {
         /// Print the findings as JSON
         #[arg(short, long)]
         json: bool,
+    },
+    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results stay
+    Clean {
+        /// The directory of its results
+        directory: PathBuf,
     },
     /// Make the report of an experiment again, and print it
     Report {
@@ -151,14 +156,14 @@ impl Lab {
                         let paths = layers.iter().map(|layer| Path::new(&layer.at)).filter(|at| at.exists());
                         paths.fold(Environment::of_this_machine(), Environment::with)
                     }
-                    Target::Nbd { .. } | Target::Iscsi { .. } | Target::Host { .. } => {
-                        Environment::of_this_machine()
-                    }
+                    Target::Host { .. } => Environment::of_this_machine().with_openzfs(),
+                    Target::Nbd { .. } | Target::Iscsi { .. } => Environment::of_this_machine(),
                 };
                 let store = Store::create(&directory, experiment, environment)?;
                 carry_out(store, json)
             }
             Self::Resume { directory, json } => carry_out(Store::open(&directory)?, json),
+            Self::Clean { directory } => clean(Store::open(&directory)?),
             Self::Report { directory, run: Some(run), .. } => print(&Store::open(&directory)?.fio_json(run)?),
             Self::Report { directory, run: None, json } => report(&Store::open(&directory)?, json),
             Self::Record { volume, output, seconds, most } => record::run(&volume, &output, seconds, most),
@@ -219,39 +224,75 @@ fn load(name: &str) -> Result<Experiment> {
     Ok(experiment)
 }
 
-fn carry_out(mut store: Store, json: bool) -> Result<()> {
-    let experiment = store.experiment().clone();
-    let directory = std::path::absolute(store.directory())?;
-    let shown = Shown::start()?;
-    let modelled = modelled_devices(&directory)?;
+/// Where the experiment in `directory` takes place.
+fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> {
+    let directory = std::path::absolute(directory)?;
     let launch: Option<Launch<'_>> = match &experiment.target {
-        Target::Volume(pools) | Target::Filesystem(pools) => Some(Box::new(move |settings: &Settings| {
-            let failed = |error: anyhow::Error| lab::Error::Failed {
-                command: "cenote serve".to_owned(),
-                output: format!("{error:#}"),
-            };
-            let private = Private::start(settings, &modelled, pools.link.as_deref());
-            Ok(Box::new(private.map_err(failed)?) as Box<dyn Programs>)
-        })),
+        Target::Volume(pools) | Target::Filesystem(pools) => {
+            let modelled = modelled_devices(&directory)?;
+            Some(Box::new(move |settings: &Settings| {
+                let failed = |error: anyhow::Error| lab::Error::Failed {
+                    command: "cenote serve".to_owned(),
+                    output: format!("{error:#}"),
+                };
+                let private = Private::start(settings, &modelled, pools.link.as_deref());
+                Ok(Box::new(private.map_err(failed)?) as Box<dyn Programs>)
+            }))
+        }
         Target::Host { .. } => {
             Some(Box::new(|_: &Settings| Ok(Box::<KernelPrograms>::default() as Box<dyn Programs>)))
         }
         Target::Path { .. } | Target::Nbd { .. } | Target::Iscsi { .. } | Target::Layers { .. } => None,
     };
-    let mut bench = Bench::new(&experiment, &directory, launch);
+    Ok(Bench::new(experiment, &directory, launch))
+}
+
+/// Removes what a lab that was killed left; tells of what others left.
+fn remove_left(bench: &mut Bench<'_>) -> Result<()> {
+    for (volume, owner) in bench.remove_left()? {
+        let owner = owner.display();
+        eprintln!(
+            "{volume} is there already: the experiment in {owner} runs, or was killed: cenote lab clean {owner}"
+        );
+    }
+    Ok(())
+}
+
+/// Removes what an experiment left that nobody carries out.
+fn clean(mut store: Store) -> Result<()> {
+    store.hold()?;
+    let experiment = store.experiment().clone();
+    let mut bench = bench(&experiment, store.directory())?;
+    remove_left(&mut bench)?;
+    Ok(bench.remove()?)
+}
+
+fn carry_out(mut store: Store, json: bool) -> Result<()> {
+    store.hold()?;
+    let experiment = store.experiment().clone();
+    let mut bench = bench(&experiment, store.directory())?;
+    remove_left(&mut bench)?;
+    let shown = Shown::start()?;
     let ended = lab::run::run(&mut store, &mut bench, &shown);
     let removed = bench.remove();
     drop(bench);
     shown.finish();
+    let directory = store.directory().display();
+    let removed = removed.with_context(|| {
+        format!("what was made for the experiment could not be removed; to try again: cenote lab clean {directory}")
+    });
     let ended = ended.with_context(|| {
-        format!(
-            "the experiment stopped; what was measured is kept: cenote lab resume {}",
-            store.directory().display()
-        )
-    })?;
-    removed.context("the experiment's pools could not be removed")?;
+        format!("the experiment stopped; what was measured is kept: cenote lab resume {directory}")
+    });
+    let ended = match (ended, removed) {
+        (Err(ended), Err(removed)) => {
+            eprintln!("{removed:#}");
+            return Err(ended);
+        }
+        (ended, removed) => removed.and(ended)?,
+    };
     if ended == Ended::Stopped {
-        eprintln!("stopped; to go on: cenote lab resume {}", store.directory().display());
+        eprintln!("stopped; to go on: cenote lab resume {directory}");
         return Err(Exit(output::FAILED).into());
     }
     report(&store, json)

@@ -85,7 +85,7 @@ pub trait Device: Send + Sync + Debug {
     fn is_read_only(&self) -> bool;
 
     /// The name of the medium that it only plays, where its timing is modelled.
-    fn modelled(&self) -> Option<&'static str> {
+    fn modelled(&self) -> Option<String> {
         None
     }
 

@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //! A process can be told of one directory (once, before it opens anything) whose sub-directories are named after [`Model`]s: a file in `hdd-7200/` is opened
-//! behind the timing of a disk of 7200 turns. So what opens devices by their path, and opens them again after a failure, need not know of it. What is opened so
+//! behind the timing of a disk of 7200 turns, one in `hdd-7200+10%/` behind that of a disk that takes a tenth longer for everything. So what opens devices by their path, and opens them again after a failure, need not know of it. What is opened so
 //! says so: [`Device::modelled`] has the name for every listing.
 //!
 //! A medium can be slowed down, never made faster: the file's own time is part of the modelled one, and where it takes longer it shows.
@@ -113,6 +113,7 @@ mod tests {
         for (file, model) in [
             ("hdd-7200/a", Some("hdd-7200")),
             ("optane/b", Some("optane")),
+            ("optane+50%/b", Some("optane+50%")),
             ("1gbe/c", None),
             ("else/d", None),
             ("hdd-7200/deep/e", None),
@@ -122,7 +123,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, [0; 4096]).unwrap();
             let directory = directory.canonicalize().unwrap();
-            assert_eq!(model_of(&path, &directory).map(|model| model.name), model, "{file}");
+            assert_eq!(model_of(&path, &directory).map(|it| it.to_string()).as_deref(), model, "{file}");
         }
         assert_eq!(model_of(&directory.join("hdd-7200/gone"), &directory).map(|model| model.name), None);
         std::fs::remove_dir_all(&directory).unwrap();

@@ -187,8 +187,8 @@ impl Device for SimulatedDevice {
         self.inner.is_read_only()
     }
 
-    fn modelled(&self) -> Option<&'static str> {
-        self.lock().medium.as_ref().map(|medium| medium.model().name)
+    fn modelled(&self) -> Option<String> {
+        self.lock().medium.as_ref().map(|medium| medium.model().to_string())
     }
 
     fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf> {

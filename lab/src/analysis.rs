@@ -5,6 +5,8 @@
 //! show. What can be told of a variant alone (medians) is told of each, the raw device too.
 
 pub mod bounds;
+#[cfg(test)]
+mod truth;
 mod verdict;
 
 use std::collections::BTreeMap;

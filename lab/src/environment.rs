@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
 use crate::medium::Medium;
+use crate::target::output;
 
 /// What a reader must know of a machine to judge figures.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -24,6 +26,12 @@ pub struct Environment {
     pub governor: Option<String>,
     /// Whether this is a virtual machine, as far as the processor tells.
     pub is_virtual: bool,
+    /// Versions of OpenZFS, its commands' and its kernel module's, where that is measured.
+    #[serde(default)]
+    pub openzfs: Vec<String>,
+    /// Bytes that its cache may take.
+    #[serde(default)]
+    pub arc_max_bytes: Option<u64>,
     /// What is measured, and what it lies on.
     #[serde(default)]
     pub media: Vec<(PathBuf, Medium)>,
@@ -75,9 +83,26 @@ impl Environment {
             kernel: one_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
             governor: one_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             is_virtual: has("hypervisor"),
+            openzfs: Vec::new(),
+            arc_max_bytes: None,
             media: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
+    }
+
+    /// With the versions of this host's OpenZFS, as `zfs` tells them, and the limit of its cache.
+    #[must_use]
+    pub fn with_openzfs(mut self) -> Self {
+        // Where it cannot be run, the experiment will tell why.
+        let told = output(Command::new("zfs").arg("version")).unwrap_or_default();
+        self.openzfs =
+            told.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
+        let arc = fs::read_to_string("/proc/spl/kstat/zfs/arcstats").unwrap_or_default();
+        let most = arc.lines().map(str::split_whitespace).find_map(|mut words| {
+            (words.next() == Some("c_max")).then(|| words.next_back().and_then(|bytes| bytes.parse().ok()))
+        });
+        self.arc_max_bytes = most.flatten();
+        self
     }
 
     /// With what a path lies on, or where it does not exist yet the directory that it will be in.

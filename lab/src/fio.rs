@@ -12,6 +12,7 @@ mod jobs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -55,6 +56,10 @@ pub fn run(arguments: &[String]) -> Result<Outcome> {
     let mut command = Command::new("fio");
     // Ctrl-C is for the lab, which ends when this run has.
     command.args(arguments).stdin(Stdio::null()).process_group(0);
+    // A lab that is killed takes it along: else it would go on with what others are to measure, or to remove.
+    let orphan = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
+    // SAFETY: it is one system call, with no memory and no lock in it.
+    unsafe { command.pre_exec(orphan) };
     let output = command.output().map_err(|error| Error::Missing { program: "fio".into(), error })?;
     if !output.status.success() {
         let said = [output.stderr, output.stdout].concat();

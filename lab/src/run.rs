@@ -48,10 +48,19 @@ pub fn plan(store: &Store) -> Plan {
 
 /// Runs what is not done yet.
 pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) -> Result<Ended> {
-    let experiment = store.experiment().clone();
     if seek::carry_out(store, bench, progress)? == Ended::Stopped {
         return Ok(Ended::Stopped);
     }
+    rounds(store, progress, |round, variant, workload| one(bench, Stage::Rounds, round, variant, workload))
+}
+
+/// The rounds of the plan that are not done yet, each run by `measure`, which is told the round.
+pub(crate) fn rounds(
+    store: &mut Store,
+    progress: &dyn Progress,
+    mut measure: impl FnMut(usize, &Variant, &Workload) -> Result<(Run, String)>,
+) -> Result<Ended> {
+    let experiment = store.experiment().clone();
     let plan = plan(store);
     let most = experiment.max_rounds.unwrap_or(experiment.rounds).max(experiment.rounds);
     for round in 0..most {
@@ -72,7 +81,7 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
             let total = searched + compared * experiment.rounds.max(round + 1);
             let what = format!("round {}: {}, {}", round + 1, variant.name, workload.name);
             progress.begins(store.runs().len(), total, &what);
-            let (run, said) = one(bench, Stage::Rounds, step.round, variant, workload)?;
+            let (run, said) = measure(step.round, variant, workload)?;
             progress.ended(&run);
             store.add(&run, &said)?;
         }

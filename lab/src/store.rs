@@ -10,7 +10,7 @@
 //!
 //! # The database
 //! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, table `fio` fio's own JSON of it. Both are written in one transaction, so a run that a crash cut
-//! short is not there at all, and is done again. Only who adds runs holds the database; a second one is refused.
+//! short is not there at all, and is done again. Who carries the experiment out holds the database; a second one is refused.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -102,7 +102,7 @@ pub struct Store {
     experiment: Experiment,
     environment: Environment,
     runs: Vec<Run>,
-    /// Held by who adds runs.
+    /// Held by who carries the experiment out.
     database: Option<Database>,
 }
 
@@ -134,6 +134,13 @@ impl Store {
     pub(crate) fn of_runs(experiment: Experiment, runs: Vec<Run>) -> Self {
         let environment = Environment::default();
         Self { directory: PathBuf::new(), experiment, environment, runs, database: None }
+    }
+
+    /// One without runs that keeps them in memory.
+    #[cfg(test)]
+    pub(crate) fn in_memory(experiment: Experiment) -> Self {
+        let database = Database::builder().create_with_backend(redb::backends::InMemoryBackend::new());
+        Self { database: Some(database.unwrap()), ..Self::of_runs(experiment, Vec::new()) }
     }
 
     /// Opens what is there.
@@ -221,17 +228,28 @@ impl Store {
         (1..).zip(&self.runs).filter(|(_, run)| run.stage == Stage::Rounds)
     }
 
+    /// Takes the database, which is made where there is none, so that no second lab carries the experiment out meanwhile.
+    pub fn hold(&mut self) -> Result<()> {
+        self.held().map(drop)
+    }
+
+    fn held(&mut self) -> Result<&Database> {
+        if self.database.is_none() {
+            let path = self.directory.join(DATABASE);
+            let database = Database::create(path).map_err(|error| self.failed(error))?;
+            if runs_of(&database).map_err(|error| self.failed(error))?.len() != self.runs.len() {
+                return Err(self.failed("somebody else went on with this experiment just now"));
+            }
+            self.database = Some(database);
+        }
+        self.database.as_ref().ok_or_else(|| self.failed("it is not open"))
+    }
+
     /// Keeps a run, and what fio said of it.
     pub fn add(&mut self, run: &Run, fio_json: &str) -> Result<()> {
         let bytes = serde_json::to_vec(run).map_err(|error| self.failed(error))?;
-        let database = match self.database.take() {
-            Some(database) => database,
-            None => Database::create(self.directory.join(DATABASE)).map_err(|error| self.failed(error))?,
-        };
         let number = self.runs.len() as u64 + 1;
-        let kept = keep(&database, number, &bytes, fio_json).map_err(|error| self.failed(error));
-        self.database = Some(database);
-        kept?;
+        keep(self.held()?, number, &bytes, fio_json).map_err(|error| self.failed(error))?;
         // As whoever opens it later has it: the last digit of a figure may not survive being written.
         self.runs.push(serde_json::from_slice(&bytes).map_err(|error| self.failed(error))?);
         Ok(())
@@ -247,8 +265,12 @@ impl Store {
 
 /// The runs of a database as they are kept there, with their numbers.
 fn runs_of(database: &Database) -> std::result::Result<Vec<(u64, Vec<u8>)>, redb::Error> {
-    let table = database.begin_read()?.open_table(RUNS)?;
     let mut runs = Vec::new();
+    let table = match database.begin_read()?.open_table(RUNS) {
+        // Nothing was kept yet.
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(runs),
+        table => table?,
+    };
     for entry in table.iter()? {
         let (number, bytes) = entry?;
         runs.push((number.value(), bytes.value().to_vec()));
@@ -303,10 +325,17 @@ mod tests {
         let mut store = Store::create(directory.path(), experiment.clone(), environment.clone()).unwrap();
         assert!(Store::create(directory.path(), experiment.clone(), environment).is_err());
         assert!(Store::open(directory.path()).unwrap().runs().is_empty());
+        store.hold().unwrap();
+        assert!(Store::open(directory.path()).is_err(), "somebody carries it out");
         store.add(&run(0), "{\"first\": 1}").unwrap();
         store.add(&run(1), "{}").unwrap();
-        assert!(Store::open(directory.path()).is_err(), "somebody adds to it");
         drop(store);
+        // Two look at it before either goes on with it.
+        let (mut early, mut late) =
+            (Store::open(directory.path()).unwrap(), Store::open(directory.path()).unwrap());
+        early.hold().unwrap();
+        assert!(late.hold().is_err());
+        drop((early, late));
         let nothing = tempfile::tempdir().unwrap();
         assert!(
             Store::open(nothing.path()).is_err_and(|error| error.to_string().contains("no directory with"))

@@ -15,6 +15,10 @@
 //! # Ways
 //! With `through = "process"` a variant's volume is made and filled as any other, over NBD; only what is measured is done by the process that has the pool open ([`crate::load`]).
 //!
+//! # Volumes of a host
+//! They are made below the dataset that was named, where nothing else is touched. Each says in its property [`OWNER`] which experiment it belongs to: so [`Bench::remove_left`] knows what a
+//! lab that was killed left there, and so does a person who finds it.
+//!
 //! # Caches
 //! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the pool's own process may be by the system: jobs on files go around its page cache
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
@@ -46,6 +50,9 @@ const LEAST_DEVICE_BYTES: u64 = 256 << 20;
 /// How often what is in a pool would fit, so that there is free space to write to, and for the rounding of raidz.
 const ROOM: u64 = 3;
 
+/// A property of a host's volumes: the directory of the experiment that made them.
+pub const OWNER: &str = "cenote:lab";
+
 /// How often what is busy is tried to be destroyed, and the pauses between.
 const BUSY_TRIES: usize = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
@@ -57,6 +64,7 @@ pub type Launch<'a> = Box<dyn Fn(&Settings) -> Result<Box<dyn Programs>> + 'a>;
 pub struct Bench<'a> {
     experiment: &'a Experiment,
     launch: Option<Launch<'a>>,
+    directory: PathBuf,
     devices: PathBuf,
     mounts: PathBuf,
     /// Those that run, by the settings that they were started with.
@@ -132,6 +140,7 @@ impl<'a> Bench<'a> {
         Self {
             experiment,
             launch,
+            directory: directory.to_owned(),
             devices: directory.join("devices"),
             mounts: directory.join("mnt"),
             servers: BTreeMap::new(),
@@ -239,6 +248,16 @@ impl<'a> Bench<'a> {
         for (name, value) in Place::Dataset.pick(&variant.settings) {
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
+        if let Target::Host { .. } = self.experiment.target {
+            // Whoever makes snapshots of all there is leaves these out.
+            let owner = format!("{OWNER}={}", self.directory.display());
+            arguments.extend([
+                "-o".to_owned(),
+                owner,
+                "-o".to_owned(),
+                "com.sun:auto-snapshot=false".to_owned(),
+            ]);
+        }
         let programs = self.programs(&server)?;
         let endpoint = if let Target::Filesystem(_) = self.experiment.target {
             let at = self.mounts.join(name);
@@ -289,7 +308,7 @@ impl<'a> Bench<'a> {
         let mut count = 0;
         let mut device = |model: Option<&String>| -> Result<String> {
             let directory = match model {
-                Some(model) => modelled(&self.devices).join(speed::device(model)?.name),
+                Some(model) => modelled(&self.devices).join(speed::device(model)?.to_string()),
                 None => self.devices.clone(),
             };
             let path = directory.join(format!("{pool}-{count}"));
@@ -536,6 +555,24 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
+    /// Removes from a host what this experiment left there when it was killed. Gives back what others left, or measure just now: their volumes, each with the directory of its experiment.
+    pub fn remove_left(&mut self) -> Result<Vec<(String, PathBuf)>> {
+        let Target::Host { dataset, .. } = &self.experiment.target else { return Ok(Vec::new()) };
+        let words =
+            ["get", "-Hp", "-d", "1", "-t", "volume", "-s", "local", "-o", "name,value", OWNER, dataset];
+        let server = Settings::new();
+        self.start(&server)?;
+        let programs = self.programs(&server)?;
+        let listed = programs.zfs(&words.map(str::to_owned))?;
+        let volumes = listed.lines().filter_map(|line| line.split_once('\t'));
+        let is_of_a_lab = |name: &str| name.rsplit('/').next().is_some_and(|name| name.starts_with("lab-"));
+        let volumes = volumes.filter(|(name, _)| is_of_a_lab(name));
+        let volumes = volumes.map(|(name, owner)| (name.to_owned(), PathBuf::from(owner)));
+        let (own, others): (Vec<_>, Vec<_>) = volumes.partition(|(_, owner)| *owner == self.directory);
+        own.iter().try_for_each(|(name, _)| destroy(programs, name))?;
+        Ok(others)
+    }
+
     /// Removes all that was made.
     pub fn remove(&mut self) -> Result<()> {
         let mut first = Ok(());
@@ -583,9 +620,9 @@ impl Drop for Bench<'_> {
     }
 }
 
-/// Destroys a volume or filesystem. On a host others look at a device that was just closed, as udev does: for so long it is busy.
+/// Destroys a volume or filesystem, with snapshots that others made of it. On a host others look at a device that was just closed, as udev does: for so long it is busy.
 fn destroy(programs: &dyn Programs, dataset: &str) -> Result<()> {
-    let words = ["destroy".to_owned(), dataset.to_owned()];
+    let words = ["destroy".to_owned(), "-r".to_owned(), dataset.to_owned()];
     for _ in 0..BUSY_TRIES {
         match programs.zfs(&words) {
             Err(error) if error.to_string().contains("busy") => thread::sleep(BUSY_PAUSE),

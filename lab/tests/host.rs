@@ -26,14 +26,17 @@ impl Host {
              for last; do :; done\n\
              case \"$1\" in\n\
              create) case \"$*\" in *volblocksize=bad*) echo 'bad value' >&2; exit 1;; esac\n\
-               while [ \"$1\" != -V ]; do shift; done\n\
+               while [ \"$1\" != -V ]; do case \"$1\" in cenote:lab=*) owner=\"${{1#*=}}\";; esac; shift; done\n\
+               printf '%s\\t%s\\n' \"$last\" \"$owner\" >> {root}/owners\n\
                mkdir -p \"{root}/zvol/${{last%/*}}\"; truncate -s \"$2\" \"{root}/zvol/$last\";;\n\
              destroy) if mkdir {root}/busy 2>/dev/null; then echo 'dataset is busy' >&2; exit 1; fi\n\
+               grep -v \"$last\t\" {root}/owners > {root}/others; mv {root}/others {root}/owners\n\
                rm \"{root}/zvol/$last\";;\n\
-             get) echo 3000000; echo 2000000;;\n\
+             get) case \"$*\" in *cenote:lab*) cat {root}/owners; exit;; esac; echo 3000000; echo 2000000;;\n\
              esac\n"
         );
         host.script("zfs", &zfs);
+        fs::write(host.path("owners"), "tank/lab/lab-1-1\t/elsewhere\n").unwrap();
         fs::create_dir_all(host.path("zvol/tank/lab")).unwrap();
         fs::write(host.path("zvol/tank/other"), "somebody else's").unwrap();
         host
@@ -59,6 +62,12 @@ impl Host {
         all.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
     }
 
+    fn bench<'a>(&'a self, experiment: &'a Experiment, results: &Path) -> Bench<'a> {
+        let programs = || KernelPrograms::at(self.path("zpool"), self.path("zfs"), self.path("zvol"));
+        let launch = Box::new(move |_: &Settings| Ok(Box::new(programs()) as Box<dyn Programs>));
+        Bench::new(experiment, results, Some(launch))
+    }
+
     /// Runs an experiment on it.
     fn run(&self, values: &str, results: &Path) -> (lab::Result<Ended>, Store) {
         let text = format!(
@@ -69,9 +78,7 @@ impl Host {
         );
         let experiment = Experiment::parse(&text).unwrap();
         let mut store = Store::create(results, experiment.clone(), Environment::default()).unwrap();
-        let programs = || KernelPrograms::at(self.path("zpool"), self.path("zfs"), self.path("zvol"));
-        let launch = Box::new(move |_: &Settings| Ok(Box::new(programs()) as Box<dyn Programs>));
-        let mut bench = Bench::new(&experiment, results, Some(launch));
+        let mut bench = self.bench(&experiment, results);
         let ended = lab::run::run(&mut store, &mut bench, &Silent);
         bench.remove().unwrap();
         (ended, store)
@@ -109,7 +116,7 @@ fn a_host_is_measured_by_its_commands_and_left_as_it_was_found() {
         let mine = line.split_whitespace().last().is_some_and(|word| word.starts_with("tank/lab/lab-"));
         assert!(mine || line == "zpool sync tank", "{line}");
     }
-    assert_eq!(asked.iter().filter(|line| line.starts_with("zfs destroy tank/lab/lab-")).count(), 4);
+    assert_eq!(asked.iter().filter(|line| line.starts_with("zfs destroy -r tank/lab/lab-")).count(), 4);
     assert!(host.volumes().is_empty());
     assert_eq!(fs::read_to_string(host.path("zvol/tank/other")).unwrap(), "somebody else's");
 }
@@ -121,4 +128,23 @@ fn what_a_host_refuses_is_told_and_what_was_made_is_removed() {
     let error = ended.unwrap_err().to_string();
     assert!(error.contains("volblocksize=bad") && error.contains("bad value"), "{error}");
     assert!(host.volumes().is_empty());
+}
+
+#[test]
+fn a_lab_that_was_killed_finds_its_own_volumes_again_and_no_others() {
+    let (host, results) = (Host::new(), tempfile::tempdir().unwrap());
+    let text = "name = \"host\"\n[target]\nkind = \"host\"\ndataset = \"tank/lab\"\nsize = \"1M\"\n\
+                [[workload]]\nname = \"reads\"\nrw = \"randread\"\nbs = \"4K\"\n";
+    let experiment = Experiment::parse(text).unwrap();
+    let mut killed = host.bench(&experiment, results.path());
+    let plan = lab::plan::Plan::new(&experiment, None, 1);
+    for variant in plan.variants() {
+        killed.endpoint(variant).unwrap();
+    }
+    // Nothing of it is removed.
+    std::mem::forget(killed);
+    assert_eq!(host.volumes().len(), 2);
+    let others = host.bench(&experiment, results.path()).remove_left().unwrap();
+    assert!(host.volumes().is_empty(), "{:?}", host.volumes());
+    assert_eq!(others, [("tank/lab/lab-1-1".to_owned(), PathBuf::from("/elsewhere"))]);
 }

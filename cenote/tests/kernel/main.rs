@@ -10,6 +10,7 @@
 //! | `hand` | pools in a daemon of ours: commands, mounts, volumes |
 //! | `judge` | the module's judgement of many pools |
 //! | `crashed` | pools that the module made and did not export |
+//! | `lab` | the lab on a host that runs the module |
 //!
 //! These tests are run by hand, `cargo test -p cenote --test kernel -- --ignored --nocapture`: they take a quarter of an hour. Those that `./test` runs are in
 //! `testkit/tests/kernel`. Needs the virtual machine that `scripts/make-kernel-vm` makes; `CENOTE_SKIP=kernel` leaves it out. `CENOTE_KERNEL_POOLS` names the kinds of pools
@@ -28,6 +29,7 @@ mod hand;
 #[allow(dead_code, reason = "parts of it are for others")]
 mod history;
 mod judge;
+mod lab;
 mod pools;
 #[path = "../commands/session.rs"]
 #[allow(dead_code, reason = "parts of it are for others")]

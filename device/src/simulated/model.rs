@@ -6,8 +6,13 @@
 //! bytes over the one path that all share, at the medium's bandwidth. That yields the known curves: IOPS that grow
 //! with the queue until the lanes are full, and throughput that no queue lifts above the bandwidth.
 
+use std::fmt;
+
 use super::fault::Random;
 use crate::Operation;
+
+/// How much slower than it is a medium can be asked for, in per cent.
+const MOST_SLOWER_PERCENT: u32 = 1000;
 
 /// The numbers that describe a medium.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +33,19 @@ pub struct Model {
     pub write_bytes_per_second: u64,
     /// The arm, where there is one.
     pub arm: Option<Arm>,
+    /// How much longer everything takes than with the medium of this name, in per cent. The other numbers say so already.
+    pub slower_percent: u32,
+}
+
+/// With how much slower it is: `hdd-7200`, `hdd-7200+10%`.
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        match self.slower_percent {
+            0 => Ok(()),
+            percent => write!(f, "+{percent}%"),
+        }
+    }
 }
 
 /// The moving part of a disk.
@@ -52,6 +70,7 @@ impl Model {
         read_bytes_per_second: 200_000_000,
         write_bytes_per_second: 200_000_000,
         arm: Some(Arm { shortest_seek_ns: 800_000, longest_seek_ns: 16_000_000, rotation_ns: 8_333_333 }),
+        slower_percent: 0,
     };
     /// A disk of 5400 turns a minute.
     pub const HDD_5400: Self = Self {
@@ -72,6 +91,7 @@ impl Model {
         read_bytes_per_second: 550_000_000,
         write_bytes_per_second: 500_000_000,
         arm: None,
+        slower_percent: 0,
     };
     /// Flash behind PCIe: 3.5 GB/s.
     pub const NVME: Self = Self {
@@ -83,6 +103,7 @@ impl Model {
         read_bytes_per_second: 3_500_000_000,
         write_bytes_per_second: 3_000_000_000,
         arm: None,
+        slower_percent: 0,
     };
     /// Memory that keeps what it holds, behind PCIe: quick one at a time, with nothing to flush.
     pub const OPTANE: Self = Self {
@@ -94,6 +115,7 @@ impl Model {
         read_bytes_per_second: 2_500_000_000,
         write_bytes_per_second: 2_200_000_000,
         arm: None,
+        slower_percent: 0,
     };
     /// A stick: one command at a time, and writes far slower than reads.
     pub const USB_FLASH: Self = Self {
@@ -105,6 +127,7 @@ impl Model {
         read_bytes_per_second: 100_000_000,
         write_bytes_per_second: 25_000_000,
         arm: None,
+        slower_percent: 0,
     };
     /// A link of a gigabit a second, with what Ethernet, IP and TCP take of it.
     pub const GIGABIT_ETHERNET: Self = Self {
@@ -116,6 +139,7 @@ impl Model {
         read_bytes_per_second: 117_000_000,
         write_bytes_per_second: 117_000_000,
         arm: None,
+        slower_percent: 0,
     };
     /// A link of ten gigabits a second.
     pub const TEN_GIGABIT_ETHERNET: Self = Self {
@@ -134,9 +158,39 @@ impl Model {
     /// Links between a client and a server.
     pub const LINKS: [Self; 2] = [Self::GIGABIT_ETHERNET, Self::TEN_GIGABIT_ETHERNET];
 
-    /// The device of this name.
+    /// The device of this name, or one that takes longer for everything: `hdd-7200+10%`.
     pub fn device(name: &str) -> Option<Self> {
-        Self::DEVICES.into_iter().find(|model| model.name == name)
+        let (name, percent) = match name.strip_suffix('%').and_then(|name| name.rsplit_once('+')) {
+            Some((name, percent)) => (name, percent.parse().ok()?),
+            None => (name, 0),
+        };
+        let model = Self::DEVICES.into_iter().find(|model| model.name == name)?;
+        (percent <= MOST_SLOWER_PERCENT).then(|| model.slower(percent))
+    }
+
+    /// One that takes so much longer for everything, in per cent.
+    fn slower(self, percent: u32) -> Self {
+        let times = 1.0 + f64::from(percent) / 100.0;
+        Self { slower_percent: percent, ..self.stretched(times) }
+    }
+
+    /// One for which everything takes so many times as long.
+    pub fn stretched(self, times: f64) -> Self {
+        let longer = |time_ns: u64| (time_ns as f64 * times).round() as u64;
+        let less = |rate: u64| (rate as f64 / times).round() as u64;
+        Self {
+            read_latency_ns: longer(self.read_latency_ns),
+            write_latency_ns: longer(self.write_latency_ns),
+            flush_ns: longer(self.flush_ns),
+            read_bytes_per_second: less(self.read_bytes_per_second),
+            write_bytes_per_second: less(self.write_bytes_per_second),
+            arm: self.arm.map(|arm| Arm {
+                shortest_seek_ns: longer(arm.shortest_seek_ns),
+                longest_seek_ns: longer(arm.longest_seek_ns),
+                rotation_ns: longer(arm.rotation_ns),
+            }),
+            ..self
+        }
     }
 
     /// The link of this name.
@@ -232,8 +286,8 @@ mod tests {
     const BLOCK_BYTES: u64 = 4096;
     const SIZE_BYTES: u64 = 1 << 40;
 
-    /// Operations a second at random places with `queue` always waiting.
-    fn iops(model: Model, queue: usize) -> u64 {
+    /// What ten thousand operations at random places take, with `queue` always waiting.
+    fn time_ns(model: Model, queue: usize) -> u64 {
         let mut medium = Medium::new(model, SIZE_BYTES, 1);
         let mut places = Random::new(2);
         let mut arrivals = vec![0; queue];
@@ -243,7 +297,12 @@ mod tests {
             last_ns = medium.serve(arrivals[index % queue], Operation::Read, offset, BLOCK_BYTES);
             arrivals[index % queue] = last_ns;
         }
-        10_000 * 1_000_000_000 / last_ns
+        last_ns
+    }
+
+    /// Such operations a second.
+    fn iops(model: Model, queue: usize) -> u64 {
+        10_000 * 1_000_000_000 / time_ns(model, queue)
     }
 
     #[test]
@@ -252,6 +311,25 @@ mod tests {
         assert!((8_000..10_000).contains(&iops(Model::SATA_SSD, 1)), "{}", iops(Model::SATA_SSD, 1));
         assert!((80_000..140_000).contains(&iops(Model::SATA_SSD, 32)), "{}", iops(Model::SATA_SSD, 32));
         assert!((400_000..900_000).contains(&iops(Model::NVME, 64)), "{}", iops(Model::NVME, 64));
+    }
+
+    #[test]
+    fn a_medium_can_be_asked_for_that_is_slower_than_it_is() {
+        for (name, queue) in [("hdd-7200", 1), ("hdd-7200", 8), ("sata-ssd", 32), ("nvme", 64)] {
+            let model = Model::device(name).unwrap();
+            for percent in [3, 10, 50] {
+                let slower = Model::device(&format!("{name}+{percent}%")).unwrap();
+                assert_eq!(slower.to_string(), format!("{name}+{percent}%"));
+                let ratio = time_ns(slower, queue) as f64 / time_ns(model, queue) as f64;
+                let expected = 1.0 + f64::from(percent) / 100.0;
+                assert!((ratio / expected - 1.0).abs() < 0.005, "{slower}, {queue} at once: {ratio}");
+            }
+        }
+        assert_eq!(Model::device("nvme+0%"), Some(Model::NVME));
+        assert_eq!(Model::NVME.to_string(), "nvme");
+        for wrong in ["nvme+%", "nvme+ 3%", "nvme+-3%", "nvme+2000%", "nvme3%", "tape+3%", "1gbe+3%"] {
+            assert_eq!(Model::device(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

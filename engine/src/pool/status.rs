@@ -629,7 +629,7 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
     // Only what was not there when the pool was opened is called by its guid: others are known by their path.
     let not_present = missing && vdev.status().state == State::CantOpen;
     let device_bytes = device.iter().flatten().map(|device| aligned_size(device.size_bytes())).next();
-    let modelled = device.iter().flatten().find_map(|device| device.modelled()).map(str::to_owned);
+    let modelled = device.iter().flatten().find_map(|device| device.modelled());
     let (path, name) = match device.flatten() {
         Some(device) => (Some(device.path().display().to_string()), vdev.name.clone()),
         None if not_present => (text(&vdev.config.path), vdev.guid.to_string()),

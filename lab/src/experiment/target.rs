@@ -75,7 +75,7 @@ pub struct Pools {
     /// Size of each device's file; what the variants need twice, where left out.
     #[serde(default)]
     pub device_size: Option<Size>,
-    /// The medium that the devices play, where the setting `devices` says nothing: `hdd-7200` and others; real files where left out.
+    /// The medium that the devices play, where the setting `devices` says nothing: `hdd-7200` and others, `hdd-7200+10%` for one that takes a tenth longer; real files where left out.
     #[serde(default)]
     pub devices: Option<String>,
     /// The link that clients are behind: `1gbe`, `10gbe`; none where left out.

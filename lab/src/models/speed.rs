@@ -137,13 +137,13 @@ impl Speed {
         };
         Ok(Self {
             layout: layout.to_string(),
-            device: device.name.to_owned(),
+            device: device.to_string(),
             block,
             placed,
             random_reads: random_reads.to_vec(),
             read_limit: layout.vdevs().iter().map(copies).sum::<f64>() * device.read_bytes_per_second as f64,
             write_limit: sum(device.write_bytes_per_second),
-            log: log.map_or_else(|| "in the pool".to_owned(), |log| log.name.to_owned()),
+            log: log.map_or_else(|| "in the pool".to_owned(), |log| log.to_string()),
             stable_writes: stable_writes(log.unwrap_or(device)),
             mind: uneven(layout).filter(|_| metaslabs.is_none()),
         })

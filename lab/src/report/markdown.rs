@@ -7,6 +7,7 @@ use crate::analysis::{Findings, base_words, noise_words};
 use crate::experiment::{CacheState, Experiment, Metric, Target, Workload};
 use crate::medium::Medium;
 use crate::plan::BASELINE;
+use crate::size::Size;
 use crate::store::Store;
 use crate::table;
 
@@ -93,7 +94,7 @@ pub(super) fn modelled(experiment: &Experiment) -> Option<String> {
 }
 
 /// How much is worked on, beside what can be cached.
-fn working_set(experiment: &Experiment) -> String {
+fn working_set(experiment: &Experiment, arc_max_bytes: Option<u64>) -> String {
     let sizes = experiment.workloads.iter().map(|workload| workload.extent(experiment.target.size()));
     let (least, most) = (sizes.clone().min().unwrap_or_default(), sizes.max().unwrap_or_default());
     let range = if least == most { most.to_string() } else { format!("{least} to {most}") };
@@ -104,7 +105,8 @@ fn working_set(experiment: &Experiment) -> String {
     };
     let caches = values("arc_max");
     let cache = match (experiment.target.pools(), caches.as_slice()) {
-        (None, _) => String::new(),
+        (None, _) => arc_max_bytes
+            .map_or_else(String::new, |most| format!("; the host's ARC may take {}", Size(most >> 20 << 20))),
         (Some(_), []) => "; the pool's cache has its default size".to_owned(),
         (Some(_), sizes) => format!("; the pool's cache may take {}", sizes.join(" or ")),
     };
@@ -150,13 +152,22 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
             if machine.is_virtual { ", a virtual machine" } else { "" },
             machine.cpu_flags.join(" ")
         ),
-        working_set(experiment),
+        working_set(experiment, machine.arc_max_bytes),
         format!(
             "Held fixed: {}.",
             if fixed.is_empty() { "nothing but defaults".to_owned() } else { fixed.join(", ") }
         ),
     ];
+    if !machine.openzfs.is_empty() {
+        facts.push(format!("OpenZFS on this host: {}.", machine.openzfs.join(", ")));
+    }
     facts.extend(machine.media.iter().map(|(path, medium)| lies_on(experiment, path, medium)));
+    if let Target::Host { .. } = experiment.target {
+        facts.push(
+            "Of a host only its commands are asked, which tell neither amplification nor what its CPU time and memory went into."
+                .to_owned(),
+        );
+    }
     let is_cold = |workload: &Workload| workload.cache == CacheState::Cold;
     if matches!(experiment.target, Target::Host { .. }) && experiment.workloads.iter().any(is_cold) {
         facts.push(

@@ -292,6 +292,11 @@ impl FuseMount {
         self.session.as_ref().is_some_and(|session| !session.is_finished())
     }
 
+    /// Files that somebody has open, or that are kept for the kernel.
+    pub fn files_held(&self) -> usize {
+        self.served.files_held()
+    }
+
     /// Whether it is still at its mountpoint: whoever unmounts it takes it away before the session ends. True where that cannot be found out.
     pub fn is_in_place(&self) -> bool {
         let Ok(path) = CString::new(self.at.as_os_str().as_bytes()) else { return true };

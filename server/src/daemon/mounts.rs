@@ -21,7 +21,7 @@ use super::{Daemon, OpenPool, dataset_error, lock};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
 use crate::fuse::{self, FuseMount, LiveSource, MountError, MountOptions, Source};
 
-/// A session whose mount was taken away ends within this time, unless files are still open.
+/// A session whose mount was taken away ends within this time after it let the last file go, unless somebody else has files open.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// A mounted filesystem and what was made for it.
@@ -257,11 +257,21 @@ impl OpenPool {
         }
     }
 
-    /// Lets sessions end whose mounts somebody else just took away: the kernel tells them a moment later.
+    /// Lets sessions end whose mounts somebody else just took away: the kernel tells them a moment later. One that has many files to let go takes its time, and is waited for
+    /// as long as there are fewer and fewer.
     fn await_unmounted(&self) {
-        let deadline = Instant::now() + ENDS_WITHIN;
-        let is_leaving = |mount: &Mount| mount.fuse.is_alive() && !mount.fuse.is_in_place();
-        while Instant::now() < deadline && lock(&self.mounts).values().any(is_leaving) {
+        let held = || {
+            let mounts = lock(&self.mounts);
+            let leaving = mounts.values().filter(|mount| mount.fuse.is_alive() && !mount.fuse.is_in_place());
+            leaving.map(|mount| mount.fuse.files_held()).reduce(|all, more| all + more)
+        };
+        let (mut deadline, mut last) = (Instant::now() + ENDS_WITHIN, None);
+        while let Some(left) = held() {
+            if last.is_none_or(|last| left < last) {
+                (deadline, last) = (Instant::now() + ENDS_WITHIN, Some(left));
+            } else if Instant::now() >= deadline {
+                return;
+            }
             std::thread::sleep(ENDS_WITHIN / 100);
         }
     }

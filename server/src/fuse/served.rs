@@ -105,6 +105,11 @@ impl Served {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Files that somebody has open, or that are kept for the kernel.
+    pub fn files_held(&self) -> usize {
+        self.files().len() + self.live().map_or(0, |live| live.files_held())
+    }
+
     pub(super) fn next_handle(&self) -> u64 {
         self.next_handle.fetch_add(1, Ordering::Relaxed)
     }

@@ -73,6 +73,11 @@ impl LiveZpl {
         self.opened().entry(file.0).or_default().count += 1;
     }
 
+    /// How many files are open or known.
+    pub fn files_held(&self) -> usize {
+        self.opened().len()
+    }
+
     /// From now on somebody knows files by number: those that lose their last name stay until [`LiveZpl::forget`], or [`LiveZpl::forget_all`].
     pub fn remember_unlinked(&self) {
         self.remember.fetch_add(1, Ordering::AcqRel);

@@ -496,8 +496,8 @@ fn ctrl_c_ends_an_experiment_after_the_run_that_is_under_way() {
     let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
     run.args(["lab", "run", "small.toml", "-o", "out"]).current_dir(directory.path()).process_group(0);
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A run has ended, and others are to come.
-    wait_for(&directory.path().join("out/results.redb"));
+    // It is under way.
+    wait_for(&directory.path().join("out/devices"));
     // As a terminal does: to all that is in the foreground.
     let group = format!("-{}", run.id());
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());

@@ -77,6 +77,16 @@ pub async fn see(zpl: &Arc<Zpl>) -> BTreeMap<String, Seen> {
     found
 }
 
+/// Makes a file without a name, which gets one if there is to be one, and otherwise goes.
+async fn nameless(zpl: &LiveZpl, dir: ObjectId, name: Option<&String>, bytes: &[u8]) -> engine::Result<()> {
+    let file = zpl.create_nameless(dir, &FILE, true).await?;
+    let mut done = zpl.write(file, 0, bytes, &WriteOptions::default()).await.map(drop);
+    if let (Ok(()), Some(name)) = (&done, name) {
+        done = zpl.link(file, dir, name.as_bytes()).await;
+    }
+    zpl.close(file, 1).await.and(done)
+}
+
 /// Does something to some file. What cannot be done is refused, and that is all right.
 pub async fn change(zpl: &LiveZpl, random: &Seeded, xattrs: XattrPlace) {
     let pick = |below: u64| random.random() % below;
@@ -101,7 +111,7 @@ pub async fn change(zpl: &LiveZpl, random: &Seeded, xattrs: XattrPlace) {
     let offset = if pick(3) == 0 { pick(400_000) } else { pick(5000) };
     let length = 1 + if pick(5) == 0 { pick(250_000) } else { pick(6000) };
     let bytes = vec![1 + pick(255) as u8; length as usize];
-    let done = match pick(22) {
+    let done = match pick(23) {
         0..=2 => zpl.create(dir, name.as_bytes(), &FILE).await.map(drop),
         3 => zpl.create(dir, name.as_bytes(), &DIRECTORY).await.map(drop),
         4 => {
@@ -153,6 +163,7 @@ pub async fn change(zpl: &LiveZpl, random: &Seeded, xattrs: XattrPlace) {
             let value = &bytes[..bytes.len().min(30_000)];
             zpl.set_xattr(file, format!("user.{to}").as_bytes(), value, XattrSet::Any, xattrs).await
         }
+        21 => nameless(zpl, dir, (pick(3) > 0).then_some(&name), &bytes).await,
         _ => zpl.remove_xattr(file, format!("user.{to}").as_bytes()).await,
     };
     let refused = matches!(

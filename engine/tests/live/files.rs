@@ -87,7 +87,7 @@ async fn nameless(zpl: &LiveZpl, dir: ObjectId, name: Option<&String>, bytes: &[
     zpl.close(file, 1).await.and(done)
 }
 
-/// Does something to some file. What cannot be done is refused, and that is all right.
+/// Does something to some file. What cannot be done is refused, and that is all right. With extended attributes in directories it is always something that the log has a record for.
 pub async fn change(zpl: &LiveZpl, random: &Seeded, xattrs: XattrPlace) {
     let pick = |below: u64| random.random() % below;
     let root = zpl.zpl().root();
@@ -163,7 +163,9 @@ pub async fn change(zpl: &LiveZpl, random: &Seeded, xattrs: XattrPlace) {
             let value = &bytes[..bytes.len().min(30_000)];
             zpl.set_xattr(file, format!("user.{to}").as_bytes(), value, XattrSet::Any, xattrs).await
         }
-        21 => nameless(zpl, dir, (pick(3) > 0).then_some(&name), &bytes).await,
+        21 if xattrs == XattrPlace::Attributes => {
+            nameless(zpl, dir, (pick(3) > 0).then_some(&name), &bytes).await
+        }
         _ => zpl.remove_xattr(file, format!("user.{to}").as_bytes()).await,
     };
     let refused = matches!(

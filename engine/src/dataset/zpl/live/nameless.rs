@@ -162,7 +162,7 @@ impl LiveZpl {
 
     /// Makes a file that no directory has, which is open until [`LiveZpl::close`]. [`LiveZpl::link`] gives it a name, if it is to have one. Mode, group and quotas are those of a file in `dir`.
     ///
-    /// After a crash it is gone. Once it has a name, who wants it stable waits for its group ([`super::log`]).
+    /// After a crash it is gone. Once it has a name, who wants it stable waits for its group.
     pub async fn create_nameless(
         &self,
         dir: ObjectId,

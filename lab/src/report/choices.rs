@@ -97,7 +97,7 @@ fn ways(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         ]
     });
     let text = format!(
-        "By {}, the widest gap between the last two first. The pool is what the process that has it open does to the volume; the export is the same over NBD.",
+        "By {}, the widest gap between the last two first. The pool is what the process that has it open does to the volume; the export is the same over NBD. The last two columns divide: the figure of the device by that of the pool, and that of the pool by that of the export.",
         metric.title()
     );
     let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();

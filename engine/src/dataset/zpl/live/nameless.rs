@@ -190,8 +190,15 @@ impl LiveZpl {
         if let Some(xattrs) = &inherited.xattrs {
             values = values.bytes(Attr::Dxattr, xattrs);
         }
-        self.update(&object, &tx, values).await?;
-        self.unlinked_set.add(&self.objset, &tx, object.id()).await?;
+        let mut done = self.update(&object, &tx, values).await;
+        if done.is_ok() {
+            done = self.unlinked_set.add(&self.objset, &tx, object.id()).await;
+        }
+        if let Err(error) = done {
+            // Nobody would ever free it.
+            self.objset.free(&tx, object.id()).await?;
+            return Err(error);
+        }
         self.hold(object.id());
         self.stays(object.id());
         if let Some(state) = self.opened().get_mut(&object.id().0) {

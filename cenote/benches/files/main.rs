@@ -68,6 +68,8 @@ impl Table {
             self.rows.push(Row { name: name.to_owned(), amount, unit, measured });
             self.rows.len() - 1
         });
+        // What is known when somebody stops it.
+        eprintln!("{name}: {}: {:.0} {unit}", on.name, amount / seconds);
         let measured = &mut self.rows[place].measured[on.place];
         measured.seconds.push(seconds);
         if let (Some(before), Some(after)) = (before, on.daemon_seconds()) {

@@ -13,13 +13,14 @@ use super::systems::System;
 type Run = fn(&System, &Scale, &mut Table) -> io::Result<()>;
 
 /// Each, by its name.
-pub const GROUPS: [(&str, Run); 6] = [
+pub const GROUPS: [(&str, Run); 7] = [
     ("random-data", |on, scale, table| stream(on, scale, table, "random data", false)),
     ("half-data", |on, scale, table| stream(on, scale, table, "2:1 data", true)),
     ("records", records),
     ("append", append),
     ("small", small),
     ("untar", untar),
+    ("compile", compile),
 ];
 
 /// How much is done.
@@ -33,6 +34,8 @@ pub struct Scale {
     appends: usize,
     small_files: usize,
     tree_files: usize,
+    /// Units that are compiled.
+    units: usize,
 }
 
 impl Scale {
@@ -44,6 +47,7 @@ impl Scale {
         appends: 2000,
         small_files: 100_000,
         tree_files: 10_000,
+        units: 400,
     };
     /// An impression.
     pub const QUICK: Self = Self {
@@ -53,6 +57,7 @@ impl Scale {
         appends: 500,
         small_files: 10_000,
         tree_files: 2000,
+        units: 50,
     };
 }
 
@@ -240,5 +245,48 @@ fn untar(on: &System, scale: &Scale, table: &mut Table) -> io::Result<()> {
         on.settle()
     })?;
     fs::remove_dir_all(on.at.join("source"))?;
+    on.settle()
+}
+
+/// Headers of the program that is compiled.
+const HEADERS: usize = 40;
+
+/// A program of `units` files, each of which includes every header, and what makes it.
+fn write_program(at: &Path, units: usize) -> io::Result<()> {
+    fs::create_dir_all(at)?;
+    let headers: String = (0..HEADERS).map(|number| format!("#include \"part{number}.h\"\n")).collect();
+    for number in 0..HEADERS {
+        let declared: String = (0..50)
+            .map(|of| format!("struct part{number}_{of} {{ int first; long second; struct part{number}_{of} *next; }};\nint use{number}_{of}(struct part{number}_{of} *part);\n"))
+            .collect();
+        fs::write(at.join(format!("part{number}.h")), format!("#pragma once\n{declared}"))?;
+    }
+    for number in 0..units {
+        let of = number % HEADERS;
+        let code = format!(
+            "{headers}int unit{number}(struct part{of}_0 *part) {{ return part->first + use{of}_1(0); }}\n"
+        );
+        fs::write(at.join(format!("unit{number}.c")), code)?;
+    }
+    let objects: String = (0..units).map(|number| format!(" unit{number}.o")).collect();
+    fs::write(at.join("Makefile"), format!("all.a:{objects}\n\tar rcs $@ $^\n%.o: %.c\n\tcc -c -o $@ $<\n"))
+}
+
+fn compile(on: &System, scale: &Scale, table: &mut Table) -> io::Result<()> {
+    if !on.keeps() {
+        return Ok(());
+    }
+    let program = on.at.join("program");
+    write_program(&program, scale.units)?;
+    on.settle()?;
+    on.cold()?;
+    table.time(on, "compile a program, cold", (scale.units as f64, "units/s"), || {
+        let status = Command::new("make").args(["--silent", "--jobs=2", "-C"]).arg(&program).status()?;
+        if !status.success() {
+            return Err(Error::other("make failed"));
+        }
+        on.settle()
+    })?;
+    fs::remove_dir_all(&program)?;
     on.settle()
 }

@@ -5,6 +5,9 @@
 //! So an [`IoBuf`] owns a page-aligned allocation and shows a *window* (start, length) of it. A read of 512 bytes at offset 100
 //! becomes a read of two sectors and a window onto the middle.
 //!
+//! Caches are full of blocks that are much smaller than a page. Up to [`SMALL_MAX_BYTES`] an allocation has 512, 1024 or 2048 bytes and is aligned to that: enough for devices of 512-byte
+//! sectors, and for others such a buffer is too short anyway.
+//!
 //! # The pool
 //! Freed allocations of up to 16 MiB are kept per size class (four classes per doubling, so that at most a quarter is
 //! wasted) and reused by the next request of that class, without asking the allocator and without zeroing. The pool keeps
@@ -26,15 +29,19 @@ use std::{
     },
 };
 
-/// The alignment of every buffer's memory.
+/// The alignment of a buffer's memory, but for small ones.
 pub const ALIGNMENT_BYTES: usize = 4096;
+/// The largest buffer that is small.
+const SMALL_MAX_BYTES: usize = 2048;
+/// The smallest allocation, and its alignment.
+const SMALLEST_BYTES: usize = 512;
 
 /// The part of the machine's memory that the pool keeps at most, over all size classes: one in so many, within bounds.
 const POOL_SHARE: u64 = 64;
 /// What is read ahead and written at once on a small machine; on a large one all that is dirty by default.
 const POOL_BYTES: RangeInclusive<u64> = 64 << 20..=256 << 20;
 
-/// An owned, page-aligned buffer with a window onto its memory.
+/// An owned buffer with a window onto its memory, which is page-aligned unless it is small.
 pub struct IoBuf {
     memory: Memory,
     start: usize,
@@ -91,14 +98,9 @@ impl IoBuf {
         self.len = self.len.min(len);
     }
 
-    /// Where in the page-aligned memory the window begins.
-    pub(crate) fn start(&self) -> usize {
-        self.start
-    }
-
     /// Whether the window begins at a multiple of `unit_bytes` in memory.
     pub(crate) fn is_aligned_to(&self, unit_bytes: usize) -> bool {
-        self.start.is_multiple_of(unit_bytes)
+        self.as_ptr().addr().is_multiple_of(unit_bytes)
     }
 }
 
@@ -182,6 +184,9 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     fn take(len: usize) -> Self {
+        if (1..=SMALL_MAX_BYTES).contains(&len) {
+            return Self::allocate(len.next_power_of_two().max(SMALLEST_BYTES));
+        }
         let Some(class) = SizeClass::of(len) else {
             return Self::allocate(len.div_ceil(ALIGNMENT_BYTES) * ALIGNMENT_BYTES);
         };
@@ -193,13 +198,13 @@ impl Memory {
 
     fn layout(capacity: usize) -> Layout {
         // Cannot overflow for what can be allocated at all; what cannot is refused as an allocation failure is.
-        Layout::from_size_align(capacity, ALIGNMENT_BYTES)
+        Layout::from_size_align(capacity, capacity.min(ALIGNMENT_BYTES))
             .unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; ALIGNMENT_BYTES]>()))
     }
 
     fn allocate(capacity: usize) -> Self {
         let layout = Self::layout(capacity);
-        // SAFETY: the layout's size is not zero: a size class has at least one page, and larger requests more.
+        // SAFETY: the layout's size is not zero: a small buffer has 512 bytes at least, a size class a page, and larger requests more.
         let pointer = unsafe { alloc_zeroed(layout) };
         let Some(pointer) = NonNull::new(pointer) else { handle_alloc_error(layout) };
         Self { pointer, capacity, recycled: false }
@@ -208,7 +213,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Some(class) = SizeClass::of(self.capacity)
+        if self.capacity >= ALIGNMENT_BYTES
+            && let Some(class) = SizeClass::of(self.capacity)
             && POOL.keep(class, self.pointer)
         {
             return;
@@ -326,13 +332,26 @@ mod tests {
 
     #[test]
     fn memory_is_page_aligned_and_zeroed_where_asked() {
-        for len in [0, 1, 4096, 5000, 17 << 20] {
+        for len in [0, 4096, 5000, 17 << 20] {
             let mut buf = IoBuf::for_overwrite(len);
             buf.fill(0xaa);
             assert!(buf.as_ptr().addr().is_multiple_of(ALIGNMENT_BYTES));
             drop(buf);
             assert!(IoBuf::zeroed(len).iter().all(|byte| *byte == 0));
         }
+    }
+
+    #[test]
+    fn small_memory_is_small_and_aligned_to_its_size() {
+        for (len, capacity) in [(1, 512), (512, 512), (513, 1024), (1025, 2048), (2048, 2048), (2049, 4096)] {
+            let mut buf = IoBuf::for_overwrite(len);
+            assert_eq!(buf.capacity(), capacity);
+            assert!(buf.is_aligned_to(capacity));
+            buf.fill(0xaa);
+            drop(buf);
+            assert!(IoBuf::zeroed(len).iter().all(|byte| *byte == 0));
+        }
+        assert!(!IoBuf::zeroed(1024).narrow(8..100).is_aligned_to(512));
     }
 
     #[test]

@@ -398,7 +398,8 @@ fn open_direct(path: &Path, options: OpenOptions) -> Result<Option<(OwnedFd, u32
 fn direct_unit(file: &OwnedFd) -> Result<Option<u32>, Cause> {
     let unit_bytes = match fs::statx(file, c"", fs::AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         Ok(stat) if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN) => {
-            if stat.stx_dio_mem_align as usize > ALIGNMENT_BYTES {
+            // Buffers are aligned to what may be transferred of them.
+            if stat.stx_dio_mem_align > stat.stx_dio_offset_align {
                 return Ok(None);
             }
             stat.stx_dio_offset_align

@@ -61,8 +61,7 @@ impl SharedBuf {
 
     /// Whether it begins at a multiple of `unit_bytes` in memory and is as long as one.
     pub(crate) fn is_made_of(&self, unit_bytes: usize) -> bool {
-        self.buf.start().wrapping_add(self.start).is_multiple_of(unit_bytes)
-            && self.len.is_multiple_of(unit_bytes)
+        self.as_ptr().addr().is_multiple_of(unit_bytes) && self.len.is_multiple_of(unit_bytes)
     }
 }
 

@@ -89,7 +89,7 @@ impl ZapFlags {
 
     /// Hash of a name, without its NUL and in normalised form if the ZAP normalises.
     pub fn hash_name(self, salt: u64, name: &[u8]) -> u64 {
-        name.iter().fold(salt, |hash, byte| crc64(hash, *byte)) & self.mask()
+        crc64(salt, name) & self.mask()
     }
 
     /// Hash of a key of 64-bit integers.
@@ -97,7 +97,7 @@ impl ZapFlags {
         let hash = if self.contains(ZapFlags::PRE_HASHED_KEY) {
             key.first().copied().unwrap_or(0)
         } else {
-            key.iter().flat_map(|word| word.to_le_bytes()).fold(salt, crc64)
+            key.iter().fold(salt, |hash, word| crc64_word(hash, *word))
         };
         hash & self.mask()
     }
@@ -111,9 +111,9 @@ impl std::ops::BitOr for ZapFlags {
     }
 }
 
-/// CRC-64 of ECMA-182, reflected.
-static CRC64: [u64; 256] = {
-    let mut table = [0; 256];
+/// CRC-64 of ECMA-182, reflected: what each byte of a word adds, by how many bytes follow it there.
+static CRC64: [[u64; 256]; 8] = {
+    let mut tables = [[0; 256]; 8];
     let mut index = 0;
     while index < 256 {
         let mut value = index as u64;
@@ -122,14 +122,28 @@ static CRC64: [u64; 256] = {
             value = (value >> 1) ^ (0xc96c_5795_d787_0f42 & (value & 1).wrapping_neg());
             bit += 1;
         }
-        table[index] = value;
+        tables[0][index] = value;
         index += 1;
     }
-    table
+    let mut place = 256;
+    while place < 8 * 256 {
+        let before = tables[place / 256 - 1][place % 256];
+        tables[place / 256][place % 256] = (before >> 8) ^ tables[0][before as usize & 0xff];
+        place += 1;
+    }
+    tables
 };
 
-fn crc64(hash: u64, byte: u8) -> u64 {
-    (hash >> 8) ^ CRC64[usize::from(hash as u8 ^ byte)]
+/// Whoever adds a name to a directory hashes all that are in it, so that words are taken at once.
+fn crc64(hash: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let hash = words.iter().fold(hash, |hash, word| crc64_word(hash, u64::from_le_bytes(*word)));
+    rest.iter().fold(hash, |hash, byte| (hash >> 8) ^ CRC64[0][(hash as u8 ^ byte) as usize])
+}
+
+fn crc64_word(hash: u64, word: u64) -> u64 {
+    let bytes = (hash ^ word).to_be_bytes();
+    bytes.iter().zip(&CRC64).fold(0, |sum, (byte, table)| sum ^ table[usize::from(*byte)])
 }
 
 /// Position of a reader that walks a ZAP in order of hash and cd.

@@ -8,9 +8,11 @@ const ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];
 
 #[test]
 fn the_crc_is_that_of_ecma_182() {
-    assert_eq!(CRC64[128], 0xc96c_5795_d787_0f42);
+    assert_eq!(CRC64[0][128], 0xc96c_5795_d787_0f42);
     // The check value of CRC-64/XZ, which begins with and is finished by all ones.
-    let hash = b"123456789".iter().fold(u64::MAX, |hash, byte| crc64(hash, *byte));
+    let hash = crc64(u64::MAX, b"123456789");
+    // Words, and byte for byte.
+    assert_eq!(hash, b"123456789".iter().fold(u64::MAX, |hash, byte| crc64(hash, &[*byte])));
     assert_eq!(!hash, 0x995d_c9bb_df19_39fa);
 }
 

@@ -78,6 +78,16 @@ fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
     let out = directory.path().join("out");
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("log=file") && page.contains("<svg"), "{page}");
+    // What happened within each run is there, under the run's number.
+    let within = findings["within"].as_array().unwrap();
+    assert_eq!(within.len(), 8, "{within:?}");
+    for it in within {
+        let (runs, rates) = (it["runs"].as_array().unwrap(), it["rates"].as_array().unwrap());
+        assert!(runs.len() == 2 && rates.len() == 2 && it["step"].as_f64() == Some(0.1), "{it}");
+        let rates = rates.iter().map(|rates| rates.as_array().unwrap());
+        assert!(rates.flatten().filter_map(|rate| rate.as_f64()).sum::<f64>() > 0.0, "{it}");
+    }
+    assert_eq!(page.matches("within the runs").count(), 2, "{page}");
     assert!(page.contains("What it costs in safety"), "{page}");
     assert_eq!(fs::read_to_string(out.join("report.csv")).unwrap().lines().count(), 17);
     assert!(!out.join("devices").exists(), "the pools are gone");

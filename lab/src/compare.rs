@@ -376,6 +376,7 @@ mod tests {
             figures: Figures { iops, ..Figures::default() },
             served: None,
             space: None,
+            series: None,
         }
     }
 

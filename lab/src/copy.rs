@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::fio::{Endpoint, Figures, Outcome};
+use crate::series::{self, Course, Series};
 use crate::size::Size;
 
 /// Where files of a disk begin.
@@ -113,9 +114,22 @@ pub fn run(source: &Path, as_disk: bool, at: &Endpoint, extent: Size, bs: Size) 
     let began = Instant::now();
     sink.finish()?;
     let seconds = (times.iter().sum::<Duration>() + began.elapsed()).as_secs_f64().max(1e-9);
+    let series = in_steps(&times, written, seconds);
     let figures = figures(&mut times, written, seconds);
     let json = json!({ "copied from": source, "files": files.len(), "bytes": written, "seconds": seconds, "figures": figures });
-    Ok(Outcome { figures, json: json.to_string() })
+    Ok(Outcome { figures, json: json.to_string(), series: Some(series) })
+}
+
+/// Pieces by when they were written. What their making stable took is at the end.
+fn in_steps(times: &[Duration], written: u64, seconds: f64) -> Series {
+    let mut course = Course::default();
+    let mut at = Duration::ZERO;
+    for time in times {
+        at += *time;
+        course.add(at.as_secs_f64(), 1.0);
+    }
+    let each = written as f64 / times.len().max(1) as f64;
+    Series::of(&[(course, each)], seconds, series::step(seconds))
 }
 
 fn figures(times: &mut [Duration], written: u64, seconds: f64) -> Figures {
@@ -234,6 +248,8 @@ mod tests {
             let outcome =
                 run(&source, false, &Endpoint::Path(target.clone()), Size(extent), Size(4096)).unwrap();
             assert_eq!(outcome.figures.written_bytes, bytes);
+            let series = outcome.series.unwrap();
+            assert_eq!((series.operations, series.bytes), (vec![bytes.div_ceil(4096)], vec![bytes]));
             assert_eq!(fs::read(target).unwrap(), whole[..bytes as usize]);
             assert!(
                 outcome.figures.throughput > 0.0 && outcome.json.contains("\"files\":3"),

@@ -1,6 +1,6 @@
 //! One run of fio, and what its JSON says.
 //!
-//! `jobs` has the arguments of a run; here it is carried out, and its JSON read.
+//! `jobs` has the arguments of a run, `steps` what its logs say of the time within it; here it is carried out, and its JSON read.
 //!
 //! fio's own figures are taken as they are: `iops`, `bw_bytes`, `clat_ns` with its percentiles, of the reads and the writes together. Whoever both reads and writes has the
 //! latencies of the direction with more operations.
@@ -8,14 +8,18 @@
 //! Source: fio 3.33, `HOWTO` and its JSON output.
 
 mod jobs;
+mod steps;
 
+use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::series::{self, Series};
 
 pub use jobs::{Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, replay};
 
@@ -49,6 +53,23 @@ pub struct Outcome {
     pub figures: Figures,
     /// All that fio said: its JSON.
     pub json: String,
+    /// What happened within it, where that was counted.
+    pub series: Option<Series>,
+}
+
+/// Runs fio for `seconds`, as its arguments say, and has it tell what happens within that. Its logs are in `directory` meanwhile, which is made for them.
+pub fn in_steps(arguments: &[String], seconds: f64, directory: &Path) -> Result<Outcome> {
+    let _ = fs::remove_dir_all(directory);
+    fs::create_dir_all(directory).map_err(Error::file(directory))?;
+    let step = series::step(seconds);
+    let mut outcome = run(&[arguments, &steps::arguments(directory, step)].concat())?;
+    if let [job] = read(&outcome.json)?.jobs.as_slice() {
+        let total = |of: &Direction| steps::Total { operations: of.total_ios, bytes: of.io_bytes };
+        // A flush at the end of all is in none of its steps.
+        outcome.series = steps::series(directory, [total(&job.read), total(&job.write)], seconds, step);
+    }
+    fs::remove_dir_all(directory).map_err(Error::file(directory))?;
+    Ok(outcome)
 }
 
 /// Runs fio.
@@ -85,12 +106,16 @@ pub fn run(arguments: &[String]) -> Result<Outcome> {
 
 /// What fio's JSON says, or what has its form, of a job that flushes what it writes or does not.
 pub(crate) fn outcome(json: &str, flushes: bool) -> Result<Outcome> {
-    Ok(Outcome { figures: parse(json, flushes)?, json: json.to_owned() })
+    let output = read(json)?;
+    Ok(Outcome { figures: figures(&output, flushes)?, json: json.to_owned(), series: output.series })
 }
 
 #[derive(Deserialize)]
 struct Output {
     jobs: Vec<Job>,
+    /// fio has none here.
+    #[serde(default)]
+    series: Option<Series>,
 }
 
 #[derive(Deserialize)]
@@ -142,10 +167,14 @@ impl Latency {
     }
 }
 
+fn read(json: &str) -> Result<Output> {
+    serde_json::from_str(json)
+        .map_err(|error| Error::Output { program: "fio", what: format!("its JSON: {error}") })
+}
+
 /// The figures. Where a job flushes what it writes (`flushes`), who waits for a write waits for its share of the flushes too: percentiles are then those of both together at most.
-fn parse(json: &str, flushes: bool) -> Result<Figures> {
+fn figures(output: &Output, flushes: bool) -> Result<Figures> {
     let wrong = |what: String| Error::Output { program: "fio", what };
-    let output: Output = serde_json::from_str(json).map_err(|error| wrong(format!("its JSON: {error}")))?;
     let [job] = output.jobs.as_slice() else { return Err(wrong("not one group of jobs".into())) };
     if job.error != 0 {
         return Err(wrong(format!("its job ended with error {}", job.error)));
@@ -178,6 +207,10 @@ fn parse(json: &str, flushes: bool) -> Result<Figures> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(json: &str, flushes: bool) -> Result<Figures> {
+        figures(&read(json)?, flushes)
+    }
 
     const OUTPUT: &str = r#"{"jobs": [{"error": 0, "usr_cpu": 10.0, "sys_cpu": 15.0,
           "read": {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "total_ios": 0, "clat_ns": {"mean": 0.0}},
@@ -217,5 +250,25 @@ mod tests {
             assert!(parse(&OUTPUT.replace(from, to), false).is_err(), "{to}");
         }
         assert!(parse("", false).is_err());
+    }
+
+    #[test]
+    fn what_fio_does_in_each_step_adds_up_to_what_it_did() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("data").display().to_string();
+        let words = "--name=lab --output-format=json --group_reporting --ioengine=psync --rw=randrw --bs=4k --size=1M --time_based --runtime=350ms";
+        let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        arguments.push(format!("--filename={file}"));
+        for more in ["--numjobs=1", "--numjobs=3", "--ramp_time=200ms"] {
+            arguments.push(more.to_owned());
+            let logs = directory.path().join("logs");
+            let outcome = in_steps(&arguments, 0.35, &logs).unwrap();
+            let series = outcome.series.unwrap();
+            let bytes = outcome.figures.read_bytes + outcome.figures.written_bytes;
+            assert!(series.bytes.iter().sum::<u64>().abs_diff(bytes) <= 4096, "{more}: {series:?} {bytes}");
+            assert_eq!(series.operations.iter().sum::<u64>(), bytes / 4096, "{more}");
+            assert!(series.operations.len() >= 4 && series.step == 0.1, "{more}: {series:?}");
+            assert!(!logs.exists());
+        }
     }
 }

@@ -143,6 +143,7 @@ fn measured(
         figures: outcome.figures,
         served,
         space: bench.space(variant)?,
+        series: outcome.series,
     };
     Ok((run, outcome.json))
 }

@@ -222,6 +222,7 @@ mod tests {
                 figures: Figures { latency, ..Figures::default() },
                 served: None,
                 space: None,
+                series: None,
             };
             let worth = worth(&self.kept.experiment, &run).unwrap();
             self.store.add(&run, "{}").unwrap();

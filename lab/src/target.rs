@@ -92,8 +92,13 @@ struct Home {
 /// What a run does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Job {
-    /// fio with these arguments.
-    Fio(Vec<String>),
+    /// fio does it.
+    Fio {
+        /// Its arguments.
+        arguments: Vec<String>,
+        /// How long that takes, where it can be told before.
+        seconds: Option<f64>,
+    },
     /// Files are copied.
     Copy {
         /// From where.
@@ -120,7 +125,7 @@ impl Job {
     /// It in words, to repeat it.
     pub fn words(&self) -> Vec<String> {
         match self {
-            Self::Fio(arguments) => {
+            Self::Fio { arguments, .. } => {
                 std::iter::once("fio".to_owned()).chain(arguments.iter().cloned()).collect()
             }
             Self::Copy { source, as_disk, at, extent, bs } => {
@@ -407,13 +412,16 @@ impl<'a> Bench<'a> {
             let extent = workload.extent(self.experiment.target.size());
             return Ok(Job::Copy { source, as_disk: workload.as_disk, at, extent, bs: workload.bs });
         }
-        self.arguments(&at, workload, seed).map(Job::Fio)
+        self.fio_job(&at, workload, seed)
     }
 
     /// Does a variant's job.
     pub fn run(&self, variant: &Variant, job: &Job) -> Result<fio::Outcome> {
         match job {
-            Job::Fio(arguments) => fio::run(arguments),
+            Job::Fio { arguments, seconds: None } => fio::run(arguments),
+            Job::Fio { arguments, seconds: Some(seconds) } => {
+                fio::in_steps(arguments, *seconds, &self.devices.join("steps"))
+            }
             Job::Copy { source, as_disk, at, extent, bs } => copy::run(source, *as_disk, at, *extent, *bs),
             Job::Load { volume, load } => {
                 let server = Place::Server.pick(&variant.settings);
@@ -422,7 +430,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn arguments(&self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Vec<String>> {
+    fn fio_job(&self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Job> {
         let size = self.experiment.target.size();
         if let Some(path) = &workload.trace {
             let text = fs::read_to_string(path).map_err(Error::file(path))?;
@@ -432,9 +440,12 @@ impl<'a> Bench<'a> {
             let here = self.devices.join("replayed.trace");
             fs::create_dir_all(&self.devices).map_err(Error::file(&self.devices))?;
             fs::write(&here, trace.for_fio(&endpoint.file())).map_err(Error::file(&here))?;
-            return Ok(fio::replay(workload, endpoint, &here));
+            let arguments = fio::replay(workload, endpoint, &here);
+            let seconds = (!workload.at_once).then(|| trace.seconds()).filter(|seconds| *seconds > 0.0);
+            return Ok(Job::Fio { arguments, seconds });
         }
-        Ok(fio::arguments(workload, endpoint, size, seed))
+        let seconds = (workload.work() == Work::Transfers).then_some(workload.seconds);
+        Ok(Job::Fio { arguments: fio::arguments(workload, endpoint, size, seed), seconds })
     }
 
     /// Waits until all that was written is on the devices, so that no run pays for the one before.

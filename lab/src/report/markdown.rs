@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{choices, metrics, written};
-use crate::analysis::{Findings, base_words, noise_words};
-use crate::experiment::{CacheState, Experiment, Metric, Target, Workload};
+use crate::analysis::{Findings, base_words, noise_words, within};
+use crate::experiment::{CacheState, Experiment, Metric, Target, Work, Workload};
 use crate::medium::Medium;
 use crate::plan::BASELINE;
 use crate::size::Size;
@@ -67,6 +67,10 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
         }
         if let Some(caution) = choices::caution(experiment, findings, workload) {
             text.push_str(&format!("\n**{caution}**\n"));
+        }
+        if let Some(seen) = within::told(&findings.within, &workload.name, workload.work() == Work::Transfers)
+        {
+            text.push_str(&format!("\n{seen}\n"));
         }
         if let Some(section) = choices::layers(findings, &workload.name) {
             text.push_str(&format!("\n{}\n\n{}", section.text, table::markdown(&section.rows)));

@@ -359,6 +359,7 @@ mod tests {
                     served: None,
                     space: None,
                     series: None,
+                    prepared: None,
                 });
             }
         }

@@ -377,6 +377,7 @@ mod tests {
             served: None,
             space: None,
             series: None,
+            prepared: None,
         }
     }
 

@@ -11,9 +11,12 @@ mod jobs;
 mod steps;
 
 use std::fs;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output as Ended, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -21,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::series::{self, Series};
 
-pub use jobs::{Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, replay};
+pub use jobs::{Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, piece, replay};
 
 /// What a run of fio found.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -72,16 +75,72 @@ pub fn in_steps(arguments: &[String], seconds: f64, directory: &Path) -> Result<
     Ok(outcome)
 }
 
+/// How often it is asked whether a run is to stop.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long fio may take to end when it is told to.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
 /// Runs fio.
 pub fn run(arguments: &[String]) -> Result<Outcome> {
+    run_with(arguments, |child| child.wait_with_output().map(Some))
+}
+
+/// Runs fio unless `stops` says that it is to stop, which is asked again and again.
+pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Result<()> {
+    run_with(arguments, |mut child| {
+        // What it says is short, and read by another thread as it comes.
+        let read = |from: Option<Box<dyn Read + Send>>| {
+            thread::spawn(move || {
+                let mut said = Vec::new();
+                from.map_or(Ok(0), |mut from| from.read_to_end(&mut said)).map(|_| said)
+            })
+        };
+        let stdout = read(child.stdout.take().map(|it| Box::new(it) as Box<dyn Read + Send>));
+        let stderr = read(child.stderr.take().map(|it| Box::new(it) as Box<dyn Read + Send>));
+        let mut told: Option<Instant> = None;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            match told {
+                None if stops() => {
+                    end(&child, Signal::TERM);
+                    told = Some(Instant::now());
+                }
+                Some(at) if at.elapsed() > END_LIMIT => end(&child, Signal::KILL),
+                _ => {}
+            }
+            thread::sleep(LOOK);
+        };
+        let said = |thread: thread::JoinHandle<io::Result<Vec<u8>>>| {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("its output could not be read")))
+        };
+        let (stdout, stderr) = (said(stdout)?, said(stderr)?);
+        Ok(told.is_none().then_some(Ended { status, stdout, stderr }))
+    })
+    .map(drop)
+}
+
+/// Sends a signal to fio, and to the processes that it started: they are a group of their own.
+fn end(child: &Child, signal: Signal) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        // It may have ended just now.
+        let _ = rustix::process::kill_process_group(group, signal);
+    }
+}
+
+/// Starts fio; how it ended is told by `wait`, which gives nothing where it was stopped.
+fn run_with(arguments: &[String], wait: impl FnOnce(Child) -> io::Result<Option<Ended>>) -> Result<Outcome> {
     let mut command = Command::new("fio");
     // Ctrl-C is for the lab, which ends when this run has.
-    command.args(arguments).stdin(Stdio::null()).process_group(0);
+    command.args(arguments).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A lab that is killed takes it along: else it would go on with what others are to measure, or to remove.
     let orphan = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
     // SAFETY: it is one system call, with no memory and no lock in it.
     unsafe { command.pre_exec(orphan) };
-    let output = command.output().map_err(|error| Error::Missing { program: "fio".into(), error })?;
+    let missing = |error| Error::Missing { program: "fio".into(), error };
+    let output = command.spawn().and_then(wait).map_err(missing)?.ok_or(Error::Stopped)?;
     if !output.status.success() {
         let said = [output.stderr, output.stdout].concat();
         let said = String::from_utf8_lossy(&said);
@@ -270,5 +329,19 @@ mod tests {
             assert!(series.operations.len() >= 4 && series.step == 0.1, "{more}: {series:?}");
             assert!(!logs.exists());
         }
+    }
+
+    #[test]
+    fn fio_is_stopped_while_it_runs() {
+        let words = "--name=lab --output-format=json --ioengine=null --rw=read --size=1G --time_based --runtime=600 --numjobs=2";
+        let arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        let mut asked = 0;
+        let mut stops = || {
+            asked += 1;
+            asked > 4
+        };
+        assert!(matches!(run_unless(&arguments, &mut stops), Err(Error::Stopped)));
+        let short = arguments.iter().map(|word| word.replace("=600", "=100ms")).collect::<Vec<_>>();
+        run_unless(&[short, vec!["--group_reporting".to_owned()]].concat(), &mut || false).unwrap();
     }
 }

@@ -65,6 +65,20 @@ pub struct Run {
     /// What happened within it, where that was counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
+    /// What was filled for it before, where something was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepared: Option<Prepared>,
+}
+
+/// Volumes, and files to work on, that were written once so that no run finds them empty.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Prepared {
+    /// How many.
+    pub count: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long that took.
+    pub seconds: f64,
 }
 
 impl Run {
@@ -319,6 +333,7 @@ mod tests {
             served: None,
             space: Some((1, 2)),
             series: None,
+            prepared: None,
         }
     }
 

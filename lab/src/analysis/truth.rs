@@ -174,6 +174,7 @@ impl Setting {
                 served: None,
                 space: None,
                 series: None,
+                prepared: None,
             };
             Ok((run, "{}".to_owned()))
         };

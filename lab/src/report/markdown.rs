@@ -8,7 +8,7 @@ use crate::experiment::{CacheState, Experiment, Metric, Target, Work, Workload};
 use crate::medium::Medium;
 use crate::plan::BASELINE;
 use crate::size::Size;
-use crate::store::Store;
+use crate::store::{Prepared, Store};
 use crate::table;
 
 /// The report.
@@ -185,6 +185,20 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let columns: Vec<String> = columns.collect();
     if !columns.is_empty() {
         facts.push(format!("What the figures are: {}.", columns.join("; ")));
+    }
+    let prepared: Vec<Prepared> = store.runs().iter().filter_map(|run| run.prepared).collect();
+    let count: usize = prepared.iter().map(|it| it.count).sum();
+    if count > 0 {
+        let bytes: u64 = prepared.iter().map(|it| it.bytes).sum();
+        let seconds: f64 = prepared.iter().map(|it| it.seconds).sum();
+        let (what, gib) = (
+            if count == 1 { "volume or file" } else { "volumes and files" },
+            bytes as f64 / (1_u64 << 30) as f64,
+        );
+        facts.push(format!(
+            "Before they were measured, {count} {what} were filled with {gib:.2} GiB in {seconds:.1} s, {}.",
+            written(Metric::Throughput, bytes as f64 / seconds.max(1e-9))
+        ));
     }
     if let Some(run) = store.runs().iter().find(|run| run.variant == BASELINE) {
         facts.push(format!("One run: {}", run.command.join(" ")));

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{choices, metrics, written};
 use crate::analysis::{Findings, base_words, noise_words, within};
+use crate::experiment::unseen;
 use crate::experiment::{CacheState, Experiment, Metric, Target, Work, Workload};
 use crate::medium::Medium;
 use crate::plan::BASELINE;
@@ -179,6 +180,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
                 .to_owned(),
         );
     }
+    facts.extend(unseen::told(experiment));
     let columns = metrics(store, findings)
         .into_iter()
         .filter_map(|metric| metric.meaning().map(|meaning| format!("{} is {meaning}", metric.title())));

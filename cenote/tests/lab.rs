@@ -78,6 +78,18 @@ fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
     let out = directory.path().join("out");
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("log=file") && page.contains("<svg"), "{page}");
+    // What happened within each run is there, under the run's number.
+    let within = findings["within"].as_array().unwrap();
+    assert_eq!(within.len(), 8, "{within:?}");
+    for it in within {
+        let (runs, rates) = (it["runs"].as_array().unwrap(), it["rates"].as_array().unwrap());
+        assert!(runs.len() == 2 && rates.len() == 2 && it["step"].as_f64() == Some(0.1), "{it}");
+        let rates = rates.iter().map(|rates| rates.as_array().unwrap());
+        assert!(rates.flatten().filter_map(|rate| rate.as_f64()).sum::<f64>() > 0.0, "{it}");
+    }
+    assert_eq!(page.matches("within the runs").count(), 2, "{page}");
+    // Three volumes and the raw device.
+    assert!(page.contains("4 volumes and files were filled with 0.06 GiB"), "{page}");
     assert!(page.contains("What it costs in safety"), "{page}");
     assert_eq!(fs::read_to_string(out.join("report.csv")).unwrap().lines().count(), 17);
     assert!(!out.join("devices").exists(), "the pools are gone");
@@ -509,6 +521,40 @@ fn ctrl_c_ends_an_experiment_after_the_run_that_is_under_way() {
     assert!(resumed.status.success(), "{}", text(&resumed));
     let findings: serde_json::Value = serde_json::from_slice(&resumed.stdout).unwrap();
     assert_eq!((findings["runs"].as_u64(), findings["rounds"].as_u64()), (Some(16), Some(2)));
+}
+
+/// Its disk takes a quarter of a minute to be filled.
+const SLOW: &str = r#"
+name = "slow"
+rounds = 2
+[target]
+kind = "volume"
+size = "1G"
+devices = "hdd-7200+100%"
+[[workload]]
+name = "reads"
+rw = "randread"
+seconds = 0.1
+"#;
+
+#[test]
+fn ctrl_c_ends_the_filling_of_a_volume() {
+    use std::os::unix::process::CommandExt;
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("slow.toml"), SLOW).unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    run.args(["lab", "run", "slow.toml", "-o", "out"]).current_dir(directory.path()).process_group(0);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for(&directory.path().join("out/devices/modelled/hdd-7200+100%/lab1-0"));
+    let group = format!("-{}", run.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    let ended = run.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", text(&ended));
+    assert!(text(&ended).contains("stopped; to go on: cenote lab resume out"), "{}", text(&ended));
+    assert!(!directory.path().join("out/devices").exists());
+    // Nothing was measured in what is half full.
+    let report = lab(directory.path(), &["report", "out"]);
+    assert!(text(&report).contains("no run has ended yet"), "{}", text(&report));
 }
 
 const LOST: &str = r#"

@@ -8,6 +8,7 @@ pub mod bounds;
 #[cfg(test)]
 mod truth;
 mod verdict;
+pub mod within;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ use crate::stats::{self, Comparison, Estimate};
 use crate::store::Store;
 
 pub use verdict::{apart, base_words, noise_words};
+pub use within::Within;
 
 /// Chance of a false alarm in a family of comparisons.
 pub const ALPHA: f64 = 0.05;
@@ -106,6 +108,9 @@ pub struct Findings {
     pub risks: Vec<Risk>,
     /// What became of written bytes.
     pub layers: Vec<Written>,
+    /// What happens within runs, where that was counted.
+    #[serde(default)]
+    pub within: Vec<Within>,
     /// Each variant, workload and metric.
     pub findings: Vec<Finding>,
 }
@@ -199,6 +204,7 @@ pub fn findings(store: &Store) -> Findings {
         front: Vec::new(),
         risks: Vec::new(),
         layers: layers(store, &plan),
+        within: within::all(store, &plan, &findings),
         findings,
     };
     all.front = pareto::front(experiment, &all);
@@ -352,6 +358,8 @@ mod tests {
                     figures,
                     served: None,
                     space: None,
+                    series: None,
+                    prepared: None,
                 });
             }
         }

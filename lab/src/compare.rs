@@ -376,6 +376,8 @@ mod tests {
             figures: Figures { iops, ..Figures::default() },
             served: None,
             space: None,
+            series: None,
+            prepared: None,
         }
     }
 

@@ -15,12 +15,16 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::fio::{Endpoint, Figures, Outcome};
+use crate::series::{self, Course, Series};
 use crate::size::Size;
 
 /// Where files of a disk begin.
 const DISK_BLOCK: u64 = 4096;
 /// Bytes of files that lie together on a disk; half as many behind them are free.
 const DISK_USED: u64 = 4 << 20;
+
+/// How often it is told how far a copy is.
+const TELL: Duration = Duration::from_millis(200);
 
 /// Where a stream goes.
 enum Sink {
@@ -85,8 +89,15 @@ impl Sink {
     }
 }
 
-/// Writes at most `extent` bytes of the files in `source` to `at`, in pieces of `bs` bytes.
-pub fn run(source: &Path, as_disk: bool, at: &Endpoint, extent: Size, bs: Size) -> Result<Outcome> {
+/// Writes at most `extent` bytes of the files in `source` to `at`, in pieces of `bs` bytes. `stops` is told now and then how many bytes are written, and says whether it is to stop.
+pub fn run(
+    source: &Path,
+    as_disk: bool,
+    at: &Endpoint,
+    extent: Size,
+    bs: Size,
+    stops: &mut dyn FnMut(Size) -> bool,
+) -> Result<Outcome> {
     let mut files = Vec::new();
     list(source, &mut files, &mut extent.0.clone()).map_err(Error::file(source))?;
     let mut stream = Stream { files: files.iter(), open: None, as_disk, given: 0, zeros: 0 };
@@ -94,6 +105,7 @@ pub fn run(source: &Path, as_disk: bool, at: &Endpoint, extent: Size, bs: Size) 
     let mut piece = vec![0; usize::try_from(bs.0.min(extent.0)).unwrap_or(1 << 20)];
     let mut times: Vec<Duration> = Vec::new();
     let mut left = extent.0;
+    let mut told = Instant::now();
     while left > 0 {
         let most = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let filled = stream.fill(&mut piece[..most])?;
@@ -104,6 +116,13 @@ pub fn run(source: &Path, as_disk: bool, at: &Endpoint, extent: Size, bs: Size) 
         sink.write(&piece[..filled])?;
         times.push(began.elapsed());
         left -= filled as u64;
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            if stops(Size(extent.0 - left)) {
+                sink.finish()?;
+                return Err(Error::Stopped);
+            }
+        }
     }
     let written = extent.0 - left;
     if written == 0 {
@@ -113,9 +132,22 @@ pub fn run(source: &Path, as_disk: bool, at: &Endpoint, extent: Size, bs: Size) 
     let began = Instant::now();
     sink.finish()?;
     let seconds = (times.iter().sum::<Duration>() + began.elapsed()).as_secs_f64().max(1e-9);
+    let series = in_steps(&times, written, seconds);
     let figures = figures(&mut times, written, seconds);
     let json = json!({ "copied from": source, "files": files.len(), "bytes": written, "seconds": seconds, "figures": figures });
-    Ok(Outcome { figures, json: json.to_string() })
+    Ok(Outcome { figures, json: json.to_string(), series: Some(series) })
+}
+
+/// Pieces by when they were written. What their making stable took is at the end.
+fn in_steps(times: &[Duration], written: u64, seconds: f64) -> Series {
+    let mut course = Course::default();
+    let mut at = Duration::ZERO;
+    for time in times {
+        at += *time;
+        course.add(at.as_secs_f64(), 1.0);
+    }
+    let each = written as f64 / times.len().max(1) as f64;
+    Series::of(&[(course, each)], seconds, series::step(seconds))
 }
 
 fn figures(times: &mut [Duration], written: u64, seconds: f64) -> Figures {
@@ -232,8 +264,13 @@ mod tests {
         for (extent, bytes) in [(8000, 8000), (1 << 20, 9000)] {
             let target = directory.path().join(format!("target-{extent}"));
             let outcome =
-                run(&source, false, &Endpoint::Path(target.clone()), Size(extent), Size(4096)).unwrap();
+                run(&source, false, &Endpoint::Path(target.clone()), Size(extent), Size(4096), &mut |_| {
+                    false
+                })
+                .unwrap();
             assert_eq!(outcome.figures.written_bytes, bytes);
+            let series = outcome.series.unwrap();
+            assert_eq!((series.operations, series.bytes), (vec![bytes.div_ceil(4096)], vec![bytes]));
             assert_eq!(fs::read(target).unwrap(), whole[..bytes as usize]);
             assert!(
                 outcome.figures.throughput > 0.0 && outcome.json.contains("\"files\":3"),
@@ -252,7 +289,8 @@ mod tests {
         fs::write(source.join("b"), vec![2; 4 << 20]).unwrap();
         fs::write(source.join("c"), [3; 100]).unwrap();
         let target = directory.path().join("target");
-        run(&source, true, &Endpoint::Path(target.clone()), Size(16 << 20), Size(1 << 20)).unwrap();
+        run(&source, true, &Endpoint::Path(target.clone()), Size(16 << 20), Size(1 << 20), &mut |_| false)
+            .unwrap();
         let disk = fs::read(target).unwrap();
         let used = 4096 + (4 << 20);
         let free = (used / 2_usize).next_multiple_of(4096);
@@ -267,8 +305,11 @@ mod tests {
     fn nothing_to_copy_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let at = Endpoint::Path(directory.path().join("target"));
-        assert!(run(&directory.path().join("none"), false, &at, Size(4096), Size(4096)).is_err());
+        let run = |source: &str| {
+            run(&directory.path().join(source), false, &at, Size(4096), Size(4096), &mut |_| false)
+        };
+        assert!(run("none").is_err());
         fs::create_dir(directory.path().join("empty")).unwrap();
-        assert!(run(&directory.path().join("empty"), false, &at, Size(4096), Size(4096)).is_err());
+        assert!(run("empty").is_err());
     }
 }

@@ -44,6 +44,9 @@ pub enum Error {
         /// Which device, and why.
         why: String,
     },
+    /// Somebody wanted it to stop.
+    #[error("it was stopped")]
+    Stopped,
     /// A file of the results.
     #[error("{path}: {error}")]
     File {

@@ -70,6 +70,7 @@
 //! | `setting` | what can differ |
 //! | `risk` | what a setting costs in safety |
 //! | `workload` | what is done |
+//! | `unseen` | options of fio that make no difference, and where |
 //! | `presets` | workloads that come with the program |
 //! | [`draft`] | an experiment out of a few words |
 
@@ -79,6 +80,7 @@ pub mod presets;
 pub(crate) mod risk;
 mod setting;
 mod target;
+pub(crate) mod unseen;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -370,6 +372,7 @@ impl Experiment {
             }
         }
         self.check_ways()?;
+        unseen::check(self)?;
         let first = plan::baseline(self);
         if let Some(workload) = self.workloads.iter().find(|workload| !self.bears(&first, workload)) {
             return wrong(format!(
@@ -400,8 +403,7 @@ impl Experiment {
             its.flat_map(|factor| &factor.values).collect::<Vec<_>>()
         };
         let of_others = self.variants.iter().chain([&self.settings]);
-        let others = of_others.clone().filter_map(|settings| settings.get(THROUGH));
-        let ways: Vec<&String> = of_factors(THROUGH).into_iter().chain(others).collect();
+        let ways = self.values_of(THROUGH);
         if let Some(way) = ways.iter().find(|way| ![NBD, PROCESS].contains(&way.as_str())) {
             return Err(Error::Experiment(format!("{THROUGH}={way}: it is {NBD} or {PROCESS}")));
         }
@@ -435,18 +437,21 @@ impl Experiment {
         layout.map_or(true, |layout| layout.vdevs().first().is_some_and(|vdev| vdev.tolerance() >= missing))
     }
 
+    /// All values that a setting has in it.
+    fn values_of(&self, name: &str) -> Vec<&String> {
+        let of_factors =
+            self.factors.iter().filter(|factor| factor.name == name).flat_map(|factor| &factor.values);
+        let of_variants = self.variants.iter().filter_map(|variant| variant.get(name));
+        of_factors.chain(self.settings.get(name)).chain(of_variants).collect()
+    }
+
     /// What is modelled in it, in words; nothing where all of it is real.
     pub fn modelled(&self) -> Option<String> {
         let Pools { devices, link, .. } = self.target.pools()?;
-        let values = |name: &str| {
-            let of_factors =
-                self.factors.iter().filter(|factor| factor.name == name).flat_map(|factor| &factor.values);
-            let of_variants = self.variants.iter().filter_map(|variant| variant.get(name));
-            of_factors.chain(self.settings.get(name)).chain(of_variants).cloned().collect::<Vec<_>>()
-        };
-        let mut models: Vec<String> = values("devices");
+        let values = |name: &str| self.values_of(name).into_iter().cloned();
+        let mut models: Vec<String> = values("devices").collect();
         models.extend(devices.clone().filter(|_| models.is_empty()));
-        models.extend(values("log").into_iter().filter(|log| log != "none" && log != "file"));
+        models.extend(values("log").filter(|log| log != "none" && log != "file"));
         models.extend(link.clone());
         models.dedup();
         (!models.is_empty()).then(|| models.join(", "))

@@ -1,6 +1,6 @@
 //! One run of fio, and what its JSON says.
 //!
-//! `jobs` has the arguments of a run; here it is carried out, and its JSON read.
+//! `jobs` has the arguments of a run, `steps` what its logs say of the time within it; here it is carried out, and its JSON read.
 //!
 //! fio's own figures are taken as they are: `iops`, `bw_bytes`, `clat_ns` with its percentiles, of the reads and the writes together. Whoever both reads and writes has the
 //! latencies of the direction with more operations.
@@ -8,16 +8,23 @@
 //! Source: fio 3.33, `HOWTO` and its JSON output.
 
 mod jobs;
+mod steps;
 
+use std::fs;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Output as Ended, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::series::{self, Series};
 
-pub use jobs::{Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, replay};
+pub use jobs::{Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, piece, replay};
 
 /// What a run of fio found.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -49,18 +56,91 @@ pub struct Outcome {
     pub figures: Figures,
     /// All that fio said: its JSON.
     pub json: String,
+    /// What happened within it, where that was counted.
+    pub series: Option<Series>,
 }
+
+/// Runs fio for `seconds`, as its arguments say, and has it tell what happens within that. Its logs are in `directory` meanwhile, which is made for them.
+pub fn in_steps(arguments: &[String], seconds: f64, directory: &Path) -> Result<Outcome> {
+    let _ = fs::remove_dir_all(directory);
+    fs::create_dir_all(directory).map_err(Error::file(directory))?;
+    let step = series::step(seconds);
+    let mut outcome = run(&[arguments, &steps::arguments(directory, step)].concat())?;
+    if let [job] = read(&outcome.json)?.jobs.as_slice() {
+        let total = |of: &Direction| steps::Total { operations: of.total_ios, bytes: of.io_bytes };
+        // A flush at the end of all is in none of its steps.
+        outcome.series = steps::series(directory, [total(&job.read), total(&job.write)], seconds, step);
+    }
+    fs::remove_dir_all(directory).map_err(Error::file(directory))?;
+    Ok(outcome)
+}
+
+/// How often it is asked whether a run is to stop.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long fio may take to end when it is told to.
+const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs fio.
 pub fn run(arguments: &[String]) -> Result<Outcome> {
+    run_with(arguments, |child| child.wait_with_output().map(Some))
+}
+
+/// Runs fio unless `stops` says that it is to stop, which is asked again and again.
+pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Result<()> {
+    run_with(arguments, |mut child| {
+        // What it says is short, and read by another thread as it comes.
+        let read = |from: Option<Box<dyn Read + Send>>| {
+            thread::spawn(move || {
+                let mut said = Vec::new();
+                from.map_or(Ok(0), |mut from| from.read_to_end(&mut said)).map(|_| said)
+            })
+        };
+        let stdout = read(child.stdout.take().map(|it| Box::new(it) as Box<dyn Read + Send>));
+        let stderr = read(child.stderr.take().map(|it| Box::new(it) as Box<dyn Read + Send>));
+        let mut told: Option<Instant> = None;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            match told {
+                None if stops() => {
+                    end(&child, Signal::TERM);
+                    told = Some(Instant::now());
+                }
+                Some(at) if at.elapsed() > END_LIMIT => end(&child, Signal::KILL),
+                _ => {}
+            }
+            thread::sleep(LOOK);
+        };
+        let said = |thread: thread::JoinHandle<io::Result<Vec<u8>>>| {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("its output could not be read")))
+        };
+        let (stdout, stderr) = (said(stdout)?, said(stderr)?);
+        Ok(told.is_none().then_some(Ended { status, stdout, stderr }))
+    })
+    .map(drop)
+}
+
+/// Sends a signal to fio, and to the processes that it started: they are a group of their own.
+fn end(child: &Child, signal: Signal) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        // It may have ended just now.
+        let _ = rustix::process::kill_process_group(group, signal);
+    }
+}
+
+/// Starts fio; how it ended is told by `wait`, which gives nothing where it was stopped.
+fn run_with(arguments: &[String], wait: impl FnOnce(Child) -> io::Result<Option<Ended>>) -> Result<Outcome> {
     let mut command = Command::new("fio");
     // Ctrl-C is for the lab, which ends when this run has.
-    command.args(arguments).stdin(Stdio::null()).process_group(0);
+    command.args(arguments).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A lab that is killed takes it along: else it would go on with what others are to measure, or to remove.
     let orphan = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
     // SAFETY: it is one system call, with no memory and no lock in it.
     unsafe { command.pre_exec(orphan) };
-    let output = command.output().map_err(|error| Error::Missing { program: "fio".into(), error })?;
+    let missing = |error| Error::Missing { program: "fio".into(), error };
+    let output = command.spawn().and_then(wait).map_err(missing)?.ok_or(Error::Stopped)?;
     if !output.status.success() {
         let said = [output.stderr, output.stdout].concat();
         let said = String::from_utf8_lossy(&said);
@@ -85,12 +165,16 @@ pub fn run(arguments: &[String]) -> Result<Outcome> {
 
 /// What fio's JSON says, or what has its form, of a job that flushes what it writes or does not.
 pub(crate) fn outcome(json: &str, flushes: bool) -> Result<Outcome> {
-    Ok(Outcome { figures: parse(json, flushes)?, json: json.to_owned() })
+    let output = read(json)?;
+    Ok(Outcome { figures: figures(&output, flushes)?, json: json.to_owned(), series: output.series })
 }
 
 #[derive(Deserialize)]
 struct Output {
     jobs: Vec<Job>,
+    /// fio has none here.
+    #[serde(default)]
+    series: Option<Series>,
 }
 
 #[derive(Deserialize)]
@@ -142,10 +226,14 @@ impl Latency {
     }
 }
 
+fn read(json: &str) -> Result<Output> {
+    serde_json::from_str(json)
+        .map_err(|error| Error::Output { program: "fio", what: format!("its JSON: {error}") })
+}
+
 /// The figures. Where a job flushes what it writes (`flushes`), who waits for a write waits for its share of the flushes too: percentiles are then those of both together at most.
-fn parse(json: &str, flushes: bool) -> Result<Figures> {
+fn figures(output: &Output, flushes: bool) -> Result<Figures> {
     let wrong = |what: String| Error::Output { program: "fio", what };
-    let output: Output = serde_json::from_str(json).map_err(|error| wrong(format!("its JSON: {error}")))?;
     let [job] = output.jobs.as_slice() else { return Err(wrong("not one group of jobs".into())) };
     if job.error != 0 {
         return Err(wrong(format!("its job ended with error {}", job.error)));
@@ -178,6 +266,10 @@ fn parse(json: &str, flushes: bool) -> Result<Figures> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(json: &str, flushes: bool) -> Result<Figures> {
+        figures(&read(json)?, flushes)
+    }
 
     const OUTPUT: &str = r#"{"jobs": [{"error": 0, "usr_cpu": 10.0, "sys_cpu": 15.0,
           "read": {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "total_ios": 0, "clat_ns": {"mean": 0.0}},
@@ -217,5 +309,39 @@ mod tests {
             assert!(parse(&OUTPUT.replace(from, to), false).is_err(), "{to}");
         }
         assert!(parse("", false).is_err());
+    }
+
+    #[test]
+    fn what_fio_does_in_each_step_adds_up_to_what_it_did() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("data").display().to_string();
+        let words = "--name=lab --output-format=json --group_reporting --ioengine=psync --rw=randrw --bs=4k --size=1M --time_based --runtime=350ms";
+        let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        arguments.push(format!("--filename={file}"));
+        for more in ["--numjobs=1", "--numjobs=3", "--ramp_time=200ms"] {
+            arguments.push(more.to_owned());
+            let logs = directory.path().join("logs");
+            let outcome = in_steps(&arguments, 0.35, &logs).unwrap();
+            let series = outcome.series.unwrap();
+            let bytes = outcome.figures.read_bytes + outcome.figures.written_bytes;
+            assert!(series.bytes.iter().sum::<u64>().abs_diff(bytes) <= 4096, "{more}: {series:?} {bytes}");
+            assert_eq!(series.operations.iter().sum::<u64>(), bytes / 4096, "{more}");
+            assert!(series.operations.len() >= 4 && series.step == 0.1, "{more}: {series:?}");
+            assert!(!logs.exists());
+        }
+    }
+
+    #[test]
+    fn fio_is_stopped_while_it_runs() {
+        let words = "--name=lab --output-format=json --ioengine=null --rw=read --size=1G --time_based --runtime=600 --numjobs=2";
+        let arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        let mut asked = 0;
+        let mut stops = || {
+            asked += 1;
+            asked > 4
+        };
+        assert!(matches!(run_unless(&arguments, &mut stops), Err(Error::Stopped)));
+        let short = arguments.iter().map(|word| word.replace("=600", "=100ms")).collect::<Vec<_>>();
+        run_unless(&[short, vec!["--group_reporting".to_owned()]].concat(), &mut || false).unwrap();
     }
 }

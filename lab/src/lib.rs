@@ -15,6 +15,7 @@
 //! | [`plan`] | variants and the order of runs: pure functions of the experiment and a seed |
 //! | [`copy`] | a stream of somebody's own files |
 //! | [`fio`] | one run of fio and what its JSON says |
+//! | [`series`] | what happened within a run, step by step |
 //! | [`load`] | the same done by the process that has the pool open |
 //! | [`target`] | where variants live: volumes and filesystems of pools made for them, files and devices, a host with OpenZFS |
 //! | [`trace`] | requests that were recorded, to be replayed |
@@ -54,6 +55,7 @@ pub mod report;
 pub mod run;
 pub mod search;
 pub mod seek;
+pub mod series;
 pub mod size;
 pub mod stats;
 pub mod store;

@@ -4,16 +4,44 @@
 //! done again, so that an experiment can be stopped at any moment and gone on with. Rounds go on beyond the least number while the goal's intervals are too wide; that only
 //! looks at widths, never at who wins, which would find winners where there are none.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::analysis;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::experiment::{Work, Workload};
 use crate::fio::Figures;
 use crate::plan::{Plan, Variant};
 use crate::seek;
+use crate::size::Size;
 use crate::store::{Run, Stage, Store};
 use crate::target::Bench;
+
+/// Something that is made ready before a run, or copied by one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part<'a> {
+    /// What is done, to what.
+    pub what: &'a str,
+    /// Bytes that are done.
+    pub done: Size,
+    /// Bytes in all.
+    pub total: Size,
+    /// How long that took.
+    pub elapsed: Duration,
+}
+
+impl Part<'_> {
+    /// Bytes in a second; nothing before there are any.
+    pub fn rate(&self) -> Option<f64> {
+        let rate = self.done.0 as f64 / self.elapsed.as_secs_f64();
+        (rate.is_finite() && rate > 0.0).then_some(rate)
+    }
+
+    /// How long the rest takes, if it goes on like that.
+    pub fn left(&self) -> Option<Duration> {
+        let rest = self.total.0.saturating_sub(self.done.0) as f64;
+        Duration::try_from_secs_f64(rest / self.rate()?).ok()
+    }
+}
 
 /// Who is told how it goes.
 pub trait Progress {
@@ -21,7 +49,9 @@ pub trait Progress {
     fn begins(&self, done: usize, total: usize, what: &str);
     /// A run ended.
     fn ended(&self, run: &Run);
-    /// Whether somebody wants it to stop after this run.
+    /// A part goes on.
+    fn goes_on(&self, _: Part<'_>) {}
+    /// Whether somebody wants it to stop: at once while something is made ready or copied, else after this run.
     fn stops(&self) -> bool;
 }
 
@@ -51,7 +81,12 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
     if seek::carry_out(store, bench, progress)? == Ended::Stopped {
         return Ok(Ended::Stopped);
     }
-    rounds(store, progress, |round, variant, workload| one(bench, Stage::Rounds, round, variant, workload))
+    let measure =
+        |round, variant: &_, workload: &_| one(bench, progress, Stage::Rounds, round, variant, workload);
+    match rounds(store, progress, measure) {
+        Err(Error::Stopped) => Ok(Ended::Stopped),
+        ended => ended,
+    }
 }
 
 /// The rounds of the plan that are not done yet, each run by `measure`, which is told the round.
@@ -102,16 +137,18 @@ fn lodged(variant: &Variant, workload: &Workload) -> Variant {
 /// Does one run; what it found, and all that fio said.
 pub(crate) fn one(
     bench: &mut Bench<'_>,
+    progress: &dyn Progress,
     stage: Stage,
     round: usize,
     variant: &Variant,
     workload: &Workload,
 ) -> Result<(Run, String)> {
-    measured(bench, stage, round, variant, workload).map_err(|error| bench.explained(error))
+    measured(bench, progress, stage, round, variant, workload).map_err(|error| bench.explained(error))
 }
 
 fn measured(
     bench: &mut Bench<'_>,
+    progress: &dyn Progress,
     stage: Stage,
     round: usize,
     variant: &Variant,
@@ -121,11 +158,12 @@ fn measured(
     let name = &variant.name;
     let lodged = lodged(variant, &workload);
     let variant = &lodged;
-    bench.ready(variant, &workload)?;
-    let job = bench.job(variant, &workload, round as u64 + 1)?;
+    bench.ready(variant, &workload, progress)?;
+    let prepared = bench.prepared();
+    let job = bench.job(variant, &workload, round as u64 + 1, progress)?;
     let before = bench.counters(variant)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut outcome = bench.run(variant, &job)?;
+    let mut outcome = bench.run(variant, &job, progress)?;
     if matches!(workload.work(), Work::Stat | Work::Delete) {
         // fio counts the size of each file, of which nothing was transferred.
         outcome.figures = Figures { throughput: 0.0, read_bytes: 0, ..outcome.figures };
@@ -143,6 +181,8 @@ fn measured(
         figures: outcome.figures,
         served,
         space: bench.space(variant)?,
+        series: outcome.series,
+        prepared,
     };
     Ok((run, outcome.json))
 }

@@ -156,7 +156,7 @@ impl Measuring<'_, '_> {
         let workload = experiment.workloads.iter().find(|workload| workload.name == goal);
         let workload =
             workload.ok_or_else(|| Error::Experiment(format!("goal: there is no workload '{goal}'")))?;
-        let (run, said) = run::one(self.bench, Stage::Search, round, variant, workload)?;
+        let (run, said) = run::one(self.bench, self.progress, Stage::Search, round, variant, workload)?;
         let title = experiment.goal.metric.title();
         let worth = worth(experiment, &run)
             .ok_or_else(|| Error::Experiment(format!("goal: a run of '{goal}' says nothing of {title}")))?;
@@ -187,7 +187,10 @@ impl Measure for Measuring<'_, '_> {
         let compared = experiment.variant_count() * experiment.workloads.len() * experiment.rounds;
         let total = experiment.search_runs() + compared;
         self.progress.begins(self.store.runs().len(), total, &format!("search: {}", variant.name));
-        self.run(round, &variant).map_err(Some)
+        self.run(round, &variant).map_err(|error| match error {
+            Error::Stopped => None,
+            error => Some(error),
+        })
     }
 }
 
@@ -222,6 +225,8 @@ mod tests {
                 figures: Figures { latency, ..Figures::default() },
                 served: None,
                 space: None,
+                series: None,
+                prepared: None,
             };
             let worth = worth(&self.kept.experiment, &run).unwrap();
             self.store.add(&run, "{}").unwrap();

@@ -9,7 +9,7 @@
 //! | `devices/`, `mnt/` | the pools, while the experiment runs |
 //!
 //! # The database
-//! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, table `fio` fio's own JSON of it. Both are written in one transaction, so a run that a crash cut
+//! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, with the series of what happened within it, table `fio` fio's own JSON of it. Both are written in one transaction, so a run that a crash cut
 //! short is not there at all, and is done again. Who carries the experiment out holds the database; a second one is refused.
 
 use std::fs::{self, File};
@@ -23,6 +23,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Metric};
 use crate::fio::Figures;
+use crate::series::Series;
 use crate::target::Counters;
 
 const RUNS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("runs");
@@ -61,6 +62,23 @@ pub struct Run {
     pub served: Option<Counters>,
     /// Bytes that the volume takes on the devices, and bytes in it.
     pub space: Option<(u64, u64)>,
+    /// What happened within it, where that was counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
+    /// What was filled for it before, where something was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepared: Option<Prepared>,
+}
+
+/// Volumes, and files to work on, that were written once so that no run finds them empty.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Prepared {
+    /// How many.
+    pub count: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long that took.
+    pub seconds: f64,
 }
 
 impl Run {
@@ -314,6 +332,8 @@ mod tests {
             figures: Figures { iops: 2.0, read_bytes: 1 << 30, ..Figures::default() },
             served: None,
             space: Some((1, 2)),
+            series: None,
+            prepared: None,
         }
     }
 

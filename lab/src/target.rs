@@ -19,6 +19,9 @@
 //! They are made below the dataset that was named, where nothing else is touched. Each says in its property [`OWNER`] which experiment it belongs to: so [`Bench::remove_left`] knows what a
 //! lab that was killed left there, and so does a person who finds it.
 //!
+//! # Filling
+//! Volumes, and files to work on, are written once before they are measured, in pieces of about [`PIECE_SECONDS`], so that whoever waits is told how far that is, and can have it stopped.
+//!
 //! # Caches
 //! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the pool's own process may be by the system: jobs on files go around its page cache
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
@@ -29,7 +32,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::copy;
 use crate::error::{Error, Result};
@@ -39,13 +42,22 @@ use crate::layout::{Layout, Vdev};
 use crate::load::Load;
 use crate::models::speed;
 use crate::plan::{Variant, VariantKind};
+use crate::run::{Part, Progress};
 use crate::size::Size;
+use crate::store::Prepared;
 use crate::trace::Trace;
 
 pub use programs::{Counters, KernelPrograms, Layers, Programs, output};
 
 /// A device is at least this large.
 const LEAST_DEVICE_BYTES: u64 = 256 << 20;
+
+/// How long a piece should take, and its bytes at least.
+const PIECE_SECONDS: f64 = 2.0;
+const LEAST_PIECE: u64 = 16 << 20;
+
+/// How often files that are made are counted.
+const COUNT_FILES: Duration = Duration::from_secs(2);
 
 /// How often what is in a pool would fit, so that there is free space to write to, and for the rounding of raidz.
 const ROOM: u64 = 3;
@@ -78,6 +90,8 @@ pub struct Bench<'a> {
     /// Numbers that were given to pools and datasets, so that no name is used twice.
     numbered: usize,
     raw_is_filled: bool,
+    /// What was filled since that was told.
+    prepared: Prepared,
 }
 
 /// Where a variant lives.
@@ -92,8 +106,13 @@ struct Home {
 /// What a run does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Job {
-    /// fio with these arguments.
-    Fio(Vec<String>),
+    /// fio does it.
+    Fio {
+        /// Its arguments.
+        arguments: Vec<String>,
+        /// How long that takes, where it can be told before.
+        seconds: Option<f64>,
+    },
     /// Files are copied.
     Copy {
         /// From where.
@@ -120,7 +139,7 @@ impl Job {
     /// It in words, to repeat it.
     pub fn words(&self) -> Vec<String> {
         match self {
-            Self::Fio(arguments) => {
+            Self::Fio { arguments, .. } => {
                 std::iter::once("fio".to_owned()).chain(arguments.iter().cloned()).collect()
             }
             Self::Copy { source, as_disk, at, extent, bs } => {
@@ -149,6 +168,7 @@ impl<'a> Bench<'a> {
             homes: BTreeMap::new(),
             numbered: 0,
             raw_is_filled: false,
+            prepared: Prepared::default(),
         }
     }
 
@@ -170,9 +190,9 @@ impl<'a> Bench<'a> {
     }
 
     /// Where a variant is measured; it is made where it does not exist.
-    pub fn endpoint(&mut self, variant: &Variant) -> Result<Endpoint> {
+    pub fn endpoint(&mut self, variant: &Variant, progress: &dyn Progress) -> Result<Endpoint> {
         match &self.experiment.target {
-            Target::Path { path, .. } => self.at_path(path),
+            Target::Path { path, .. } => self.at_path(path, progress),
             Target::Nbd { uri, .. } => Ok(Endpoint::Nbd(uri.clone())),
             Target::Iscsi { uri, .. } => Ok(Endpoint::Iscsi(uri.clone())),
             Target::Layers { layers, .. } => {
@@ -182,7 +202,7 @@ impl<'a> Bench<'a> {
                 match at.split_once("://") {
                     Some(("iscsi", _)) => Ok(Endpoint::Iscsi(at.to_owned())),
                     Some(_) => Ok(Endpoint::Nbd(at.to_owned())),
-                    None => self.at_path(Path::new(at)),
+                    None => self.at_path(Path::new(at), progress),
                 }
             }
             target if variant.kind == VariantKind::Device => {
@@ -198,7 +218,7 @@ impl<'a> Bench<'a> {
                     }
                 };
                 if !self.raw_is_filled {
-                    self.fill(&endpoint)?;
+                    self.fill(&endpoint, &variant.name, progress)?;
                     self.raw_is_filled = true;
                 }
                 Ok(endpoint)
@@ -211,7 +231,7 @@ impl<'a> Bench<'a> {
                 let (endpoint, pool) = (home.endpoint.clone(), home.pool.clone());
                 let server = home.server.clone();
                 self.homes.insert(variant.name.clone(), home);
-                self.fill(&endpoint)?;
+                self.fill(&endpoint, &variant.name, progress)?;
                 if let Some(devices) = self.to_be_missed.remove(&pool) {
                     let programs = self.programs(&server)?;
                     programs.zpool(&["sync".to_owned(), pool.clone()])?;
@@ -224,14 +244,21 @@ impl<'a> Bench<'a> {
     }
 
     /// A directory, a device, or a file that is made and filled where it is not there.
-    fn at_path(&self, path: &Path) -> Result<Endpoint> {
+    fn at_path(&mut self, path: &Path, progress: &dyn Progress) -> Result<Endpoint> {
         if path.is_dir() {
             return Ok(Endpoint::Directory(path.to_owned()));
         }
         let endpoint = Endpoint::Path(path.to_owned());
+        let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
         if make_file(path, self.experiment.target.size().0)? {
             // Reading what was never written reads nothing.
-            self.fill(&endpoint)?;
+            let filled = self.fill(&endpoint, &path.display().to_string(), progress);
+            if filled.is_err() {
+                // As short as it was, so that whoever goes on fills it.
+                let file = File::options().write(true).open(path).map_err(Error::file(path))?;
+                file.set_len(length).map_err(Error::file(path))?;
+            }
+            filled?;
         }
         Ok(endpoint)
     }
@@ -359,44 +386,82 @@ impl<'a> Bench<'a> {
     }
 
     /// Writes all of a volume or file once, so that no run finds it empty.
-    fn fill(&self, endpoint: &Endpoint) -> Result<()> {
+    fn fill(&mut self, endpoint: &Endpoint, name: &str, progress: &dyn Progress) -> Result<()> {
         let has_content = |workload: &&Workload| matches!(workload.work(), Work::Transfers | Work::Replay);
         let Some(workload) = self.experiment.workloads.iter().find(has_content) else { return Ok(()) };
-        self.pass("write", true, workload, self.experiment.target.size(), endpoint)
+        let total = self.experiment.target.size();
+        let workload = whole("write", workload, total);
+        if let Endpoint::Directory(_) = endpoint {
+            // fio would make it as long as the first piece.
+            make_file(Path::new(&endpoint.file()), total.0)?;
+        }
+        let what = format!("filling {name}");
+        let began = Instant::now();
+        let (mut done, mut piece) = (0, LEAST_PIECE);
+        while done < total.0 {
+            progress.goes_on(Part { what: &what, done: Size(done), total, elapsed: began.elapsed() });
+            let left = total.0 - done;
+            // What would be left is no piece of its own.
+            let bytes = if left < piece + LEAST_PIECE { left } else { piece };
+            let is_last = done + bytes == total.0;
+            let piece_began = Instant::now();
+            let arguments = fio::piece(&workload, endpoint, done, Size(bytes), is_last);
+            fio::run_unless(&arguments, &mut || progress.stops())?;
+            done += bytes;
+            let rate = bytes as f64 / piece_began.elapsed().as_secs_f64().max(1e-3);
+            piece = ((rate * PIECE_SECONDS) as u64).next_multiple_of(workload.bs.0).max(LEAST_PIECE);
+        }
+        progress.goes_on(Part { what: &what, done: total, total, elapsed: began.elapsed() });
+        self.prepared.count += 1;
+        self.prepared.bytes += total.0;
+        self.prepared.seconds += began.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// What was filled since this was asked the last time; nothing where nothing was.
+    pub fn prepared(&mut self) -> Option<Prepared> {
+        let prepared = std::mem::take(&mut self.prepared);
+        (prepared.count > 0).then_some(prepared)
     }
 
     /// Goes over the first `extent` bytes once, with data as the workload's.
-    fn pass(&self, rw: &str, flush: bool, like: &Workload, extent: Size, endpoint: &Endpoint) -> Result<()> {
-        let workload = Workload {
-            rw: rw.to_owned(),
-            bs: Size((1 << 20).min(extent.0)),
-            size: Some(extent),
-            iodepth: 4,
-            options: BTreeMap::new(),
-            ..like.clone()
-        };
-        fio::run(&fio::once(&workload, endpoint, extent, flush)).map(|_| ())
+    fn pass(
+        &self,
+        rw: &str,
+        like: &Workload,
+        extent: Size,
+        endpoint: &Endpoint,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let workload = whole(rw, like, extent);
+        fio::run_unless(&fio::once(&workload, endpoint, extent, false), &mut || progress.stops())
     }
 
     /// Brings about what a run begins with: the files that it needs, everything else on the devices, and the caches as the workload wants them.
-    pub fn ready(&mut self, variant: &Variant, workload: &Workload) -> Result<()> {
-        let endpoint = self.endpoint(variant)?;
+    pub fn ready(&mut self, variant: &Variant, workload: &Workload, progress: &dyn Progress) -> Result<()> {
+        let endpoint = self.endpoint(variant, progress)?;
         if let Endpoint::Directory(directory) = &endpoint {
-            make_files(workload, directory)?;
+            make_files(workload, directory, progress)?;
         }
         self.settle(variant)?;
         let extent = workload.extent(self.experiment.target.size());
         match workload.cache {
             CacheState::AsItIs => Ok(()),
             CacheState::Cold => self.make_cold(variant),
-            CacheState::Warm => self.pass("read", false, workload, extent, &endpoint),
-            CacheState::Dirty => self.pass("write", false, workload, extent, &endpoint),
+            CacheState::Warm => self.pass("read", workload, extent, &endpoint, progress),
+            CacheState::Dirty => self.pass("write", workload, extent, &endpoint, progress),
         }
     }
 
     /// What a run does.
-    pub fn job(&mut self, variant: &Variant, workload: &Workload, seed: u64) -> Result<Job> {
-        let at = self.endpoint(variant)?;
+    pub fn job(
+        &mut self,
+        variant: &Variant,
+        workload: &Workload,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<Job> {
+        let at = self.endpoint(variant, progress)?;
         let way = variant.settings.get(THROUGH);
         if let Some(home) = self.homes.get(&variant.name).filter(|_| way.is_some_and(|way| way == PROCESS)) {
             let extent = workload.extent(self.experiment.target.size());
@@ -407,14 +472,25 @@ impl<'a> Bench<'a> {
             let extent = workload.extent(self.experiment.target.size());
             return Ok(Job::Copy { source, as_disk: workload.as_disk, at, extent, bs: workload.bs });
         }
-        self.arguments(&at, workload, seed).map(Job::Fio)
+        self.fio_job(&at, workload, seed)
     }
 
     /// Does a variant's job.
-    pub fn run(&self, variant: &Variant, job: &Job) -> Result<fio::Outcome> {
+    pub fn run(&self, variant: &Variant, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
         match job {
-            Job::Fio(arguments) => fio::run(arguments),
-            Job::Copy { source, as_disk, at, extent, bs } => copy::run(source, *as_disk, at, *extent, *bs),
+            Job::Fio { arguments, seconds: None } => fio::run(arguments),
+            Job::Fio { arguments, seconds: Some(seconds) } => {
+                fio::in_steps(arguments, *seconds, &self.devices.join("steps"))
+            }
+            Job::Copy { source, as_disk, at, extent, bs } => {
+                let began = Instant::now();
+                let what = format!("copying {}", source.display());
+                copy::run(source, *as_disk, at, *extent, *bs, &mut |done| {
+                    let part = Part { what: &what, done, total: *extent, elapsed: began.elapsed() };
+                    progress.goes_on(part);
+                    progress.stops()
+                })
+            }
             Job::Load { volume, load } => {
                 let server = Place::Server.pick(&variant.settings);
                 fio::outcome(&self.programs(&server)?.load(volume, load)?, load.fsync > 0)
@@ -422,7 +498,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn arguments(&self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Vec<String>> {
+    fn fio_job(&self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Job> {
         let size = self.experiment.target.size();
         if let Some(path) = &workload.trace {
             let text = fs::read_to_string(path).map_err(Error::file(path))?;
@@ -432,9 +508,12 @@ impl<'a> Bench<'a> {
             let here = self.devices.join("replayed.trace");
             fs::create_dir_all(&self.devices).map_err(Error::file(&self.devices))?;
             fs::write(&here, trace.for_fio(&endpoint.file())).map_err(Error::file(&here))?;
-            return Ok(fio::replay(workload, endpoint, &here));
+            let arguments = fio::replay(workload, endpoint, &here);
+            let seconds = (!workload.at_once).then(|| trace.seconds()).filter(|seconds| *seconds > 0.0);
+            return Ok(Job::Fio { arguments, seconds });
         }
-        Ok(fio::arguments(workload, endpoint, size, seed))
+        let seconds = (workload.work() == Work::Transfers).then_some(workload.seconds);
+        Ok(Job::Fio { arguments: fio::arguments(workload, endpoint, size, seed), seconds })
     }
 
     /// Waits until all that was written is on the devices, so that no run pays for the one before.
@@ -481,6 +560,9 @@ impl<'a> Bench<'a> {
 
     /// What is behind an error: where a pool was lost, everything else follows from that.
     pub fn explained(&self, error: Error) -> Error {
+        if matches!(error, Error::Stopped) {
+            return error;
+        }
         let lost = self.pools.iter().find_map(|(settings, pool)| {
             let programs = self.servers.get(&Place::Server.pick(settings))?;
             Some(Error::Lost { pool: pool.clone(), why: programs.lost(pool)? })
@@ -633,7 +715,7 @@ fn destroy(programs: &dyn Programs, dataset: &str) -> Result<()> {
 }
 
 /// Makes what a workload on files needs: an empty directory to create them in, or the files.
-fn make_files(workload: &Workload, directory: &Path) -> Result<()> {
+fn make_files(workload: &Workload, directory: &Path, progress: &dyn Progress) -> Result<()> {
     let own = directory.join(fio::OWN_DIRECTORY);
     fs::create_dir_all(&own).map_err(Error::file(&own))?;
     let files = fio::files_directory(workload, directory);
@@ -648,7 +730,35 @@ fn make_files(workload: &Workload, directory: &Path) -> Result<()> {
     if workload.work() == Work::Create {
         return Ok(());
     }
-    fio::run(&fio::make_files(workload, directory)).map(|_| ())
+    let total = Size(u64::from(workload.files) * workload.bs.0);
+    let began = Instant::now();
+    let mut counted = began;
+    let made = fio::run_unless(&fio::make_files(workload, directory), &mut || {
+        if counted.elapsed() >= COUNT_FILES {
+            counted = Instant::now();
+            let count = files.read_dir().map_or(0, Iterator::count) as u64;
+            let done = Size((count * workload.bs.0).min(total.0));
+            progress.goes_on(Part { what: "making files", done, total, elapsed: began.elapsed() });
+        }
+        progress.stops()
+    });
+    if made.is_err() {
+        // Those that are there are no reason not to make all of them.
+        fs::remove_dir_all(&files).map_err(Error::file(&files))?;
+    }
+    made
+}
+
+/// A workload that goes over all of `extent`, with data as another's.
+fn whole(rw: &str, like: &Workload, extent: Size) -> Workload {
+    Workload {
+        rw: rw.to_owned(),
+        bs: Size((1 << 20).min(extent.0)),
+        size: Some(extent),
+        iodepth: 4,
+        options: BTreeMap::new(),
+        ..like.clone()
+    }
 }
 
 /// The directory of devices that play a medium, below that of all devices.

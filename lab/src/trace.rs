@@ -117,6 +117,11 @@ impl Trace {
         }
     }
 
+    /// From its beginning to its last request.
+    pub fn seconds(&self) -> f64 {
+        self.events.last().map_or(0.0, |event| event.at_us as f64 / 1e6)
+    }
+
     /// The trace for fio to replay onto the file `name`. It ends with a sync, which waits for what is under way.
     pub fn for_fio(&self, name: &str) -> String {
         let is_kept = |event: &&Event| event.operation != Operation::Trim;
@@ -186,6 +191,7 @@ mod tests {
         let replayed = Trace::parse(&trace.for_fio("/dev/x")).unwrap();
         assert!(replayed.events.iter().all(|event| event.operation != Operation::Trim));
         assert_eq!(replayed.events.last(), Some(&event(2_000_000, Operation::Sync, 0, 0)));
+        assert_eq!(trace.seconds(), 2.0);
         assert!(trace.clone().within(Size(131072)).is_ok());
         assert!(trace.within(Size(65536)).is_err());
         assert!(Trace::default().within(Size(65536)).is_err());

@@ -139,7 +139,7 @@ fn a_lab_that_was_killed_finds_its_own_volumes_again_and_no_others() {
     let mut killed = host.bench(&experiment, results.path());
     let plan = lab::plan::Plan::new(&experiment, None, 1);
     for variant in plan.variants() {
-        killed.endpoint(variant).unwrap();
+        killed.endpoint(variant, &Silent).unwrap();
     }
     // Nothing of it is removed.
     std::mem::forget(killed);

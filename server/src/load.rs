@@ -7,7 +7,7 @@
 //!
 //! What counts is as fio has it. A request's time is from its first poll until its client sees that it is done. Requests that are done before `ramp_seconds` are over are not counted. A client
 //! begins none once its time is over, waits for those under way, and flushes where it wrote, within the time that counts. A flush between writes is a request
-//! among the others that are under way: it is about the writes that are done when it begins.
+//! among the others that are under way: it is about the writes that are done when it begins. Reads and writes are counted in steps of the time that counts too, by when they are done.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -30,7 +30,7 @@ use device::IoBuf;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, poll};
 
-use crate::api::{ApiError, Load, Loaded, Requested};
+use crate::api::{ApiError, Load, Loaded, Requested, Step};
 use crate::nbd::{Export, ExportError, MAX_REQUEST_BYTES};
 
 use data::Data;
@@ -48,6 +48,8 @@ const MOST_DEPTH: u32 = 256;
 const MOST_BYTES: u64 = 256 << 20;
 /// A day.
 const MOST_SECONDS: f64 = 86_400.0;
+/// Most steps that are told of.
+const MOST_STEPS: f64 = 1000.0;
 /// So many requests that wait for nothing are done before others of the thread have their turn.
 const TURN: u32 = 64;
 
@@ -77,6 +79,9 @@ pub fn check(load: &Load, size_bytes: u64) -> Result<(), ApiError> {
     if !(0.001..=MOST_SECONDS).contains(&load.seconds) || !(0.0..=MOST_SECONDS).contains(&load.ramp_seconds) {
         return wrong("seconds from 0.001 to 86400, ramp_seconds to 86400".into());
     }
+    if load.step_ms > 0 && load.seconds * 1000.0 / f64::from(load.step_ms) > MOST_STEPS {
+        return wrong(format!("step_ms {} makes more than {MOST_STEPS} steps", load.step_ms));
+    }
     if load.zipf.is_some_and(|theta| !(0.01..=10.0).contains(&theta) || theta == 1.0) {
         return wrong("zipf is from 0.01 to 10, and not 1".into());
     }
@@ -88,6 +93,8 @@ pub fn check(load: &Load, size_bytes: u64) -> Result<(), ApiError> {
 pub struct Tally {
     /// By [`Kind`].
     of: [Latencies; 3],
+    /// Of reads and writes.
+    steps: Vec<Step>,
     block_bytes: u64,
     elapsed: Duration,
 }
@@ -97,6 +104,13 @@ impl Tally {
     pub fn add(&mut self, other: &Self) {
         for (mine, others) in self.of.iter_mut().zip(&other.of) {
             mine.add(others);
+        }
+        if self.steps.len() < other.steps.len() {
+            self.steps.resize(other.steps.len(), Step::default());
+        }
+        for (mine, others) in self.steps.iter_mut().zip(&other.steps) {
+            mine.requests += others.requests;
+            mine.bytes += others.bytes;
         }
         self.block_bytes = other.block_bytes;
         self.elapsed = self.elapsed.max(other.elapsed);
@@ -122,6 +136,7 @@ impl Tally {
             writes: of(Kind::Write, self.block_bytes),
             flushes: of(Kind::Flush, 0),
             elapsed_ns: u64::try_from(self.elapsed.as_nanos()).unwrap_or(u64::MAX),
+            steps: self.steps.clone(),
         }
     }
 }
@@ -142,10 +157,23 @@ pub async fn client<E: Export>(
     let depth = load.depth as usize;
     let counts_from = Instant::now() + Duration::from_secs_f64(load.ramp_seconds);
     let ends = counts_from + Duration::from_secs_f64(load.seconds);
-    let mut tally = Tally { block_bytes: u64::from(load.block_bytes), ..Tally::default() };
+    let step_ns = u64::from(load.step_ms) * 1_000_000;
+    let steps = match load.step_ms {
+        0 => 0,
+        step_ms => (load.seconds * 1000.0 / f64::from(step_ms)).ceil() as usize,
+    };
+    let steps = vec![Step::default(); steps];
+    let mut tally = Tally { block_bytes: u64::from(load.block_bytes), steps, ..Tally::default() };
     let mut note = |done: Done| {
         if done.at >= counts_from {
             tally.of[done.kind as usize].note(done.at.saturating_duration_since(done.began));
+            let last = tally.steps.len().saturating_sub(1);
+            let at_ns = done.at.saturating_duration_since(counts_from).as_nanos() as u64;
+            let step = at_ns.checked_div(step_ns).map_or(0, |step| last.min(step as usize));
+            if let Some(step) = tally.steps.get_mut(step).filter(|_| done.kind != Kind::Flush) {
+                step.requests += 1;
+                step.bytes += tally.block_bytes;
+            }
         }
     };
     let mut waiting = FuturesUnordered::new();
@@ -239,6 +267,7 @@ pub(crate) mod tests {
             compressible_percent: 0,
             seconds: 0.05,
             ramp_seconds: 0.0,
+            step_ms: 0,
             seed: 7,
         }
     }
@@ -354,6 +383,25 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
+    async fn each_step_has_what_was_done_in_it_and_all_have_all() {
+        let export = Zeroes { waits: true, ..Zeroes::default() };
+        let load = Load { read_percent: 50, flush_every: 3, step_ms: 20, ..load() };
+        let mut loaded = run(&export, &load).await.unwrap();
+        assert_eq!(loaded.steps.len(), 3);
+        let all = |of: fn(&Step) -> u64, steps: &[Step]| steps.iter().map(of).sum::<u64>();
+        assert_eq!(all(|step| step.requests, &loaded.steps), loaded.reads.requests + loaded.writes.requests);
+        assert_eq!(all(|step| step.bytes, &loaded.steps), loaded.reads.bytes + loaded.writes.bytes);
+        assert!(loaded.steps[0].requests > 0, "{loaded:?}");
+        // Of clients together.
+        let steps = std::mem::take(&mut loaded.steps);
+        let one = || Tally { steps: steps.clone(), ..Tally::default() };
+        let mut both = Tally::default();
+        both.add(&one());
+        both.add(&one());
+        assert_eq!(all(|step| step.bytes, &both.figures().steps), 2 * all(|step| step.bytes, &steps));
+    }
+
+    #[tokio::test]
     async fn reads_alone_need_no_flush() {
         let export = Zeroes::default();
         let loaded = run(&export, &Load { read_percent: 100, flush_every: 1, ..load() }).await.unwrap();
@@ -396,6 +444,7 @@ pub(crate) mod tests {
             (Load { seconds: f64::NAN, ..load() }, "seconds"),
             (Load { seconds: 1e9, ..load() }, "seconds"),
             (Load { ramp_seconds: -1.0, ..load() }, "ramp_seconds"),
+            (Load { step_ms: 1, seconds: 1.1, ..load() }, "step_ms"),
             (Load { zipf: Some(1.0), ..load() }, "zipf"),
             (Load { zipf: Some(f64::INFINITY), ..load() }, "zipf"),
         ] {

@@ -1,24 +1,31 @@
 //! How an experiment goes, as it is seen and stopped.
+//!
+//! What is made ready before a run, and may take longer than that, is told of by how far it is: in the terminal's second line, and where there is no terminal in a line of its own now and then.
 
 use std::future::poll_fn;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::experiment::Metric;
 use lab::report::written;
-use lab::run::Progress;
+use lab::run::{Part, Progress};
 use lab::store::Run;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// A bar on the terminal; Ctrl-C, a hang-up or a request to terminate ends the experiment after the run that is under way.
+/// How often lines are written where there is no terminal, and from when on.
+const LINE_EVERY: Duration = Duration::from_secs(30);
+
+/// A bar on the terminal; Ctrl-C, a hang-up or a request to terminate ends the experiment after the run that is under way, and what is made ready at once.
 pub struct Shown {
     bar: ProgressBar,
     stops: Arc<AtomicBool>,
+    /// When the last line was written.
+    told: Mutex<Instant>,
 }
 
 impl Shown {
@@ -29,7 +36,7 @@ impl Shown {
                 .context("the progress bar's template is wrong")?;
         let bar = ProgressBar::new(0).with_style(style);
         bar.enable_steady_tick(Duration::from_millis(500));
-        Ok(Self { bar, stops: interrupted()? })
+        Ok(Self { bar, stops: interrupted()?, told: Mutex::new(Instant::now()) })
     }
 
     /// Ends.
@@ -74,6 +81,23 @@ fn ignores_hangups() -> bool {
     ignored.is_some_and(|mask| mask & 1 << (libc::SIGHUP - 1) != 0)
 }
 
+/// How far something is, how fast it goes, and how long the rest takes.
+fn far(part: &Part<'_>) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let mut words = format!("{}: {:.0} of {:.0} MiB", part.what, mib(part.done.0), mib(part.total.0));
+    if let Some(rate) = part.rate() {
+        words.push_str(&format!(", {}", written(Metric::Throughput, rate)));
+    }
+    match part.left() {
+        Some(left) if left >= Duration::from_secs(90) => {
+            words.push_str(&format!(", {:.0} min left", left.as_secs_f64() / 60.0));
+        }
+        Some(left) if !left.is_zero() => words.push_str(&format!(", {:.0} s left", left.as_secs_f64())),
+        _ => {}
+    }
+    words
+}
+
 impl Progress for Shown {
     fn begins(&self, done: usize, total: usize, what: &str) {
         self.bar.set_length(total as u64);
@@ -91,7 +115,38 @@ impl Progress for Shown {
         self.bar.inc(1);
     }
 
+    fn goes_on(&self, part: Part<'_>) {
+        if !self.bar.is_hidden() {
+            return self.bar.set_message(far(&part));
+        }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if part.elapsed >= LINE_EVERY && told.elapsed() >= LINE_EVERY {
+            *told = Instant::now();
+            eprintln!("{}", far(&part));
+        }
+    }
+
     fn stops(&self) -> bool {
         self.stops.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lab::size::Size;
+
+    #[test]
+    fn it_is_told_how_far_how_fast_and_how_long_still() {
+        let part = |done: u64, seconds| Part {
+            what: "filling v",
+            done: Size(done << 20),
+            total: Size(4096 << 20),
+            elapsed: Duration::from_secs(seconds),
+        };
+        assert_eq!(far(&part(0, 0)), "filling v: 0 of 4096 MiB");
+        assert_eq!(far(&part(1024, 10)), "filling v: 1024 of 4096 MiB, 102 MiB/s, 30 s left");
+        assert_eq!(far(&part(1024, 100)), "filling v: 1024 of 4096 MiB, 10.2 MiB/s, 5 min left");
+        assert_eq!(far(&part(4096, 40)), "filling v: 4096 of 4096 MiB, 102 MiB/s");
     }
 }

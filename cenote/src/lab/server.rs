@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use lab::experiment::Settings;
 use lab::fio::Endpoint;
 use lab::load::Load;
+use lab::series::{self, Series};
 use lab::size::Size;
 use lab::target::{Counters, Layers, Programs, output};
 use rustix::process::Signal;
@@ -118,11 +119,12 @@ impl Programs for Private {
                 compressible_percent: load.compressible,
                 seconds: load.seconds,
                 ramp_seconds: load.ramp_seconds,
+                step_ms: (series::step(load.seconds) * 1000.0).round() as u32,
                 seed: load.seed,
             },
         };
         let loaded = client::call_at(&self.sockets.path().join("api.sock"), &asked);
-        Ok(as_fio(&loaded.map_err(|error| failed(format!("{error:#}")))?))
+        Ok(as_fio(load, &loaded.map_err(|error| failed(format!("{error:#}")))?))
     }
 
     fn lost(&self, pool: &str) -> Option<String> {
@@ -183,8 +185,8 @@ impl Private {
     }
 }
 
-/// In the form of fio's JSON. The client's processor time is the server's, and part of that.
-fn as_fio(loaded: &Loaded) -> String {
+/// In the form of fio's JSON, and what happened within its time, which fio's does not have. The client's processor time is the server's, and part of that.
+fn as_fio(load: &Load, loaded: &Loaded) -> String {
     let seconds = (loaded.elapsed_ns as f64 / 1e9).max(1e-9);
     let latency = |of: &Requested| {
         json!({
@@ -203,7 +205,13 @@ fn as_fio(loaded: &Loaded) -> String {
         "jobname": "lab", "error": 0, "read": direction(&loaded.reads), "write": direction(&loaded.writes), "sync": flushes,
     });
     let by = concat!("cenote ", env!("CARGO_PKG_VERSION"), ", through the process");
-    format!("{:#}", json!({ "made by": by, "jobs": [job] }))
+    let series = Series {
+        step: series::step(load.seconds),
+        seconds: load.seconds,
+        operations: loaded.steps.iter().map(|step| step.requests).collect(),
+        bytes: loaded.steps.iter().map(|step| step.bytes).collect(),
+    };
+    format!("{:#}", json!({ "made by": by, "jobs": [job], "series": series }))
 }
 
 impl Drop for Private {

@@ -173,6 +173,8 @@ impl Setting {
                 figures: self.run(around, slower(self.model, percent), times, &mut rng),
                 served: None,
                 space: None,
+                series: None,
+                prepared: None,
             };
             Ok((run, "{}".to_owned()))
         };

@@ -80,6 +80,13 @@ pub fn arguments(workload: &Workload, at: &Endpoint, size: Size, seed: u64) -> V
     with_options(arguments, workload, at)
 }
 
+/// The arguments of fio to go once over `extent` bytes from byte `from` on; what is random is another for each `from`.
+pub fn piece(workload: &Workload, at: &Endpoint, from: u64, extent: Size, flush: bool) -> Vec<String> {
+    let mut arguments = once(workload, at, extent, flush);
+    arguments.extend([format!("--offset={from}"), format!("--randseed={}", from + 1)]);
+    arguments
+}
+
 /// The arguments of fio to go over the first `extent` bytes once.
 pub fn once(workload: &Workload, at: &Endpoint, extent: Size, flush: bool) -> Vec<String> {
     let mut arguments = transfers(workload, at, extent);
@@ -246,5 +253,22 @@ mod tests {
         let workload = workload("rw = \"write\"\nbs = \"64K\"\nduplicates = 50\ncompressible = 50");
         fio::run(&once(&workload, &at, Size(1 << 20), true)).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 1 << 20);
+    }
+
+    #[test]
+    fn pieces_make_a_whole_and_no_two_are_alike() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("data");
+        std::fs::File::create(&file).unwrap().set_len(3 << 20).unwrap();
+        let workload = workload("rw = \"write\"\nbs = \"64K\"");
+        for number in 0..3 {
+            let at = Endpoint::Path(file.clone());
+            fio::run(&piece(&workload, &at, number << 20, Size(1 << 20), number == 2)).unwrap();
+        }
+        let data = std::fs::read(&file).unwrap();
+        let pieces: Vec<&[u8]> = data.chunks(1 << 20).collect();
+        assert_eq!(pieces.len(), 3);
+        assert!(pieces.iter().all(|piece| piece.chunks(4096).all(|block| block != [0; 4096])));
+        assert!(pieces[0] != pieces[1] && pieces[1] != pieces[2]);
     }
 }

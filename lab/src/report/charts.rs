@@ -1,4 +1,4 @@
-//! Percentiles beside each other, and figures over time, as SVG that a page carries itself.
+//! Percentiles beside each other, and figures over time and within runs, as SVG that a page carries itself.
 
 use std::fmt::Write;
 
@@ -61,17 +61,17 @@ pub fn percentiles(rows: &[Percentiles<'_>]) -> String {
 pub struct Course<'a> {
     /// The variant.
     pub label: &'a str,
-    /// Seconds since the first run, and the figure.
+    /// Seconds, and the figure.
     pub points: Vec<(f64, f64)>,
+    /// Between what the figures of most rounds are, at each of the points; empty where that is not drawn.
+    pub band: Vec<(f64, f64)>,
 }
 
-/// A line for each variant, from zero on, over the time that the experiment took.
-pub fn courses(courses: &[Course<'_>], most_text: &str) -> String {
+/// A line for each variant, from zero on, over time. What the ends of the axes are, their texts say.
+pub fn courses(courses: &[Course<'_>], most: f64, most_text: &str, last_text: &str) -> String {
     let all = || courses.iter().flat_map(|course| &course.points);
-    let (last, most) = (
-        all().map(|(at, _)| *at).fold(f64::MIN_POSITIVE, f64::max),
-        all().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max),
-    );
+    let last = all().map(|(at, _)| *at).fold(f64::MIN_POSITIVE, f64::max);
+    let most = most.max(f64::MIN_POSITIVE);
     let place = |(at, value): &(f64, f64)| {
         (
             MARGIN + WIDTH * (at / last).clamp(0.0, 1.0),
@@ -84,23 +84,33 @@ pub fn courses(courses: &[Course<'_>], most_text: &str) -> String {
     let bottom = MARGIN + HEIGHT;
     let mut svg = format!(
         "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" role=\"img\"><path class=\"axis\" d=\"M{MARGIN} {MARGIN}V{bottom}h{WIDTH}\"/>\
-         <text x=\"{MARGIN}\" y=\"{:.1}\">{}</text><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{last:.0} s</text>",
+         <text x=\"{MARGIN}\" y=\"{:.1}\">{}</text><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
         MARGIN - 12.0,
         escaped(most_text),
         MARGIN + WIDTH,
         bottom + 20.0,
+        escaped(last_text),
     );
     for (number, course) in courses.iter().enumerate() {
         let colour = format!("hsl({:.0},55%,50%)", 360.0 * number as f64 / courses.len() as f64);
-        let points: Vec<String> =
-            course.points.iter().map(place).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let points = |points: &mut dyn Iterator<Item = (f64, f64)>| -> String {
+            let places = points.map(|point| place(&point)).map(|(x, y)| format!("{x:.1},{y:.1}"));
+            places.collect::<Vec<_>>().join(" ")
+        };
+        let band = || course.points.iter().zip(&course.band);
+        let lower = band().map(|((at, _), (low, _))| (*at, *low));
+        let upper = band().rev().map(|((at, _), (_, high))| (*at, *high));
+        if !course.band.is_empty() {
+            let around = points(&mut lower.chain(upper));
+            let _ = write!(svg, "<polygon points=\"{around}\" fill=\"{colour}\" fill-opacity=\"0.15\"/>");
+        }
         let label_y = MARGIN + ROW_HEIGHT * number as f64;
         // Writing to a string does not fail.
         let _ = write!(
             svg,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>\
              <path d=\"M{:.1} {label_y:.1}h16\" stroke=\"{colour}\" stroke-width=\"3\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            points.join(" "),
+            points(&mut course.points.iter().copied()),
             MARGIN + WIDTH + 14.0,
             MARGIN + WIDTH + 36.0,
             label_y + 4.0,
@@ -129,9 +139,18 @@ mod tests {
 
     #[test]
     fn a_course_goes_from_the_first_run_to_the_last() {
-        let course = Course { label: "a<b", points: vec![(0.0, 50.0), (10.0, 100.0)] };
-        let svg = courses(&[course], "100");
+        let course = Course { label: "a<b", points: vec![(0.0, 50.0), (10.0, 100.0)], band: Vec::new() };
+        let svg = courses(&[course], 100.0, "100", "10 s");
+        assert!(!svg.contains("<polygon") && svg.contains(">10 s<"), "{svg}");
         assert!(svg.contains("points=\"40.0,150.0 460.0,40.0\"") && !svg.contains("a<b"), "{svg}");
-        courses(&[], "");
+        courses(&[], 0.0, "", "");
+    }
+
+    #[test]
+    fn a_band_goes_there_below_and_back_above() {
+        let band = vec![(25.0, 75.0), (100.0, 100.0)];
+        let course = Course { label: "a", points: vec![(0.0, 50.0), (10.0, 100.0)], band };
+        let svg = courses(&[course], 100.0, "", "");
+        assert!(svg.contains("<polygon points=\"40.0,205.0 460.0,40.0 460.0,40.0 40.0,95.0\""), "{svg}");
     }
 }

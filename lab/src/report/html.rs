@@ -5,8 +5,9 @@ use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
 use super::plot::{Bar, Dot, Line, bars, dots_of, escaped};
 use super::{metrics, written};
-use crate::analysis::{Finding, Findings, Verdict, apart, base_words, bounds};
-use crate::experiment::{Experiment, Metric, Workload};
+use crate::analysis::within;
+use crate::analysis::{Finding, Findings, Verdict, Within, apart, base_words, bounds};
+use crate::experiment::{Experiment, Metric, Work, Workload};
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, TWIN};
 use crate::store::Store;
@@ -69,6 +70,7 @@ pub fn page(store: &Store, findings: &Findings) -> String {
         }
         page.push_str(&spread(findings, workload));
         page.push_str(&over_time(store, findings, workload));
+        page.push_str(&within_runs(experiment, findings, workload));
         if let Some(caution) = choices::caution(experiment, findings, workload) {
             page.push_str(&format!("<p><strong>{}</strong></p>", escaped(&caution)));
         }
@@ -144,12 +146,70 @@ fn over_time(store: &Store, findings: &Findings, workload: &Workload) -> String 
         .iter()
         .map(|it| {
             let times = it.runs.iter().map(|number| (began(number) - first) as f64);
-            Course { label: &it.variant, points: times.zip(it.values.iter().copied()).collect() }
+            let points = times.zip(it.values.iter().copied()).collect();
+            Course { label: &it.variant, points, band: Vec::new() }
         })
         .collect();
     let most = of.iter().flat_map(|it| &it.values).copied().fold(0.0, f64::max);
     let title = metric.title();
-    format!("<h3>{title} over time</h3>{}", courses(&all, &format!("{title}, {}", written(metric, most))))
+    let last = all.iter().flat_map(|course| &course.points).map(|(at, _)| *at).fold(0.0, f64::max);
+    let (most_text, last_text) = (format!("{title}, {}", written(metric, most)), format!("{last:.0} s"));
+    format!("<h3>{title} over time</h3>{}", courses(&all, most, &most_text, &last_text))
+}
+
+/// Most variants beside the baseline whose runs are looked into: more lines than that say nothing.
+const MOST_WITHIN: usize = 3;
+/// Most lines that have bands.
+const MOST_BANDS: usize = 2;
+
+/// What happens within the runs of a workload: the baseline, and the best of the others by the goal.
+fn within_runs(experiment: &Experiment, findings: &Findings, workload: &Workload) -> String {
+    let goal = experiment.goal.metric;
+    let good = |within: &Within| {
+        let value = findings.find(&within.variant, &workload.name, goal).map_or(0.0, |it| it.median.value);
+        if goal.more_is_better() { value } else { -value }
+    };
+    let its =
+        || findings.within.iter().filter(|it| it.workload == workload.name && !it.quartiles().is_empty());
+    let mut others: Vec<&Within> =
+        its().filter(|it| ![BASELINE, TWIN, DEVICE].contains(&it.variant.as_str())).collect();
+    others.sort_by(|one, other| good(other).total_cmp(&good(one)));
+    let left_out = others.len().saturating_sub(MOST_WITHIN);
+    others.truncate(MOST_WITHIN);
+    let shown: Vec<&Within> = its().filter(|it| it.variant == BASELINE).chain(others).collect();
+    let Some(first) = shown.first() else { return String::new() };
+    let quartiles: Vec<_> = shown.iter().map(|within| within.quartiles()).collect();
+    let has_bands = shown.len() <= MOST_BANDS;
+    let all: Vec<Course<'_>> = shown
+        .iter()
+        .zip(&quartiles)
+        .map(|(within, quartiles)| Course {
+            label: &within.variant,
+            points: quartiles.iter().map(|(at, [_, median, _])| (*at, *median)).collect(),
+            band: quartiles.iter().filter(|_| has_bands).map(|(_, [low, _, high])| (*low, *high)).collect(),
+        })
+        .collect();
+    let highest = |(_, [_, median, high]): &(f64, [f64; 3])| if has_bands { *high } else { *median };
+    let most = quartiles.iter().flatten().map(highest).fold(0.0, f64::max);
+    let last = quartiles.iter().flatten().map(|(at, _)| *at).fold(0.0, f64::max);
+    let told = match left_out {
+        0 => String::new(),
+        more => format!("; the baseline and the best {MOST_WITHIN}, without {more} others"),
+    };
+    let bands = if has_bands { ", and between its quartiles" } else { "" };
+    let title = first.metric.title();
+    let plot = courses(
+        &all,
+        most,
+        &format!("{title}, {}", written(first.metric, most)),
+        &format!("{last:.1} s since the run began"),
+    );
+    let seen = within::told(&findings.within, &workload.name, workload.work() == Work::Transfers);
+    let seen = seen.map_or_else(String::new, |seen| format!("<p>{}</p>", escaped(&seen)));
+    format!(
+        "<h3>{title} within the runs <small>(the median of all rounds in each {:.2} s{bands}{told})</small></h3>{plot}{seen}",
+        first.step
+    )
 }
 
 /// How a cell looks whose figure is so good, as a logarithm: twice as good or as bad is the strongest colour.

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use super::{choices, metrics, written};
-use crate::analysis::{Findings, base_words, noise_words};
-use crate::experiment::{CacheState, Experiment, Metric, Target, Workload};
+use crate::analysis::{Findings, base_words, noise_words, within};
+use crate::experiment::unseen;
+use crate::experiment::{CacheState, Experiment, Metric, Target, Work, Workload};
 use crate::medium::Medium;
 use crate::plan::BASELINE;
 use crate::size::Size;
-use crate::store::Store;
+use crate::store::{Prepared, Store};
 use crate::table;
 
 /// The report.
@@ -67,6 +68,10 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
         }
         if let Some(caution) = choices::caution(experiment, findings, workload) {
             text.push_str(&format!("\n**{caution}**\n"));
+        }
+        if let Some(seen) = within::told(&findings.within, &workload.name, workload.work() == Work::Transfers)
+        {
+            text.push_str(&format!("\n{seen}\n"));
         }
         if let Some(section) = choices::layers(findings, &workload.name) {
             text.push_str(&format!("\n{}\n\n{}", section.text, table::markdown(&section.rows)));
@@ -175,12 +180,27 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
                 .to_owned(),
         );
     }
+    facts.extend(unseen::told(experiment));
     let columns = metrics(store, findings)
         .into_iter()
         .filter_map(|metric| metric.meaning().map(|meaning| format!("{} is {meaning}", metric.title())));
     let columns: Vec<String> = columns.collect();
     if !columns.is_empty() {
         facts.push(format!("What the figures are: {}.", columns.join("; ")));
+    }
+    let prepared: Vec<Prepared> = store.runs().iter().filter_map(|run| run.prepared).collect();
+    let count: usize = prepared.iter().map(|it| it.count).sum();
+    if count > 0 {
+        let bytes: u64 = prepared.iter().map(|it| it.bytes).sum();
+        let seconds: f64 = prepared.iter().map(|it| it.seconds).sum();
+        let (what, gib) = (
+            if count == 1 { "volume or file" } else { "volumes and files" },
+            bytes as f64 / (1_u64 << 30) as f64,
+        );
+        facts.push(format!(
+            "Before they were measured, {count} {what} were filled with {gib:.2} GiB in {seconds:.1} s, {}.",
+            written(Metric::Throughput, bytes as f64 / seconds.max(1e-9))
+        ));
     }
     if let Some(run) = store.runs().iter().find(|run| run.variant == BASELINE) {
         facts.push(format!("One run: {}", run.command.join(" ")));

@@ -50,6 +50,9 @@ pub struct Load {
     /// For how long before that, without being counted.
     #[serde(default)]
     pub ramp_seconds: f64,
+    /// How long the steps are in which requests are counted; 0 where none are told.
+    #[serde(default)]
+    pub step_ms: u32,
     /// What is random is the same for the same seed.
     pub seed: u64,
 }
@@ -65,6 +68,18 @@ pub struct Loaded {
     pub flushes: Requested,
     /// How long it took, with that last flush.
     pub elapsed_ns: u64,
+    /// The reads and writes of each step of the time that counts; those that were under way at its end are in the last.
+    #[serde(default)]
+    pub steps: Vec<Step>,
+}
+
+/// Reads and writes of a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// How many.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// Requests of one kind.

@@ -39,6 +39,7 @@ fn writes() -> Load {
         compressible_percent: 0,
         seconds: 0.2,
         ramp_seconds: 0.0,
+        step_ms: 0,
         seed: 1,
     }
 }

@@ -1,0 +1,206 @@
+//! Options of fio that make no difference, because whoever does the work does not look at them.
+//!
+//! fio takes them without a word, and measures something else than was asked for. So they are known here:
+//!
+//! | who does the work | what it does not look at |
+//! |---|---|
+//! | fio's NBD client (transfers, traces) | [`OF_FILES`]: how a file is opened and laid out. It has none; the server's volume is as stable as its property `sync` says, and flushes are `fsync` |
+//! | the process that has the pool open | `direct`: it has no page cache. What else it does not do is refused ([`crate::load`]) |
+//! | files made or opened one after the other | `iodepth` |
+//! | attributes and removal of files | the same, and [`OF_FILES`] |
+//! | copies | all but `bs`: fio does not do them |
+//!
+//! Where a factor makes no difference to anything that is measured it is an error; what is merely among the options of a workload, or makes one to some only, is told in the report.
+//!
+//! Source: fio 3.33 against an NBD server that notes what it is asked for: with each of [`OF_FILES`] the requests were the same, and none had the flag for stable writes.
+
+use super::{Experiment, FIO, NBD, PROCESS, Place, Target, Work, Workload};
+use crate::error::{Error, Result};
+
+/// How files are opened and laid out.
+const OF_FILES: [&str; 10] = [
+    "direct",
+    "buffered",
+    "sync",
+    "atomic",
+    "invalidate",
+    "fallocate",
+    "overwrite",
+    "create_on_open",
+    "fadvise_hint",
+    "write_hint",
+];
+
+/// How data are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Nbd,
+    Process,
+    Other,
+}
+
+/// The ways that an experiment measures.
+fn ways(experiment: &Experiment) -> Vec<Way> {
+    let of_uri = |uri: &str| if uri.starts_with("nbd") { Way::Nbd } else { Way::Other };
+    match &experiment.target {
+        Target::Nbd { .. } => vec![Way::Nbd],
+        Target::Layers { layers, .. } => layers.iter().map(|layer| of_uri(&layer.at)).collect(),
+        Target::Volume(_) => {
+            let mut ways: Vec<Way> = Vec::new();
+            let named = experiment.values_of(super::THROUGH);
+            ways.extend(named.iter().any(|way| *way == PROCESS).then_some(Way::Process));
+            ways.extend((named.is_empty() || named.iter().any(|way| *way == NBD)).then_some(Way::Nbd));
+            ways
+        }
+        _ => vec![Way::Other],
+    }
+}
+
+/// Why whoever does a workload does not look at fio's option `name`; nothing where it does.
+fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
+    let is_of_files = OF_FILES.contains(&name);
+    match (workload.work(), way) {
+        (Work::Copy, _) => (!["rw", "bs"].contains(&name))
+            .then_some("copies are not done by fio, and have no option of it but bs"),
+        (Work::Create | Work::Open | Work::Stat | Work::Delete, _) if name == "iodepth" => {
+            Some("files are made, opened and removed one after the other")
+        }
+        (Work::Stat | Work::Delete, _) if is_of_files => Some("no file is opened"),
+        (Work::Transfers | Work::Replay, Way::Nbd) if name == "sync" => Some(
+            "fio has no stable writes over NBD; fsync=1 flushes each, and sync is also a property of the volume",
+        ),
+        (Work::Transfers | Work::Replay, Way::Nbd) if is_of_files => Some(
+            "over NBD fio opens no file; a filesystem (kind = \"filesystem\") or a block device (kind = \"path\") has one",
+        ),
+        (Work::Transfers, Way::Process) if name == "direct" => {
+            Some("the process that has the pool open has no page cache; a filesystem has one")
+        }
+        _ => None,
+    }
+}
+
+/// The option of fio that a setting of the job is.
+fn option(setting: &str) -> Option<&str> {
+    let is_of_job = Place::of(setting) == Place::Job;
+    let name = if setting == "sync_job" { "sync" } else { setting.strip_prefix(FIO).unwrap_or(setting) };
+    is_of_job.then_some(name)
+}
+
+/// Why an option is not looked at, each with the workload; and whether it is looked at anywhere.
+fn places<'a>(experiment: &'a Experiment, name: &str) -> (Vec<(&'a Workload, &'static str)>, bool) {
+    let ways = ways(experiment);
+    let mut unseen = Vec::new();
+    let mut is_seen = false;
+    for workload in &experiment.workloads {
+        let whys: Vec<Option<&str>> = ways.iter().map(|way| why(workload, *way, name)).collect();
+        is_seen |= whys.contains(&None);
+        unseen.extend(whys.into_iter().flatten().next().map(|why| (workload, why)));
+    }
+    (unseen, is_seen)
+}
+
+/// Says which factor makes no difference, where one does not.
+pub(super) fn check(experiment: &Experiment) -> Result<()> {
+    for factor in &experiment.factors {
+        let Some(name) = option(&factor.name) else { continue };
+        let (unseen, is_seen) = places(experiment, name);
+        if let Some((_, why)) = unseen.first().filter(|_| !is_seen) {
+            return Err(Error::Experiment(format!(
+                "factor '{}': its values would make no difference: {why}",
+                factor.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What an experiment asks for that some of what it measures does not look at, in words.
+pub(crate) fn told(experiment: &Experiment) -> Vec<String> {
+    let mut told = Vec::new();
+    let settings = experiment.settings.keys().chain(experiment.variants.iter().flat_map(|it| it.keys()));
+    let settings = settings.chain(experiment.factors.iter().map(|factor| &factor.name));
+    for name in settings.filter_map(|name| option(name)) {
+        let (unseen, _) = places(experiment, name);
+        told.extend(unseen.into_iter().map(|(workload, why)| (name.to_owned(), &workload.name, why)));
+    }
+    for workload in &experiment.workloads {
+        for name in workload.options.keys() {
+            let whys = ways(experiment).into_iter().filter_map(|way| why(workload, way, name));
+            told.extend(whys.take(1).map(|why| (name.clone(), &workload.name, why)));
+        }
+    }
+    let mut lines: Vec<(String, &str, Vec<&str>)> = Vec::new();
+    for (name, workload, why) in told {
+        match lines.iter_mut().find(|(other, reason, _)| *other == name && *reason == why) {
+            Some((_, _, workloads)) if workloads.contains(&workload.as_str()) => {}
+            Some((_, _, workloads)) => workloads.push(workload),
+            None => lines.push((name, why, vec![workload])),
+        }
+    }
+    let line = |(name, why, workloads): (String, &str, Vec<&str>)| {
+        format!("Option '{name}' was not looked at in {}: {why}.", workloads.join(", "))
+    };
+    lines.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment(kind: &str, rest: &str) -> Result<Experiment> {
+        let target = match kind {
+            "nbd" => "kind = \"nbd\"\nuri = \"nbd://h/v\"\n".to_owned(),
+            "path" => "kind = \"path\"\npath = \"/dev/x\"\n".to_owned(),
+            kind => format!("kind = \"{kind}\"\n"),
+        };
+        Experiment::parse(&format!("name = \"x\"\n[target]\nsize = \"64M\"\n{target}{rest}"))
+    }
+
+    fn factor(name: &str) -> String {
+        format!("[[factor]]\nname = \"{name}\"\nvalues = [\"0\", \"1\"]\n")
+    }
+
+    const WRITES: &str = "[[workload]]\nname = \"writes\"\nrw = \"write\"\n";
+
+    #[test]
+    fn factors_that_make_no_difference_are_refused_with_what_to_do() {
+        for (kind, name, work, named) in [
+            ("volume", "direct", WRITES, "filesystem"),
+            ("nbd", "direct", WRITES, "block device"),
+            ("volume", "sync_job", WRITES, "property"),
+            ("volume", "fio.invalidate", WRITES, "opens no file"),
+            (
+                "filesystem",
+                "iodepth",
+                "[[workload]]\nname = \"make\"\nrw = \"create\"\n",
+                "one after the other",
+            ),
+            ("filesystem", "direct", "[[workload]]\nname = \"look\"\nrw = \"stat\"\n", "no file is opened"),
+            ("volume", "iodepth", "[[workload]]\nname = \"c\"\nrw = \"copy\"\nsource = \"/x\"\n", "copies"),
+        ] {
+            let error = experiment(kind, &format!("{}{work}", factor(name))).unwrap_err().to_string();
+            assert!(error.contains(named) && error.contains("no difference"), "{kind} {name}: {error}");
+        }
+        for (kind, name) in
+            [("filesystem", "direct"), ("path", "sync_job"), ("volume", "iodepth"), ("volume", "fsync")]
+        {
+            experiment(kind, &format!("{}{WRITES}", factor(name))).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_some_do_not_look_at_is_told() {
+        let bonnie = "[[workload]]\npreset = \"bonnie\"\n";
+        let told = |kind: &str, rest: &str| super::told(&experiment(kind, rest).unwrap());
+        let lines = told("volume", bonnie);
+        assert!(
+            lines.len() == 1 && lines[0].contains("bonnie write, bonnie rewrite, bonnie read"),
+            "{lines:?}"
+        );
+        assert!(told("filesystem", bonnie).is_empty());
+        // One of two layers sees it.
+        let layers = "kind = \"layers\"\n[[target.layer]]\nname = \"a\"\nat = \"/dev/x\"\n[[target.layer]]\nname = \"b\"\nat = \"nbd://h/v\"\n";
+        let text = format!("name = \"x\"\n[target]\nsize = \"64M\"\n{layers}{}{WRITES}", factor("direct"));
+        assert_eq!(super::told(&Experiment::parse(&text).unwrap()).len(), 1);
+    }
+}

@@ -695,7 +695,7 @@ fn what_a_pools_process_does_not_do_is_refused_before_anything_runs() {
                 "[[workload]]\nname = \"mixed\"",
                 "[[factor]]\nname = \"direct\"\nvalues = [\"0\", \"1\"]\n[[workload]]\nname = \"mixed\"",
             ),
-            "direct=0",
+            "factor 'direct'",
         ),
     ] {
         fs::write(directory.path().join("levels.toml"), wrong).unwrap();

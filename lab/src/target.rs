@@ -20,7 +20,7 @@
 //! lab that was killed left there, and so does a person who finds it.
 //!
 //! # Filling
-//! Volumes, and files to work on, are written once before they are measured, in pieces of about [`PIECE_SECONDS`], so that whoever waits is told how far that is, and can have it stopped.
+//! Volumes, and files to work on, are written once before they are measured, in pieces of about two seconds, so that whoever waits is told how far that is, and can have it stopped.
 //!
 //! # Caches
 //! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the pool's own process may be by the system: jobs on files go around its page cache

@@ -5,7 +5,7 @@
 //! | what | when it is told |
 //! |---|---|
 //! | no steady state | the last quarter of a run is faster or slower than its first: in every round, certainly (the interval of the median), and by more than two equal variants differ by |
-//! | dips | at least [`LEAST_DIPS`] times in most runs the rate falls below [`DEEP`] of the run's median, about as long after each other |
+//! | dips | at least three times in most runs the rate falls below half of the run's median, about as long after each other |
 //!
 //! Only loads that do the same all the time are asked for a steady state: a trace or a copy of files is itself what changes.
 

@@ -58,7 +58,7 @@ pub enum Lab {
         /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and remove them afterwards; where it was killed, `resume` and `clean` remove them
         #[arg(long, value_name = "DATASET")]
         host: Option<String>,
-        /// Three rounds of one second a run at most, and two of less where there are many: an impression, with wide intervals
+        /// Five rounds of one second a run at most, fewer where there are many runs in each, shorter ones where there are very many: an impression, with wide intervals
         #[arg(long)]
         quick: bool,
         /// Rounds at least

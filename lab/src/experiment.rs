@@ -103,6 +103,8 @@ pub use workload::{CacheState, Work, Workload};
 const QUICK_SECONDS: f64 = 120.0;
 /// Most runs of a quick experiment, where two rounds do with them: what a run takes beside its seconds adds up too.
 const QUICK_RUNS: usize = 400;
+/// Most runs of one that has five rounds: three say little where much is compared.
+const QUICK_RUNS_OF_FIVE: usize = 125;
 /// What a copy should move at most then: it goes on to its end.
 const QUICK_COPY: Size = Size(16 << 20);
 /// A run should be no shorter than that.
@@ -262,11 +264,14 @@ impl Experiment {
         left_out.map(|factor| (factor.name, factor.values.join(",")))
     }
 
-    /// Makes it short: three rounds at most, and runs of no more than `seconds`; of less, and only two rounds, where there are very many. Its findings are less certain, and say so by their intervals.
+    /// Makes it short: five rounds at most, and runs of no more than `seconds`; three where a round has many runs; two, and shorter runs, where it has very many. Its findings are less certain, and
+    /// say so by their intervals.
     pub fn quick(&mut self, seconds: f64) {
         // With the baseline's twin and the raw device.
         let in_a_round = ((self.variant_count() + 2) * self.workloads.len()).max(1);
-        self.rounds = self.rounds.min((QUICK_RUNS / in_a_round).clamp(2, 3));
+        let most =
+            if in_a_round * 5 <= QUICK_RUNS_OF_FIVE { 5 } else { (QUICK_RUNS / in_a_round).clamp(2, 3) };
+        self.rounds = self.rounds.min(most);
         self.max_rounds = None;
         let runs = in_a_round * self.rounds;
         let seconds = seconds.min((QUICK_SECONDS / runs as f64).max(LEAST_SECONDS));
@@ -555,13 +560,18 @@ mod tests {
     fn what_is_quick_stays_so_with_many_workloads() {
         let mut experiment = Experiment::parse(SMALL).unwrap();
         experiment.quick(1.0);
-        assert_eq!((experiment.workloads[0].seconds, experiment.rounds), (1.0, 3));
+        assert_eq!((experiment.workloads[0].seconds, experiment.rounds), (1.0, 5));
         let like = experiment.workloads[0].clone();
-        experiment.workloads =
-            (0..40).map(|number| Workload { name: number.to_string(), ..like.clone() }).collect();
-        experiment.quick(1.0);
+        let mut with = |workloads: usize| {
+            experiment.rounds = 5;
+            experiment.workloads =
+                (0..workloads).map(|number| Workload { name: number.to_string(), ..like.clone() }).collect();
+            experiment.quick(1.0);
+            experiment.rounds
+        };
+        assert_eq!(with(7), 3);
+        assert_eq!(with(40), 2);
         assert!((0.25..0.4).contains(&experiment.workloads[0].seconds), "{:?}", experiment.workloads[0]);
-        assert_eq!(experiment.rounds, 2);
     }
 
     #[test]

@@ -500,23 +500,30 @@ fn presets_that_flush_run_on_volumes() {
     assert!(run.status.success(), "{}", text(&run));
 }
 
-#[test]
-fn ctrl_c_ends_an_experiment_after_the_run_that_is_under_way() {
+/// Runs an experiment in `out` of a directory, and interrupts it as soon as there is `seen` in that.
+fn interrupted(directory: &Path, experiment: &str, seen: &str) {
     use std::os::unix::process::CommandExt;
-    let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("small.toml"), SMALL).unwrap();
+    fs::write(directory.join("experiment.toml"), experiment).unwrap();
     let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
-    run.args(["lab", "run", "small.toml", "-o", "out"]).current_dir(directory.path()).process_group(0);
+    run.args(["lab", "run", "experiment.toml", "-o", "out"]).current_dir(directory).process_group(0);
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It is under way.
-    wait_for(&directory.path().join("out/devices"));
+    wait_for(&directory.join("out").join(seen));
     // As a terminal does: to all that is in the foreground.
     let group = format!("-{}", run.id());
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
     let ended = run.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{}", text(&ended));
     assert!(text(&ended).contains("stopped; to go on: cenote lab resume out"), "{}", text(&ended));
-    assert!(!directory.path().join("out/devices").exists());
+    assert!(!directory.join("out/devices").exists());
+}
+
+#[test]
+fn ctrl_c_ends_an_experiment_after_the_run_that_is_under_way() {
+    let directory = tempfile::tempdir().unwrap();
+    // The logs of a run.
+    interrupted(directory.path(), SMALL, "devices/steps");
+    let report = lab(directory.path(), &["report", "out"]);
+    assert!(report.status.success(), "that run is kept: {}", text(&report));
     let resumed = lab(directory.path(), &["resume", "out", "--json"]);
     assert!(resumed.status.success(), "{}", text(&resumed));
     let findings: serde_json::Value = serde_json::from_slice(&resumed.stdout).unwrap();
@@ -539,19 +546,8 @@ seconds = 0.1
 
 #[test]
 fn ctrl_c_ends_the_filling_of_a_volume() {
-    use std::os::unix::process::CommandExt;
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("slow.toml"), SLOW).unwrap();
-    let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
-    run.args(["lab", "run", "slow.toml", "-o", "out"]).current_dir(directory.path()).process_group(0);
-    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for(&directory.path().join("out/devices/modelled/hdd-7200+100%/lab1-0"));
-    let group = format!("-{}", run.id());
-    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
-    let ended = run.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(1), "{}", text(&ended));
-    assert!(text(&ended).contains("stopped; to go on: cenote lab resume out"), "{}", text(&ended));
-    assert!(!directory.path().join("out/devices").exists());
+    interrupted(directory.path(), SLOW, "devices/modelled/hdd-7200+100%/lab1-0");
     // Nothing was measured in what is half full.
     let report = lab(directory.path(), &["report", "out"]);
     assert!(text(&report).contains("no run has ended yet"), "{}", text(&report));

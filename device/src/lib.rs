@@ -7,7 +7,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `buf` | [`IoBuf`]: owned, page-aligned, pooled memory; [`copy`] |
+//! | `buf` | [`IoBuf`]: owned, pooled memory, page-aligned unless it is small; [`copy`] |
 //! | `shared` | [`SharedBuf`]: a window onto a buffer that several writes use |
 //! | `error` | [`IoError`]: which device, operation, range and reason |
 //! | `file` | [`FileDevice`]: regular files and block devices |

@@ -12,7 +12,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ALPHA, Finding, UNDECIDED};
-use crate::experiment::{Metric, Work};
+use crate::experiment::{CacheState, Metric, Work, Workload};
 use crate::plan::{BASELINE, Plan, VariantKind};
 use crate::series::Series;
 use crate::stats::{self, Comparison};
@@ -178,8 +178,8 @@ fn dips(within: &Within) -> Option<Dips> {
 }
 
 /// What is to be seen within the runs of a workload, in sentences; nothing where all is steady.
-pub fn told(within: &[Within], workload: &str, is_timed: bool) -> Option<String> {
-    let its: Vec<&Within> = within.iter().filter(|it| it.workload == workload).collect();
+pub fn told(within: &[Within], workload: &Workload) -> Option<String> {
+    let its: Vec<&Within> = within.iter().filter(|it| it.workload == workload.name).collect();
     let name = |it: &Within| {
         if it.variant == BASELINE { "the baseline".to_owned() } else { format!("'{}'", it.variant) }
     };
@@ -194,7 +194,11 @@ pub fn told(within: &[Within], workload: &str, is_timed: bool) -> Option<String>
             1 => ", and with another variant likewise".to_owned(),
             more => format!(", and with {more} other variants likewise"),
         };
-        let advice = if is_timed { "; a longer `ramp_seconds` leaves the beginning out" } else { "" };
+        // How it goes with the caches as they were made is just what some want to know.
+        let advice = match workload.cache {
+            CacheState::Cold | CacheState::Dirty => "",
+            CacheState::AsItIs | CacheState::Warm => "; a longer `ramp_seconds` leaves the beginning out",
+        };
         sentences.push(format!(
             "No steady state within a run: with {} its last quarter is {:.2} ({:.2} to {:.2}) times as fast as its first{others}{advice}.",
             name(it), ratio.value, ratio.low, ratio.high
@@ -221,6 +225,10 @@ mod tests {
         Within { variant, workload, metric: Metric::Iops, step: 0.25, runs, rates, drift: None, dips: None }
     }
 
+    fn workload(more: &str) -> Workload {
+        toml::from_str(&format!("name = \"w\"\nrw = \"read\"\n{more}")).unwrap()
+    }
+
     /// Rates around 1000 that go to `end` times that, a little different in each round.
     fn going_to(end: f64) -> Vec<Vec<f64>> {
         let mut rng = fastrand::Rng::with_seed(4);
@@ -238,8 +246,11 @@ mod tests {
         one_way[2].reverse();
         assert_eq!(drift(&one_way, 0.05), None, "not in every round");
         assert_eq!(drift(&[vec![1.0, 2.0, 3.0]], 0.05), None, "too short");
-        let told = told(&[Within { drift: Some(slower), ..within(going_to(0.5)) }], "w", true).unwrap();
-        assert!(told.contains("the baseline") && told.contains("ramp_seconds"), "{told}");
+        let slows = [Within { drift: Some(slower), ..within(going_to(0.5)) }];
+        let said = told(&slows, &workload("")).unwrap();
+        assert!(said.contains("the baseline") && said.contains("ramp_seconds"), "{said}");
+        let said = told(&slows, &workload("cache = \"cold\"")).unwrap();
+        assert!(said.contains("the baseline") && !said.contains("ramp_seconds"), "{said}");
     }
 
     #[test]
@@ -253,9 +264,9 @@ mod tests {
         assert_eq!(dips(&within(vec![rates(irregular); 3])), None);
         assert_eq!(dips(&within(vec![rates(|at| at == 20); 3])), None, "once");
         assert_eq!(dips(&within(vec![rates(|_| false); 3])), None);
-        let told = told(&[Within { dips: Some(regular), ..within(vec![]) }], "w", true).unwrap();
+        let told = told(&[Within { dips: Some(regular), ..within(vec![]) }], &workload("")).unwrap();
         assert!(told.contains("every 2.0 s") && told.contains("10 %"), "{told}");
-        assert_eq!(super::told(&[within(vec![])], "w", true), None);
+        assert_eq!(super::told(&[within(vec![])], &workload("")), None);
     }
 
     #[test]

@@ -5,9 +5,8 @@ use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
 use super::plot::{Bar, Dot, Line, bars, dots_of, escaped};
 use super::{metrics, written};
-use crate::analysis::within;
-use crate::analysis::{Finding, Findings, Verdict, Within, apart, base_words, bounds};
-use crate::experiment::{Experiment, Metric, Work, Workload};
+use crate::analysis::{Finding, Findings, Verdict, Within, apart, base_words, bounds, within};
+use crate::experiment::{Experiment, Metric, Workload};
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, TWIN};
 use crate::store::Store;
@@ -204,7 +203,7 @@ fn within_runs(experiment: &Experiment, findings: &Findings, workload: &Workload
         &format!("{title}, {}", written(first.metric, most)),
         &format!("{last:.1} s since the run began"),
     );
-    let seen = within::told(&findings.within, &workload.name, workload.work() == Work::Transfers);
+    let seen = within::told(&findings.within, workload);
     let seen = seen.map_or_else(String::new, |seen| format!("<p>{}</p>", escaped(&seen)));
     format!(
         "<h3>{title} within the runs <small>(the median of all rounds in each {:.2} s{bands}{told})</small></h3>{plot}{seen}",

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use super::{choices, metrics, written};
 use crate::analysis::{Findings, base_words, noise_words, within};
-use crate::experiment::unseen;
-use crate::experiment::{CacheState, Experiment, Metric, Target, Work, Workload};
+use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, unseen};
 use crate::medium::Medium;
 use crate::plan::BASELINE;
 use crate::size::Size;
@@ -69,8 +68,7 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
         if let Some(caution) = choices::caution(experiment, findings, workload) {
             text.push_str(&format!("\n**{caution}**\n"));
         }
-        if let Some(seen) = within::told(&findings.within, &workload.name, workload.work() == Work::Transfers)
-        {
+        if let Some(seen) = within::told(&findings.within, workload) {
             text.push_str(&format!("\n{seen}\n"));
         }
         if let Some(section) = choices::layers(findings, &workload.name) {

@@ -20,6 +20,7 @@
 //! | `tree_sync` | writing one block tree |
 //! | `accounting` | space and files per user, group and project |
 //! | `batch` | blocks of many objects in batches |
+//! | `sets` | sets of numbers that change when their group is written |
 //! | `policy` | checksum, compression, copies and class of each block |
 //!
 //! | lock | guards | order |
@@ -35,6 +36,7 @@ mod layer;
 mod object;
 mod objset;
 mod policy;
+mod sets;
 mod sync;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -117,7 +117,7 @@ fn a_filesystem_is_after_an_import_what_was_made_of_it() {
             pool.start().unwrap();
             let zpl = open(&pool).await;
             // The file that was unlinked while it was open is freed now; nothing else changed.
-            assert!(zpl.zpl().unlinked().await.unwrap().is_empty());
+            assert!(zpl.unlinked().await.unwrap().is_empty());
             if round > 0 {
                 assert!(see(zpl.zpl()).await == expected);
             }

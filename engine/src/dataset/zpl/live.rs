@@ -41,7 +41,6 @@
 //! | `moving` | moves of directories, so that none gets below itself | first |
 //! | locks of content | ranges of a file; two at once in `clone` only, the lower first | second |
 //! | locks of files | what describes a file, and a directory's entries | third, by number |
-//! | `changing` | the unlinked set | last, under a held group |
 //! | `opened` | counts of who has which file open | taken alone |
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c`, `zfs_vnops.c`, `zpl_xattr.c`.
@@ -136,7 +135,7 @@ pub struct LiveZpl {
     objset: Arc<LiveObjset>,
     registry: LiveRegistry,
     journal: Journal,
-    unlinked_set: nameless::UnlinkedSet,
+    unlinked_set: ObjectId,
     quotas: quotas::Quotas,
     locks: locks::FileLocks,
     moving: AsyncMutex<()>,
@@ -175,7 +174,7 @@ impl LiveZpl {
         let registry = LiveRegistry::load(objset, name(master::SA_ATTRS).await?).await?;
         registry.show_to(&zpl.attributes)?;
         let opened = Arc::new(Self {
-            unlinked_set: nameless::UnlinkedSet::new(name(master::DELETE_QUEUE).await?),
+            unlinked_set: name(master::DELETE_QUEUE).await?,
             quotas: quotas::Quotas::load(&master_node).await?,
             zpl,
             txgs: Arc::clone(txgs),

@@ -14,6 +14,7 @@ use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
 use super::dnodes::{self, Slots};
 use super::layer::Core;
 use super::object::LiveObject;
+use super::sets::SetChanges;
 use super::{NewObject, Policy};
 use crate::Pool;
 use crate::cache::PrimaryCache;
@@ -62,6 +63,7 @@ pub(super) struct State {
 pub(super) struct Dirty {
     pub(super) objects: BTreeMap<u64, Arc<Core>>,
     pub(super) zil_header: Option<ZilHeader>,
+    pub(super) sets: SetChanges,
 }
 
 impl LiveObjset {

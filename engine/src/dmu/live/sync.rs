@@ -1,4 +1,4 @@
-//! Writing one group of an object set: objects, then their dnodes, then the object set's own block.
+//! Writing one group of an object set: objects, then their dnodes, then the object set's own block. Sets of numbers get what the group put in before that ([`super::sets`]).
 //!
 //! Objects are written side by side, as many as make sense, and their blocks meet in batches. Each object shows its new tree as soon as that is
 //! written; the dnodes follow when all objects are done. Until then the dirty objects are held, so that nobody opens one from its
@@ -63,6 +63,7 @@ struct Written {
 impl LiveObjset {
     /// Writes what group `txg` changed. May be called again for the same group after more changes: blocks written before are then written in place.
     pub async fn sync(self: &Arc<Self>, writer: &Writer, txg: Txg) -> Result<SyncedObjset> {
+        self.settle_sets(txg).await?;
         let (committed, dirty) = {
             let mut state = self.lock();
             (Arc::clone(&state.committed), state.dirty.remove(&txg))

@@ -1,7 +1,7 @@
 //! Files without a name that somebody has open or knows.
 //!
-//! A file that loses its last name is freed, unless somebody has it open: then it goes into the *unlinked set*, a ZAP of object numbers, and
-//! is freed by the last who closes it, or when the filesystem is opened after a crash. So is one that is made without a name (`O_TMPFILE`), until it is given one.
+//! A file that loses its last name is freed, unless somebody has it open: then it goes into the *unlinked set*, a ZAP of object numbers that is changed
+//! when the group is written ([`crate::dmu::LiveObjset::put_in_set`]), and is freed by the last who closes it, or when the filesystem is opened after a crash. So is one that is made without a name (`O_TMPFILE`), until it is given one.
 //!
 //! # Files that a kernel knows
 //! A kernel that the filesystem is served to knows files that nobody has open: the working directory of a process, what was opened with `O_PATH`, what is just about to be
@@ -9,10 +9,9 @@
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_dir.c`, `zfs_vnops_os.c` (`zfs_tmpfile`, `zfs_link`).
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::ObjectId;
 use ondisk::accounting::Counted;
 use ondisk::sa::Attr;
@@ -22,8 +21,7 @@ use super::names::{NewKind, NewNode};
 use super::nodes::Values;
 use super::{LiveZpl, errno};
 use crate::dataset::zpl::Time;
-use crate::dmu::LiveObjset;
-use crate::dmu::zap::{Key, Value, Zap, edit};
+use crate::dmu::zap::Zap;
 use crate::error::{Error, Result};
 use crate::txg::Tx;
 
@@ -40,31 +38,6 @@ pub(super) struct Opened {
     linkable: bool,
     /// One of them knows its number, and has not forgotten it.
     remembered: bool,
-}
-
-/// The unlinked set. Files of all directories come and go at the same time, so it has a lock of its own, which is taken last.
-#[derive(Debug)]
-pub(super) struct UnlinkedSet {
-    id: ObjectId,
-    changing: AsyncMutex<()>,
-}
-
-impl UnlinkedSet {
-    pub(super) fn new(id: ObjectId) -> Self {
-        Self { id, changing: AsyncMutex::new(()) }
-    }
-
-    pub(super) async fn add(&self, objset: &Arc<LiveObjset>, tx: &Tx, file: ObjectId) -> Result<()> {
-        let set = objset.object(self.id).await?;
-        let _changing = self.changing.lock().await;
-        edit::insert(&set, tx, &unlinked_key(file), &Value::U64(vec![file.0])).await.map(drop)
-    }
-
-    async fn remove(&self, objset: &Arc<LiveObjset>, tx: &Tx, key: &Key) -> Result<()> {
-        let set = objset.object(self.id).await?;
-        let _changing = self.changing.lock().await;
-        edit::remove(&set, tx, key).await.map(drop)
-    }
 }
 
 impl LiveZpl {
@@ -128,15 +101,30 @@ impl LiveZpl {
             return Ok(());
         }
         let tx = self.begin_freeing().await?;
-        self.unlinked_set.remove(&self.objset, &tx, &unlinked_key(file)).await?;
-        self.free_file(&node, &tx).await
+        self.free_file(&node, &tx).await?;
+        self.objset.take_from_set(&tx, self.unlinked_set, file.0);
+        Ok(())
+    }
+
+    /// The files in the unlinked set, by what groups that are not committed change too.
+    pub async fn unlinked(&self) -> Result<Vec<ObjectId>> {
+        // First, as a group that is written meanwhile has changed the set before its changes are forgotten.
+        let changes = self.objset.set_changes(self.unlinked_set);
+        let mut files: BTreeSet<u64> = self.zpl.unlinked().await?.iter().map(|file| file.0).collect();
+        for (file, put) in changes {
+            if put { files.insert(file) } else { files.remove(&file) };
+        }
+        Ok(files.into_iter().map(ObjectId).collect())
     }
 
     /// Frees the files in the unlinked set: nobody has them open yet. What is in it by mistake, because it has a name, stays.
     pub(super) async fn free_unlinked(&self) -> Result<()> {
+        for (file, _) in self.objset.set_changes(self.unlinked_set).into_iter().filter(|(_, put)| *put) {
+            self.free_nameless(ObjectId(file)).await?;
+        }
         let mut cookie = 0;
         loop {
-            let set = Zap::open(&self.objset.view().object(self.unlinked_set.id).await?).await?;
+            let set = Zap::open(&self.objset.view().object(self.unlinked_set).await?).await?;
             let mut cursor = set.cursor(cookie);
             let mut entries = Vec::new();
             while entries.len() < ENTRIES_AT_ONCE
@@ -146,18 +134,23 @@ impl LiveZpl {
             }
             let Some(last) = entries.last() else { return Ok(()) };
             cookie = last.cookie;
-            for entry in &entries {
-                let Some(id) = entry.value.as_u64().map(ObjectId) else { continue };
-                let tx = self.begin_freeing().await?;
-                match self.node(id).await {
-                    Ok(node) if node.has_name()? => {}
-                    Ok(node) => self.free_file(&node, &tx).await?,
-                    Err(Error::NotFound(_)) => {}
-                    Err(error) => return Err(error),
-                }
-                self.unlinked_set.remove(&self.objset, &tx, &entry.key).await?;
+            for file in entries.iter().filter_map(|entry| entry.value.as_u64()) {
+                self.free_nameless(ObjectId(file)).await?;
             }
         }
+    }
+
+    /// Frees what is in the unlinked set, if it has no name, and takes it out.
+    async fn free_nameless(&self, file: ObjectId) -> Result<()> {
+        let tx = self.begin_freeing().await?;
+        match self.node(file).await {
+            Ok(node) if node.has_name()? => {}
+            Ok(node) => self.free_file(&node, &tx).await?,
+            Err(Error::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+        self.objset.take_from_set(&tx, self.unlinked_set, file.0);
+        Ok(())
     }
 
     /// Makes a file that no directory has, which is open until [`LiveZpl::close`]. [`LiveZpl::link`] gives it a name, if it is to have one. Mode, group and quotas are those of a file in `dir`.
@@ -190,15 +183,12 @@ impl LiveZpl {
         if let Some(xattrs) = &inherited.xattrs {
             values = values.bytes(Attr::Dxattr, xattrs);
         }
-        let mut done = self.update(&object, &tx, values).await;
-        if done.is_ok() {
-            done = self.unlinked_set.add(&self.objset, &tx, object.id()).await;
-        }
-        if let Err(error) = done {
+        if let Err(error) = self.update(&object, &tx, values).await {
             // Nobody would ever free it.
             self.objset.free(&tx, object.id()).await?;
             return Err(error);
         }
+        self.objset.put_in_set(&tx, self.unlinked_set, object.id().0);
         self.hold(object.id());
         self.stays(object.id());
         if let Some(state) = self.opened().get_mut(&object.id().0) {
@@ -213,12 +203,11 @@ impl LiveZpl {
     }
 
     /// A file that was made without a name gets its first.
-    pub(super) async fn got_name(&self, file: ObjectId, tx: &Tx) -> Result<()> {
-        self.unlinked_set.remove(&self.objset, tx, &unlinked_key(file)).await?;
+    pub(super) fn got_name(&self, file: ObjectId, tx: &Tx) {
+        self.objset.take_from_set(tx, self.unlinked_set, file.0);
         if let Some(state) = self.opened().get_mut(&file.0) {
             (state.unlinked, state.linkable) = (false, false);
         }
-        Ok(())
     }
 
     /// Whether a file that lost its last name is to stay, because it is open or known; from now on whoever lets it go frees it.
@@ -234,9 +223,4 @@ impl LiveZpl {
         }
         true
     }
-}
-
-/// The unlinked set has numbers in hexadecimal for names.
-fn unlinked_key(file: ObjectId) -> Key {
-    Key::Name(format!("{:x}", file.0).into())
 }

@@ -381,7 +381,7 @@ impl LiveZpl {
             .time(Attr::Ctime, now);
         self.update(&node.object, &tx, values).await?;
         if is_first {
-            self.got_name(file, &tx).await?;
+            self.got_name(file, &tx);
         }
         self.directory_changed(&parent, &tx, 1, 0, now).await?;
         self.log_linked(&tx, Named { dir, name }, &node)

@@ -70,7 +70,7 @@ impl LiveZpl {
                 self.free_file(node, tx).await?;
                 return Ok(true);
             }
-            self.unlinked_set.add(&self.objset, tx, node.id()).await?;
+            self.objset.put_in_set(tx, self.unlinked_set, node.id().0);
         }
         let values = Values::default().number(Attr::Links, left).time(Attr::Ctime, now);
         self.update(&node.object, tx, values).await?;

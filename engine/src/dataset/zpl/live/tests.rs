@@ -541,13 +541,13 @@ fn an_open_file_lives_until_it_is_closed_or_the_filesystem_is_opened_again() {
             assert_eq!(zpl.zpl().stat(id).await.unwrap().nlink, 0);
             ids.push(id);
         }
-        assert_eq!(zpl.zpl().unlinked().await.unwrap().len(), 2);
+        assert_eq!(zpl.unlinked().await.unwrap().len(), 2);
         zpl.close(ids[0], 1).await.unwrap();
         assert!(matches!(zpl.zpl().stat(ids[0]).await, Err(Error::NotFound(_))));
-        assert_eq!(zpl.zpl().unlinked().await.unwrap(), [ids[1]]);
+        assert_eq!(zpl.unlinked().await.unwrap(), [ids[1]]);
         let again = LiveZpl::open(&txgs, &objset, &zil(&txgs, &objset), ZplOptions::default()).await.unwrap();
         assert!(matches!(again.zpl().stat(ids[1]).await, Err(Error::NotFound(_))));
-        assert!(again.zpl().unlinked().await.unwrap().is_empty());
+        assert!(again.unlinked().await.unwrap().is_empty());
     });
 }
 
@@ -580,7 +580,7 @@ fn what_a_kernel_knows_lives_until_it_forgets() {
         zpl.unlink(root, b"left").await.unwrap();
         zpl.forget_all().await.unwrap();
         assert!(is_gone(left).await);
-        assert!(zpl.zpl().unlinked().await.unwrap().is_empty());
+        assert!(zpl.unlinked().await.unwrap().is_empty());
         let at_once = zpl.create(root, b"at once", &FILE).await.unwrap();
         zpl.unlink(root, b"at once").await.unwrap();
         assert!(is_gone(at_once).await);
@@ -619,7 +619,7 @@ fn files_of_many_directories_lose_their_names_at_once() {
         });
     });
     let files = files.into_inner().unwrap();
-    let unlinked = block_on(zpl.zpl().unlinked()).unwrap();
+    let unlinked = block_on(zpl.unlinked()).unwrap();
     let lost = files.values().flatten().filter(|file| !unlinked.contains(file)).count();
     assert_eq!((lost, unlinked.len()), (0, DIRECTORIES * FILES));
     on_each_thread(&|name| {
@@ -627,7 +627,7 @@ fn files_of_many_directories_lose_their_names_at_once() {
             block_on(zpl.forget(*file)).unwrap();
         }
     });
-    assert_eq!(block_on(zpl.zpl().unlinked()).unwrap(), []);
+    assert_eq!(block_on(zpl.unlinked()).unwrap(), []);
 }
 
 #[test]
@@ -646,7 +646,7 @@ fn a_file_that_is_made_without_a_name_goes_or_gets_one() {
             assert_eq!(zpl.zpl().stat(file).await.unwrap().nlink, 0);
         }
         assert_eq!(zpl.zpl().stat(root).await.unwrap(), before);
-        assert_eq!(zpl.zpl().unlinked().await.unwrap().len(), 4);
+        assert_eq!(zpl.unlinked().await.unwrap().len(), 4);
 
         zpl.link(kept, root, b"kept").await.unwrap();
         assert_eq!(zpl.zpl().stat(kept).await.unwrap().nlink, 1);
@@ -658,7 +658,7 @@ fn a_file_that_is_made_without_a_name_goes_or_gets_one() {
         }
         assert!(is_gone(goes).await && is_gone(exclusive).await);
         assert_eq!(zpl.lookup(root, b"kept").await.unwrap(), Some(kept));
-        assert_eq!(zpl.zpl().unlinked().await.unwrap(), [crashed]);
+        assert_eq!(zpl.unlinked().await.unwrap(), [crashed]);
 
         // One that lost its name again is not to get another.
         zpl.hold(kept);
@@ -671,13 +671,13 @@ fn a_file_that_is_made_without_a_name_goes_or_gets_one() {
         // Nobody has it open after a crash; and what is in the set by mistake stays.
         let named = zpl.create(root, b"named", &FILE).await.unwrap();
         let tx = zpl.begin_freeing().await.unwrap();
-        zpl.unlinked_set.add(&objset, &tx, named).await.unwrap();
+        objset.put_in_set(&tx, zpl.unlinked_set, named.0);
         drop(tx);
         let again = LiveZpl::open(&txgs, &objset, &zil(&txgs, &objset), ZplOptions::default()).await.unwrap();
         assert!(matches!(again.zpl().stat(crashed).await, Err(Error::NotFound(_))));
         assert_eq!(again.lookup(root, b"named").await.unwrap(), Some(named));
         assert_eq!(again.zpl().stat(named).await.unwrap().nlink, 1);
-        assert!(again.zpl().unlinked().await.unwrap().is_empty());
+        assert!(again.unlinked().await.unwrap().is_empty());
     });
 }
 

@@ -451,3 +451,50 @@ fn what_a_file_is_overwritten_with_is_cached_only_where_the_old_bytes_were() {
     let cached: Vec<bool> = (0..5).map(|id| is_cached(&rig, id)).collect();
     assert_eq!(cached, [false, true, false, true, true]);
 }
+
+#[test]
+fn what_a_group_puts_into_a_set_and_takes_out_again_never_gets_there() {
+    let Some(mut rig) = Rig::new(64 << 20, 12, policy()) else { return };
+    let objset = Arc::clone(&rig.objset);
+    let set = block_on(edit::create(&objset, &rig.tx(), NewZap::of(DmuType::UNLINKED_SET))).unwrap().id();
+    let stored = |rig: &Rig| {
+        let committed = block_on(Objset::open(&rig.pool, DATASET, &rig.root)).unwrap();
+        let object = block_on(committed.object(set)).unwrap();
+        let mut entries = block_on(async {
+            crate::dmu::zap::Zap::open(&object).await.unwrap().entries(100).await.unwrap()
+        });
+        entries.sort_by_key(|entry| entry.value.as_u64());
+        let born = object.dnode().blkptrs[0].physical_birth();
+        (entries.iter().map(|entry| entry.value.as_u64().unwrap()).collect::<Vec<_>>(), born)
+    };
+    rig.commit();
+    let (empty, born) = stored(&rig);
+    assert!(empty.is_empty());
+
+    for number in 1..=50 {
+        objset.put_in_set(&rig.tx(), set, number);
+        objset.take_from_set(&rig.tx(), set, number);
+    }
+    rig.commit();
+    assert_eq!(stored(&rig), (Vec::new(), born), "it is not written");
+
+    // A later group takes out what is not written yet.
+    let next = tx(rig.txg + 1);
+    objset.put_in_set(&rig.tx(), set, 0x1f);
+    objset.put_in_set(&rig.tx(), set, 32);
+    objset.take_from_set(&next, set, 0x1f);
+    objset.put_in_set(&next, set, 33);
+    assert_eq!(objset.set_changes(set), [(31, true), (32, true), (31, false), (33, true)]);
+    rig.commit();
+    assert_eq!(stored(&rig).0, [31, 32]);
+    assert_eq!(objset.set_changes(set), [(31, false), (33, true)]);
+    rig.commit();
+    assert_eq!(stored(&rig).0, [32, 33]);
+
+    // What is in it stays, where a group takes it out and puts it in.
+    let (_, born) = stored(&rig);
+    objset.take_from_set(&rig.tx(), set, 32);
+    objset.put_in_set(&rig.tx(), set, 32);
+    rig.commit();
+    assert_eq!(stored(&rig), (vec![32, 33], born));
+}

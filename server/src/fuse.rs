@@ -31,6 +31,7 @@ mod channel;
 mod files;
 mod filesystem;
 mod flags;
+mod listing;
 mod names;
 mod node;
 mod options;

@@ -93,6 +93,11 @@ impl<'a> MicroZap<'a> {
         chunks.map(move |(index, chunk)| ((index + 1) * MICRO_ENTRY_SIZE, entry(chunk, order)))
     }
 
+    /// The entry in the place at an offset in the block, if there is one that is not free.
+    pub fn entry_at(&self, offset: usize) -> Option<MicroEntry<'a>> {
+        entry(self.block.get(offset..)?.first_chunk()?, self.order)
+    }
+
     /// The entry of exactly this name.
     pub fn lookup(&self, name: &[u8]) -> Option<MicroEntry<'a>> {
         self.find(name).map(|(_, entry)| entry)

@@ -107,6 +107,7 @@ impl Served {
 
     /// Forgets a handle.
     pub(super) fn release(&self, handle: FileHandle) {
+        self.listings.forget(handle);
         let released = self.files().remove(&handle.0);
         // Freeing a file that was unlinked takes its time.
         drop(released);

@@ -6,6 +6,7 @@ use engine::dataset::zpl::live::NewKind;
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo};
 
 use super::changes::Creator;
+use super::listing::Part;
 use super::names::Told;
 use super::node::{Node, Tree};
 use super::served::Served;
@@ -166,18 +167,20 @@ impl Served {
                 Ok(0)
             }
             Operation::OpenDirectory => self.open_directory(node, room),
-            Operation::ReadDirectory { cookie, room: wanted } => {
+            Operation::ReadDirectory { handle, cookie, room: wanted } => {
                 let mut room = Room::new(up_to(bytes, wanted));
-                let walked = self.walk(node, cookie, room.names(), &mut |entry| {
+                let part = Part { handle, cookie, with_attributes: None };
+                let walked = self.walk(node, part, &mut |entry| {
                     !room.push_name(entry.ino, entry.cookie, entry.type_bits, entry.name)
                 });
                 walked.map_err(|error| failed("list", error))?;
                 room.end()
             }
-            Operation::ReadDirectoryPlus { cookie, room: wanted } => {
+            Operation::ReadDirectoryPlus { handle, cookie, room: wanted } => {
                 let wanted = if cookie == 0 { wanted.min(FIRST_PLUS_BYTES) } else { wanted };
                 let mut room = Room::new(up_to(bytes, wanted));
-                let walked = self.walk(node, cookie, room.entries(), &mut |entry| {
+                let part = Part { handle, cookie, with_attributes: Some(room.entries()) };
+                let walked = self.walk(node, part, &mut |entry| {
                     let told = self.told_of(node, &entry);
                     !room.push_entry(&told.entry(), entry.cookie, entry.name)
                 });
@@ -248,7 +251,7 @@ impl Served {
         // A directory that is removed while it is open can still be asked for its attributes.
         let handle = match (self.place(number), self.live()) {
             (Some((Tree::Head, object)), Some(_)) => self.open_object(Tree::Head, object),
-            _ => Ok(FileHandle(0)),
+            _ => Ok(FileHandle(self.next_handle())),
         };
         let comes_and_goes = Node::from_number(number) == Node::SnapshotDir && self.live().is_some();
         let flags = if comes_and_goes { FopenFlags::empty() } else { DIRECTORY_FLAGS };

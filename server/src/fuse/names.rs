@@ -1,4 +1,4 @@
-//! Names and attributes: looking up, listing, telling.
+//! Names and attributes: looking up, telling.
 //!
 //! # How long the kernel may believe what it was told
 //! Nobody but the kernel changes a mounted filesystem, and it knows what its own changes make of names, link counts and times: it forgets the attributes that
@@ -16,9 +16,9 @@ use engine::dataset::zpl::{Stat, Time, Zpl};
 use engine::{Error, Result};
 use fuser::INodeNo;
 use ondisk::ObjectId;
-use ondisk::zpl::FileType;
 
-use super::attributes::{attributes, synthetic_directory, type_bits};
+use super::attributes::{attributes, synthetic_directory};
+use super::listing::Entry;
 use super::node::{Node, SNAPSHOT_DIR, Tree, ZFS_DIR, same_number};
 use super::served::Served;
 use super::wire::{self, Attributes};
@@ -30,13 +30,8 @@ const BRIEFLY: Duration = Duration::from_secs(1);
 /// A change is committed by then.
 const LATELY_NS: i128 = 60_000_000_000;
 
-const ZFS_NAME: &[u8] = b".zfs";
-const SNAPSHOT_NAME: &[u8] = b"snapshot";
-
-/// Cookie after `.zfs` in the root directory; the walk of the directory itself goes on behind it.
-const AFTER_ZFS_DIR: u64 = 3;
-/// Most entries that are read at once.
-const MOST_ENTRIES: usize = 1024;
+pub(super) const ZFS_NAME: &[u8] = b".zfs";
+pub(super) const SNAPSHOT_NAME: &[u8] = b"snapshot";
 
 /// What a lookup tells.
 #[derive(Debug, Clone, Copy)]
@@ -62,21 +57,6 @@ impl Told {
         let Self { attr, lasts, name_lasts, generation } = self;
         wire::Entry { attributes: attr, generation: *generation, name_lasts: *name_lasts, lasts: *lasts }
     }
-}
-
-/// One entry of a directory.
-#[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
-    /// Its name.
-    pub name: &'a [u8],
-    /// The inode number that programs see.
-    pub ino: u64,
-    /// The type bits of its mode.
-    pub type_bits: u32,
-    /// Where the walk goes on behind it.
-    pub cookie: u64,
-    /// The object, unless it is a directory of `.zfs`.
-    object: Option<(Tree, ObjectId)>,
 }
 
 impl Served {
@@ -183,97 +163,6 @@ impl Served {
                 Ok((attr, self.attributes_last(tree, &attr)))
             }
         }
-    }
-
-    /// Gives `each` the entries of a directory that follow `cookie`, until it says that it is full, after about `expected`.
-    pub(super) fn walk(
-        &self,
-        number: INodeNo,
-        cookie: u64,
-        expected: usize,
-        each: &mut dyn FnMut(Entry<'_>) -> bool,
-    ) -> Result<()> {
-        let control = |names: &mut dyn Iterator<Item = (&[u8], u64)>,
-                       each: &mut dyn FnMut(Entry<'_>) -> bool| {
-            let skipped = usize::try_from(cookie).unwrap_or(usize::MAX);
-            for (place, (name, ino)) in (1..).zip(names).skip(skipped) {
-                if each(Entry { name, ino, type_bits: libc::S_IFDIR, cookie: place, object: None }) {
-                    return;
-                }
-            }
-        };
-        match Node::from_number(number) {
-            Node::ZfsDir => {
-                let names: [(&[u8], u64); 3] = [(b".", ZFS_DIR), (b"..", 1), (SNAPSHOT_NAME, SNAPSHOT_DIR)];
-                control(&mut names.into_iter(), each);
-                Ok(())
-            }
-            Node::SnapshotDir => {
-                let fixed: [(&[u8], u64); 2] = [(b".", SNAPSHOT_DIR), (b"..", ZFS_DIR)];
-                let snapshots = self.trees.snapshot_names()?;
-                // Downwards from the directory's own, as OpenZFS numbers them.
-                let snapshots =
-                    snapshots.iter().map(|(place, name)| (name.as_bytes(), SNAPSHOT_DIR - 1 - *place as u64));
-                control(&mut fixed.into_iter().chain(snapshots), each);
-                Ok(())
-            }
-            Node::Root | Node::Object(..) => {
-                self.walk_directory(number, cookie, expected.clamp(1, MOST_ENTRIES), each)
-            }
-        }
-    }
-
-    fn walk_directory(
-        &self,
-        number: INodeNo,
-        mut cookie: u64,
-        at_once: usize,
-        each: &mut dyn FnMut(Entry<'_>) -> bool,
-    ) -> Result<()> {
-        let (tree, dir) = self.object(number)?;
-        if let (Tree::Head, Some(live), 0) = (tree, self.live(), cookie) {
-            self.note_access(live, dir);
-        }
-        let zfs_dir = Entry {
-            name: ZFS_NAME,
-            ino: ZFS_DIR,
-            type_bits: libc::S_IFDIR,
-            cookie: AFTER_ZFS_DIR,
-            object: None,
-        };
-        let mut zfs_dir_due = self.zfs_dir_is_visible() && number.0 == 1 && cookie < AFTER_ZFS_DIR;
-        loop {
-            let entries = device::block_on(self.trees.entries(tree, dir, cookie, at_once))?;
-            let is_last = entries.len() < at_once;
-            for entry in entries {
-                // Behind `.` and `..`, whose cookies are the first two.
-                if zfs_dir_due && entry.cookie >= AFTER_ZFS_DIR {
-                    zfs_dir_due = false;
-                    if each(zfs_dir) {
-                        return Ok(());
-                    }
-                }
-                let kind = match entry.file_type {
-                    Some(kind) => kind,
-                    // Filesystems of the first version keep no types in directories.
-                    None => device::block_on(async { self.trees.zpl(tree).await?.node(entry.object).await })
-                        .map_or(FileType::Regular, |node| node.file_type()),
-                };
-                cookie = entry.cookie;
-                let object = Some((tree, entry.object));
-                let type_bits = type_bits(kind);
-                if each(Entry { name: &entry.name, ino: entry.ino, type_bits, cookie, object }) {
-                    return Ok(());
-                }
-            }
-            if is_last {
-                break;
-            }
-        }
-        if zfs_dir_due {
-            each(zfs_dir);
-        }
-        Ok(())
     }
 
     /// What `readdirplus` tells about an entry beside its name.

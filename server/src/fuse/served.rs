@@ -2,7 +2,8 @@
 //!
 //! | module | requests |
 //! |---|---|
-//! | `names` | looking up, listing, attributes |
+//! | `names` | looking up, attributes |
+//! | `listing` | listing directories |
 //! | `files` | open files: reading, writing, ranges |
 //! | `changes` | creating, linking, renaming, removing, changing attributes |
 //! | `xattrs` | extended attributes, POSIX ACLs among them |
@@ -23,6 +24,7 @@ use ondisk::ObjectId;
 use super::MountOptions;
 use super::attributes::errno;
 use super::files::OpenFile;
+use super::listing::Listings;
 use super::node::{Node, Tree};
 use super::trees::Trees;
 
@@ -31,6 +33,7 @@ use super::trees::Trees;
 /// | lock | guards | order |
 /// |---|---|---|
 /// | `files` | the open files; held to look one up | taken alone |
+/// | `listings` | what open directories keep of their lists; held to take or keep it | taken alone |
 #[derive(Debug)]
 pub struct Served {
     pub(super) trees: Trees,
@@ -38,6 +41,7 @@ pub struct Served {
     zfs_dir_visible: AtomicBool,
     writable: AtomicBool,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
+    pub(super) listings: Listings,
     next_handle: AtomicU64,
     /// Tells the kernel what it does not know; absent until the session began.
     notifier: OnceLock<Notifier>,
@@ -52,6 +56,7 @@ impl Served {
             posix_acls: options.zpl.acl == AclType::Posix,
             trees,
             files: Mutex::default(),
+            listings: Listings::default(),
             next_handle: AtomicU64::new(1),
             notifier: OnceLock::new(),
         }

@@ -2,7 +2,7 @@
 //!
 //! All of this is tested twice: in `filesystems_through_rings` the pool is mounted with the option `ring`, which changes something where the kernel has rings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, FileTimes};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
@@ -280,6 +280,55 @@ fn names_of_several_spellings_are_never_stale() {
         assert_eq!(both(), [false; 2], "{dataset}");
     }
     judge(&running);
+}
+
+#[test]
+fn a_directory_can_change_while_it_is_listed() {
+    let Some((_running, mount)) = start() else { return };
+    let dir = mount.join("dir");
+    let name = |number: usize| format!("a file of many in this directory, number {number:05}");
+    // Of a small directory, whose names one block has, and of a large one.
+    for files in [1500, 5000] {
+        fs::create_dir(&dir).unwrap();
+        for number in 0..files {
+            fs::write(dir.join(name(number)), b"").unwrap();
+        }
+        let order: Vec<PathBuf> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(order.len(), files);
+
+        // So that the kernel does not keep the list of before.
+        fs::write(dir.join("other"), b"").unwrap();
+        let mut listing = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+        // What the kernel asks for first, and more.
+        let mut seen: Vec<PathBuf> = listing.by_ref().take(40).collect();
+        // All over what was read and not yet asked for.
+        let gone: BTreeSet<&PathBuf> = order.iter().skip(100).step_by(20).collect();
+        for (number, path) in gone.iter().enumerate() {
+            if number % 2 == 0 {
+                fs::rename(path, dir.join(format!("renamed {number}"))).unwrap();
+            } else {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        // Somebody looks at files of which the kernel was told attributes, so that it asks for more of them.
+        assert!(seen.iter().take(15).all(|path| path.exists()));
+        seen.extend(listing);
+        for path in &gone {
+            assert!(!path.exists(), "{}", path.display());
+        }
+        let is_new = |path: &PathBuf| path.ends_with("other") || path.to_string_lossy().contains("renamed");
+        let changed = |path: &PathBuf| gone.contains(path) || is_new(path);
+        seen.retain(|path| !changed(path));
+        let mut expected: Vec<_> = order.iter().filter(|path| !changed(path)).cloned().collect();
+        seen.sort();
+        expected.sort();
+        assert!(seen == expected, "each of the others once");
+        // From the beginning the list is that of now.
+        let now = names(&dir);
+        assert_eq!(now.len(), files + 1 - gone.len() / 2);
+        assert!(now.contains(&"renamed 0".to_owned()) && now.contains(&"other".to_owned()));
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }
 
 #[test]

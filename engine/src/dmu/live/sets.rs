@@ -56,7 +56,9 @@ impl LiveObjset {
 
     /// Changes the ZAPs as the group `txg`, which nobody else changes any more, says.
     pub(super) async fn settle_sets(self: &Arc<Self>, txg: Txg) -> Result<()> {
-        let Some(changes) = self.lock().dirty.get(&txg).map(|dirty| dirty.sets.clone()) else { return Ok(()) };
+        let Some(changes) = self.lock().dirty.get(&txg).map(|dirty| dirty.sets.clone()) else {
+            return Ok(());
+        };
         let tx = Tx::syncing(txg);
         for ((set, number), put) in changes {
             let object = self.object(ObjectId(set)).await?;

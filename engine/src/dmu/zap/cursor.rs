@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// Entries of a micro ZAP that are taken out at once: whoever walks may want no more than a few.
 const RUN: usize = 128;
 
-/// An entry of a micro ZAP in the order of the walk: position, and number among the entries.
+/// An entry of a micro ZAP in the order of the walk: position, and offset in the block.
 pub(super) type Place = (Position, u32);
 
 /// A walk over a ZAP.
@@ -92,12 +92,11 @@ impl Zap {
                 micro.sorted.get_or_init(|| places)
             }
         };
-        let entries: Vec<_> = view.entries().collect();
         let first = place.unwrap_or_else(|| sorted.partition_point(|(position, _)| *position < from));
         let behind = sorted.len().min(first + RUN);
         let run = sorted.get(first..behind).unwrap_or_default();
-        let found = run.iter().filter_map(|(position, number)| {
-            let entry = entries.get(*number as usize)?;
+        let found = run.iter().filter_map(|(position, offset)| {
+            let entry = view.entry_at(*offset as usize)?;
             Some(Entry {
                 key: Key::Name(entry.name.to_vec()),
                 value: Value::U64(vec![entry.value]),
@@ -109,17 +108,18 @@ impl Zap {
 
     fn places(&self, view: &MicroZap<'_>) -> Result<Box<[Place]>> {
         let rules = self.name_rules()?;
-        let place = |(number, entry): (usize, ondisk::zap::MicroEntry<'_>)| -> Result<Place> {
+        let place = |(offset, entry): (usize, ondisk::zap::MicroEntry<'_>)| -> Result<Place> {
             let hash = if rules.is_exact() {
                 view.hash_name(entry.name)
             } else {
                 view.hash_name(&rules.prepare(entry.name))
             };
-            let number =
-                u32::try_from(number).map_err(|_| Error::corrupt("micro ZAP", "too many entries"))?;
-            Ok((Position { hash, cd: entry.cd }, number))
+            let offset =
+                u32::try_from(offset).map_err(|_| Error::corrupt("micro ZAP", "too many entries"))?;
+            Ok((Position { hash, cd: entry.cd }, offset))
         };
-        let mut places = view.entries().enumerate().map(place).collect::<Result<Vec<_>>>()?;
+        let used = view.slots().filter_map(|(offset, entry)| Some((offset, entry?)));
+        let mut places = used.map(place).collect::<Result<Vec<_>>>()?;
         places.sort_unstable();
         Ok(places.into())
     }

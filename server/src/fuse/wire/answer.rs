@@ -222,12 +222,7 @@ impl<'a> Room<'a> {
         fits
     }
 
-    /// For how many entries of a directory there is room at most.
-    pub fn names(&self) -> usize {
-        self.bytes.len() / (DIRENT_BYTES + 8)
-    }
-
-    /// The same with attributes.
+    /// For how many entries of a directory with attributes there is room at most.
     pub fn entries(&self) -> usize {
         self.bytes.len() / (ENTRY_BYTES + DIRENT_BYTES + 8)
     }

@@ -209,9 +209,9 @@ pub enum Operation<'a> {
     /// To open it as a directory.
     OpenDirectory,
     /// Its entries behind a cookie.
-    ReadDirectory { cookie: u64, room: u32 },
+    ReadDirectory { handle: FileHandle, cookie: u64, room: u32 },
     /// The same with attributes.
-    ReadDirectoryPlus { cookie: u64, room: u32 },
+    ReadDirectoryPlus { handle: FileHandle, cookie: u64, room: u32 },
     /// To make a file and open it.
     Create { name: &'a [u8], mode: u32, umask: u32, flags: i32 },
     /// To make a file without a name in a directory's filesystem and open it.
@@ -316,11 +316,10 @@ impl<'a> Operation<'a> {
             25 => Self::Flush,
             27 => Self::OpenDirectory,
             28 | 44 => {
-                fields.skip(8)?;
-                let (cookie, room) = (fields.u64()?, fields.u32()?);
+                let (handle, cookie, room) = (fields.handle()?, fields.u64()?, fields.u32()?);
                 match opcode {
-                    28 => Self::ReadDirectory { cookie, room },
-                    _ => Self::ReadDirectoryPlus { cookie, room },
+                    28 => Self::ReadDirectory { handle, cookie, room },
+                    _ => Self::ReadDirectoryPlus { handle, cookie, room },
                 }
             }
             35 => {

@@ -112,7 +112,11 @@ impl LiveZpl {
         let changes = self.objset.set_changes(self.unlinked_set);
         let mut files: BTreeSet<u64> = self.zpl.unlinked().await?.iter().map(|file| file.0).collect();
         for (file, put) in changes {
-            if put { files.insert(file) } else { files.remove(&file) };
+            if put {
+                files.insert(file)
+            } else {
+                files.remove(&file)
+            };
         }
         Ok(files.into_iter().map(ObjectId).collect())
     }

@@ -1,0 +1,220 @@
+//! Listing directories.
+//!
+//! # Reading ahead
+//! A kernel asks for a directory in parts, of 32 KiB and less; but to find where one part begins costs almost as much as reading all: the names of a small directory are not kept in the
+//! order of the walk. So more is read than was asked for, and what is left is kept with the open directory for the next request for names. It may be a little old then, as a list may
+//! be that was begun before a change. Whoever begins again at cookie 0, or asks for more after the end, gets what is there now. At most [`MOST_KEPT`] open directories keep anything.
+//!
+//! An answer with attributes is never old: the kernel believes its names as it believes a lookup, and changes no names of the directory while it waits for it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use engine::Result;
+use engine::dataset::zpl::DirEntry;
+use fuser::{FileHandle, INodeNo};
+use ondisk::ObjectId;
+use ondisk::zpl::FileType;
+
+use super::attributes::type_bits;
+use super::names::{SNAPSHOT_NAME, ZFS_NAME};
+use super::node::{Node, SNAPSHOT_DIR, Tree, ZFS_DIR};
+use super::served::Served;
+
+/// Cookie after `.zfs` in the root directory; the walk of the directory itself goes on behind it.
+const AFTER_ZFS_DIR: u64 = 3;
+/// Most entries that are read at once.
+const AT_ONCE: usize = 1024;
+/// Most open directories that keep entries.
+const MOST_KEPT: usize = 64;
+
+/// One entry of a directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// The inode number that programs see.
+    pub ino: u64,
+    /// The type bits of its mode.
+    pub type_bits: u32,
+    /// Where the walk goes on behind it.
+    pub cookie: u64,
+    /// The object, unless it is a directory of `.zfs`.
+    pub(super) object: Option<(Tree, ObjectId)>,
+}
+
+/// What a request wants of a directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// The handle of the open directory.
+    pub(super) handle: FileHandle,
+    /// What follows this.
+    pub(super) cookie: u64,
+    /// For how many entries with attributes there is room at most; absent where only names are wanted.
+    pub(super) with_attributes: Option<usize>,
+}
+
+impl Part {
+    /// Entries to read at once. The kernel asks for attributes at first, and goes on with names alone where nobody looks at the files.
+    fn at_once(&self) -> usize {
+        match self.with_attributes {
+            Some(most) if self.cookie != 0 => most.clamp(1, AT_ONCE),
+            _ => AT_ONCE,
+        }
+    }
+}
+
+/// Entries of a directory that were read and not asked for yet.
+#[derive(Debug)]
+struct Ahead {
+    /// The cookie behind which `entries` begin.
+    from: u64,
+    entries: Vec<DirEntry>,
+    /// Behind them there are none.
+    is_end: bool,
+}
+
+impl Ahead {
+    /// The number of the first entry behind `cookie`, if that is one of a place in it.
+    fn place_behind(&self, cookie: u64) -> Option<usize> {
+        if cookie == self.from {
+            return Some(0);
+        }
+        // Cookies go up.
+        let at = self.entries.binary_search_by_key(&cookie, |entry| entry.cookie).ok()?;
+        Some(at + 1)
+    }
+}
+
+/// What open directories keep for the next request.
+#[derive(Debug, Default)]
+pub(super) struct Listings(Mutex<HashMap<u64, Ahead>>);
+
+impl Listings {
+    /// Takes what a directory keeps; with it the number of the next entry, if the walk may go on in it.
+    fn take(&self, part: &Part) -> Option<(Ahead, usize)> {
+        let ahead = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&part.handle.0)?;
+        if part.cookie == 0 || part.with_attributes.is_some() {
+            return None;
+        }
+        let at = ahead.place_behind(part.cookie)?;
+        // In the middle of it, or at the end of all.
+        (at < ahead.entries.len() || ahead.is_end).then_some((ahead, at))
+    }
+
+    fn keep(&self, handle: FileHandle, ahead: Ahead) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MOST_KEPT {
+            kept.insert(handle.0, ahead);
+        }
+    }
+
+    /// Forgets what the directory with this handle, which is closed, kept.
+    pub(super) fn forget(&self, handle: FileHandle) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+    }
+}
+
+impl Served {
+    /// Gives `each` the wanted entries of a directory, until it says that it is full.
+    pub(super) fn walk(
+        &self,
+        number: INodeNo,
+        part: Part,
+        each: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let control = |names: &mut dyn Iterator<Item = (&[u8], u64)>,
+                       each: &mut dyn FnMut(Entry<'_>) -> bool| {
+            let skipped = usize::try_from(part.cookie).unwrap_or(usize::MAX);
+            for (place, (name, ino)) in (1..).zip(names).skip(skipped) {
+                if each(Entry { name, ino, type_bits: libc::S_IFDIR, cookie: place, object: None }) {
+                    return;
+                }
+            }
+        };
+        match Node::from_number(number) {
+            Node::ZfsDir => {
+                let names: [(&[u8], u64); 3] = [(b".", ZFS_DIR), (b"..", 1), (SNAPSHOT_NAME, SNAPSHOT_DIR)];
+                control(&mut names.into_iter(), each);
+                Ok(())
+            }
+            Node::SnapshotDir => {
+                let fixed: [(&[u8], u64); 2] = [(b".", SNAPSHOT_DIR), (b"..", ZFS_DIR)];
+                let snapshots = self.trees.snapshot_names()?;
+                // Downwards from the directory's own, as OpenZFS numbers them.
+                let snapshots =
+                    snapshots.iter().map(|(place, name)| (name.as_bytes(), SNAPSHOT_DIR - 1 - *place as u64));
+                control(&mut fixed.into_iter().chain(snapshots), each);
+                Ok(())
+            }
+            Node::Root | Node::Object(..) => self.walk_directory(number, part, each),
+        }
+    }
+
+    fn walk_directory(
+        &self,
+        number: INodeNo,
+        part: Part,
+        each: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let (tree, dir) = self.object(number)?;
+        let mut cookie = part.cookie;
+        if let (Tree::Head, Some(live), 0) = (tree, self.live(), cookie) {
+            self.note_access(live, dir);
+        }
+        let zfs_dir = Entry {
+            name: ZFS_NAME,
+            ino: ZFS_DIR,
+            type_bits: libc::S_IFDIR,
+            cookie: AFTER_ZFS_DIR,
+            object: None,
+        };
+        let mut zfs_dir_due = self.zfs_dir_is_visible() && number.0 == 1 && cookie < AFTER_ZFS_DIR;
+        let mut kept = self.listings.take(&part);
+        let mut given = false;
+        loop {
+            let (ahead, first) = match kept.take() {
+                Some(kept) => kept,
+                None => {
+                    let entries = device::block_on(self.trees.entries(tree, dir, cookie, part.at_once()))?;
+                    let is_end = entries.len() < part.at_once();
+                    (Ahead { from: cookie, entries, is_end }, 0)
+                }
+            };
+            for entry in ahead.entries.get(first..).unwrap_or_default() {
+                // Behind `.` and `..`, whose cookies are the first two.
+                if zfs_dir_due && entry.cookie >= AFTER_ZFS_DIR {
+                    zfs_dir_due = false;
+                    if each(zfs_dir) {
+                        return Ok(());
+                    }
+                }
+                let kind = match entry.file_type {
+                    Some(kind) => kind,
+                    // Filesystems of the first version keep no types in directories.
+                    None => device::block_on(async { self.trees.zpl(tree).await?.node(entry.object).await })
+                        .map_or(FileType::Regular, |node| node.file_type()),
+                };
+                let object = Some((tree, entry.object));
+                let (name, ino, type_bits) = (&*entry.name, entry.ino, type_bits(kind));
+                if each(Entry { name, ino, type_bits, cookie: entry.cookie, object }) {
+                    self.listings.keep(part.handle, ahead);
+                    return Ok(());
+                }
+                given = true;
+                cookie = entry.cookie;
+            }
+            if ahead.is_end {
+                // The next request gets an empty answer, which ends the list.
+                if given {
+                    self.listings.keep(part.handle, ahead);
+                }
+                break;
+            }
+        }
+        if zfs_dir_due {
+            each(zfs_dir);
+        }
+        Ok(())
+    }
+}

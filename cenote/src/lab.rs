@@ -58,7 +58,8 @@ pub enum Lab {
         /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and remove them afterwards; where it was killed, `resume` and `clean` remove them
         #[arg(long, value_name = "DATASET")]
         host: Option<String>,
-        /// Five rounds of one second a run at most, fewer where there are many runs in each, shorter ones where there are very many: an impression, with wide intervals
+        /// Five rounds of one second a run at most, fewer where there are many runs in each, shorter ones where there are very many, and of each factor the values that its `quick` names:
+        /// an impression, with wide intervals
         #[arg(long)]
         quick: bool,
         /// Rounds at least
@@ -144,6 +145,9 @@ impl Lab {
                 }
                 if quick {
                     experiment.quick(QUICK_SECONDS);
+                    for left_out in experiment.left_out() {
+                        eprintln!("left out, because its quick form has fewer values: {left_out}");
+                    }
                 }
                 experiment.check()?;
                 let directory = output.unwrap_or_else(|| format!("lab-{}", experiment.name).into());

@@ -28,6 +28,7 @@
 //! [[factor]]
 //! name = "volblocksize"
 //! values = ["16K", "8K", "64K"] # the first is the baseline's
+//! quick = ["16K", "64K"]        # those that `--quick` compares, the baseline's first; all where left out
 //! risks = { 64K = "…" }         # what can be lost with a value, where the lab does not know it by itself
 //!
 //! [[variant]]                   # one that changes several settings at once; may be left out
@@ -103,8 +104,8 @@ pub use workload::{CacheState, Work, Workload};
 const QUICK_SECONDS: f64 = 120.0;
 /// Most runs of a quick experiment, where two rounds do with them: what a run takes beside its seconds adds up too.
 const QUICK_RUNS: usize = 400;
-/// Most runs of one that has five rounds: three say little where much is compared.
-const QUICK_RUNS_OF_FIVE: usize = 125;
+/// Most runs of one that has five rounds where variants have pools of their own, which are made and filled each. Else it has five wherever [`QUICK_RUNS`] allow that: three say little where much is compared.
+const QUICK_RUNS_WITH_POOLS: usize = 125;
 /// What a copy should move at most then: it goes on to its end.
 const QUICK_COPY: Size = Size(16 << 20);
 /// A run should be no shorter than that.
@@ -264,13 +265,14 @@ impl Experiment {
         left_out.map(|factor| (factor.name, factor.values.join(",")))
     }
 
-    /// Makes it short: five rounds at most, and runs of no more than `seconds`; three where a round has many runs; two, and shorter runs, where it has very many. Its findings are less certain, and
-    /// say so by their intervals.
+    /// Makes it short: of each factor the values of its quick form, five rounds at most, and runs of no more than `seconds`; three rounds where one has many runs; two, and shorter runs, where it has
+    /// very many. Its findings are less certain, and say so by their intervals.
     pub fn quick(&mut self, seconds: f64) {
+        self.factors.iter_mut().for_each(Factor::be_quick);
         // With the baseline's twin and the raw device.
         let in_a_round = ((self.variant_count() + 2) * self.workloads.len()).max(1);
-        let most =
-            if in_a_round * 5 <= QUICK_RUNS_OF_FIVE { 5 } else { (QUICK_RUNS / in_a_round).clamp(2, 3) };
+        let of_five = if self.has_own_pools() { QUICK_RUNS_WITH_POOLS } else { QUICK_RUNS };
+        let most = if in_a_round * 5 <= of_five { 5 } else { (QUICK_RUNS / in_a_round).clamp(2, 3) };
         self.rounds = self.rounds.min(most);
         self.max_rounds = None;
         let runs = in_a_round * self.rounds;
@@ -282,6 +284,12 @@ impl Experiment {
                 workload.size = Some(workload.extent(self.target.size()).min(QUICK_COPY));
             }
         }
+    }
+
+    /// What its quick form left out: settings, each with the values that are not measured.
+    pub fn left_out(&self) -> Vec<String> {
+        let factors = self.factors.iter().filter(|factor| !factor.left_out.is_empty());
+        factors.map(|factor| format!("{}={}", factor.name, factor.left_out.join(","))).collect()
     }
 
     /// Says what is wrong with it, where something is.
@@ -334,13 +342,7 @@ impl Experiment {
             if !factors.insert(name) {
                 return wrong(format!("factor '{name}' is there twice"));
             }
-            let values: BTreeSet<&String> = factor.values.iter().collect();
-            if values.len() != factor.values.len() || values.len() < 2 {
-                return wrong(format!("factor '{name}': it needs two values or more, each once"));
-            }
-            if let Some(value) = factor.risks.keys().find(|value| !values.contains(value)) {
-                return wrong(format!("factor '{name}': risks: it has no value '{value}'"));
-            }
+            factor.check()?;
             if self.settings.contains_key(name) {
                 return wrong(format!(
                     "'{name}' is a factor and also among the settings that are held fixed"
@@ -462,10 +464,17 @@ impl Experiment {
         (!models.is_empty()).then(|| models.join(", "))
     }
 
+    /// Whether variants differ in what only a pool or its server can have.
+    fn has_own_pools(&self) -> bool {
+        let of_factors = self.factors.iter().map(|factor| &factor.name);
+        of_factors
+            .chain(self.variants.iter().flat_map(Settings::keys))
+            .any(|name| Place::of(name).needs_a_pool())
+    }
+
     /// Most volumes or filesystems that are in one pool: variants that differ in nothing that only a pool or its server can have, and the baseline's twin.
     pub(crate) fn most_in_a_pool(&self) -> usize {
-        let own_pool = |factor: &&Factor| matches!(Place::of(&factor.name), Place::Pool | Place::Server);
-        let shared = self.factors.iter().filter(|factor| !own_pool(factor));
+        let shared = self.factors.iter().filter(|factor| !Place::of(&factor.name).needs_a_pool());
         let combinations = shared.fold(1, |all: usize, factor| all.saturating_mul(factor.values.len()));
         let combinations = combinations.saturating_add(self.variants.len());
         combinations.min(MOST_SEARCHED.max(self.variant_count())).saturating_add(1)
@@ -569,9 +578,57 @@ mod tests {
             experiment.quick(1.0);
             experiment.rounds
         };
-        assert_eq!(with(7), 3);
-        assert_eq!(with(40), 2);
+        assert_eq!([with(20), with(21), with(40)], [5, 3, 2]);
         assert!((0.25..0.4).contains(&experiment.workloads[0].seconds), "{:?}", experiment.workloads[0]);
+        // Where pools are made for variants, that takes time too.
+        for name in ["layout", "arc_max"] {
+            experiment.factors[0].name = name.to_owned();
+            let mut with = |workloads: usize| {
+                experiment.rounds = 5;
+                experiment.workloads = (0..workloads)
+                    .map(|number| Workload { name: number.to_string(), ..like.clone() })
+                    .collect();
+                experiment.quick(1.0);
+                experiment.rounds
+            };
+            assert_eq!([with(6), with(7), with(40)], [5, 3, 2], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_quick_form_has_the_values_that_it_names_and_says_which_it_left_out() {
+        let with = |quick: &str| {
+            SMALL.replace(
+                "[\"16K\", \"8K\"]",
+                &format!(
+                    "[\"16K\", \"8K\", \"32K\"]\nquick = [{quick}]\nrisks = {{ 8K = \"a\", 32K = \"b\" }}"
+                ),
+            )
+        };
+        let mut experiment = Experiment::parse(&with("\"16K\", \"32K\"")).unwrap();
+        let written = |experiment: &Experiment| Experiment::parse(&experiment.to_toml().unwrap()).unwrap();
+        assert_eq!(written(&experiment), experiment);
+        assert!(experiment.left_out().is_empty());
+        // What is quick already has nothing more to leave out.
+        for _ in 0..2 {
+            experiment.quick(1.0);
+            assert_eq!(experiment.factors[0].values, ["16K", "32K"]);
+            assert_eq!(experiment.factors[0].risks.keys().collect::<Vec<_>>(), ["32K"]);
+            assert_eq!(experiment.left_out(), ["volblocksize=8K"]);
+            assert_eq!(written(&experiment), experiment);
+        }
+        for (quick, named) in [
+            ("\"16K\", \"64K\"", "quick: it has no value '64K'"),
+            ("\"8K\", \"16K\"", "which is '16K' and not '8K'"),
+            ("\"16K\"", "quick: it needs two values"),
+            ("\"16K\", \"8K\", \"8K\"", "quick: it needs two values"),
+        ] {
+            let error = Experiment::parse(&with(quick)).unwrap_err().to_string();
+            assert!(error.contains(named) && error.contains("volblocksize"), "{error}");
+        }
+        let left_out = SMALL.replace("[\"16K\", \"8K\"]", "[\"16K\", \"8K\"]\nleft_out = [\"8K\"]");
+        let error = Experiment::parse(&left_out).unwrap_err().to_string();
+        assert!(error.contains("'8K' is among its values"), "{error}");
     }
 
     #[test]

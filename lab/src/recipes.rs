@@ -99,4 +99,26 @@ mod tests {
         }
         assert!(find("no such").is_none());
     }
+
+    #[test]
+    fn the_quick_form_of_every_recipe_is_few_runs_and_most_have_five_rounds() {
+        for (name, rounds, runs) in [
+            ("volblocksize", 5, 90),
+            ("matrix", 2, 384),
+            ("compression", 5, 350),
+            ("topology", 3, 99),
+            ("cold-warm", 5, 120),
+            ("sync", 3, 96),
+            ("optane-log", 5, 45),
+            ("nas-1gbe", 5, 60),
+            ("striped-mirrors", 5, 60),
+            ("home-nas", 5, 60),
+        ] {
+            let mut experiment = find(name).unwrap().experiment();
+            experiment.quick(1.0);
+            experiment.check().unwrap();
+            let in_a_round = Plan::new(&experiment, None, 1).round_length();
+            assert_eq!((experiment.rounds, in_a_round * experiment.rounds), (rounds, runs), "{name}");
+        }
+    }
 }

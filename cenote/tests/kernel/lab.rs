@@ -113,8 +113,8 @@ fn recipes_measure_a_host_by_its_commands_and_leave_it_as_it_was() {
          unchanged compression lab second run compression.toml --host tank/lab --quick --rounds 2\n",
     );
     for (name, mark, runs, value) in [
-        ("volblocksize", "first", 45, "volblocksize=64K"),
-        ("compression", "second", 252, "compression=gzip-9"),
+        ("volblocksize", "first", 75, "volblocksize=64K"),
+        ("compression", "second", 126, "compression=gzip-9"),
     ] {
         let said = told.after(mark);
         assert!(said.starts_with(&format!("{mark} ended with 0 ")), "{said}");

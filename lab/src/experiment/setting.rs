@@ -1,8 +1,10 @@
 //! Settings: what differs between variants, and what has it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
 
 /// Settings by their names.
 pub type Settings = BTreeMap<String, String>;
@@ -15,9 +17,57 @@ pub struct Factor {
     pub name: String,
     /// Its values; the first is the baseline's.
     pub values: Vec<String>,
+    /// Those of its values that its quick form has, the baseline's first; all where left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quick: Vec<String>,
+    /// Values that are not measured, because this is the quick form of an experiment that has them. The report says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// What can be lost with a value, where it costs safety and the lab does not know it by itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub risks: BTreeMap<String, String>,
+}
+
+impl Factor {
+    /// Says what is wrong with its values, where something is.
+    pub(super) fn check(&self) -> Result<()> {
+        let name = &self.name;
+        let wrong = |what: String| Err(Error::Experiment(format!("factor '{name}': {what}")));
+        let values: BTreeSet<&String> = self.values.iter().collect();
+        if values.len() != self.values.len() || values.len() < 2 {
+            return wrong("it needs two values or more, each once".into());
+        }
+        if let Some(value) = self.risks.keys().find(|value| !values.contains(value)) {
+            return wrong(format!("risks: it has no value '{value}'"));
+        }
+        if let Some(value) = self.quick.iter().find(|value| !values.contains(value)) {
+            return wrong(format!("quick: it has no value '{value}'"));
+        }
+        if self.quick.first().is_some_and(|first| Some(first) != self.values.first()) {
+            let (first, baseline) = (&self.quick[0], &self.values[0]);
+            return wrong(format!(
+                "quick: the first is the baseline's, which is '{baseline}' and not '{first}'"
+            ));
+        }
+        let of_quick: BTreeSet<&String> = self.quick.iter().collect();
+        if of_quick.len() != self.quick.len() || of_quick.len() == 1 {
+            return wrong("quick: it needs two values or more, each once".into());
+        }
+        if let Some(value) = self.left_out.iter().find(|value| values.contains(value)) {
+            return wrong(format!("left_out: '{value}' is among its values"));
+        }
+        Ok(())
+    }
+
+    /// Keeps the values of its quick form.
+    pub(super) fn be_quick(&mut self) {
+        if self.quick.is_empty() {
+            return;
+        }
+        let all = std::mem::replace(&mut self.values, std::mem::take(&mut self.quick));
+        self.left_out.extend(all.into_iter().filter(|value| !self.values.contains(value)));
+        self.risks.retain(|value, _| self.values.contains(value));
+    }
 }
 
 /// What has a setting.
@@ -71,6 +121,11 @@ impl Place {
             _ if name.starts_with("feature@") => Self::Pool,
             _ => Self::Dataset,
         }
+    }
+
+    /// Whether variants that differ in it cannot be in one pool.
+    pub(crate) fn needs_a_pool(self) -> bool {
+        matches!(self, Self::Pool | Self::Server)
     }
 
     /// Those of `settings` that it has.

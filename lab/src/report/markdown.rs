@@ -178,6 +178,13 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
                 .to_owned(),
         );
     }
+    let left_out = experiment.left_out();
+    if !left_out.is_empty() {
+        facts.push(format!(
+            "This is the experiment's quick form: {} was left out, and nothing is known of it.",
+            left_out.join(", ")
+        ));
+    }
     facts.extend(unseen::told(experiment));
     let columns = metrics(store, findings)
         .into_iter()

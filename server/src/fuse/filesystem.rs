@@ -264,7 +264,7 @@ impl Served {
 
 /// Bytes of the first answer with attributes. The kernel asks for attributes with each directory's first entries, whether anybody wants them or not, and goes on asking for them
 /// only where somebody looked at the files; so a mere list of names pays for few, and `ls -l` gets all the others at once.
-const FIRST_PLUS_BYTES: u32 = 4 << 10;
+const FIRST_PLUS_BYTES: u32 = 1 << 10;
 
 const FILE_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 const DIRECTORY_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_CACHE_DIR);

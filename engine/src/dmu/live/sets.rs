@@ -54,23 +54,29 @@ impl LiveObjset {
         changes.map(|((_, number), put)| (*number, *put)).collect()
     }
 
-    /// Changes the ZAPs as the group `txg`, which nobody else changes any more, says.
-    pub(super) async fn settle_sets(self: &Arc<Self>, txg: Txg) -> Result<()> {
-        let Some(changes) = self.lock().dirty.get(&txg).map(|dirty| dirty.sets.clone()) else {
-            return Ok(());
-        };
+    /// Changes the ZAPs as the group `txg`, which nobody else changes any more, says. Where a ZAP cannot be read, its numbers stay as they are: that must not keep the rest of the group from
+    /// being written.
+    pub(super) async fn settle_sets(self: &Arc<Self>, txg: Txg) {
+        let Some(changes) = self.lock().dirty.get(&txg).map(|dirty| dirty.sets.clone()) else { return };
         let tx = Tx::syncing(txg);
         for ((set, number), put) in changes {
-            let object = self.object(ObjectId(set)).await?;
-            let key = Key::Name(format!("{number:x}").into_bytes());
-            if put {
-                edit::insert(&object, &tx, &key, &Value::U64(vec![number])).await?;
-            } else {
-                edit::remove(&object, &tx, &key).await?;
+            if let Err(error) = self.settle(&tx, ObjectId(set), number, put).await {
+                let objset = self.id().0;
+                tracing::error!(objset, set, number, put, %error, "a set of numbers stays as it is");
             }
         }
         if let Some(dirty) = self.lock().dirty.get_mut(&txg) {
             dirty.sets.clear();
+        }
+    }
+
+    async fn settle(self: &Arc<Self>, tx: &Tx, set: ObjectId, number: u64, put: bool) -> Result<()> {
+        let object = self.object(set).await?;
+        let key = Key::Name(format!("{number:x}").into_bytes());
+        if put {
+            edit::insert(&object, tx, &key, &Value::U64(vec![number])).await?;
+        } else {
+            edit::remove(&object, tx, &key).await?;
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ struct Written {
 impl LiveObjset {
     /// Writes what group `txg` changed. May be called again for the same group after more changes: blocks written before are then written in place.
     pub async fn sync(self: &Arc<Self>, writer: &Writer, txg: Txg) -> Result<SyncedObjset> {
-        self.settle_sets(txg).await?;
+        self.settle_sets(txg).await;
         let (committed, dirty) = {
             let mut state = self.lock();
             (Arc::clone(&state.committed), state.dirty.remove(&txg))

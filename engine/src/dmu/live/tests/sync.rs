@@ -497,4 +497,11 @@ fn what_a_group_puts_into_a_set_and_takes_out_again_never_gets_there() {
     objset.put_in_set(&rig.tx(), set, 32);
     rig.commit();
     assert_eq!(stored(&rig), (vec![32, 33], born));
+
+    // A set that cannot be read is no reason not to write the others.
+    objset.put_in_set(&rig.tx(), ObjectId(set.0 + 1), 1);
+    objset.put_in_set(&rig.tx(), set, 34);
+    objset.put_in_set(&rig.tx(), ObjectId(set.0 - 1), 1);
+    rig.commit();
+    assert_eq!(stored(&rig).0, [32, 33, 34]);
 }

@@ -123,7 +123,7 @@ impl Load {
             }
         }
         // fio rounds a percentage, and takes other bytes as they are.
-        let is_odd = load.offset_increment.0 % load.least().0.max(1) > 0;
+        let is_odd = !load.offset_increment.0.is_multiple_of(load.least().0.max(1));
         if let Some(value) =
             workload.options.get("offset_increment").filter(|it| is_odd && !it.ends_with('%'))
         {

@@ -45,7 +45,7 @@ fn direction(text: &str) -> Result<Vec<Share>, String> {
         return Err(format!("{} is never used", never.size));
     }
     let least = shares.iter().map(|share| share.size.0).min().unwrap_or_default();
-    match shares.iter().find(|share| least == 0 || share.size.0 % least > 0) {
+    match shares.iter().find(|share| least == 0 || !share.size.0.is_multiple_of(least)) {
         Some(odd) => Err(format!("{} is no multiple of the smallest size", odd.size)),
         None => Ok(shares),
     }

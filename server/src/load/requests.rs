@@ -280,9 +280,11 @@ mod tests {
             {
                 let its: Vec<_> = all.iter().filter(|(it, ..)| *it == kind).collect();
                 assert!(
-                    its.iter().all(|(_, offset, bytes)| offset % unit == 0 && offset + bytes <= VOLUME_BYTES)
+                    its.iter()
+                        .all(|(_, offset, bytes)| offset.is_multiple_of(unit)
+                            && offset + bytes <= VOLUME_BYTES)
                 );
-                assert!(its.iter().any(|(_, offset, bytes)| offset % bytes > 0), "{kind:?}");
+                assert!(its.iter().any(|(_, offset, bytes)| !offset.is_multiple_of(*bytes)), "{kind:?}");
                 for size in sizes {
                     let count = its.iter().filter(|(.., bytes)| *bytes == u64::from(size.bytes)).count();
                     let percent = count as f64 * 100.0 / its.len() as f64;

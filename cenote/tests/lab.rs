@@ -684,7 +684,8 @@ fn what_a_pools_process_does_not_do_is_refused_before_anything_runs() {
                 .replace("volblocksize", "recordsize"),
             "through",
         ),
-        (LEVELS.replace("rwmixread = \"75\"", "bssplit = \"4k/50:8k/50\""), "bssplit=4k/50:8k/50"),
+        (LEVELS.replace("rwmixread = \"75\"", "bssplit = \"4k/50:8k/40\""), "bssplit=4k/50:8k/40"),
+        (LEVELS.replace("rwmixread = \"75\"", "thinktime = \"100\""), "thinktime=100"),
         (LEVELS.replace("rounds = 3", "rounds = 3\nmode = \"search\""), "nothing to search for"),
         (
             LEVELS.replace(
@@ -702,6 +703,54 @@ fn what_a_pools_process_does_not_do_is_refused_before_anything_runs() {
     let made =
         lab(directory.path(), &["new", "-w", "database-8k", "-f", "through=nbd,process", "-o", "mine.toml"]);
     assert!(made.status.success(), "{}", text(&made));
-    let refused = lab(directory.path(), &["new", "-w", "mail", "-f", "through=nbd,process"]);
-    assert!(!refused.status.success() && text(&refused).contains("bssplit"), "{}", text(&refused));
+    let refused = lab(directory.path(), &["new", "-w", "randtrim,4K", "-f", "through=nbd,process"]);
+    assert!(!refused.status.success() && text(&refused).contains("randtrim"), "{}", text(&refused));
+}
+
+#[test]
+fn presets_with_sizes_and_places_of_their_own_are_done_alike_both_ways() {
+    let directory = tempfile::tempdir().unwrap();
+    let presets = ["vm-boot-storm", "mail", "web", "media-streaming"];
+    let of = |name| format!("[[workload]]\npreset = \"{name}\"\nseconds = 0.3\n");
+    let text_of = format!(
+        "name = \"presets\"\nrounds = 2\n[target]\nkind = \"volume\"\nsize = \"16M\"\n\
+         [[factor]]\nname = \"through\"\nvalues = [\"nbd\", \"process\"]\n{}",
+        presets.map(of).concat()
+    );
+    fs::write(directory.path().join("presets.toml"), text_of).unwrap();
+    let run = lab(directory.path(), &["run", "presets.toml", "-o", "out", "--json"]);
+    assert!(run.status.success(), "{}", text(&run));
+    let findings: lab::analysis::Findings = serde_json::from_slice(&run.stdout).unwrap();
+    for (workload, sizes) in [
+        ("boot storm", &[(4, 40), (16, 30), (32, 15), (64, 15)][..]),
+        ("mail", &[(4, 60), (16, 25), (64, 15)]),
+        ("web 95/5", &[(4, 30), (16, 40), (64, 30)]),
+        ("media streaming", &[(1024, 100)]),
+    ] {
+        for variant in ["baseline", "through=process"] {
+            let found = findings.find(variant, workload, lab::experiment::Metric::Iops).unwrap();
+            for number in &found.runs {
+                let shown = lab(directory.path(), &["report", "out", "--run", &number.to_string()]);
+                let said: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+                let all = |what: &str| {
+                    ["read", "write"]
+                        .map(|way| said["jobs"][0][way][what].as_u64().unwrap())
+                        .iter()
+                        .sum::<u64>()
+                };
+                let (count, bytes) = (all("total_ios") as f64, all("io_bytes") as f64 / 1024.0);
+                // By their shares; chance has less to say the more there are.
+                let mean = sizes.iter().map(|(kib, percent)| kib * percent).sum::<u64>() as f64 / 100.0;
+                let square =
+                    sizes.iter().map(|(kib, percent)| kib * kib * percent).sum::<u64>() as f64 / 100.0;
+                let off =
+                    (bytes / count - mean).abs() / ((square - mean * mean).max(0.0) / count).sqrt().max(1e-9);
+                println!(
+                    "{variant} {workload}: {count} of {:.2} KiB, expected {mean}: {off:.1}",
+                    bytes / count
+                );
+                assert!(count > 0.0 && (off < 6.0 || bytes == count * mean), "{variant} {workload}: {said}");
+            }
+        }
+    }
 }

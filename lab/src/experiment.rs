@@ -428,8 +428,8 @@ impl Experiment {
         });
         let jobs: Vec<Settings> = of_others.cloned().chain(of_factors).collect();
         for workload in &self.workloads {
-            let extent = workload.extent(self.target.size());
-            jobs.iter().try_for_each(|settings| Load::of(&workload.with(settings)?, extent, 0).map(drop))?;
+            let volume = self.target.size();
+            jobs.iter().try_for_each(|settings| Load::of(&workload.with(settings)?, volume, 0).map(drop))?;
         }
         Ok(())
     }

@@ -3,9 +3,13 @@
 //! What fio does otherwise is said here in a few fields, for [`crate::target::Programs::load`]; what that answers has the form of fio's JSON, and is read as that. Whatever a workload asks for
 //! that is not among these fields is refused by name before anything runs: the two ways to a volume must do the same.
 
+mod sizes;
+
 use crate::error::{Error, Result};
 use crate::experiment::{Work, Workload};
 use crate::size::Size;
+
+pub use sizes::Share;
 
 /// What is done to a volume.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,8 +20,12 @@ pub struct Load {
     pub read_percent: u32,
     /// Size of an operation.
     pub bs: Size,
-    /// How much of the volume is worked on.
+    /// Sizes of reads and of writes that there are instead.
+    pub sizes: Option<[Vec<Share>; 2]>,
+    /// How much of the volume each job works on, as far as it goes.
     pub extent: Size,
+    /// How much further on in the volume each job begins than the one before; rounded up to the smallest size.
+    pub offset_increment: Size,
     /// Operations that each job has under way.
     pub iodepth: u32,
     /// Jobs at once.
@@ -37,8 +45,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// What a workload does to a volume of which it uses `extent`.
-    pub fn of(workload: &Workload, extent: Size, seed: u64) -> Result<Self> {
+    /// What a workload does to a volume of so many bytes.
+    pub fn of(workload: &Workload, volume: Size, seed: u64) -> Result<Self> {
         let refused = |what: String| {
             let name = &workload.name;
             Err(Error::Experiment(format!(
@@ -64,7 +72,9 @@ impl Load {
             is_random,
             read_percent: 50,
             bs: workload.bs,
-            extent,
+            sizes: None,
+            extent: workload.extent(volume),
+            offset_increment: Size(0),
             iodepth: workload.iodepth,
             numjobs: 1,
             fsync: 0,
@@ -77,6 +87,18 @@ impl Load {
         for (name, value) in &workload.options {
             let number = || value.parse::<u32>();
             let known = match name.as_str() {
+                "bssplit" => match sizes::parse(value) {
+                    Ok(sizes) => {
+                        load.sizes = Some(sizes);
+                        true
+                    }
+                    Err(what) => return refused(format!("{name}={value} ({what})")),
+                },
+                "offset_increment" => {
+                    let increment = increment(value, volume);
+                    load.offset_increment = increment.unwrap_or_default();
+                    increment.is_some()
+                }
                 "rwmixread" => number().map(|percent| load.read_percent = percent).is_ok(),
                 "rwmixwrite" => {
                     let rest = number().ok().and_then(|percent| 100_u32.checked_sub(percent));
@@ -100,6 +122,13 @@ impl Load {
                 return refused(format!("{name}={value}"));
             }
         }
+        // fio rounds a percentage, and takes other bytes as they are.
+        let is_odd = !load.offset_increment.0.is_multiple_of(load.least().0.max(1));
+        if let Some(value) =
+            workload.options.get("offset_increment").filter(|it| is_odd && !it.ends_with('%'))
+        {
+            return refused(format!("offset_increment={value} (no multiple of the smallest size)"));
+        }
         match (reads, writes) {
             (true, false) => load.read_percent = 100,
             (false, true) => load.read_percent = 0,
@@ -108,19 +137,42 @@ impl Load {
         Ok(load)
     }
 
+    /// The smallest size of an operation.
+    fn least(&self) -> Size {
+        let sizes = self.sizes.iter().flatten().flatten().map(|share| share.size);
+        sizes.min().unwrap_or(self.bs)
+    }
+
     /// It in words, to repeat it.
     pub fn words(&self, volume: &str) -> Vec<String> {
         let mut words = vec!["load".to_owned(), format!("volume={volume}")];
         let pattern = if self.is_random { "random" } else { "sequential" };
         words.extend([pattern.to_owned(), format!("reads={}%", self.read_percent)]);
-        words.extend([format!("bs={}", self.bs.0), format!("size={}", self.extent.0)]);
+        words.push(match &self.sizes {
+            Some(sizes) => format!("bssplit={}", sizes::words(sizes)),
+            None => format!("bs={}", self.bs.0),
+        });
+        words.push(format!("size={}", self.extent.0));
         words.extend([format!("iodepth={}", self.iodepth), format!("numjobs={}", self.numjobs)]);
+        let increment = self.offset_increment.0;
+        words.extend((increment > 0).then(|| format!("offset_increment={increment}")));
         words.extend((self.fsync > 0).then(|| format!("fsync={}", self.fsync)));
         words.extend(self.zipf.map(|theta| format!("zipf:{theta}")));
         words.push(format!("compressible={}%", self.compressible));
         words.extend((self.ramp_seconds > 0.0).then(|| format!("ramp={}s", self.ramp_seconds)));
         words.extend([format!("seconds={}", self.seconds), format!("seed={}", self.seed)]);
         words
+    }
+}
+
+/// fio's `offset_increment`: bytes, or a percentage of the volume, whatever of that is worked on.
+fn increment(text: &str, volume: Size) -> Option<Size> {
+    match text.strip_suffix('%') {
+        None => text.parse().ok(),
+        Some(percent) => {
+            let percent = percent.parse::<u8>().ok().filter(|percent| *percent <= 100)?;
+            Some(Size((u128::from(volume.0) * u128::from(percent) / 100) as u64))
+        }
     }
 }
 
@@ -145,7 +197,9 @@ mod tests {
             is_random: true,
             read_percent: 70,
             bs: Size(8192),
+            sizes: None,
             extent: Size(1 << 20),
+            offset_increment: Size(0),
             iodepth: 16,
             numjobs: 4,
             fsync: 32,
@@ -179,7 +233,13 @@ mod tests {
             ("rw = \"randtrim\"", "randtrim"),
             ("rw = \"randread:8\"", "randread:8"),
             ("rw = \"write\"\nduplicates = 10", "duplicates"),
-            ("rw = \"read\"\noptions = { bssplit = \"4k/100\" }", "bssplit"),
+            (
+                "rw = \"read\"\noptions = { bssplit = \"4k/50\" }",
+                "bssplit=4k/50 (the percentages add up to 50",
+            ),
+            ("rw = \"read\"\noptions = { offset_increment = \"101%\" }", "offset_increment=101%"),
+            ("rw = \"read\"\noptions = { offset_increment = \"6K\" }", "no multiple"),
+            ("rw = \"read\"\noptions = { offset = \"8K\" }", "offset=8K"),
             ("rw = \"read\"\noptions = { random_distribution = \"pareto:0.2\" }", "pareto"),
             ("rw = \"write\"\noptions = { fsync = \"often\" }", "fsync=often"),
         ] {
@@ -189,7 +249,27 @@ mod tests {
     }
 
     #[test]
-    fn presets_of_databases_and_logs_are_done() {
+    fn sizes_and_places_of_jobs_are_told_to_the_process() {
+        let options = |options: &str| {
+            load(&format!("rw = \"randrw\"\nbs = \"16K\"\nsize = \"512K\"\noptions = {{ {options} }}"))
+                .unwrap()
+        };
+        let load = options("bssplit = \"4k/50:8k/,16k/100\", numjobs = \"3\", offset_increment = \"7%\"");
+        let share = |bytes, percent| Share { size: Size(bytes), percent };
+        assert_eq!(load.sizes, Some([vec![share(4096, 50), share(8192, 50)], vec![share(16384, 100)]]));
+        // Of all of the volume; whoever works there rounds it.
+        assert_eq!((load.extent, load.offset_increment), (Size(512 << 10), Size((1 << 20) * 7 / 100)));
+        let words = load.words("lab1/v").join(" ");
+        for word in ["bssplit=4096/50:8192/50,16384/100 size=524288", "numjobs=3 offset_increment=73400"] {
+            assert!(words.contains(word) && !words.contains(" bs="), "{word}: {words}");
+        }
+        assert_eq!(options("offset_increment = \"48K\"").offset_increment, Size(48 << 10));
+        // Of the smallest size it is a multiple.
+        assert_eq!(options("bssplit = \"4k/\", offset_increment = \"20K\"").offset_increment, Size(20 << 10));
+    }
+
+    #[test]
+    fn all_presets_of_volumes_are_done() {
         let text = |name: &str| {
             format!(
                 "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[settings]\nthrough = \"process\"\n[[workload]]\npreset = \"{name}\"\n"
@@ -197,9 +277,8 @@ mod tests {
         };
         for preset in presets::all() {
             let parsed = crate::Experiment::parse(&text(&preset.name));
-            let is_done = ["database-8k", "database-16k", "backup", "log-writer", "bonnie", "streaming-copy"]
-                .contains(&preset.name.as_str());
-            assert_eq!(parsed.is_ok(), is_done, "{}: {parsed:?}", preset.name);
+            // A volume has no files.
+            assert_eq!(parsed.is_ok(), preset.name != "small-files", "{}: {parsed:?}", preset.name);
         }
     }
 }

@@ -464,8 +464,7 @@ impl<'a> Bench<'a> {
         let at = self.endpoint(variant, progress)?;
         let way = variant.settings.get(THROUGH);
         if let Some(home) = self.homes.get(&variant.name).filter(|_| way.is_some_and(|way| way == PROCESS)) {
-            let extent = workload.extent(self.experiment.target.size());
-            let load = Load::of(workload, extent, seed)?;
+            let load = Load::of(workload, self.experiment.target.size(), seed)?;
             return Ok(Job::Load { volume: home.dataset.clone(), load });
         }
         if let Some(source) = workload.source.clone() {

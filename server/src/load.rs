@@ -30,7 +30,7 @@ use device::IoBuf;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, poll};
 
-use crate::api::{ApiError, Load, Loaded, Requested, Step};
+use crate::api::{ApiError, Load, Loaded, Requested, SizeShare, Step};
 use crate::nbd::{Export, ExportError, MAX_REQUEST_BYTES};
 
 use data::Data;
@@ -59,19 +59,39 @@ const TURN: u32 = 64;
 /// What is out of its bounds, by name.
 pub fn check(load: &Load, size_bytes: u64) -> Result<(), ApiError> {
     let wrong = |what: String| Err(ApiError::invalid(format!("a load: {what}")));
-    let block = load.block_bytes;
-    if !(LEAST_BLOCK_BYTES..=MAX_REQUEST_BYTES).contains(&block) {
+    let is_size = |bytes: u32| (LEAST_BLOCK_BYTES..=MAX_REQUEST_BYTES).contains(&bytes);
+    if !is_size(load.block_bytes) {
+        let block = load.block_bytes;
         return wrong(format!("block_bytes {block} is not from {LEAST_BLOCK_BYTES} to {MAX_REQUEST_BYTES}"));
     }
-    if load.extent_bytes < u64::from(block) || load.extent_bytes > size_bytes {
+    for (name, sizes) in [("read_sizes", &load.read_sizes), ("write_sizes", &load.write_sizes)] {
+        let percent = sizes.iter().fold(0_u32, |all, size| all.saturating_add(size.percent));
+        if !sizes.is_empty() && (percent != 100 || sizes.iter().any(|size| size.percent == 0)) {
+            return wrong(format!("{name}: each has a percentage of 1 or more, together 100"));
+        }
+        if let Some(SizeShare { bytes, .. }) = sizes.iter().find(|size| !is_size(size.bytes)) {
+            return wrong(format!("{name}: {bytes} is not from {LEAST_BLOCK_BYTES} to {MAX_REQUEST_BYTES}"));
+        }
+    }
+    let (_, largest) = requests::sizes(load);
+    if load.extent_bytes < largest || load.extent_bytes > size_bytes {
         let extent = load.extent_bytes;
-        return wrong(format!("extent_bytes {extent} is not from one block to the volume's {size_bytes}"));
+        return wrong(format!(
+            "extent_bytes {extent} is not from the largest request to the volume's {size_bytes}"
+        ));
     }
     if !(1..=MOST_DEPTH).contains(&load.depth) || !(1..=MOST_CLIENTS).contains(&load.clients) {
         return wrong(format!("depth is from 1 to {MOST_DEPTH}, clients from 1 to {MOST_CLIENTS}"));
     }
-    if u64::from(load.depth) * u64::from(load.clients) * u64::from(block) > MOST_BYTES {
+    if u64::from(load.depth) * u64::from(load.clients) * largest > MOST_BYTES {
         return wrong(format!("depth, clients and block_bytes together are more than {MOST_BYTES} bytes"));
+    }
+    // The last begins the furthest on.
+    if requests::region(load, load.clients - 1, size_bytes).is_none() {
+        return wrong(format!(
+            "offset_increment_bytes {}: the last of {} clients has no room for a request in the volume's {size_bytes} bytes",
+            load.offset_increment_bytes, load.clients
+        ));
     }
     if load.read_percent > 100 || load.compressible_percent > 99 {
         return wrong("read_percent is at most 100, compressible_percent at most 99".into());
@@ -93,9 +113,10 @@ pub fn check(load: &Load, size_bytes: u64) -> Result<(), ApiError> {
 pub struct Tally {
     /// By [`Kind`].
     of: [Latencies; 3],
+    /// Likewise.
+    bytes: [u64; 3],
     /// Of reads and writes.
     steps: Vec<Step>,
-    block_bytes: u64,
     elapsed: Duration,
 }
 
@@ -105,6 +126,9 @@ impl Tally {
         for (mine, others) in self.of.iter_mut().zip(&other.of) {
             mine.add(others);
         }
+        for (mine, others) in self.bytes.iter_mut().zip(other.bytes) {
+            *mine += others;
+        }
         if self.steps.len() < other.steps.len() {
             self.steps.resize(other.steps.len(), Step::default());
         }
@@ -112,17 +136,16 @@ impl Tally {
             mine.requests += others.requests;
             mine.bytes += others.bytes;
         }
-        self.block_bytes = other.block_bytes;
         self.elapsed = self.elapsed.max(other.elapsed);
     }
 
     /// The figures.
     pub fn figures(&self) -> Loaded {
-        let of = |kind: Kind, bytes_each: u64| {
+        let of = |kind: Kind| {
             let latencies = &self.of[kind as usize];
             Requested {
                 requests: latencies.count(),
-                bytes: latencies.count() * bytes_each,
+                bytes: self.bytes[kind as usize],
                 mean_ns: latencies.mean_ns(),
                 least_ns: latencies.least_ns(),
                 most_ns: latencies.most_ns(),
@@ -132,9 +155,9 @@ impl Tally {
             }
         };
         Loaded {
-            reads: of(Kind::Read, self.block_bytes),
-            writes: of(Kind::Write, self.block_bytes),
-            flushes: of(Kind::Flush, 0),
+            reads: of(Kind::Read),
+            writes: of(Kind::Write),
+            flushes: of(Kind::Flush),
             elapsed_ns: u64::try_from(self.elapsed.as_nanos()).unwrap_or(u64::MAX),
             steps: self.steps.clone(),
         }
@@ -152,7 +175,7 @@ pub async fn client<E: Export>(
     noise: &Noise,
     is_over: &AtomicBool,
 ) -> Result<Tally, ExportError> {
-    let mut requests = Requests::new(load, number);
+    let mut requests = Requests::new(load, number, export.size_bytes());
     let mut data = Data::new(noise, load, number);
     let depth = load.depth as usize;
     let counts_from = Instant::now() + Duration::from_secs_f64(load.ramp_seconds);
@@ -163,16 +186,17 @@ pub async fn client<E: Export>(
         step_ms => (load.seconds * 1000.0 / f64::from(step_ms)).ceil() as usize,
     };
     let steps = vec![Step::default(); steps];
-    let mut tally = Tally { block_bytes: u64::from(load.block_bytes), steps, ..Tally::default() };
+    let mut tally = Tally { steps, ..Tally::default() };
     let mut note = |done: Done| {
         if done.at >= counts_from {
             tally.of[done.kind as usize].note(done.at.saturating_duration_since(done.began));
+            tally.bytes[done.kind as usize] += done.bytes;
             let last = tally.steps.len().saturating_sub(1);
             let at_ns = done.at.saturating_duration_since(counts_from).as_nanos() as u64;
             let step = at_ns.checked_div(step_ns).map_or(0, |step| last.min(step as usize));
             if let Some(step) = tally.steps.get_mut(step).filter(|_| done.kind != Kind::Flush) {
                 step.requests += 1;
-                step.bytes += tally.block_bytes;
+                step.bytes += done.bytes;
             }
         }
     };
@@ -184,10 +208,10 @@ pub async fn client<E: Export>(
         for _ in waiting.len()..depth {
             let request = requests.next();
             let buffer = match request {
-                Request::Read(_) => Some(IoBuf::for_overwrite(load.block_bytes as usize)),
-                Request::Write(_) => {
+                Request::Read { bytes, .. } => Some(IoBuf::for_overwrite(bytes as usize)),
+                Request::Write { bytes, .. } => {
                     has_written = true;
-                    let mut buffer = IoBuf::for_overwrite(load.block_bytes as usize);
+                    let mut buffer = IoBuf::for_overwrite(bytes as usize);
                     data.fill(&mut buffer);
                     Some(buffer)
                 }
@@ -231,6 +255,7 @@ pub async fn client<E: Export>(
 /// A request that is done.
 struct Done {
     kind: Kind,
+    bytes: u64,
     began: Instant,
     at: Instant,
 }
@@ -239,11 +264,11 @@ struct Done {
 async fn ask<E: Export>(export: &E, request: Request, buffer: Option<IoBuf>) -> Result<Done, ExportError> {
     let began = Instant::now();
     match (request, buffer) {
-        (Request::Read(offset), Some(mut into)) => export.read(offset, &mut into).await?,
-        (Request::Write(offset), Some(data)) => export.write(offset, data, false).await?,
+        (Request::Read { offset, .. }, Some(mut into)) => export.read(offset, &mut into).await?,
+        (Request::Write { offset, .. }, Some(data)) => export.write(offset, data, false).await?,
         _ => export.flush().await?,
     }
-    Ok(Done { kind: request.kind(), began, at: Instant::now() })
+    Ok(Done { kind: request.kind(), bytes: request.bytes(), began, at: Instant::now() })
 }
 
 #[cfg(test)]
@@ -259,7 +284,10 @@ pub(crate) mod tests {
             is_random: false,
             read_percent: 0,
             block_bytes: 4096,
+            read_sizes: Vec::new(),
+            write_sizes: Vec::new(),
             extent_bytes: 64 << 10,
+            offset_increment_bytes: 0,
             depth: 1,
             clients: 1,
             flush_every: 0,
@@ -278,6 +306,8 @@ pub(crate) mod tests {
         reads: u64,
         writes: u64,
         flushes: u64,
+        bytes_read: u64,
+        bytes_written: u64,
         under_way: u64,
         most_under_way: u64,
     }
@@ -323,11 +353,13 @@ pub(crate) mod tests {
 
         async fn read(&self, _: u64, into: &mut [u8]) -> Result<(), ExportError> {
             into.fill(0);
+            self.asked.lock().unwrap().bytes_read += into.len() as u64;
             self.answer(|asked| &mut asked.reads).await;
             Ok(())
         }
 
-        async fn write(&self, _: u64, _: IoBuf, _: bool) -> Result<(), ExportError> {
+        async fn write(&self, _: u64, data: IoBuf, _: bool) -> Result<(), ExportError> {
+            self.asked.lock().unwrap().bytes_written += data.len() as u64;
             let number = self.answer(|asked| &mut asked.writes).await;
             if Some(number) == self.fails_at {
                 return Err(ExportError { errno: Errno::NoSpace, message: "full".into() });
@@ -382,6 +414,31 @@ pub(crate) mod tests {
         }
     }
 
+    /// Sizes that differ, of reads and of writes.
+    pub(crate) fn mixed_sizes() -> Load {
+        let sizes = |all: &[(u32, u32)]| {
+            all.iter().map(|&(bytes, percent)| SizeShare { bytes, percent }).collect::<Vec<_>>()
+        };
+        Load {
+            read_sizes: sizes(&[(4096, 60), (16 << 10, 25), (64 << 10, 15)]),
+            write_sizes: sizes(&[(16 << 10, 50), (8192, 50)]),
+            ..load()
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_are_those_of_requests_of_every_size() {
+        let export = Zeroes { over_at: Some(500), ..Zeroes::default() };
+        let load =
+            Load { is_random: true, read_percent: 50, seconds: 60.0, step_ms: 60_000, ..mixed_sizes() };
+        let mut loaded = run(&export, &load).await.unwrap();
+        let asked = *export.asked.lock().unwrap();
+        assert_eq!((loaded.reads.bytes, loaded.writes.bytes), (asked.bytes_read, asked.bytes_written));
+        assert_ne!(loaded.reads.bytes, loaded.reads.requests * 4096);
+        assert_eq!(loaded.steps.remove(0).bytes, asked.bytes_read + asked.bytes_written);
+        assert_eq!(loaded.flushes.bytes, 0);
+    }
+
     #[tokio::test]
     async fn each_step_has_what_was_done_in_it_and_all_have_all() {
         let export = Zeroes { waits: true, ..Zeroes::default() };
@@ -429,6 +486,8 @@ pub(crate) mod tests {
     #[test]
     fn loads_out_of_bounds_are_refused_by_what_is_wrong() {
         check(&load(), 64 << 10).unwrap();
+        check(&Load { clients: 2, offset_increment_bytes: 60_000, ..load() }, 64 << 10).unwrap();
+        let share = |bytes, percent| vec![SizeShare { bytes, percent }];
         for (wrong, named) in [
             (Load { block_bytes: 0, ..load() }, "block_bytes"),
             (Load { block_bytes: MAX_REQUEST_BYTES + 1, extent_bytes: 1 << 40, ..load() }, "block_bytes"),
@@ -445,6 +504,12 @@ pub(crate) mod tests {
             (Load { seconds: 1e9, ..load() }, "seconds"),
             (Load { ramp_seconds: -1.0, ..load() }, "ramp_seconds"),
             (Load { step_ms: 1, seconds: 1.1, ..load() }, "step_ms"),
+            (Load { read_sizes: share(4096, 99), ..load() }, "read_sizes"),
+            (Load { write_sizes: [share(4096, 100), share(8192, 0)].concat(), ..load() }, "write_sizes"),
+            (Load { write_sizes: [share(1, 50), share(8192, 50)].concat(), ..load() }, "write_sizes: 1 "),
+            (Load { read_sizes: share(128 << 10, 100), ..load() }, "extent_bytes"),
+            (Load { clients: 2, offset_increment_bytes: 61_441, ..load() }, "last of 2 clients"),
+            (Load { clients: 3, offset_increment_bytes: u64::MAX / 2, ..load() }, "last of 3 clients"),
             (Load { zipf: Some(1.0), ..load() }, "zipf"),
             (Load { zipf: Some(f64::INFINITY), ..load() }, "zipf"),
         ] {

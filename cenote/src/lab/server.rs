@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use lab::experiment::Settings;
 use lab::fio::Endpoint;
-use lab::load::Load;
+use lab::load::{Load, Share};
 use lab::series::{self, Series};
 use lab::size::Size;
 use lab::target::{Counters, Layers, Programs, output};
 use rustix::process::Signal;
 use serde_json::json;
-use server::api::{GetIoStats, Loaded, Requested, RunLoad};
+use server::api::{GetIoStats, Loaded, Requested, RunLoad, SizeShare};
 use tempfile::TempDir;
 
 use crate::client;
@@ -105,13 +105,22 @@ impl Programs for Private {
         let bytes = |what: &str, size: Size| {
             u32::try_from(size.0).map_err(|_| failed(format!("{what} {size} is too large")))
         };
+        let [read_sizes, write_sizes] = load.sizes.clone().unwrap_or_default().map(|shares| {
+            let share = |share: &Share| {
+                Ok(SizeShare { bytes: bytes("bssplit", share.size)?, percent: share.percent })
+            };
+            shares.iter().map(share).collect::<lab::Result<Vec<_>>>()
+        });
         let asked = RunLoad {
             volume: name.to_owned(),
             load: server::api::Load {
                 is_random: load.is_random,
                 read_percent: load.read_percent,
                 block_bytes: bytes("bs", load.bs)?,
+                read_sizes: read_sizes?,
+                write_sizes: write_sizes?,
                 extent_bytes: load.extent.0,
+                offset_increment_bytes: load.offset_increment.0,
                 depth: load.iodepth,
                 clients: load.numjobs,
                 flush_every: load.fsync,

@@ -28,10 +28,19 @@ pub struct Load {
     pub is_random: bool,
     /// How many of a hundred requests read; the others write.
     pub read_percent: u32,
-    /// Bytes of a request.
+    /// Bytes of a request, where the next two say nothing.
     pub block_bytes: u32,
-    /// Bytes from the volume's beginning on that are worked on.
+    /// Sizes of reads; places are multiples of the smallest.
+    #[serde(default)]
+    pub read_sizes: Vec<SizeShare>,
+    /// Sizes of writes, likewise.
+    #[serde(default)]
+    pub write_sizes: Vec<SizeShare>,
+    /// Bytes that each client works on, as far as the volume has them.
     pub extent_bytes: u64,
+    /// How much further on in the volume each client begins than the one before, rounded up to a multiple of the smallest request.
+    #[serde(default)]
+    pub offset_increment_bytes: u64,
     /// Requests that each client has under way.
     pub depth: u32,
     /// How many clients there are.
@@ -55,6 +64,16 @@ pub struct Load {
     pub step_ms: u32,
     /// What is random is the same for the same seed.
     pub seed: u64,
+}
+
+/// How many of a hundred requests have a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SizeShare {
+    /// The size.
+    pub bytes: u32,
+    /// So many; those of all sizes add up to 100.
+    pub percent: u32,
 }
 
 /// How a load went.

@@ -8,7 +8,8 @@ use std::thread;
 
 use device::block_on;
 use server::api::{
-    ApiError, ErrorKind, ExportPool, Load, Loaded, RunLoad, SetProperties, TakeTrace, Traced, TracedOperation,
+    ApiError, ErrorKind, ExportPool, Load, Loaded, RunLoad, SetProperties, SizeShare, TakeTrace, Traced,
+    TracedOperation,
 };
 use server::daemon::Daemon;
 use server::http::{self, ApiSocket};
@@ -31,7 +32,10 @@ fn writes() -> Load {
         is_random: false,
         read_percent: 0,
         block_bytes: 64 << 10,
+        read_sizes: Vec::new(),
+        write_sizes: Vec::new(),
         extent_bytes: 8 * MEBIBYTE,
+        offset_increment_bytes: 0,
         depth: 4,
         clients: 1,
         flush_every: 0,
@@ -86,6 +90,9 @@ fn what_is_told_is_what_the_volume_was_asked_for() {
         is_random: true,
         read_percent: 60,
         block_bytes: 4096,
+        write_sizes: [4096, 8192].map(|bytes| SizeShare { bytes, percent: 50 }).to_vec(),
+        extent_bytes: 2 * MEBIBYTE,
+        offset_increment_bytes: 3 * MEBIBYTE,
         depth: 16,
         clients: 3,
         flush_every: 5,
@@ -97,11 +104,18 @@ fn what_is_told_is_what_the_volume_was_asked_for() {
     assert_eq!(traced.lost, 0);
     let of = |operation| {
         let its = traced.requests.iter().filter(|request| request.operation == operation);
-        its.clone().for_each(|it| assert!(it.offset + it.length <= 8 * MEBIBYTE && it.offset % 4096 == 0));
+        // Three clients, with a gap of a mebibyte between each two.
+        its.clone().for_each(|it| {
+            let (first, last) = (it.offset / MEBIBYTE, (it.offset + it.length.max(1) - 1) / MEBIBYTE);
+            assert!(it.offset % 4096 == 0 && last < 8 && ![2, 5].contains(&first) && ![2, 5].contains(&last));
+        });
         (its.clone().count() as u64, its.map(|request| request.length).sum::<u64>())
     };
     assert_eq!(of(TracedOperation::Read), (loaded.reads.requests, loaded.reads.bytes));
     assert_eq!(of(TracedOperation::Write), (loaded.writes.requests, loaded.writes.bytes));
+    let (reads, writes) = (&loaded.reads, &loaded.writes);
+    assert_eq!(reads.bytes, reads.requests * 4096);
+    assert!((writes.requests * 5000..writes.requests * 7500).contains(&writes.bytes), "{loaded:?}");
     // Each client flushes at its end.
     assert_eq!(of(TracedOperation::Flush).0, loaded.flushes.requests + 3);
     let (writes, flushes) = (loaded.writes.requests, loaded.flushes.requests);

@@ -181,8 +181,15 @@ fn drift(baseline: &Finding) -> Option<String> {
     })
 }
 
+/// Where equal variants may be further apart than this, as a share, rounds were too few to say what noise is.
+const UNKNOWN_NOISE: f64 = 9.0;
+
 /// What a noise floor means.
 pub fn noise_words(noise_floor: f64) -> String {
+    if noise_floor > UNKNOWN_NOISE {
+        return "two equal variants were so far apart, in so few rounds, that nothing can be told from noise"
+            .to_owned();
+    }
     format!("two equal variants differed by {}, and less than that is no difference", apart(noise_floor))
 }
 
@@ -190,7 +197,8 @@ pub fn noise_words(noise_floor: f64) -> String {
 pub fn apart(noise_floor: f64) -> String {
     match noise_floor {
         share if share < 1.0 => format!("up to {:.1} %", share * 100.0),
-        share => format!("up to {:.1} times", share + 1.0),
+        share if share <= UNKNOWN_NOISE => format!("up to {:.1} times", share + 1.0),
+        _ => "more than ten times".to_owned(),
     }
 }
 
@@ -202,4 +210,24 @@ pub fn base_words(experiment: &Experiment) -> String {
         .filter_map(|factor| Some(format!("{}={}", factor.name, factor.values.first()?)))
         .collect();
     if values.is_empty() { "the baseline".to_owned() } else { values.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_is_told_as_far_as_it_is_known() {
+        for (floor, words) in [
+            (0.034, "two equal variants differed by up to 3.4 %, and less than that is no difference"),
+            (1.3, "two equal variants differed by up to 2.3 times, and less than that is no difference"),
+            (
+                170_000.0,
+                "two equal variants were so far apart, in so few rounds, that nothing can be told from noise",
+            ),
+        ] {
+            assert_eq!(noise_words(floor), words);
+        }
+        assert_eq!(apart(170_000.0), "more than ten times");
+    }
 }

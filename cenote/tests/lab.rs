@@ -206,6 +206,57 @@ rw = "read"
 seconds = 0.1
 "#;
 
+const MIXED: &str = r#"
+name = "mixed"
+rounds = 3
+[target]
+kind = "volume"
+size = "16M"
+[settings]
+compression = "lz4"
+volblocksize = "64K"
+[[factor]]
+name = "checksum"
+values = ["fletcher4", "sha256"]
+[[workload]]
+name = "half compresses away"
+rw = "write"
+bs = "1M"
+compressible = 50
+seconds = 0.3
+[[workload]]
+name = "nothing compresses"
+rw = "write"
+bs = "1M"
+seconds = 0.3
+[[workload]]
+name = "read"
+rw = "read"
+bs = "1M"
+compressible = 50
+seconds = 0.2
+"#;
+
+#[test]
+fn what_is_read_is_what_the_workload_says_whatever_another_wrote() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("mixed.toml"), MIXED).unwrap();
+    let run = lab(directory.path(), &["run", "mixed.toml", "-o", "out", "--json"]);
+    assert!(run.status.success(), "{}", text(&run));
+    let findings: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let of_read: Vec<&serde_json::Value> = findings["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|it| it["workload"] == "read" && it["metric"] == "space" && it["variant"] != "raw device")
+        .collect();
+    // Both variants and the twin.
+    assert_eq!(of_read.len(), 3, "{of_read:?}");
+    let spaces = of_read.iter().flat_map(|it| it["values"].as_array().unwrap());
+    let spaces: Vec<f64> = spaces.filter_map(serde_json::Value::as_f64).collect();
+    assert!(spaces.len() == 9 && spaces.iter().all(|space| (0.4..0.65).contains(space)), "{spaces:?}");
+}
+
 #[test]
 fn a_search_finds_something_within_its_budget_and_measures_it_again() {
     let directory = tempfile::tempdir().unwrap();

@@ -21,6 +21,7 @@
 //!
 //! # Filling
 //! Volumes, and files to work on, are written once before they are measured, in pieces of about two seconds, so that whoever waits is told how far that is, and can have it stopped.
+//! What is read is to be what its workload says of its data: where another workload left data that compress otherwise, or files that it copied, all is written again before.
 //!
 //! # Caches
 //! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the pool's own process may be by the system: jobs on files go around its page cache
@@ -87,11 +88,28 @@ pub struct Bench<'a> {
     to_be_missed: BTreeMap<String, Vec<String>>,
     /// What was made, by the variant's name.
     homes: BTreeMap<String, Home>,
+    /// What the data there are like; absent where they are of several kinds.
+    contents: BTreeMap<String, Likeness>,
     /// Numbers that were given to pools and datasets, so that no name is used twice.
     numbered: usize,
     raw_is_filled: bool,
     /// What was filled since that was told.
     prepared: Prepared,
+}
+
+/// What data are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Likeness {
+    /// Share that compresses away, in per cent.
+    compressible: u32,
+    /// Share that is there already, in per cent.
+    duplicates: u32,
+}
+
+impl Likeness {
+    fn of(workload: &Workload) -> Self {
+        Self { compressible: workload.compressible, duplicates: workload.duplicates }
+    }
 }
 
 /// Where a variant lives.
@@ -166,6 +184,7 @@ impl<'a> Bench<'a> {
             pools: BTreeMap::new(),
             to_be_missed: BTreeMap::new(),
             homes: BTreeMap::new(),
+            contents: BTreeMap::new(),
             numbered: 0,
             raw_is_filled: false,
             prepared: Prepared::default(),
@@ -218,7 +237,7 @@ impl<'a> Bench<'a> {
                     }
                 };
                 if !self.raw_is_filled {
-                    self.fill(&endpoint, &variant.name, progress)?;
+                    self.fill_first(&endpoint, &variant.name, progress)?;
                     self.raw_is_filled = true;
                 }
                 Ok(endpoint)
@@ -231,7 +250,9 @@ impl<'a> Bench<'a> {
                 let (endpoint, pool) = (home.endpoint.clone(), home.pool.clone());
                 let server = home.server.clone();
                 self.homes.insert(variant.name.clone(), home);
-                self.fill(&endpoint, &variant.name, progress)?;
+                if let Some(likeness) = self.fill_first(&endpoint, &variant.name, progress)? {
+                    self.contents.insert(variant.name.clone(), likeness);
+                }
                 if let Some(devices) = self.to_be_missed.remove(&pool) {
                     let programs = self.programs(&server)?;
                     programs.zpool(&["sync".to_owned(), pool.clone()])?;
@@ -252,7 +273,7 @@ impl<'a> Bench<'a> {
         let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
         if make_file(path, self.experiment.target.size().0)? {
             // Reading what was never written reads nothing.
-            let filled = self.fill(&endpoint, &path.display().to_string(), progress);
+            let filled = self.fill_first(&endpoint, &path.display().to_string(), progress);
             if filled.is_err() {
                 // As short as it was, so that whoever goes on fills it.
                 let file = File::options().write(true).open(path).map_err(Error::file(path))?;
@@ -385,12 +406,29 @@ impl<'a> Bench<'a> {
         )))
     }
 
-    /// Writes all of a volume or file once, so that no run finds it empty.
-    fn fill(&mut self, endpoint: &Endpoint, name: &str, progress: &dyn Progress) -> Result<()> {
+    /// Writes all of a volume or file once, so that no run finds it empty; tells with what.
+    fn fill_first(
+        &mut self,
+        endpoint: &Endpoint,
+        name: &str,
+        progress: &dyn Progress,
+    ) -> Result<Option<Likeness>> {
         let has_content = |workload: &&Workload| matches!(workload.work(), Work::Transfers | Work::Replay);
-        let Some(workload) = self.experiment.workloads.iter().find(has_content) else { return Ok(()) };
+        let Some(workload) = self.experiment.workloads.iter().find(has_content) else { return Ok(None) };
+        self.fill(endpoint, name, workload, progress)?;
+        Ok(Some(Likeness::of(workload)))
+    }
+
+    /// Writes all of a volume or file with data as a workload's.
+    fn fill(
+        &mut self,
+        endpoint: &Endpoint,
+        name: &str,
+        like: &Workload,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         let total = self.experiment.target.size();
-        let workload = whole("write", workload, total);
+        let workload = whole("write", like, total);
         if let Endpoint::Directory(_) = endpoint {
             // fio would make it as long as the first piece.
             make_file(Path::new(&endpoint.file()), total.0)?;
@@ -415,6 +453,31 @@ impl<'a> Bench<'a> {
         self.prepared.count += 1;
         self.prepared.bytes += total.0;
         self.prepared.seconds += began.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Sees to it that a workload reads data that are as it says, and notes what it leaves.
+    fn ready_content(
+        &mut self,
+        variant: &Variant,
+        workload: &Workload,
+        endpoint: &Endpoint,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let name = &variant.name;
+        if !self.homes.contains_key(name) {
+            return Ok(());
+        }
+        let likeness = Likeness::of(workload);
+        let is_like = |found: Option<&Likeness>| found == Some(&likeness);
+        if workload.reads() && !is_like(self.contents.get(name)) {
+            self.contents.remove(name);
+            self.fill(endpoint, name, workload, progress)?;
+            self.contents.insert(name.clone(), likeness);
+        }
+        if workload.writes() && (workload.source.is_some() || !is_like(self.contents.get(name))) {
+            self.contents.remove(name);
+        }
         Ok(())
     }
 
@@ -443,6 +506,7 @@ impl<'a> Bench<'a> {
         if let Endpoint::Directory(directory) = &endpoint {
             make_files(workload, directory, progress)?;
         }
+        self.ready_content(variant, workload, &endpoint, progress)?;
         self.settle(variant)?;
         let extent = workload.extent(self.experiment.target.size());
         match workload.cache {
@@ -614,6 +678,7 @@ impl<'a> Bench<'a> {
     }
 
     fn release_home(&mut self, name: &str) -> Result<()> {
+        self.contents.remove(name);
         let Some(home) = self.homes.remove(name) else { return Ok(()) };
         let programs = self.programs(&home.server)?;
         destroy(programs, &home.dataset)?;
@@ -670,6 +735,7 @@ impl<'a> Bench<'a> {
             first = first.and(destroyed.map(|_| ()));
         }
         self.homes.clear();
+        self.contents.clear();
         self.pools.clear();
         self.servers.clear();
         self.raw_is_filled = false;

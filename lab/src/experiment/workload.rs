@@ -161,6 +161,22 @@ impl Workload {
         self.size.unwrap_or(target)
     }
 
+    /// Whether it reads what is in a volume or file.
+    pub(crate) fn reads(&self) -> bool {
+        match self.work() {
+            Work::Transfers => self.rw.contains("read") || self.rw.contains("rw"),
+            work => work == Work::Replay,
+        }
+    }
+
+    /// Whether it changes what is in a volume or file.
+    pub(crate) fn writes(&self) -> bool {
+        match self.work() {
+            Work::Transfers => ["write", "rw", "trim"].iter().any(|word| self.rw.contains(word)),
+            work => matches!(work, Work::Replay | Work::Copy),
+        }
+    }
+
     /// It with those of `settings` that are of the job.
     pub(crate) fn with(&self, settings: &Settings) -> Result<Self> {
         let mut job = self.clone();

@@ -104,7 +104,7 @@ impl Told {
 }
 
 #[test]
-#[ignore = "takes an hour, and more on a busy machine"]
+#[ignore = "takes half an hour, and more on a busy machine"]
 fn recipes_measure_a_host_by_its_commands_and_leave_it_as_it_was() {
     let Some(vm) = KernelVm::find() else { return };
     // Gzip is slow where it is emulated: of that recipe a smaller one.

@@ -105,7 +105,7 @@ mod tests {
         for (name, rounds, runs) in [
             ("volblocksize", 5, 90),
             ("matrix", 2, 384),
-            ("compression", 5, 350),
+            ("compression", 5, 315),
             ("topology", 3, 99),
             ("cold-warm", 5, 120),
             ("sync", 3, 96),

@@ -11,6 +11,7 @@
 #[cfg(test)]
 pub(crate) mod forge;
 pub mod live;
+mod neighbours;
 pub mod object;
 pub mod objset;
 pub mod reader;

@@ -19,7 +19,10 @@ pub mod verify;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use codec::crypt::DatasetKey;
 use ondisk::blkptr::{Blkptr, Protection};
@@ -30,6 +33,7 @@ use ondisk::{Guid, ObjsetId};
 
 pub use damage::Damage;
 
+use crate::background;
 use crate::cache::arc::Key;
 use crate::cache::{ArcCache, Block, Retain};
 use crate::error::{Error, Result};
@@ -60,6 +64,24 @@ pub struct Shared {
     pub(crate) keystore: Keystore,
     pub(crate) cache: Arc<ArcCache>,
     pub(crate) cache_id: u32,
+    /// Loads that nobody waits for yet.
+    pub(crate) ahead: Arc<AtomicUsize>,
+}
+
+/// One of what is counted, as long as it is there.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Deref for Pool {
@@ -91,6 +113,7 @@ impl Pool {
             keystore: Keystore::default(),
             cache,
             cache_id,
+            ahead: Arc::default(),
         };
         let shared = Arc::new(shared);
         Arc::new(Pool { name: name.to_owned(), guid, config, uberblock, checkpoint: None, altroot, shared })
@@ -177,6 +200,24 @@ impl Pool {
     /// The loaded keys.
     pub fn keystore(&self) -> &Keystore {
         &self.keystore
+    }
+
+    /// Does `task` in the background. Whoever closes the pool waits for it, since it keeps devices open.
+    pub(crate) fn load_ahead(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let counted = Counted::new(&self.ahead);
+        background::spawn(async move {
+            // Until all that the task had is dropped.
+            let _counted = counted;
+            task.await;
+        });
+    }
+
+    /// Waits until nothing is loaded any more that nobody waits for, or that takes longer than `patience`. Blocks the thread.
+    pub(crate) fn end_loads_ahead(&self, patience: Duration) {
+        let start = Instant::now();
+        while self.ahead.load(Ordering::Acquire) > 0 && start.elapsed() < patience {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// The cache, which the pool may share with others.

@@ -12,6 +12,7 @@ use ondisk::objset::{Objset as ObjsetPhys, ObjsetType};
 use ondisk::{ObjectId, ObjsetId};
 
 use super::live::LiveObjset;
+use super::neighbours::Neighbours;
 use super::object::Object;
 use super::tree::{Found, OrderedBlock, Tree};
 use crate::cache::{PrimaryCache, Retain};
@@ -32,6 +33,8 @@ pub struct Objset {
     keyless: bool,
     /// What of it the ARC takes in.
     primary: PrimaryCache,
+    /// Who reads its files one after the other.
+    neighbours: Neighbours,
     /// What objects are opened from instead, when this is the view of an object set that is written.
     live: Option<Arc<LiveObjset>>,
 }
@@ -67,6 +70,7 @@ impl Objset {
             meta,
             keyless,
             primary,
+            neighbours: Neighbours::default(),
             live: None,
         }))
     }
@@ -80,7 +84,9 @@ impl Objset {
         primary: PrimaryCache,
     ) -> Arc<Self> {
         let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), false, primary.clone());
-        Arc::new(Self { pool: Arc::clone(pool), id, root, phys, meta, keyless: false, primary, live: None })
+        let neighbours = Neighbours::default();
+        let pool = Arc::clone(pool);
+        Arc::new(Self { pool, id, root, phys, meta, keyless: false, primary, neighbours, live: None })
     }
 
     /// A view of an object set that is written: its objects are those of `live`, its own structure is this one's.
@@ -95,6 +101,7 @@ impl Objset {
             meta,
             keyless: self.keyless,
             primary: self.primary.clone(),
+            neighbours: Neighbours::default(),
             live: Some(Arc::clone(live)),
         })
     }
@@ -209,8 +216,7 @@ impl Objset {
                     let block =
                         self.meta.read(&self.pool, &pointer, &self.meta.bookmark(0, block_id)).await?;
                     if let Some(found) = first_slots(&block).find(|first| *first >= slot) {
-                        let slots_per_block = self.meta.dnode().data_block_size() / DNODE_MIN_SIZE as u64;
-                        return Ok(Some(ObjectId(block_id * slots_per_block + found as u64)));
+                        return Ok(Some(ObjectId(block_id * self.slots_per_dnode_block() + found as u64)));
                     }
                     (block_id, slot) = (block_id + 1, 0);
                 }
@@ -219,9 +225,18 @@ impl Objset {
         Ok(None)
     }
 
+    /// Slots of dnodes in a block of the meta-dnode.
+    pub(super) fn slots_per_dnode_block(&self) -> u64 {
+        (self.meta.dnode().data_block_size() / DNODE_MIN_SIZE as u64).max(1)
+    }
+
+    pub(super) fn neighbours(&self) -> &Neighbours {
+        &self.neighbours
+    }
+
     /// Block of the meta-dnode, and slot in it.
     fn place(&self, id: u64) -> (u64, usize) {
-        let slots_per_block = (self.meta.dnode().data_block_size() / DNODE_MIN_SIZE as u64).max(1);
+        let slots_per_block = self.slots_per_dnode_block();
         (id / slots_per_block, (id % slots_per_block) as usize)
     }
 

@@ -6,9 +6,9 @@
 //! of it is kept loading ahead, up to `WINDOW_BYTES`. Clients that read in order from several threads do not arrive quite in
 //! order, hence "a little before".
 //!
-//! The loads are [`background`] work that ends in the ARC, where the read finds the block or joins its load. So blocks
+//! The loads are [`background`](crate::background) work that ends in the ARC, where the read finds the block or joins its load. So blocks
 //! ahead are also verified and decompressed on other cores than the reader's, and nobody who wants one of them waits for this
-//! reader's client. An error ahead is not an error until its block is wanted.
+//! reader's client. An error ahead is not an error until its block is wanted. Files of one block have nothing ahead of them but other files (`neighbours`).
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -20,7 +20,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::object::Object;
-use crate::{Result, background};
+use crate::Result;
 
 /// Most bytes ahead of a stream.
 const WINDOW_BYTES: u64 = 16 << 20;
@@ -56,6 +56,9 @@ impl Reader {
 
     /// Notes a read that somebody else does, and loads ahead of it.
     pub fn load_ahead(&self, offset: u64, length: u64) {
+        if offset == 0 {
+            self.object.objset().neighbours().note(&self.object);
+        }
         let block_size = self.object.block_size();
         let last = offset.saturating_add(length.saturating_sub(1)) / block_size;
         let limits = Limits::of(&self.object);
@@ -66,7 +69,7 @@ impl Reader {
         );
         while let Some((first, after)) = ahead.next_run(limits) {
             let object = self.object.clone();
-            background::spawn(async move {
+            self.object.objset().pool().load_ahead(async move {
                 let mut loads: FuturesUnordered<_> = (first..after).map(|id| object.warm(id)).collect();
                 while loads.next().await.is_some() {}
             });

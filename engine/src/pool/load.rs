@@ -220,6 +220,7 @@ impl Assembly<'_> {
                 keystore: Default::default(),
                 cache: Arc::clone(&self.cache),
                 cache_id: self.cache.register_pool(),
+                ahead: Arc::default(),
             }),
         })
     }

@@ -1,17 +1,24 @@
-//! `primarycache`: what the ARC takes in of volumes, told by its counters.
+//! What the ARC takes in of volumes (`primarycache`) and files, told by its counters.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use device::block_on;
 use engine::cache::Primary;
 use engine::dataset::dsl::Dsl;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::dataset::zpl::live::WriteOptions;
 use engine::dataset::zvol::LiveZvol;
+use engine::dmu::Reader;
 use engine::pool::live::{Layout, LivePool};
 use engine::vdev::Class;
+use futures_util::FutureExt;
 use ondisk::vdev_config::PoolState;
 use ondisk::{ObjectId, ObjsetId};
 
+use crate::files::FILE;
+use crate::filesystem;
 use crate::support::{Disks, committing, new_pool, surroundings};
 
 const BLOCK: u64 = 16 << 10;
@@ -160,5 +167,82 @@ fn the_property_holds_for_what_is_open_and_for_what_is_only_read() {
         }
         drop(volume);
         close(pool, id).await;
+    });
+}
+
+/// What is in a file; it does not compress, else it would be in its block pointer.
+fn content(id: ObjectId) -> Vec<u8> {
+    let word = |at: u64| (id.0 * 4096 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    (0..3000).map(|at| (word(at).wrapping_mul(word(at)) >> 40) as u8).collect()
+}
+
+/// How long what is loaded by others is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether all files of a dnode block come to be in the ARC after three were read, within `patience`, in a pool that was just imported.
+async fn neighbours_are_loaded(disks: &Disks, primary: &str, patience: Duration) -> bool {
+    let pool = disks.import("tank", 5).await;
+    set(&pool, primary).await;
+    let zpl = filesystem::open(&pool).await;
+    let root = zpl.zpl().root();
+    let mut files = Vec::new();
+    for number in 0..100 {
+        let name = format!("file{number}");
+        files.push(zpl.lookup(root, name.as_bytes()).await.unwrap().unwrap());
+    }
+    // The others of the block in which the fiftieth is.
+    let together: Vec<ObjectId> = files.iter().copied().filter(|id| id.0 / 32 == files[50].0 / 32).collect();
+    assert!(together.len() > 20, "{files:?}");
+    let (three, others) = together.split_at(3);
+    for id in three {
+        let node = zpl.zpl().node(*id).await.unwrap();
+        let mut bytes = [0; 3000];
+        Reader::new(node.object().clone()).read_at(0, &mut bytes).await.unwrap();
+        assert_eq!(bytes[..], content(*id));
+    }
+    let is_cached = async |id: &ObjectId| {
+        let node = zpl.zpl().node(*id).await.unwrap();
+        let mut bytes = [0; 3000];
+        // What is cached is there in the first poll. What is not is not loaded either: the load is dropped.
+        let read = node.object().read_at(0, &mut bytes).now_or_never();
+        if let Some(read) = &read {
+            assert!(read.is_ok() && bytes[..] == content(*id), "{read:?}");
+        }
+        read.is_some()
+    };
+    let end = Instant::now() + patience;
+    let mut waiting = others.iter();
+    let mut next = waiting.next();
+    while let Some(id) = next
+        && Instant::now() < end
+    {
+        if is_cached(id).await {
+            next = waiting.next();
+        } else {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    drop(zpl);
+    pool.close(PoolState::Exported).await.unwrap();
+    next.is_none()
+}
+
+#[test]
+fn files_beside_those_that_are_read_are_loaded_too_where_data_are_cached() {
+    let disks = Disks::new(128 << 20);
+    block_on(async {
+        let top = disks.top(Layout::Single, Class::Normal, "d", 1);
+        let pool = LivePool::create(new_pool(vec![top], 12), surroundings(1)).await.unwrap();
+        let zpl = filesystem::open(&pool).await;
+        for number in 0..100 {
+            let name = format!("file{number}");
+            let id = zpl.create(zpl.zpl().root(), name.as_bytes(), &FILE).await.unwrap();
+            zpl.write(id, 0, &content(id), &WriteOptions::default()).await.unwrap();
+        }
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        assert!(neighbours_are_loaded(&disks, "all", PATIENCE).await);
+        assert!(!neighbours_are_loaded(&disks, "metadata", Duration::from_secs(1)).await);
     });
 }

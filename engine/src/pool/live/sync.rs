@@ -23,6 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ondisk::blkptr::Blkptr;
 use ondisk::dmu::DmuType;
@@ -50,6 +51,8 @@ const SOFTWARE_VERSION: u64 = 5000;
 
 /// Blocks of destroyed datasets that one group gives back.
 const FREE_BLOCKS: usize = 100_000;
+/// How long closing waits for what is loaded ahead, so that devices are free when it has ended.
+const LOADS_AHEAD_PATIENCE: Duration = Duration::from_secs(1);
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -204,6 +207,7 @@ impl LivePool {
             self.stop(error.clone());
         }
         self.end_thread();
+        self.view().end_loads_ahead(LOADS_AHEAD_PATIENCE);
         match committed {
             Ok(()) => self.txgs.stop(Error::Busy(format!("pool '{}' is closed", self.pool.name()))),
             Err(_) => self.let_go(),

@@ -5,7 +5,8 @@
 //! behind the timing of a disk of 7200 turns, one in `hdd-7200+10%/` behind that of a disk that takes a tenth longer for everything. So what opens devices by their path, and opens them again after a failure, need not know of it. What is opened so
 //! says so: [`Device::modelled`] has the name for every listing.
 //!
-//! A medium can be slowed down, never made faster: the file's own time is part of the modelled one, and where it takes longer it shows.
+//! A medium can be slowed down, never made faster: the file's own time is part of the modelled one, and where it takes longer it shows. So that this is seldom, such files are in the page cache and are not
+//! flushed: whatever device is below them, the model is slower. They do not outlive this machine's power, as nothing does that is made to be measured.
 
 use std::{
     path::{Path, PathBuf},
@@ -46,14 +47,13 @@ impl OpenOptions {
     /// Opens the file or block device at `path`, behind a model where [`serve_models_in`] asks for one.
     pub fn open_device(self, path: impl AsRef<Path>) -> Result<Arc<dyn Device>, IoError> {
         let path = path.as_ref();
-        let device: Arc<FileDevice> = Arc::new(self.open(path)?);
-        Ok(match DIRECTORY.get().and_then(|directory| model_of(path, directory)) {
-            // Each device has its own turns of the platter, the same at each run.
-            Some(model) => {
-                Arc::new(SimulatedDevice::new(device, seed_of(path)).with_model(model, Arc::new(RealClock)))
-            }
-            None => device,
-        })
+        let Some(model) = DIRECTORY.get().and_then(|directory| model_of(path, directory)) else {
+            return Ok(Arc::new(self.open(path)?));
+        };
+        let file: Arc<FileDevice> = Arc::new(self.buffered().open(path)?);
+        // Each device has its own turns of the platter, the same at each run.
+        let device = SimulatedDevice::new(file, seed_of(path)).with_model(model, Arc::new(RealClock));
+        Ok(Arc::new(device.unflushed()))
     }
 }
 

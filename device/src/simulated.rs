@@ -34,6 +34,8 @@ pub struct SimulatedDevice {
     inner: Arc<dyn Device>,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    /// Whether the device below is flushed, too.
+    flushes: bool,
 }
 
 /// Changed only at the start of an operation; never locked across an await.
@@ -46,15 +48,20 @@ impl SimulatedDevice {
     /// A device like `inner`, as yet without faults and without delays.
     pub fn new(inner: Arc<dyn Device>, seed: u64) -> Self {
         let state = State { faults: Faults::new(seed), medium: None };
-        Self { inner, clock: Arc::new(RealClock), state: Mutex::new(state) }
+        Self { inner, clock: Arc::new(RealClock), state: Mutex::new(state), flushes: true }
     }
 
     /// Gives operations the timing of `model`, measured by `clock`.
     pub fn with_model(self, model: Model, clock: Arc<dyn Clock>) -> Self {
-        let Self { inner, state, .. } = self;
+        let Self { inner, state, flushes, .. } = self;
         let mut state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         state.medium = Some(Medium::new(model, inner.size_bytes(), state.faults.seed()));
-        Self { inner, clock, state: Mutex::new(state) }
+        Self { inner, clock, state: Mutex::new(state), flushes }
+    }
+
+    /// Flushes nothing below it: for one that need not outlive this machine's power, whose flush takes as long as its model says, and no longer.
+    pub fn unflushed(self) -> Self {
+        Self { flushes: false, ..self }
     }
 
     /// Measures delays by `clock`, which is otherwise the real one.
@@ -152,7 +159,7 @@ impl SimulatedDevice {
             let fate = state.faults.check_presence();
             (fate, self.deadline_ns(&mut state, Operation::Flush, 0, 0))
         };
-        if fate.is_ok() {
+        if fate.is_ok() && self.flushes {
             self.inner.flush().await?;
         }
         self.wait_until(deadline_ns).await;

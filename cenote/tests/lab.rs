@@ -21,13 +21,13 @@ values = ["none", "file"]
 name = "stable writes"
 rw = "randwrite"
 bs = "4K"
-seconds = 0.2
+seconds = 0.8
 options = { fsync = "1" }
 [[workload]]
 name = "cold reads"
 rw = "randread"
 bs = "4K"
-seconds = 0.2
+seconds = 0.8
 cache = "cold"
 "#;
 
@@ -235,26 +235,41 @@ rw = "read"
 bs = "1M"
 compressible = 50
 seconds = 0.2
+[[workload]]
+name = "all alike"
+rw = "copy"
+source = "alike"
+bs = "1M"
 "#;
 
 #[test]
-fn what_is_read_is_what_the_workload_says_whatever_another_wrote() {
+fn what_a_workload_finds_and_leaves_is_its_own_whatever_others_write() {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("mixed.toml"), MIXED).unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("alike"), vec![1; 8 << 20]).unwrap();
+    let mixed = MIXED.replace("\"alike\"", &format!("{:?}", at("alike")));
+    fs::write(at("mixed.toml"), mixed).unwrap();
     let run = lab(directory.path(), &["run", "mixed.toml", "-o", "out", "--json"]);
     assert!(run.status.success(), "{}", text(&run));
     let findings: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
-    let of_read: Vec<&serde_json::Value> = findings["findings"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|it| it["workload"] == "read" && it["metric"] == "space" && it["variant"] != "raw device")
-        .collect();
-    // Both variants and the twin.
-    assert_eq!(of_read.len(), 3, "{of_read:?}");
-    let spaces = of_read.iter().flat_map(|it| it["values"].as_array().unwrap());
-    let spaces: Vec<f64> = spaces.filter_map(serde_json::Value::as_f64).collect();
-    assert!(spaces.len() == 9 && spaces.iter().all(|space| (0.4..0.65).contains(space)), "{spaces:?}");
+    let findings = findings["findings"].as_array().unwrap();
+    for (workload, expected) in [
+        ("half compresses away", 0.4..0.65),
+        ("nothing compresses", 0.98..1.1),
+        ("read", 0.4..0.65),
+        ("all alike", 0.05..0.15),
+    ] {
+        let its = findings.iter().filter(|it| {
+            it["workload"] == workload && it["metric"] == "space" && it["variant"] != "raw device"
+        });
+        let spaces: Vec<f64> = its
+            .flat_map(|it| it["values"].as_array().unwrap())
+            .filter_map(serde_json::Value::as_f64)
+            .collect();
+        // Both variants and the twin, three rounds.
+        let all = spaces.iter().all(|space| expected.contains(space));
+        assert!(spaces.len() == 9 && all, "{workload}: {spaces:?}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Each experiment is run in full and by search. What either calls best is then measured side by side, round by round, because the best of many looks better than it is. The search's choice
 //! may be 5 % worse at most, beyond what the rounds can tell; where they can tell little, that is a failure too.
 //!
-//! `cargo test -p cenote --test lab_search -- --ignored --nocapture` takes about 25 minutes. `CENOTE_LAB_SEARCH_SECONDS` makes its runs shorter or longer.
+//! `cargo test --release -p cenote --test lab_search -- --ignored --nocapture` takes about 25 minutes; without `--release` it is the processors that are measured. `CENOTE_LAB_SEARCH_SECONDS` makes its runs shorter or longer.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

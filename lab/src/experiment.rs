@@ -100,12 +100,24 @@ pub use setting::{FIO, Factor, NBD, PROCESS, Place, Settings, THROUGH};
 pub use target::{Layer, Pools, Target};
 pub use workload::{CacheState, Work, Workload};
 
-/// What the runs of a quick experiment should take together.
-const QUICK_SECONDS: f64 = 120.0;
-/// Most runs of a quick experiment, where two rounds do with them: what a run takes beside its seconds adds up too.
-const QUICK_RUNS: usize = 400;
-/// Most runs of one that has five rounds where variants have pools of their own, which are made and filled each. Else it has five wherever [`QUICK_RUNS`] allow that: three say little where much is compared.
-const QUICK_RUNS_WITH_POOLS: usize = 125;
+/// What a quick experiment may be.
+struct Quick {
+    /// Most runs, where two rounds do with them: what a run takes beside its seconds adds up too.
+    runs: usize,
+    /// What they should take together.
+    seconds: f64,
+}
+
+impl Quick {
+    const USUAL: Self = Self { runs: 400, seconds: 120.0 };
+    /// Where variants have pools of their own, which are made and filled each.
+    const WITH_POOLS: Self = Self { runs: 125, seconds: 120.0 };
+    /// Where devices are modelled: what is done between runs takes as long as on such devices.
+    const MODELLED: Self = Self { runs: 45, seconds: 90.0 };
+}
+
+/// Rounds of a quick experiment, where there are not too many runs: two say little where much is compared.
+const QUICK_ROUNDS: std::ops::RangeInclusive<usize> = 2..=5;
 /// What a copy should move at most then: it goes on to its end.
 const QUICK_COPY: Size = Size(16 << 20);
 /// A run should be no shorter than that.
@@ -265,18 +277,21 @@ impl Experiment {
         left_out.map(|factor| (factor.name, factor.values.join(",")))
     }
 
-    /// Makes it short: of each factor the values of its quick form, five rounds at most, and runs of no more than `seconds`; three rounds where one has many runs; two, and shorter runs, where it has
-    /// very many. Its findings are less certain, and say so by their intervals.
+    /// Makes it short: of each factor the values of its quick form, five rounds at most, and runs of no more than `seconds`; fewer rounds, and shorter runs, where one has many. Its findings are less
+    /// certain, and say so by their intervals.
     pub fn quick(&mut self, seconds: f64) {
         self.factors.iter_mut().for_each(Factor::be_quick);
-        // With the baseline's twin and the raw device.
-        let in_a_round = ((self.variant_count() + 2) * self.workloads.len()).max(1);
-        let of_five = if self.has_own_pools() { QUICK_RUNS_WITH_POOLS } else { QUICK_RUNS };
-        let most = if in_a_round * 5 <= of_five { 5 } else { (QUICK_RUNS / in_a_round).clamp(2, 3) };
+        let in_a_round = plan::Plan::new(self, None, 0).round_length().max(1);
+        let quick = match (self.modelled(), self.has_own_pools()) {
+            (Some(_), _) => Quick::MODELLED,
+            (None, true) => Quick::WITH_POOLS,
+            (None, false) => Quick::USUAL,
+        };
+        let most = (quick.runs / in_a_round).clamp(*QUICK_ROUNDS.start(), *QUICK_ROUNDS.end());
         self.rounds = self.rounds.min(most);
         self.max_rounds = None;
         let runs = in_a_round * self.rounds;
-        let seconds = seconds.min((QUICK_SECONDS / runs as f64).max(LEAST_SECONDS));
+        let seconds = seconds.min((quick.seconds / runs as f64).max(LEAST_SECONDS));
         for workload in &mut self.workloads {
             workload.seconds = workload.seconds.min(seconds);
             workload.ramp_seconds = 0.0;
@@ -578,7 +593,7 @@ mod tests {
             experiment.quick(1.0);
             experiment.rounds
         };
-        assert_eq!([with(20), with(21), with(40)], [5, 3, 2]);
+        assert_eq!([with(20), with(21), with(40)], [5, 4, 2]);
         assert!((0.25..0.4).contains(&experiment.workloads[0].seconds), "{:?}", experiment.workloads[0]);
         // Where pools are made for variants, that takes time too.
         for name in ["layout", "arc_max"] {
@@ -591,7 +606,7 @@ mod tests {
                 experiment.quick(1.0);
                 experiment.rounds
             };
-            assert_eq!([with(6), with(7), with(40)], [5, 3, 2], "{name}");
+            assert_eq!([with(6), with(7), with(40)], [5, 4, 2], "{name}");
         }
     }
 

@@ -14,7 +14,7 @@ use crate::plan::{Plan, Variant};
 use crate::seek;
 use crate::size::Size;
 use crate::store::{Run, Stage, Store};
-use crate::target::Bench;
+use crate::target::{Bench, Lodging};
 
 /// Something that is made ready before a run, or copied by one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -124,16 +124,6 @@ pub(crate) fn rounds(
     Ok(Ended::Complete)
 }
 
-/// The variant with what a workload wants of its pool: with devices missing it is another pool.
-fn lodged(variant: &Variant, workload: &Workload) -> Variant {
-    let mut lodged = variant.clone();
-    if workload.missing > 0 {
-        lodged.settings.insert("missing".into(), workload.missing.to_string());
-        lodged.name.push_str(&format!(" missing {}", workload.missing));
-    }
-    lodged
-}
-
 /// Does one run; what it found, and all that fio said.
 pub(crate) fn one(
     bench: &mut Bench<'_>,
@@ -155,32 +145,30 @@ fn measured(
     workload: &Workload,
 ) -> Result<(Run, String)> {
     let workload = workload.with(&variant.settings)?;
-    let name = &variant.name;
-    let lodged = lodged(variant, &workload);
-    let variant = &lodged;
-    bench.ready(variant, &workload, progress)?;
+    let lodging = Lodging::of(variant, &workload);
+    bench.ready(&lodging, &workload, progress)?;
     let prepared = bench.prepared();
-    let job = bench.job(variant, &workload, round as u64 + 1, progress)?;
-    let before = bench.counters(variant)?;
+    let job = bench.job(&lodging, &workload, round as u64 + 1, progress)?;
+    let before = bench.counters(&lodging)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut outcome = bench.run(variant, &job, progress)?;
+    let mut outcome = bench.run(&lodging, &job, progress)?;
     if matches!(workload.work(), Work::Stat | Work::Delete) {
         // fio counts the size of each file, of which nothing was transferred.
         outcome.figures = Figures { throughput: 0.0, read_bytes: 0, ..outcome.figures };
     }
-    bench.settle(variant)?;
-    let after = bench.counters(variant)?;
+    bench.settle(&lodging)?;
+    let after = bench.counters(&lodging)?;
     let served = before.zip(after).map(|(before, after)| after.since(&before));
     let run = Run {
         stage,
         round,
-        variant: name.clone(),
+        variant: variant.name.clone(),
         workload: workload.name.clone(),
         began,
         command: job.words(),
         figures: outcome.figures,
         served,
-        space: bench.space(variant)?,
+        space: bench.space(&lodging)?,
         series: outcome.series,
         prepared,
     };

@@ -1,6 +1,6 @@
 //! Where variants live.
 //!
-//! A variant's volume or filesystem is made once, filled once, and used by every round. Where devices are to be missing, they go offline then. Variants that differ in what only a whole pool can have (`layout`, `log`, `ashift`), or
+//! A variant's volume or filesystem is made once, filled once, and used by every round; it has one for each kind of data ([`Lodging`]). Where devices are to be missing, they go offline then. Variants that differ in what only a whole pool can have (`layout`, `log`, `ashift`), or
 //! in what a serving process is started with (`arc_max`), have pools or processes of their own; all others share them, so that they share free space and age as well.
 //!
 //! | in the experiment's directory | what |
@@ -21,12 +21,16 @@
 //!
 //! # Filling
 //! Volumes, and files to work on, are written once before they are measured, in pieces of about two seconds, so that whoever waits is told how far that is, and can have it stopped.
-//! What is read is to be what its workload says of its data: where another workload left data that compress otherwise, or files that it copied, all is written again before.
+//! What is copied to is filled by the same copy, so that none but blocks that were written before are written. What a file, a device or an export of somebody else holds is shared by all workloads.
+//!
+//! # Intent logs
+//! A run that flushes what it writes finds an intent log that has begun, as one in use is.
 //!
 //! # Caches
 //! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the pool's own process may be by the system: jobs on files go around its page cache
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
 
+mod lodging;
 mod programs;
 
 use std::collections::BTreeMap;
@@ -42,12 +46,12 @@ use crate::fio::{self, Endpoint};
 use crate::layout::{Layout, Vdev};
 use crate::load::Load;
 use crate::models::speed;
-use crate::plan::{Variant, VariantKind};
 use crate::run::{Part, Progress};
 use crate::size::Size;
 use crate::store::Prepared;
 use crate::trace::Trace;
 
+pub use lodging::Lodging;
 pub use programs::{Counters, KernelPrograms, Layers, Programs, output};
 
 /// A device is at least this large.
@@ -60,8 +64,8 @@ const LEAST_PIECE: u64 = 16 << 20;
 /// How often files that are made are counted.
 const COUNT_FILES: Duration = Duration::from_secs(2);
 
-/// How often what is in a pool would fit, so that there is free space to write to, and for the rounding of raidz.
-const ROOM: u64 = 3;
+/// How often what is in a pool would fit beside what is being written, for the rounding of raidz.
+const ROOM: u64 = 2;
 
 /// A property of a host's volumes: the directory of the experiment that made them.
 pub const OWNER: &str = "cenote:lab";
@@ -86,30 +90,13 @@ pub struct Bench<'a> {
     pools: BTreeMap<Settings, String>,
     /// The devices that pools will miss as soon as something is in them.
     to_be_missed: BTreeMap<String, Vec<String>>,
-    /// What was made, by the variant's name.
-    homes: BTreeMap<String, Home>,
-    /// What the data there are like; absent where they are of several kinds.
-    contents: BTreeMap<String, Likeness>,
+    /// What was made.
+    homes: BTreeMap<Lodging, Home>,
     /// Numbers that were given to pools and datasets, so that no name is used twice.
     numbered: usize,
     raw_is_filled: bool,
     /// What was filled since that was told.
     prepared: Prepared,
-}
-
-/// What data are like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Likeness {
-    /// Share that compresses away, in per cent.
-    compressible: u32,
-    /// Share that is there already, in per cent.
-    duplicates: u32,
-}
-
-impl Likeness {
-    fn of(workload: &Workload) -> Self {
-        Self { compressible: workload.compressible, duplicates: workload.duplicates }
-    }
 }
 
 /// Where a variant lives.
@@ -133,16 +120,10 @@ pub enum Job {
     },
     /// Files are copied.
     Copy {
-        /// From where.
-        source: PathBuf,
-        /// Whether they lie there as on a disk.
-        as_disk: bool,
+        /// Which.
+        stream: Stream,
         /// To where.
         at: Endpoint,
-        /// How many bytes at most.
-        extent: Size,
-        /// Bytes of a piece.
-        bs: Size,
     },
     /// The process that has the pool open does it by itself.
     Load {
@@ -160,14 +141,43 @@ impl Job {
             Self::Fio { arguments, .. } => {
                 std::iter::once("fio".to_owned()).chain(arguments.iter().cloned()).collect()
             }
-            Self::Copy { source, as_disk, at, extent, bs } => {
-                let (source, at) = (source.display().to_string(), at.file());
-                let as_disk = as_disk.then_some(["as", "a", "disk"]).into_iter().flatten().map(str::to_owned);
-                let words = ["copy".into(), extent.to_string(), "of".into(), source, "to".into(), at];
-                words.into_iter().chain(["by".into(), bs.to_string()]).chain(as_disk).collect()
-            }
+            Self::Copy { stream, at } => stream.words(at),
             Self::Load { volume, load } => load.words(volume),
         }
+    }
+}
+
+/// Files that are copied.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stream {
+    source: PathBuf,
+    as_disk: bool,
+    /// How many bytes at most.
+    extent: Size,
+    /// Bytes of a piece.
+    bs: Size,
+}
+
+impl Stream {
+    /// What a workload copies to a target of `size`; nothing where it copies nothing.
+    fn of(workload: &Workload, size: Size) -> Option<Self> {
+        let (as_disk, extent, bs) = (workload.as_disk, workload.extent(size), workload.bs);
+        Some(Self { source: workload.source.clone()?, as_disk, extent, bs })
+    }
+
+    fn words(&self, at: &Endpoint) -> Vec<String> {
+        let as_disk = self.as_disk.then_some(["as", "a", "disk"]).into_iter().flatten().map(str::to_owned);
+        let (source, at) = (self.source.display().to_string(), at.file());
+        let words = ["copy".into(), self.extent.to_string(), "of".into(), source, "to".into(), at];
+        words.into_iter().chain(["by".into(), self.bs.to_string()]).chain(as_disk).collect()
+    }
+
+    fn run(&self, at: &Endpoint, what: &str, progress: &dyn Progress) -> Result<fio::Outcome> {
+        let began = Instant::now();
+        copy::run(&self.source, self.as_disk, at, self.extent, self.bs, &mut |done| {
+            progress.goes_on(Part { what, done, total: self.extent, elapsed: began.elapsed() });
+            progress.stops()
+        })
     }
 }
 
@@ -184,7 +194,6 @@ impl<'a> Bench<'a> {
             pools: BTreeMap::new(),
             to_be_missed: BTreeMap::new(),
             homes: BTreeMap::new(),
-            contents: BTreeMap::new(),
             numbered: 0,
             raw_is_filled: false,
             prepared: Prepared::default(),
@@ -208,14 +217,19 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Where a variant is measured; it is made where it does not exist.
-    pub fn endpoint(&mut self, variant: &Variant, progress: &dyn Progress) -> Result<Endpoint> {
+    /// Where a workload is measured; what there is none of is made, and filled as the workload's data are.
+    fn endpoint(
+        &mut self,
+        lodging: &Lodging,
+        workload: &Workload,
+        progress: &dyn Progress,
+    ) -> Result<Endpoint> {
         match &self.experiment.target {
             Target::Path { path, .. } => self.at_path(path, progress),
             Target::Nbd { uri, .. } => Ok(Endpoint::Nbd(uri.clone())),
             Target::Iscsi { uri, .. } => Ok(Endpoint::Iscsi(uri.clone())),
             Target::Layers { layers, .. } => {
-                let name = variant.settings.get("layer");
+                let name = lodging.settings.get("layer");
                 let layer = layers.iter().find(|layer| Some(&layer.name) == name).or(layers.first());
                 let at = layer.map_or("", |layer| layer.at.as_str());
                 match at.split_once("://") {
@@ -224,7 +238,7 @@ impl<'a> Bench<'a> {
                     None => self.at_path(Path::new(at), progress),
                 }
             }
-            target if variant.kind == VariantKind::Device => {
+            target if lodging.is_device => {
                 let raw = self.devices.join("raw");
                 let endpoint = match target {
                     Target::Filesystem(_) => {
@@ -237,22 +251,20 @@ impl<'a> Bench<'a> {
                     }
                 };
                 if !self.raw_is_filled {
-                    self.fill_first(&endpoint, &variant.name, progress)?;
+                    self.fill_first(&endpoint, &lodging.variant, progress)?;
                     self.raw_is_filled = true;
                 }
                 Ok(endpoint)
             }
             _ => {
-                if let Some(home) = self.homes.get(&variant.name) {
+                if let Some(home) = self.homes.get(lodging) {
                     return Ok(home.endpoint.clone());
                 }
-                let home = self.make(variant)?;
+                let home = self.make(lodging)?;
                 let (endpoint, pool) = (home.endpoint.clone(), home.pool.clone());
                 let server = home.server.clone();
-                self.homes.insert(variant.name.clone(), home);
-                if let Some(likeness) = self.fill_first(&endpoint, &variant.name, progress)? {
-                    self.contents.insert(variant.name.clone(), likeness);
-                }
+                self.homes.insert(lodging.clone(), home);
+                self.fill(&endpoint, &lodging.variant, workload, progress)?;
                 if let Some(devices) = self.to_be_missed.remove(&pool) {
                     let programs = self.programs(&server)?;
                     programs.zpool(&["sync".to_owned(), pool.clone()])?;
@@ -284,16 +296,16 @@ impl<'a> Bench<'a> {
         Ok(endpoint)
     }
 
-    /// Makes a variant's volume or filesystem, with its pool and server where there is none for it.
-    fn make(&mut self, variant: &Variant) -> Result<Home> {
-        let server = Place::Server.pick(&variant.settings);
+    /// Makes a volume or filesystem, with its pool and server where there is none for it.
+    fn make(&mut self, lodging: &Lodging) -> Result<Home> {
+        let server = Place::Server.pick(&lodging.settings);
         self.start(&server)?;
-        let (pool, parent) = self.parent(variant, &server)?;
+        let (pool, parent) = self.parent(lodging, &server)?;
         self.numbered += 1;
         let name = format!("lab-{}-{}", std::process::id(), self.numbered);
         let dataset = format!("{parent}/{name}");
         let mut arguments: Vec<String> = vec!["create".into()];
-        for (name, value) in Place::Dataset.pick(&variant.settings) {
+        for (name, value) in Place::Dataset.pick(&lodging.settings) {
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
         if let Target::Host { .. } = self.experiment.target {
@@ -321,13 +333,13 @@ impl<'a> Bench<'a> {
         Ok(Home { server, pool, dataset, endpoint })
     }
 
-    /// The pool and the dataset below which a variant belongs.
-    fn parent(&mut self, variant: &Variant, server: &Settings) -> Result<(String, String)> {
+    /// The pool and the dataset below which it belongs.
+    fn parent(&mut self, lodging: &Lodging, server: &Settings) -> Result<(String, String)> {
         if let Target::Host { dataset, .. } = &self.experiment.target {
             let pool = dataset.split('/').next().unwrap_or_default().to_owned();
             return Ok((pool, dataset.clone()));
         }
-        let settings = Place::Pool.pick(&variant.settings);
+        let settings = Place::Pool.pick(&lodging.settings);
         let mut key = server.clone();
         key.extend(settings.clone());
         if let Some(pool) = self.pools.get(&key) {
@@ -347,7 +359,9 @@ impl<'a> Bench<'a> {
     fn make_pool(&self, pool: &str, server: &Settings, settings: &Settings) -> Result<Vec<String>> {
         let Some(pools) = self.experiment.target.pools() else { return Ok(Vec::new()) };
         let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
-        let inside = pools.size.0.saturating_mul(ROOM * self.experiment.most_in_a_pool() as u64);
+        let of_each = lodging::bytes_of_a_variant(self.experiment);
+        // One more, for what is written while it is there still.
+        let inside = of_each.saturating_mul(ROOM * (self.experiment.most_in_a_pool() as u64 + 1));
         let data_devices: f64 = layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal()).sum();
         let room =
             Size(((inside as f64 / data_devices) as u64).next_multiple_of(1 << 20).max(LEAST_DEVICE_BYTES));
@@ -406,20 +420,16 @@ impl<'a> Bench<'a> {
         )))
     }
 
-    /// Writes all of a volume or file once, so that no run finds it empty; tells with what.
-    fn fill_first(
-        &mut self,
-        endpoint: &Endpoint,
-        name: &str,
-        progress: &dyn Progress,
-    ) -> Result<Option<Likeness>> {
+    /// Writes all of a file or device once, so that no run finds it empty.
+    fn fill_first(&mut self, endpoint: &Endpoint, name: &str, progress: &dyn Progress) -> Result<()> {
         let has_content = |workload: &&Workload| matches!(workload.work(), Work::Transfers | Work::Replay);
-        let Some(workload) = self.experiment.workloads.iter().find(has_content) else { return Ok(None) };
-        self.fill(endpoint, name, workload, progress)?;
-        Ok(Some(Likeness::of(workload)))
+        match self.experiment.workloads.iter().find(has_content) {
+            Some(workload) => self.fill(endpoint, name, workload, progress),
+            None => Ok(()),
+        }
     }
 
-    /// Writes all of a volume or file with data as a workload's.
+    /// Writes once what a workload writes to or reads, with data as its own. Files are made by [`make_files`].
     fn fill(
         &mut self,
         endpoint: &Endpoint,
@@ -427,17 +437,40 @@ impl<'a> Bench<'a> {
         like: &Workload,
         progress: &dyn Progress,
     ) -> Result<()> {
+        let what = format!("filling {name}");
+        let began = Instant::now();
+        let bytes = match like.work() {
+            Work::Create | Work::Open | Work::Stat | Work::Delete => return Ok(()),
+            Work::Copy => {
+                let Some(stream) = Stream::of(like, self.experiment.target.size()) else { return Ok(()) };
+                stream.run(endpoint, &what, progress)?.figures.written_bytes
+            }
+            Work::Transfers | Work::Replay => self.fill_all(endpoint, &what, like, progress)?,
+        };
+        self.prepared.count += 1;
+        self.prepared.bytes += bytes;
+        self.prepared.seconds += began.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Writes all of a volume or file with data as a workload's; how many bytes that are.
+    fn fill_all(
+        &self,
+        endpoint: &Endpoint,
+        what: &str,
+        like: &Workload,
+        progress: &dyn Progress,
+    ) -> Result<u64> {
         let total = self.experiment.target.size();
         let workload = whole("write", like, total);
         if let Endpoint::Directory(_) = endpoint {
             // fio would make it as long as the first piece.
             make_file(Path::new(&endpoint.file()), total.0)?;
         }
-        let what = format!("filling {name}");
         let began = Instant::now();
         let (mut done, mut piece) = (0, LEAST_PIECE);
         while done < total.0 {
-            progress.goes_on(Part { what: &what, done: Size(done), total, elapsed: began.elapsed() });
+            progress.goes_on(Part { what, done: Size(done), total, elapsed: began.elapsed() });
             let left = total.0 - done;
             // What would be left is no piece of its own.
             let bytes = if left < piece + LEAST_PIECE { left } else { piece };
@@ -449,36 +482,8 @@ impl<'a> Bench<'a> {
             let rate = bytes as f64 / piece_began.elapsed().as_secs_f64().max(1e-3);
             piece = ((rate * PIECE_SECONDS) as u64).next_multiple_of(workload.bs.0).max(LEAST_PIECE);
         }
-        progress.goes_on(Part { what: &what, done: total, total, elapsed: began.elapsed() });
-        self.prepared.count += 1;
-        self.prepared.bytes += total.0;
-        self.prepared.seconds += began.elapsed().as_secs_f64();
-        Ok(())
-    }
-
-    /// Sees to it that a workload reads data that are as it says, and notes what it leaves.
-    fn ready_content(
-        &mut self,
-        variant: &Variant,
-        workload: &Workload,
-        endpoint: &Endpoint,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let name = &variant.name;
-        if !self.homes.contains_key(name) {
-            return Ok(());
-        }
-        let likeness = Likeness::of(workload);
-        let is_like = |found: Option<&Likeness>| found == Some(&likeness);
-        if workload.reads() && !is_like(self.contents.get(name)) {
-            self.contents.remove(name);
-            self.fill(endpoint, name, workload, progress)?;
-            self.contents.insert(name.clone(), likeness);
-        }
-        if workload.writes() && (workload.source.is_some() || !is_like(self.contents.get(name))) {
-            self.contents.remove(name);
-        }
-        Ok(())
+        progress.goes_on(Part { what, done: total, total, elapsed: began.elapsed() });
+        Ok(total.0)
     }
 
     /// What was filled since this was asked the last time; nothing where nothing was.
@@ -501,61 +506,61 @@ impl<'a> Bench<'a> {
     }
 
     /// Brings about what a run begins with: the files that it needs, everything else on the devices, and the caches as the workload wants them.
-    pub fn ready(&mut self, variant: &Variant, workload: &Workload, progress: &dyn Progress) -> Result<()> {
-        let endpoint = self.endpoint(variant, progress)?;
+    pub fn ready(&mut self, lodging: &Lodging, workload: &Workload, progress: &dyn Progress) -> Result<()> {
+        let endpoint = self.endpoint(lodging, workload, progress)?;
         if let Endpoint::Directory(directory) = &endpoint {
             make_files(workload, directory, progress)?;
         }
-        self.ready_content(variant, workload, &endpoint, progress)?;
-        self.settle(variant)?;
+        self.settle(lodging)?;
         let extent = workload.extent(self.experiment.target.size());
         match workload.cache {
-            CacheState::AsItIs => Ok(()),
-            CacheState::Cold => self.make_cold(variant),
-            CacheState::Warm => self.pass("read", workload, extent, &endpoint, progress),
-            CacheState::Dirty => self.pass("write", workload, extent, &endpoint, progress),
+            CacheState::AsItIs => {}
+            CacheState::Cold => self.make_cold(lodging)?,
+            CacheState::Warm => self.pass("read", workload, extent, &endpoint, progress)?,
+            CacheState::Dirty => self.pass("write", workload, extent, &endpoint, progress)?,
         }
+        let is_always = lodging.settings.get("sync").is_some_and(|sync| sync == "always");
+        if self.homes.contains_key(lodging) && workload.flushes(is_always) {
+            // The first flush after a pause begins an intent log, which waits for a transaction group: it would be most of what a short run shows.
+            let one = Size(workload.bs.0.min(extent.0));
+            let arguments = fio::once(&whole("write", workload, one), &endpoint, one, true);
+            fio::run_unless(&arguments, &mut || progress.stops())?;
+        }
+        Ok(())
     }
 
     /// What a run does.
     pub fn job(
         &mut self,
-        variant: &Variant,
+        lodging: &Lodging,
         workload: &Workload,
         seed: u64,
         progress: &dyn Progress,
     ) -> Result<Job> {
-        let at = self.endpoint(variant, progress)?;
-        let way = variant.settings.get(THROUGH);
-        if let Some(home) = self.homes.get(&variant.name).filter(|_| way.is_some_and(|way| way == PROCESS)) {
+        let at = self.endpoint(lodging, workload, progress)?;
+        let way = lodging.settings.get(THROUGH);
+        if let Some(home) = self.homes.get(lodging).filter(|_| way.is_some_and(|way| way == PROCESS)) {
             let load = Load::of(workload, self.experiment.target.size(), seed)?;
             return Ok(Job::Load { volume: home.dataset.clone(), load });
         }
-        if let Some(source) = workload.source.clone() {
-            let extent = workload.extent(self.experiment.target.size());
-            return Ok(Job::Copy { source, as_disk: workload.as_disk, at, extent, bs: workload.bs });
+        if let Some(stream) = Stream::of(workload, self.experiment.target.size()) {
+            return Ok(Job::Copy { stream, at });
         }
         self.fio_job(&at, workload, seed)
     }
 
-    /// Does a variant's job.
-    pub fn run(&self, variant: &Variant, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
+    /// Does a job.
+    pub fn run(&self, lodging: &Lodging, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
         match job {
             Job::Fio { arguments, seconds: None } => fio::run(arguments),
             Job::Fio { arguments, seconds: Some(seconds) } => {
                 fio::in_steps(arguments, *seconds, &self.devices.join("steps"))
             }
-            Job::Copy { source, as_disk, at, extent, bs } => {
-                let began = Instant::now();
-                let what = format!("copying {}", source.display());
-                copy::run(source, *as_disk, at, *extent, *bs, &mut |done| {
-                    let part = Part { what: &what, done, total: *extent, elapsed: began.elapsed() };
-                    progress.goes_on(part);
-                    progress.stops()
-                })
+            Job::Copy { stream, at } => {
+                stream.run(at, &format!("copying {}", stream.source.display()), progress)
             }
             Job::Load { volume, load } => {
-                let server = Place::Server.pick(&variant.settings);
+                let server = Place::Server.pick(&lodging.settings);
                 fio::outcome(&self.programs(&server)?.load(volume, load)?, load.fsync > 0)
             }
         }
@@ -580,8 +585,8 @@ impl<'a> Bench<'a> {
     }
 
     /// Waits until all that was written is on the devices, so that no run pays for the one before.
-    pub fn settle(&self, variant: &Variant) -> Result<()> {
-        match self.homes.get(&variant.name) {
+    pub fn settle(&self, lodging: &Lodging) -> Result<()> {
+        match self.homes.get(lodging) {
             Some(home) => {
                 let sync = ["sync".to_owned(), home.pool.clone()];
                 self.programs(&home.server)?.zpool(&sync).map(|_| ())
@@ -591,8 +596,8 @@ impl<'a> Bench<'a> {
     }
 
     /// Empties the caches that can be emptied.
-    fn make_cold(&self, variant: &Variant) -> Result<()> {
-        if let (Some(home), Some(_)) = (self.homes.get(&variant.name), self.experiment.target.pools()) {
+    fn make_cold(&self, lodging: &Lodging) -> Result<()> {
+        if let (Some(home), Some(_)) = (self.homes.get(lodging), self.experiment.target.pools()) {
             let programs = self.programs(&home.server)?;
             programs.zpool(&["export".to_owned(), home.pool.clone()])?;
             let mut arguments = vec!["import".to_owned()];
@@ -613,9 +618,9 @@ impl<'a> Bench<'a> {
         std::iter::once(self.devices.clone()).chain(models.map(|entry| entry.path())).collect()
     }
 
-    /// The counters of whoever serves a variant.
-    pub fn counters(&self, variant: &Variant) -> Result<Option<Counters>> {
-        match self.homes.get(&variant.name) {
+    /// The counters of whoever serves it.
+    pub fn counters(&self, lodging: &Lodging) -> Result<Option<Counters>> {
+        match self.homes.get(lodging) {
             Some(home) => self.programs(&home.server)?.counters(&home.pool),
             None => Ok(None),
         }
@@ -633,21 +638,21 @@ impl<'a> Bench<'a> {
         lost.unwrap_or(error)
     }
 
-    /// Bytes that a variant takes on the devices, and bytes in it.
-    pub fn space(&self, variant: &Variant) -> Result<Option<(u64, u64)>> {
-        let Some(home) = self.homes.get(&variant.name) else { return Ok(None) };
+    /// Bytes that it takes on the devices, and bytes in it.
+    pub fn space(&self, lodging: &Lodging) -> Result<Option<(u64, u64)>> {
+        let Some(home) = self.homes.get(lodging) else { return Ok(None) };
         let words = ["get", "-Hp", "-o", "value", "used,logicalused", &home.dataset];
         let text = self.programs(&home.server)?.zfs(&words.map(str::to_owned))?;
         let mut values = text.lines().map(|line| line.trim().parse().ok());
         let Some((used, logical)) = values.next().flatten().zip(values.next().flatten()) else {
             return Ok(None);
         };
-        Ok(Some((self.on_devices(variant, home, used)?, logical)))
+        Ok(Some((self.on_devices(lodging, home, used)?, logical)))
     }
 
     /// What `used` bytes of a dataset take on the devices: parity is in what a pool allocates, and not in what its datasets use; further copies of mirrors are in neither. Of a pool
     /// that was not made here it is what the pool counts.
-    fn on_devices(&self, variant: &Variant, home: &Home, used: u64) -> Result<u64> {
+    fn on_devices(&self, lodging: &Lodging, home: &Home, used: u64) -> Result<u64> {
         let Some(pools) = self.experiment.target.pools() else { return Ok(used) };
         let programs = self.programs(&home.server)?;
         let number = |text: String| text.trim().parse::<u64>().ok().filter(|bytes| *bytes > 0);
@@ -659,7 +664,7 @@ impl<'a> Bench<'a> {
         else {
             return Ok(used);
         };
-        let layout: Layout = variant.settings.get("layout").unwrap_or(&pools.layout).parse()?;
+        let layout: Layout = lodging.settings.get("layout").unwrap_or(&pools.layout).parse()?;
         let copies: u64 = layout.vdevs().iter().map(|vdev| vdev.copies()).sum();
         let copies = copies as f64 / layout.vdevs().len().max(1) as f64;
         Ok((used as f64 * copies * allocated as f64 / all as f64) as u64)
@@ -667,19 +672,13 @@ impl<'a> Bench<'a> {
 
     /// Removes a variant's volumes or filesystems, and their pools where no other is in them.
     pub fn release(&mut self, variant: &str) -> Result<()> {
-        let missing = format!("{variant} missing ");
-        let its: Vec<String> = self
-            .homes
-            .keys()
-            .filter(|name| *name == variant || name.starts_with(&missing))
-            .cloned()
-            .collect();
-        its.iter().try_for_each(|name| self.release_home(name))
+        let its = self.homes.keys().filter(|lodging| lodging.variant == variant);
+        let its: Vec<Lodging> = its.cloned().collect();
+        its.iter().try_for_each(|lodging| self.release_home(lodging))
     }
 
-    fn release_home(&mut self, name: &str) -> Result<()> {
-        self.contents.remove(name);
-        let Some(home) = self.homes.remove(name) else { return Ok(()) };
+    fn release_home(&mut self, lodging: &Lodging) -> Result<()> {
+        let Some(home) = self.homes.remove(lodging) else { return Ok(()) };
         let programs = self.programs(&home.server)?;
         destroy(programs, &home.dataset)?;
         let is_used = self.homes.values().any(|other| other.pool == home.pool);
@@ -735,7 +734,6 @@ impl<'a> Bench<'a> {
             first = first.and(destroyed.map(|_| ()));
         }
         self.homes.clear();
-        self.contents.clear();
         self.pools.clear();
         self.servers.clear();
         self.raw_is_filled = false;

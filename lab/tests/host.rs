@@ -8,7 +8,7 @@ use lab::environment::Environment;
 use lab::experiment::{Experiment, Settings};
 use lab::run::{Ended, Progress};
 use lab::store::{Run, Store};
-use lab::target::{Bench, KernelPrograms, Programs};
+use lab::target::{Bench, KernelPrograms, Lodging, Programs};
 
 /// What a host has: its commands write down what they are asked, and make and remove files as OpenZFS does volumes.
 struct Host {
@@ -139,7 +139,8 @@ fn a_lab_that_was_killed_finds_its_own_volumes_again_and_no_others() {
     let mut killed = host.bench(&experiment, results.path());
     let plan = lab::plan::Plan::new(&experiment, None, 1);
     for variant in plan.variants() {
-        killed.endpoint(variant, &Silent).unwrap();
+        let workload = &experiment.workloads[0];
+        killed.ready(&Lodging::of(variant, workload), workload, &Silent).unwrap();
     }
     // Nothing of it is removed.
     std::mem::forget(killed);

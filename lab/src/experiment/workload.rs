@@ -161,20 +161,12 @@ impl Workload {
         self.size.unwrap_or(target)
     }
 
-    /// Whether it reads what is in a volume or file.
-    pub(crate) fn reads(&self) -> bool {
-        match self.work() {
-            Work::Transfers => self.rw.contains("read") || self.rw.contains("rw"),
-            work => work == Work::Replay,
-        }
-    }
-
-    /// Whether it changes what is in a volume or file.
-    pub(crate) fn writes(&self) -> bool {
-        match self.work() {
-            Work::Transfers => ["write", "rw", "trim"].iter().any(|word| self.rw.contains(word)),
-            work => matches!(work, Work::Replay | Work::Copy),
-        }
+    /// Whether what it writes is made stable again and again: because it asks for that, or as everything always is.
+    pub(crate) fn flushes(&self, is_always: bool) -> bool {
+        let asks = |name: &str| self.options.get(name).is_some_and(|value| value != "0");
+        self.work() == Work::Transfers
+            && ["write", "rw"].iter().any(|word| self.rw.contains(word))
+            && (is_always || ["fsync", "fdatasync", "sync"].into_iter().any(asks))
     }
 
     /// It with those of `settings` that are of the job.
@@ -246,5 +238,33 @@ impl Workload {
             return wrong("trace: only rw = \"replay\" has one".into());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_flushes_is_who_writes_and_asks_for_it() {
+        let workload = |rw: &str, options: &str| -> Workload {
+            toml::from_str(&format!("name = \"w\"\nrw = \"{rw}\"\noptions = {{ {options} }}")).unwrap()
+        };
+        for (rw, options, expected, always) in [
+            ("randwrite", "fsync = \"1\"", true, true),
+            ("randrw", "fdatasync = \"8\"", true, true),
+            ("write", "sync = \"1\"", true, true),
+            ("write", "", false, true),
+            ("write", "fsync = \"0\"", false, true),
+            ("randread", "fsync = \"1\"", false, false),
+            ("create", "fsync = \"1\"", false, false),
+        ] {
+            let workload = workload(rw, options);
+            assert_eq!(
+                (workload.flushes(false), workload.flushes(true)),
+                (expected, always),
+                "{rw} {options}"
+            );
+        }
     }
 }

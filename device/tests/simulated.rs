@@ -92,6 +92,24 @@ fn a_virtual_disk_takes_its_time_and_costs_none_of_ours() {
 }
 
 #[test]
+fn an_unflushed_device_takes_the_time_of_a_flush_and_asks_nobody_below() {
+    let clock = VirtualClock::new();
+    let (memory, _) = over_memory(1);
+    let below = Arc::new(SimulatedDevice::new(memory, 1));
+    below.inject(Fault::Missing);
+    let over = || SimulatedDevice::new(below.clone(), 1).with_model(Model::HDD_7200, Arc::new(clock.clone()));
+    clock.run(async {
+        assert_eq!(over().flush().await.unwrap_err().cause, Cause::Missing);
+        let unflushed = over().unflushed();
+        let before_ns = clock.now_ns();
+        unflushed.flush().await.unwrap();
+        assert!(clock.now_ns() - before_ns >= Model::HDD_7200.flush_ns);
+        unflushed.inject(Fault::Missing);
+        assert_eq!(unflushed.flush().await.unwrap_err().cause, Cause::Missing);
+    });
+}
+
+#[test]
 fn the_same_seed_replays_the_same_run() {
     let run = |seed| {
         let clock = VirtualClock::new();

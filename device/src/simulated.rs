@@ -13,7 +13,9 @@
 //! as a disk does that writes anew or remaps the sector.
 
 mod clock;
+mod disk;
 mod fault;
+mod medium;
 mod model;
 
 use std::{
@@ -24,7 +26,8 @@ use std::{
 
 pub use clock::{Clock, RealClock, VirtualClock};
 pub use fault::Fault;
-pub use model::{Arm, Medium, Model};
+pub use medium::Medium;
+pub use model::{Arm, Model};
 
 use crate::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
 use fault::{Faults, WriteFate};

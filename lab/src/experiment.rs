@@ -113,7 +113,7 @@ impl Quick {
     /// Where variants have pools of their own, which are made and filled each.
     const WITH_POOLS: Self = Self { runs: 125, seconds: 120.0 };
     /// Where devices are modelled: what is done between runs takes as long as on such devices.
-    const MODELLED: Self = Self { runs: 45, seconds: 90.0 };
+    const MODELLED: Self = Self { runs: 60, seconds: 90.0 };
 }
 
 /// Rounds of a quick experiment, where there are not too many runs: two say little where much is compared.

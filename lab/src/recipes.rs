@@ -110,9 +110,9 @@ mod tests {
             ("cold-warm", 5, 120),
             ("sync", 3, 96),
             ("optane-log", 5, 45),
-            ("nas-1gbe", 3, 36),
-            ("striped-mirrors", 3, 36),
-            ("home-nas", 3, 36),
+            ("nas-1gbe", 5, 60),
+            ("striped-mirrors", 5, 60),
+            ("home-nas", 5, 60),
         ] {
             let mut experiment = find(name).unwrap().experiment();
             experiment.quick(1.0);

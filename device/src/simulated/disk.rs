@@ -227,12 +227,12 @@ mod tests {
         let mut disk = disk();
         let mut now_ns = 0;
         for index in 0..50 {
-            let done_ns = disk.serve(now_ns, Operation::Write, index * 7919 % 50 << 34, 4096);
+            let done_ns = disk.serve(now_ns, Operation::Write, (index * 7919 % 50) << 34, 4096);
             assert!(done_ns - now_ns < MILLISECOND);
             now_ns = done_ns;
         }
         // It can be read before it is written.
-        let done_ns = disk.serve(now_ns, Operation::Read, 49 * 7919 % 50 << 34, 4096);
+        let done_ns = disk.serve(now_ns, Operation::Read, (49 * 7919 % 50) << 34, 4096);
         assert!(done_ns - now_ns < MILLISECOND);
         // A seek, and half a turn, for nearly each.
         let flushed_ns = disk.serve(done_ns, Operation::Flush, 0, 0);
@@ -250,7 +250,7 @@ mod tests {
         let mut now_ns = 0;
         let mut waited = 0;
         for index in 0..2 * CACHE_BYTES / PIECE {
-            let done_ns = disk.serve(now_ns, Operation::Write, index * 7919 % 4096 << 24, PIECE);
+            let done_ns = disk.serve(now_ns, Operation::Write, (index * 7919 % 4096) << 24, PIECE);
             waited += u64::from(done_ns - now_ns > MILLISECOND);
             now_ns = done_ns;
         }

@@ -267,7 +267,7 @@ impl FuseMount {
             Some(zpl) => wanted.apply_to(zpl),
             None => wanted = wanted.of_what_is_fixed(),
         }
-        self.served.set_zfs_dir_visible(wanted.snapdir_visible);
+        self.served.set_snapdir(wanted.snapdir);
         if !wanted.writable {
             // What is mapped and changed is written back first, as long as that is allowed.
             write_back(&self.at);

@@ -217,7 +217,8 @@ impl<T: Tree> Judge<'_, T> {
         self.same(shown, "gid", row.gid, stat.gid);
         self.same(shown, "nlink", row.nlink, stat.nlink);
         self.same(shown, "mtime_ns", row.mtime_ns, stat.mtime_ns);
-        self.same(shown, "ino", row.ino, stat.ino);
+        // A mount tells the files of its snapshots from its own by what is above an object's number.
+        self.same(shown, "ino", row.ino, stat.ino & (u64::MAX >> 16));
         if let Some(size) = row.size {
             self.same(shown, "size", size, stat.size);
         }

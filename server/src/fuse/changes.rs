@@ -198,8 +198,7 @@ impl Served {
 
     /// `.zfs` in the root directory is nobody's to make or to take away.
     fn refuse_zfs_dir(&self, parent: INodeNo, name: &[u8]) -> Result<()> {
-        let is_taken =
-            name == b".zfs" && Node::from_number(parent) == Node::Root && self.trees.has_snapshot_dir();
+        let is_taken = name == b".zfs" && Node::from_number(parent) == Node::Root && self.has_zfs_dir();
         if is_taken { Err(Error::Os { what: ".zfs".into(), errno: libc::EPERM }) } else { Ok(()) }
     }
 }

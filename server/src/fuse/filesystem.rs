@@ -231,8 +231,8 @@ impl Served {
                 }
             }
             Operation::CopyRange { offset, to, to_offset, length } => {
-                // The answer has 32 bits for what was copied.
-                let length = length.min(u64::from(u32::MAX >> 1));
+                // The answer has 32 bits for what was copied. What goes on behind it begins with a block, so that it can be shared as this was.
+                let length = length.min(MOST_COPIED_BYTES);
                 match self.copy_range((node, offset), (to, to_offset), length, by) {
                     Ok(copied) => room.count(u32::try_from(copied).unwrap_or(u32::MAX)),
                     Err(error) => Err(self.failed("copy into", to, &error)),
@@ -265,6 +265,8 @@ impl Served {
 /// Bytes of the first answer with attributes. The kernel asks for attributes with each directory's first entries, whether anybody wants them or not, and goes on asking for them
 /// only where somebody looked at the files; so a mere list of names pays for few, and `ls -l` gets all the others at once.
 const FIRST_PLUS_BYTES: u32 = 1 << 10;
+/// Most bytes that one request copies: a multiple of every size of blocks.
+const MOST_COPIED_BYTES: u64 = 1 << 30;
 
 const FILE_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 const DIRECTORY_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_CACHE_DIR);

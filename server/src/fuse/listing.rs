@@ -196,7 +196,13 @@ impl Served {
                         .map_or(FileType::Regular, |node| node.file_type()),
                 };
                 let object = Some((tree, entry.object));
-                let (name, ino, type_bits) = (&*entry.name, entry.ino, type_bits(kind));
+                let ino = match tree {
+                    Tree::Head => entry.ino,
+                    Tree::Snapshot(_) => {
+                        Node::number_of(tree, entry.object).map_or(entry.ino, |number| number.0)
+                    }
+                };
+                let (name, type_bits) = (&*entry.name, type_bits(kind));
                 if each(Entry { name, ino, type_bits, cookie: entry.cookie, object }) {
                     self.listings.keep(part.handle, ahead);
                     return Ok(());

@@ -7,7 +7,7 @@
 //!
 //! - Names of which several spellings name one file (`casesensitivity`, `normalization`): creating one makes others exist. They are asked for each time.
 //! - Space allocated (`st_blocks`) is known when the group is committed. Attributes of a file that changed lately last a second.
-//! - Attributes in snapshots, see `node`. Snapshots of a pool that is written come and go, and so do their names.
+//! - Snapshots of a pool that is written come and go, and so do their names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use ondisk::ObjectId;
 
 use super::attributes::{attributes, synthetic_directory};
 use super::listing::Entry;
-use super::node::{Node, SNAPSHOT_DIR, Tree, ZFS_DIR, same_number};
+use super::node::{Node, SNAPSHOT_DIR, Tree, ZFS_DIR};
 use super::served::Served;
 use super::wire::{self, Attributes};
 
@@ -111,8 +111,7 @@ impl Served {
         let stat = device::block_on(zpl.stat(object))?;
         let number = self.number(tree, object)?;
         let attr = attributes(number, &stat);
-        let lasts =
-            if same_number(number, &stat) { self.attributes_last(tree, &attr) } else { Duration::ZERO };
+        let lasts = self.attributes_last(tree, &attr);
         Ok(Told { attr, lasts, name_lasts: FOREVER, generation: stat.generation })
     }
 
@@ -132,9 +131,7 @@ impl Served {
                 };
                 place.map(root).transpose()?
             }
-            Node::Root if name == ZFS_NAME && self.trees.has_snapshot_dir() => {
-                Some(self.control(parent, Node::ZfsDir)?)
-            }
+            Node::Root if name == ZFS_NAME && self.has_zfs_dir() => Some(self.control(parent, Node::ZfsDir)?),
             Node::Root | Node::Object(..) => {
                 let (tree, dir) = self.object(parent)?;
                 if name.len() > self.trees.head().max_name() as usize {
@@ -158,8 +155,9 @@ impl Served {
             Node::Root | Node::Object(..) => {
                 let (tree, node) = self.znode(number)?;
                 let stat: Stat = node.stat()?;
-                // Here the inode number that programs see may differ from the node's.
-                let attr = attributes(INodeNo(stat.ino), &stat);
+                // Of the root programs see the object's.
+                let shown = if number.0 == 1 { INodeNo(stat.ino) } else { number };
+                let attr = attributes(shown, &stat);
                 Ok((attr, self.attributes_last(tree, &attr)))
             }
         }

@@ -7,11 +7,10 @@
 //! | 2^48-1, 2^48-3 | `.zfs`, `.zfs/snapshot` (OpenZFS gives them these inode numbers; objects never reach them) |
 //! | n·2^48 + object | object of the n-th snapshot, n from 1 |
 //!
-//! Programs see inode numbers, which are object numbers everywhere (inside a snapshot too, as in OpenZFS, where a snapshot is a
-//! mount of its own). The reply to a lookup has one field for both, so that inside snapshots it gives attributes that expire
-//! at once; the kernel then asks again, and that reply can tell the two apart.
+//! Programs see the same numbers as inode numbers, but for the mounted root, whose object number they see. In OpenZFS a snapshot is a mount with a device number of its own, so that its
+//! files can have the object numbers there; here they share the device of the mounted filesystem, and with the live file's number they would be taken for the live file (`cp` would
+//! not restore them, `rsync -H` would link them). The low 48 bits are the object number.
 
-use engine::dataset::zpl::Stat;
 use fuser::INodeNo;
 use ondisk::ObjectId;
 
@@ -74,11 +73,6 @@ impl Node {
             Tree::Snapshot(_) => None,
         }
     }
-}
-
-/// Whether lookups may hand out attributes that last: the inode number is the node number.
-pub fn same_number(node: INodeNo, stat: &Stat) -> bool {
-    node.0 == stat.ino
 }
 
 #[cfg(test)]

@@ -1,9 +1,21 @@
 //! How a filesystem is mounted: what its properties say, and what the caller says instead.
 
 use engine::dataset::properties::{Prop, PropertySet, Style};
-use engine::dataset::zpl::live::{AtimeMode, XattrPlace};
+use engine::dataset::zpl::live::AtimeMode;
 use engine::dataset::zpl::{LiveZpl, ZplOptions};
 use engine::zil::SyncMode;
+
+/// What is seen of `.zfs` in the root directory of a filesystem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Snapdir {
+    /// There is none.
+    Disabled,
+    /// It can be entered, but is not listed.
+    Hidden,
+    /// It is listed.
+    Visible,
+}
 
 /// How a filesystem is mounted.
 #[derive(Debug, Clone)]
@@ -20,12 +32,10 @@ pub struct MountOptions {
     pub setuid: bool,
     /// Device nodes work (`devices`). Ignored where the mount is not made by root.
     pub devices: bool,
-    /// `.zfs` is listed in the root directory (`snapdir=visible`). It can be entered even when it is not.
-    pub snapdir_visible: bool,
+    /// What is seen of `.zfs` (`snapdir`).
+    pub snapdir: Snapdir,
     /// How files are shown (`xattr`, `acltype`, `longname`).
     pub zpl: ZplOptions,
-    /// Where new extended attributes go (`xattr`).
-    pub xattr_place: XattrPlace,
     /// When access times change (`atime`, `relatime`).
     pub atime: AtimeMode,
     /// When changes are stable (`sync`).
@@ -45,9 +55,8 @@ impl Default for MountOptions {
             exec: true,
             setuid: true,
             devices: true,
-            snapdir_visible: false,
+            snapdir: Snapdir::Hidden,
             zpl: ZplOptions::default(),
-            xattr_place: XattrPlace::Attributes,
             atime: AtimeMode::Relative,
             sync: SyncMode::Standard,
             record_bytes: 128 << 10,
@@ -68,12 +77,12 @@ impl MountOptions {
             exec: is_on(Prop::Exec),
             setuid: is_on(Prop::Setuid),
             devices: is_on(Prop::Devices),
-            snapdir_visible: word(Prop::Snapdir).as_deref() == Some("visible"),
-            zpl: ZplOptions::from_properties(properties),
-            xattr_place: match word(Prop::Xattr).as_deref() {
-                Some("dir") => XattrPlace::Directory,
-                _ => XattrPlace::Attributes,
+            snapdir: match word(Prop::Snapdir).as_deref() {
+                Some("visible") => Snapdir::Visible,
+                Some("disabled") => Snapdir::Disabled,
+                _ => Snapdir::Hidden,
             },
+            zpl: ZplOptions::from_properties(properties),
             atime: match (is_on(Prop::Atime), is_on(Prop::Relatime)) {
                 (false, _) => AtimeMode::Off,
                 (true, false) => AtimeMode::On,

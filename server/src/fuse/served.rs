@@ -12,7 +12,7 @@
 //! `filesystem` says which request is which of these. All wait in [`device::block_on`], on the thread that asks.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use engine::dataset::zpl::{AclType, LiveZpl, Znode};
@@ -26,6 +26,7 @@ use super::attributes::errno;
 use super::files::OpenFile;
 use super::listing::Listings;
 use super::node::{Node, Tree};
+use super::options::Snapdir;
 use super::trees::Trees;
 
 /// A filesystem that is mounted.
@@ -38,7 +39,8 @@ use super::trees::Trees;
 pub struct Served {
     pub(super) trees: Trees,
     pub(super) posix_acls: bool,
-    zfs_dir_visible: AtomicBool,
+    /// A [`Snapdir`].
+    snapdir: AtomicU8,
     writable: AtomicBool,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
     pub(super) listings: Listings,
@@ -51,7 +53,7 @@ impl Served {
     /// Answers out of `trees`.
     pub fn new(trees: Trees, options: &MountOptions) -> Self {
         Self {
-            zfs_dir_visible: AtomicBool::new(options.snapdir_visible && trees.has_snapshot_dir()),
+            snapdir: AtomicU8::new(options.snapdir as u8),
             writable: AtomicBool::new(options.writable && trees.live().is_some()),
             posix_acls: options.zpl.acl == AclType::Posix,
             trees,
@@ -81,7 +83,13 @@ impl Served {
     /// Lets the kernel forget the attributes of a file, where it does not know that its request changed them.
     pub(super) fn forget_attributes(&self, number: INodeNo) {
         // Below 0: of the content nothing.
-        if let Some(Err(error)) = self.notifier.get().map(|notifier| notifier.inval_inode(number, -1, 0)) {
+        self.forget_known(number, -1);
+    }
+
+    /// Lets the kernel forget the attributes of a file and its content from an offset on; a directory's content is how it is listed.
+    fn forget_known(&self, number: INodeNo, offset: i64) {
+        if let Some(Err(error)) = self.notifier.get().map(|notifier| notifier.inval_inode(number, offset, 0))
+        {
             tracing::debug!(%error, number = number.0, "the kernel keeps what it knows");
         }
     }
@@ -98,12 +106,25 @@ impl Served {
 
     /// Whether `.zfs` is listed.
     pub(super) fn zfs_dir_is_visible(&self) -> bool {
-        self.zfs_dir_visible.load(Ordering::Acquire)
+        self.trees.has_snapshot_dir() && self.snapdir.load(Ordering::Acquire) == Snapdir::Visible as u8
     }
 
-    /// Lists `.zfs` from now on, or hides it.
-    pub fn set_zfs_dir_visible(&self, visible: bool) {
-        self.zfs_dir_visible.store(visible && self.trees.has_snapshot_dir(), Ordering::Release);
+    /// Whether there is a `.zfs`.
+    pub(super) fn has_zfs_dir(&self) -> bool {
+        self.trees.has_snapshot_dir() && self.snapdir.load(Ordering::Acquire) != Snapdir::Disabled as u8
+    }
+
+    /// Shows of `.zfs` what the property says from now on.
+    pub fn set_snapdir(&self, snapdir: Snapdir) {
+        if self.snapdir.swap(snapdir as u8, Ordering::AcqRel) != snapdir as u8 {
+            // The kernel may have kept how the root is listed, and whether the name is there.
+            self.forget_known(INodeNo(1), 0);
+            if let Some(Err(error)) =
+                self.notifier.get().map(|notifier| notifier.inval_entry(INodeNo(1), ".zfs".as_ref()))
+            {
+                tracing::debug!(%error, "the kernel keeps what it knows of .zfs");
+            }
+        }
     }
 
     pub(super) fn files(&self) -> MutexGuard<'_, HashMap<u64, Arc<OpenFile>>> {

@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use engine::dataset::dsl::{Dataset, Dsl};
 use engine::dataset::properties::{self, Prop};
-use engine::dataset::zpl::live::XattrPlace;
 use engine::dataset::zpl::{DirEntry, LiveZpl, Space, StatFs, Zpl, ZplOptions};
 use engine::dmu::Objset;
 use engine::pool::Pool;
@@ -128,7 +127,6 @@ pub struct Trees {
     source: Source,
     head: Arc<Zpl>,
     options: ZplOptions,
-    xattr_place: XattrPlace,
     /// What a committed filesystem may still allocate, and its `recordsize`.
     available_bytes: u64,
     record_bytes: u64,
@@ -151,15 +149,7 @@ impl Trees {
             // It is asked each time.
             Source::Live(live) => (Arc::clone(live.zpl.zpl()), 0, 0),
         };
-        Ok(Self {
-            source,
-            head,
-            options: zpl,
-            xattr_place: options.xattr_place,
-            available_bytes,
-            record_bytes,
-            snapshots: Mutex::default(),
-        })
+        Ok(Self { source, head, options: zpl, available_bytes, record_bytes, snapshots: Mutex::default() })
     }
 
     /// Name of the mounted dataset.
@@ -175,11 +165,6 @@ impl Trees {
     /// The mounted filesystem, where it may change.
     pub fn live(&self) -> Option<&Arc<LiveZpl>> {
         self.source.live()
-    }
-
-    /// Where new extended attributes go.
-    pub fn xattr_place(&self) -> XattrPlace {
-        self.xattr_place
     }
 
     /// Whether programs may have extended attributes of their own.

@@ -17,7 +17,7 @@ use super::wire::Caller;
 impl Served {
     /// The value of an extended attribute.
     pub(super) fn xattr(&self, number: INodeNo, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        if self.place(number).is_none() {
+        if self.place(number).is_none() || self.is_hidden(name) {
             return Ok(None);
         }
         device::block_on(self.znode(number)?.1.xattr(name))
@@ -29,7 +29,8 @@ impl Served {
             return Ok(Vec::new());
         }
         let names = device::block_on(self.znode(number)?.1.list_xattrs())?;
-        Ok(names.iter().flat_map(|name| name.iter().copied().chain([0])).collect())
+        let shown = names.iter().filter(|name| !self.is_hidden(name));
+        Ok(shown.flat_map(|name| name.iter().copied().chain([0])).collect())
     }
 
     /// Sets an extended attribute, by the flags of `setxattr`.
@@ -57,7 +58,7 @@ impl Served {
                     zpl.set_attributes(object, &SetAttributes { mode, ..SetAttributes::default() }).await?;
                 }
             }
-            zpl.set_xattr(object, name, value, how, self.trees.xattr_place()).await?;
+            zpl.set_xattr(object, name, value, how, zpl.xattr_place()).await?;
             if let Some(bare) = bare_name(name) {
                 none_is_fine(zpl.remove_xattr(object, bare).await)?;
             }
@@ -77,6 +78,11 @@ impl Served {
                 (result, _) => result,
             }
         })
+    }
+
+    /// Whether the mount shows no attribute of that name, though the filesystem may have one (`-o noxattr`).
+    fn is_hidden(&self, name: &[u8]) -> bool {
+        name.starts_with(b"user.") && !self.trees.has_user_xattrs()
     }
 
     /// Refuses namespaces that this filesystem has not.

@@ -202,6 +202,31 @@ impl Txgs {
         Ok(tx)
     }
 
+    /// As [`Self::begin`], for a change that makes other bytes dirty in one group than in another: `dirtied` says how many, by what the group has dirty already, and `require` fails when
+    /// there is no room for so many.
+    pub async fn begin_dirtying(
+        self: &Arc<Self>,
+        dirtied: impl Fn(Txg) -> u64,
+        require: impl Fn(u64) -> Result<()>,
+    ) -> Result<Tx> {
+        let expected = dirtied(self.open_txg());
+        require(expected)?;
+        let tx = self.begin(expected).await?;
+        // Whoever waits may begin in a later group, which has none of the blocks.
+        let more = dirtied(tx.txg()).saturating_sub(expected);
+        if more > 0 {
+            require(more)?;
+            let mut state = self.state();
+            let index = usize::from(tx.txg() != state.open);
+            state.dirty[index] += more;
+            drop(state);
+            if let Some(cache) = &self.cache {
+                cache.lend(more);
+            }
+        }
+        Ok(tx)
+    }
+
     /// Whether `bytes` more may be dirty. A pool with nothing dirty may always begin, so that one change that is larger than the whole budget goes alone; and a
     /// few bytes are every pool's own, lest it waits for another one, perhaps suspended, whose dirty bytes take all that their cache lends.
     fn has_room(&self, state: &State, bytes: u64) -> bool {

@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use device::block_on;
 use engine::Error;
+use engine::dataset::dsl::Dsl;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
+use engine::dataset::zpl::live::WriteOptions;
 use engine::dataset::zvol::LiveZvol;
 use engine::pool::import::{ImportOptions, import};
-use engine::pool::live::{Layout, LivePool};
+use engine::pool::live::{Layout, LivePool, with_room};
 use engine::pool::verify::{self, Report, VerifyOptions};
 use engine::vdev::Class;
 use ondisk::vdev_config::PoolState;
 
+use crate::files::FILE;
+use crate::filesystem;
 use crate::support::{Disks, committing, new_pool, surroundings};
 
 const MIB: u64 = 1 << 20;
@@ -33,6 +37,10 @@ async fn volume(pool: &Arc<LivePool>, size: u64, block: &str) -> Arc<LiveZvol> {
 
 /// A mebibyte that does not compress.
 fn noise(seed: u64) -> Vec<u8> {
+    noise_of(seed, MIB)
+}
+
+fn noise_of(seed: u64, length: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
         state ^= state << 13;
@@ -40,7 +48,7 @@ fn noise(seed: u64) -> Vec<u8> {
         state ^= state << 17;
         state
     };
-    (0..MIB / 8).flat_map(|_| next().to_le_bytes()).collect()
+    (0..length / 8).flat_map(|_| next().to_le_bytes()).collect()
 }
 
 #[test]
@@ -134,6 +142,119 @@ fn blocks_that_fit_no_metaslab_become_gangs_and_are_freed_as_a_whole() {
             }
         }
         drop(volume);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+/// Writes a mebibyte after the other until there is no room.
+async fn filled<F: Future<Output = engine::Result<()>>>(
+    pool: &Arc<LivePool>,
+    write: impl Fn(u64, Vec<u8>) -> F,
+) -> u64 {
+    let mut written = 0;
+    loop {
+        let full = with_room(pool.txgs(), || write(written * MIB, noise(written + 1))).await;
+        match full {
+            Ok(()) => written += 1,
+            Err(error) => {
+                assert!(matches!(error, Error::NoSpace(_)), "{error}");
+                return written;
+            }
+        }
+    }
+}
+
+/// A little of each block: what is accepted must be written, and that is whole blocks.
+async fn little_of_each<F: Future<Output = engine::Result<()>>>(
+    pool: &Arc<LivePool>,
+    blocks: u64,
+    write: impl Fn(u64, Vec<u8>) -> F,
+) {
+    // What was given back can be used two groups later.
+    for _ in 0..3 {
+        pool.txgs().wait_synced(pool.txgs().open_txg()).await.unwrap();
+    }
+    let mut changed = 0;
+    for round in 0..2 {
+        for block in 0..blocks {
+            let bytes = noise_of(round * blocks + block + 1, 512);
+            match write(block * RECORD, bytes).await {
+                Ok(()) => changed += 1,
+                Err(Error::NoSpace(_)) => {
+                    pool.txgs()
+                        .wait_synced(pool.txgs().open_txg())
+                        .await
+                        .expect("what was accepted is written");
+                }
+                Err(error) => panic!("{error}"),
+            }
+            assert!(pool.txgs().dirty_bytes() <= 300 * MIB, "{} bytes are dirty", pool.txgs().dirty_bytes());
+        }
+    }
+    pool.txgs().wait_synced(pool.txgs().open_txg()).await.expect("what was accepted is written");
+    assert!(changed * RECORD > GIVEN_BACK / 2, "{changed} changes of {blocks} blocks");
+}
+
+const RECORD: u64 = 128 << 10;
+/// What is free when little of each block is written.
+const GIVEN_BACK: u64 = 24 * MIB;
+
+#[test]
+fn a_small_write_into_a_large_block_needs_room_for_the_block() {
+    let disks = Disks::new(320 * MIB);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        let volume = volume(&pool, 1024 * MIB, "128K").await;
+        let write = |at, bytes: Vec<u8>| {
+            let volume = &volume;
+            async move { volume.write_at(at, &bytes, false).await }
+        };
+        let written = filled(&pool, write).await - GIVEN_BACK / MIB;
+        volume.trim(written * MIB, GIVEN_BACK, false).await.unwrap();
+        little_of_each(&pool, written * MIB / RECORD, write).await;
+        drop(volume);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+#[test]
+fn a_file_that_is_changed_or_cut_needs_room_for_its_blocks() {
+    let disks = Disks::new(320 * MIB);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        let head = dsl.find("tank").await.unwrap();
+        let dataset = pool.dataset(head.objset_id()).await.unwrap();
+        let zpl = filesystem::open(&pool).await;
+        zpl.set_room(dataset.room.clone());
+        let root = zpl.zpl().root();
+        let mut files = Vec::new();
+        for number in 0..64 {
+            files.push(zpl.create(root, format!("cut{number}").as_bytes(), &FILE).await.unwrap());
+        }
+        let file = zpl.create(root, b"file", &FILE).await.unwrap();
+        for (number, file) in (1..).zip(&files) {
+            zpl.write(*file, 0, &noise(number), &WriteOptions::default()).await.unwrap();
+        }
+        let write = |at, bytes: Vec<u8>| {
+            let zpl = &zpl;
+            async move { zpl.write(file, at, &bytes, &WriteOptions::default()).await.map(|_| ()) }
+        };
+        let written = filled(&pool, write).await - GIVEN_BACK / MIB;
+        zpl.truncate(file, written * MIB).await.unwrap();
+        little_of_each(&pool, written * MIB / RECORD, write).await;
+        // Each keeps nine hundred thousand bytes, and gives a little back.
+        for file in &files {
+            with_room(pool.txgs(), || zpl.truncate(*file, 900_001)).await.unwrap();
+        }
+        pool.txgs().wait_synced(pool.txgs().open_txg()).await.unwrap();
+        drop((zpl, dataset, dsl));
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");

@@ -72,12 +72,14 @@ pub use rename::RenameMode;
 pub use xattrs::{XattrPlace, XattrSet};
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::ObjectId;
+use ondisk::sa::Attr;
 use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, master};
 
 use super::{AclRules, Settings, Space, StatFs, Time, Zpl, ZplOptions};
@@ -89,6 +91,7 @@ use crate::error::{Error, Result};
 use crate::txg::{Tx, Txgs};
 use crate::zil::Zil;
 use log::Journal;
+use nodes::Node;
 
 /// Error numbers of Linux that [`Error`] has no variant for.
 pub mod errno {
@@ -268,10 +271,53 @@ impl LiveZpl {
 
     /// Holds the open group for an operation that takes `bytes` of new space.
     async fn begin(&self, bytes: u64) -> Result<Tx> {
-        if let Some(room) = &*self.room.read().unwrap_or_else(PoisonError::into_inner) {
-            room.require(bytes.saturating_add(CHANGE_BYTES))?;
+        let bytes = bytes.saturating_add(CHANGE_BYTES);
+        self.require_room(|room| room.require(bytes))?;
+        self.txgs.begin(bytes).await
+    }
+
+    /// Holds the open group for an operation that writes a range of a file that then ends at `end` or later. All blocks count that become dirty by that.
+    async fn begin_writing(&self, node: &Node, range: Range<u64>, end: u64) -> Result<Tx> {
+        let grown = self.grown(node, end);
+        let dirtied = |txg| {
+            let object = &node.object;
+            let written = object.newly_dirty(txg, &range, grown);
+            // The block that grows is written again, wherever the range lies.
+            let resized = grown.filter(|grown| range.is_empty() || range.start >= u64::from(*grown));
+            let resized = resized.map_or(0, |grown| object.newly_dirty(txg, &(0..1), Some(grown)));
+            written.saturating_add(resized).saturating_add(CHANGE_BYTES)
+        };
+        self.txgs.begin_dirtying(dirtied, |bytes| self.require_room(|room| room.require(bytes))).await
+    }
+
+    /// Holds the open group for an operation that gives space back and cuts the content of a file at `edges`: blocks that lose a part are written again. For them there is room that
+    /// others do not get.
+    async fn begin_cutting(&self, node: &Node, edges: &[u64]) -> Result<Tx> {
+        let dirtied = |txg| {
+            let cut: u64 = edges.iter().map(|edge| node.object.newly_dirty_by_cut(txg, *edge)).sum();
+            cut.saturating_add(CHANGE_BYTES)
+        };
+        let require = |bytes| match bytes {
+            ..=CHANGE_BYTES => Ok(()),
+            _ => self.require_room(|room| room.require_to_free(bytes)),
+        };
+        self.txgs.begin_dirtying(dirtied, require).await
+    }
+
+    /// Holds the open group for an operation that gives a file another size.
+    async fn begin_resizing(&self, node: &Node, size: u64) -> Result<Tx> {
+        match size < node.number(Attr::Size)? {
+            true => self.begin_cutting(node, &[size]).await,
+            false if self.grown(node, size).is_some() => self.begin_writing(node, 0..0, size).await,
+            false => self.begin_freeing().await,
         }
-        self.txgs.begin(bytes.saturating_add(CHANGE_BYTES)).await
+    }
+
+    fn require_room(&self, require: impl Fn(&dyn Room) -> Result<()>) -> Result<()> {
+        match &*self.room.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(room) => require(&**room),
+            None => Ok(()),
+        }
     }
 
     /// Holds the open group for an operation that gives space back, which goes on when there is none.

@@ -35,6 +35,11 @@ pub trait Room: Send + Sync + fmt::Debug {
     /// Fails when `bytes` more may not be written.
     fn require(&self, bytes: u64) -> Result<()>;
 
+    /// The same for what is written so that more is given back: there is some room for that when there is none for others.
+    fn require_to_free(&self, bytes: u64) -> Result<()> {
+        self.require(bytes)
+    }
+
     /// Bytes that the dataset refers to, and bytes that it may still allocate. Nothing, when that is not known.
     fn figures(&self) -> (u64, u64) {
         (0, 0)
@@ -123,7 +128,6 @@ impl LiveZvol {
     pub async fn write_at(&self, offset: u64, bytes: &[u8], stable: bool) -> Result<()> {
         let length = bytes.len() as u64;
         self.check(offset, length)?;
-        self.require_room(length)?;
         {
             let _locked = self.lock(offset, length).await?;
             let (mut at, mut rest) = (offset, bytes);
@@ -157,9 +161,9 @@ impl LiveZvol {
 
     async fn begin_write(&self, offset: u64, length: u64) -> Result<Tx> {
         self.warm(offset, length).await?;
-        let first = offset / self.block_size;
-        let after = (offset + length).div_ceil(self.block_size);
-        self.txgs.begin((after - first) * self.block_size).await
+        let range = offset..offset.saturating_add(length);
+        let dirtied = |txg| self.content.newly_dirty(txg, &range, None);
+        self.txgs.begin_dirtying(dirtied, |bytes| self.require_room(bytes)).await
     }
 
     /// Has the blocks in the cache of which only a part is changed, so that no group is held open while a device is read.
@@ -206,7 +210,6 @@ impl LiveZvol {
             self.punch(offset, length).await?;
             return self.settle(stable).await;
         }
-        self.require_room(length)?;
         let zeroes = Block::zero(PIECE_BYTES as usize);
         let end = offset + length;
         {

@@ -1,6 +1,7 @@
 //! An object of an object set that is written.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use device::IoBuf;
@@ -9,7 +10,7 @@ use futures_util::stream::FuturesOrdered;
 use ondisk::blkptr::{Blkptr, MAX_BLOCK_SIZE};
 use ondisk::dmu::{Byteswap, DmuType};
 use ondisk::dnode::Dnode;
-use ondisk::{ByteOrder, ObjectId};
+use ondisk::{ByteOrder, ObjectId, Txg};
 
 use super::layer::{Base, Core, State};
 use super::objset::LiveObjset;
@@ -284,6 +285,27 @@ impl LiveObject {
             };
             return Ok(Span { is_hole, end: to_bytes(end.min(limit)) });
         }
+    }
+
+    /// Bytes that writing to a range makes dirty in the group `txg`, in whole blocks, of `block_size` bytes if the blocks are to have another size than now. What a block pointer takes is not counted.
+    pub fn newly_dirty(&self, txg: Txg, range: &Range<u64>, block_size: Option<u32>) -> u64 {
+        let state = self.core.lock();
+        let block_size = u64::from(block_size.unwrap_or(state.block_size));
+        if range.is_empty() {
+            return 0;
+        }
+        state.newly_dirty(txg, range.start / block_size, range.end.div_ceil(block_size), block_size)
+    }
+
+    /// Bytes that cutting the content at `edge` makes dirty in the group `txg`: those of the block that loses a part, if there is one.
+    pub fn newly_dirty_by_cut(&self, txg: Txg, edge: u64) -> u64 {
+        let state = self.core.lock();
+        let block_size = u64::from(state.block_size);
+        let block = edge / block_size;
+        if edge.is_multiple_of(block_size) || block >= state.end {
+            return 0;
+        }
+        state.newly_dirty(txg, block, block + 1, block_size)
     }
 
     /// Writes a whole block.

@@ -5,7 +5,7 @@
 //! one for each open dataset, to what quotas and reservations leave it, and one for the pool, to what is free on the devices. Between two groups what was
 //! accepted is taken off; what was accepted into the group that is being written stays taken off until that group is committed and the figures include it.
 //!
-//! Data are counted as they come, before compression, times what they may take at worst: copies, parity of small blocks, and a share for metadata. Overwriting
+//! Data are counted by the blocks that they make dirty in the open group, before compression, times what they may take at worst: copies, parity of small blocks, and a share for metadata. Overwriting
 //! counts like anything else, since the new block is written before the old one is free. A small write may make an indirect block dirty that is much larger than it: each is
 //! counted as two copies of one, until a group has counted as many as the dataset can have. When the room is used up the open group is committed at once:
 //! what it frees may make room, and its real sizes replace the guesses. A writer that is refused in the meantime is told so; the pool's slop, which
@@ -65,6 +65,8 @@ struct State {
     /// Accepted into the open group, and into the one being written.
     accepted: [u64; 2],
     by_quota: bool,
+    /// Of a pool: bytes beyond `free` for those who write so that they can give space back.
+    reserve: u64,
     /// Bytes that a dataset refers to as of the last group.
     referenced: u64,
     /// Size of its blocks.
@@ -76,6 +78,12 @@ struct State {
 impl State {
     fn left(&self) -> u64 {
         self.free.saturating_sub(self.accepted[0]).saturating_sub(self.accepted[1])
+    }
+
+    /// The same for those who give space back.
+    fn left_to_free(&self) -> u64 {
+        let all = self.free.saturating_add(self.reserve);
+        all.saturating_sub(self.accepted[0]).saturating_sub(self.accepted[1])
     }
 
     /// What one more write of `bytes` into the open group may make dirty of a dataset's indirect blocks.
@@ -151,6 +159,19 @@ impl crate::dataset::zvol::Room for DatasetRoom {
         self.accept(bytes)
     }
 
+    fn require_to_free(&self, bytes: u64) -> Result<()> {
+        let mut dataset = self.gauge.state();
+        let mut pool = self.pool.state();
+        if bytes > pool.left_to_free() {
+            drop((dataset, pool));
+            self.txgs.kick();
+            return Err(Error::NoSpace(self.name.clone()));
+        }
+        dataset.accepted[0] += bytes;
+        pool.accepted[0] += bytes;
+        Ok(())
+    }
+
     fn figures(&self) -> (u64, u64) {
         let dataset = *self.gauge.state();
         (dataset.referenced, dataset.left().min(self.pool.state().left()))
@@ -163,16 +184,28 @@ impl LivePool {
         let space = self.allocator().space(Class::Normal);
         let free = space.deflated_size_bytes.saturating_sub(space.deflated_allocated_bytes);
         // Half of the slop is for metadata alone: a small write can make a large indirect block dirty.
-        let slop = space.deflated_size_bytes.saturating_sub(self.allocator().usable_bytes());
-        let free = free.saturating_sub(slop / 2);
+        free.saturating_sub(self.slop_bytes() / 2) / self.worst_ratio()
+    }
+
+    /// What of the other half is for those who give space back.
+    fn reserve_on_devices(&self) -> u64 {
+        self.slop_bytes() / 8 / self.worst_ratio()
+    }
+
+    fn slop_bytes(&self) -> u64 {
+        let size = self.allocator().space(Class::Normal).deflated_size_bytes;
+        size.saturating_sub(self.allocator().usable_bytes())
+    }
+
+    fn worst_ratio(&self) -> u64 {
         let tops = self.pool.vdevs().tops.iter();
-        let worst = tops.filter(|top| top.class() == Class::Normal).map(worst_ratio).max();
-        free / worst.unwrap_or(1).max(1)
+        tops.filter(|top| top.class() == Class::Normal).map(worst_ratio).max().unwrap_or(1).max(1)
     }
 
     /// Sets all gauges as of the group that was just committed. For those who have the turn.
     pub(super) async fn set_rooms(self: &Arc<Self>) -> Result<()> {
         self.room.set(self.free_on_devices(), false);
+        self.room.state().reserve = self.reserve_on_devices();
         let open: Vec<_> = self.datasets().values().cloned().collect();
         for dataset in open {
             self.set_room(&dataset).await?;

@@ -89,7 +89,7 @@ impl LiveZpl {
         }
         self.warm(&node, offset).await?;
         self.warm(&node, end).await?;
-        let tx = self.begin_freeing().await?;
+        let tx = self.begin_cutting(&node, &[offset, end]).await?;
         self.log_punched(&tx, &node, offset, length.min(size - offset))?;
         node.object.punch(&tx, offset, if end >= size { u64::MAX } else { length }).await?;
         self.content_changed(&node, &tx, size).await

@@ -168,7 +168,10 @@ impl LiveZpl {
         if mode != node.znode.mode() {
             set.mode = Some(mode);
         }
-        let tx = self.begin_freeing().await?;
+        let tx = match set.size {
+            Some(size) => self.begin_resizing(&node, size).await?,
+            None => self.begin_freeing().await?,
+        };
         self.log_attributes(&tx, &node, &set)?;
         if let Some(size) = set.size {
             self.resize(&node, &tx, size).await?;

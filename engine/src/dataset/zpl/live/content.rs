@@ -118,7 +118,7 @@ impl LiveZpl {
             // Blocks of which only a part is written are brought into the cache before the group is held.
             self.warm(&node, offset).await?;
             self.warm(&node, end).await?;
-            let tx = self.begin(bytes.len() as u64).await?;
+            let tx = self.begin_writing(&node, offset..end, end).await?;
             self.grow(&node, &tx, end).await?;
             node.object.write_at(&tx, offset, bytes).await?;
             let mut values = stamped(end, node.flags()?.0, Time::now());
@@ -166,7 +166,7 @@ impl LiveZpl {
         node.require_resizable()?;
         self.warm(&node, size).await?;
         self.range(file, size, 0)?;
-        let tx = self.begin_freeing().await?;
+        let tx = self.begin_resizing(&node, size).await?;
         let set = SetAttributes { size: Some(size), mtime: Some(Time::now()), ..SetAttributes::default() };
         self.log_attributes(&tx, &node, &set)?;
         self.resize(&node, &tx, size).await?;
@@ -198,7 +198,7 @@ impl LiveZpl {
     }
 
     /// The size that the only block of a file needs when the file ends at `end`, if that is another than it has.
-    fn grown(&self, node: &Node, end: u64) -> Option<u32> {
+    pub(super) fn grown(&self, node: &Node, end: u64) -> Option<u32> {
         let record = u64::from(self.record_size.load(Ordering::Acquire));
         let block_size = node.object.block_size();
         let single = node.object.end() <= block_size;

@@ -196,7 +196,7 @@ impl LiveZpl {
             let end = at + piece.len() as u64;
             self.warm(&node, at).await?;
             self.warm(&node, end).await?;
-            let tx = self.begin(piece.len() as u64).await?;
+            let tx = self.begin_writing(&node, at..end, end.max(eof)).await?;
             self.grow(&node, &tx, end.max(eof)).await?;
             node.object.write_at(&tx, at, piece).await?;
             let size = if is_last { eof } else { end.min(eof) };

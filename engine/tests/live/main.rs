@@ -27,4 +27,5 @@ mod space;
 mod support;
 mod sweep;
 mod trim;
+mod unlinked;
 mod volumes;

@@ -29,3 +29,4 @@ mod sweep;
 mod trim;
 mod unlinked;
 mod volumes;
+mod xattrs;

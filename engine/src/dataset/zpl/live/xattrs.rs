@@ -16,6 +16,7 @@ use super::log::Named;
 use super::names::{NewKind, NewNode};
 use super::nodes::{Node, Values};
 use super::{LiveZpl, errno};
+use crate::dataset::range_locks::Access;
 use crate::dataset::zpl::Time;
 use crate::dmu::zap::{Key, edit};
 use crate::error::{Error, Result};
@@ -151,6 +152,32 @@ impl LiveZpl {
         };
         self.replace_content(target, &tx, value).await?;
         self.log_content(&node, &tx, target, value)
+    }
+
+    /// The value of the extended attribute `name`. Sees all of a change or nothing of it. Costs little where the file has none.
+    pub async fn xattr(&self, file: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        if self.has_no_xattrs(file).await {
+            return Ok(None);
+        }
+        let _locked = self.locks.describe(file, Access::Shared).await;
+        self.zpl.node(file).await?.xattr(name).await
+    }
+
+    /// The names of all extended attributes. As [`LiveZpl::xattr`].
+    pub async fn list_xattrs(&self, file: ObjectId) -> Result<Vec<Vec<u8>>> {
+        if self.has_no_xattrs(file).await {
+            return Ok(Vec::new());
+        }
+        let _locked = self.locks.describe(file, Access::Shared).await;
+        self.zpl.node(file).await?.list_xattrs().await
+    }
+
+    /// Whether it is certain, without a lock, that a file has no extended attributes at this moment.
+    async fn has_no_xattrs(&self, file: ObjectId) -> bool {
+        match self.objset.object(file).await {
+            Ok(object) => self.registry.has_none(&object, &[Attr::Dxattr, Attr::Xattr]),
+            Err(_) => false,
+        }
     }
 
     /// Removes the extended attribute of this stored name.

@@ -142,6 +142,53 @@ fn extended_attributes_inside_files_are_in_the_log() {
     disks.judge("tank");
 }
 
+/// An attribute that is a file becomes one inside the file, or the other way round, and something else is made stable.
+#[test]
+fn an_extended_attribute_that_moves_has_its_old_value_or_its_new_one() {
+    use XattrPlace::{Attributes, Directory};
+    // No record tells of an empty value.
+    for (from, to, value) in
+        [(Directory, Attributes, &b"new"[..]), (Directory, Attributes, b""), (Attributes, Directory, b"new")]
+    {
+        let disks = Disks::new(96 << 20);
+        block_on(async {
+            let pool = create(Layout::Single, 1, &disks).await;
+            let (dataset, zpl) = open(&pool).await;
+            let root = zpl.zpl().root();
+            let file = zpl.create(root, b"file", &FILE).await.unwrap();
+            let other = zpl.create(root, b"other", &FILE).await.unwrap();
+            let set = async |value: &[u8], place| {
+                zpl.set_xattr(file, b"user.a", value, XattrSet::Any, place).await.unwrap();
+            };
+            set(b"old", from).await;
+            committing(&pool, zpl.sync_all()).await.unwrap();
+            pool.sync().await.unwrap();
+            assert!(dataset.zil.logs_xattrs());
+            set(value, to).await;
+            zpl.write(other, 0, b"something", &WriteOptions::default()).await.unwrap();
+            match value.is_empty() {
+                // This is the log's work alone: nobody commits a group.
+                false => zpl.fsync(other).await.unwrap(),
+                true => committing(&pool, zpl.fsync(other)).await.unwrap(),
+            }
+        });
+        let disks = crashed(&disks);
+        block_on(async {
+            let pool = disks.import("tank", 2).await;
+            let (_dataset, zpl) = open(&pool).await;
+            let root = zpl.zpl().root();
+            let file = zpl.lookup(root, b"file").await.unwrap().unwrap();
+            let other = zpl.lookup(root, b"other").await.unwrap().unwrap();
+            assert_eq!(zpl.zpl().stat(other).await.unwrap().size, 9);
+            let found = zpl.xattr(file, b"user.a").await.unwrap();
+            assert_eq!(found.as_deref(), Some(value), "to {to:?}");
+            // There is no other one behind it.
+            zpl.remove_xattr(file, b"user.a").await.unwrap();
+            assert_eq!(zpl.xattr(file, b"user.a").await.unwrap(), None);
+        });
+    }
+}
+
 #[test]
 fn a_log_that_its_device_cannot_read_is_given_up_only_by_name() {
     let disks = Disks::new(96 << 20);

@@ -7,7 +7,7 @@
 //! | change | with |
 //! |---|---|
 //! | names; extended attributes in directories, their content included | `fsync` of anything |
-//! | content, attributes, extended attributes inside the file | `fsync` of the file; all that is pending of a file that is renamed, with anything |
+//! | content, attributes, extended attributes inside the file | `fsync` of the file; all that is pending of a file that is renamed, or whose extended attribute moves into the file or out of it, with anything |
 //! | of a file without a name | nothing: after a crash it is gone |
 //!
 //! Some changes have no record: extended attributes inside the file, as long as the dataset does not use the feature `zilsaxattr` ([`Zil::logs_xattrs`]) or when they are empty,
@@ -285,6 +285,11 @@ impl LiveZpl {
             false => zil.note_unloggable(tx, Some(file.id().0)),
         });
         Ok(())
+    }
+
+    /// What is pending of a file is made stable with anything from now on, before what is noted next.
+    pub(super) fn log_ordered(&self, tx: &Tx, file: &Node) {
+        self.journal.note(tx, |zil| zil.order_object(file.id().0));
     }
 
     fn log_object(&self, tx: &Tx, file: &Node, record: &Record<'_>) -> Result<()> {

@@ -113,12 +113,15 @@ impl LiveZpl {
         let tx = self.begin(value.len() as u64).await?;
         let now = Time::now();
         if let Some(packed) = packed {
-            if let (Some(dir), Some((stored, dirent))) = (&dir, outer) {
-                self.drop_outer(&node, dir, &tx, stored, dirent, now).await?;
-            }
             let values = Values::default().bytes(Attr::Dxattr, &packed).time(Attr::Ctime, now);
             self.update(&node.object, &tx, values).await?;
-            return self.log_inner_xattr(&tx, &node, name, Some(value));
+            self.log_inner_xattr(&tx, &node, name, Some(value))?;
+            if let (Some(dir), Some((stored, dirent))) = (&dir, outer) {
+                // The old value goes with anything that is made stable; the new one has to come no later.
+                self.log_ordered(&tx, &node);
+                self.drop_outer(&node, dir, &tx, stored, dirent, now).await?;
+            }
+            return Ok(());
         }
         let mut values = Values::default().time(Attr::Ctime, now);
         if had_inner {
@@ -135,9 +138,6 @@ impl LiveZpl {
             }
         };
         self.update(&node.object, &tx, values).await?;
-        if had_inner {
-            self.log_inner_xattr(&tx, &node, name, None)?;
-        }
         let target = match outer {
             Some((_, dirent)) => dirent.object,
             None => {
@@ -151,7 +151,13 @@ impl LiveZpl {
             }
         };
         self.replace_content(target, &tx, value).await?;
-        self.log_content(&node, &tx, target, value)
+        self.log_content(&node, &tx, target, value)?;
+        if had_inner {
+            // The new value is stable with anything; so that the old one does not come back behind it, it goes then too.
+            self.log_inner_xattr(&tx, &node, name, None)?;
+            self.log_ordered(&tx, &node);
+        }
+        Ok(())
     }
 
     /// The value of the extended attribute `name`. Sees all of a change or nothing of it. Costs little where the file has none.

@@ -8,7 +8,7 @@ use device::block_on;
 use device::simulated::{Fault, SimulatedDevice};
 use engine::dataset::dsl::Dsl;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::zpl::live::{WriteOptions, XattrPlace, XattrSet};
+use engine::dataset::zpl::live::{SetAttributes, WriteOptions, XattrPlace, XattrSet};
 use engine::dataset::zpl::{LiveZpl, ZplOptions};
 use engine::env::{Env, Seeded};
 use engine::error::Error;
@@ -16,13 +16,18 @@ use engine::pool::import::{ImportError, ImportOptions};
 use engine::pool::live::{Layout, LiveDataset, LivePool};
 use engine::vdev::{Class, Kind};
 use engine::zil::SyncMode;
-use ondisk::ObjectId;
+use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
+use ondisk::zpl::{Ace, AceType, AceWho, Fuid, ZnodeFlags, ace_mask, write_aces};
+use ondisk::{ByteOrder, ObjectId};
 
 use crate::files::{FILE, Seen, change, see};
 use crate::support::{Disks, committing, new_pool, surroundings};
 use crate::volumes::crashed;
+
+/// Where a file without extended attributes has its flags.
+const FLAGS: std::ops::Range<usize> = 56..64;
 
 async fn create(layout: Layout, count: usize, disks: &Disks) -> Arc<LivePool> {
     let mut tops = vec![disks.top(layout, Class::Normal, "d", count)];
@@ -187,6 +192,67 @@ fn an_extended_attribute_that_moves_has_its_old_value_or_its_new_one() {
             assert_eq!(zpl.xattr(file, b"user.a").await.unwrap(), None);
         });
     }
+}
+
+#[test]
+fn a_log_is_applied_as_the_properties_of_its_dataset_say() {
+    let disks = Disks::new(96 << 20);
+    let is_users = |ace: &Ace| ace.who() == AceWho::User(Fuid(501));
+    block_on(async {
+        let pool = create(Layout::Single, 1, &disks).await;
+        let properties: Vec<_> = [("aclmode", "passthrough"), ("acltype", "nfsv4"), ("recordsize", "16K")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        let set =
+            pool.change(|s| async move { edit::set_properties(&s, "tank", &properties).await.map(drop) });
+        committing(&pool, set).await.unwrap();
+        let id = Dsl::open(&pool.view()).await.unwrap().find("tank").await.unwrap().objset_id();
+        let zpl = pool.filesystem(id).await.unwrap();
+        let root = zpl.zpl().root();
+        let file = zpl.create(root, b"acl", &FILE).await.unwrap();
+        {
+            // Its first two entries give way to one that is as long, of a user.
+            let mut aces = zpl.zpl().node(file).await.unwrap().acl().await.unwrap();
+            let old = write_aces(&aces, 1, ByteOrder::Little).unwrap();
+            let (flags, mask) = (0, ace_mask::READ_DATA);
+            let ace = Ace { ace_type: AceType::Allow, flags, mask, fuid: Some(Fuid(501)), object: None };
+            let count = aces.len() as u64;
+            aces.splice(..2, [ace]);
+            let new = write_aces(&aces, 1, ByteOrder::Little).unwrap();
+            let object = zpl.objset().object(file).await.unwrap();
+            let mut bonus = object.bonus().to_vec();
+            let at = bonus.windows(old.len()).position(|bytes| bytes == old).unwrap();
+            assert_eq!((new.len(), bonus[at - 8..at].to_vec()), (old.len(), count.to_le_bytes().to_vec()));
+            bonus[at..at + new.len()].copy_from_slice(&new);
+            bonus[at - 8..at].copy_from_slice(&(count - 1).to_le_bytes());
+            let flags = zpl.zpl().stat(file).await.unwrap().flags.0;
+            assert_eq!(bonus[FLAGS], flags.to_le_bytes());
+            bonus[FLAGS].copy_from_slice(&(flags & !ZnodeFlags::ACL_TRIVIAL.0).to_le_bytes());
+            let tx = pool.txgs().begin(0).await.unwrap();
+            object.set_bonus(&tx, DmuType::SA, &bonus);
+        }
+        committing(&pool, zpl.sync_all()).await.unwrap();
+        pool.sync().await.unwrap();
+        let chmod = SetAttributes { mode: Some(0o604), ..SetAttributes::default() };
+        zpl.set_attributes(file, &chmod).await.unwrap();
+        assert!(zpl.zpl().node(file).await.unwrap().acl().await.unwrap().iter().any(is_users));
+        let long = zpl.create(root, b"long", &FILE).await.unwrap();
+        zpl.write(long, 0, &vec![3; 100 << 10], &WriteOptions::default()).await.unwrap();
+        // The log's work alone: nobody commits a group.
+        zpl.sync_all().await.unwrap();
+    });
+    let disks = crashed(&disks);
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let (_dataset, zpl) = open(&pool).await;
+        let root = zpl.zpl().root();
+        let node = zpl.zpl().node(zpl.lookup(root, b"acl").await.unwrap().unwrap()).await.unwrap();
+        assert_eq!(node.mode() & 0o7777, 0o604);
+        assert!(node.acl().await.unwrap().iter().any(is_users), "aclmode");
+        let long = zpl.lookup(root, b"long").await.unwrap().unwrap();
+        assert_eq!(zpl.objset().object(long).await.unwrap().block_size(), 16 << 10, "recordsize");
+    });
+    disks.judge("tank");
 }
 
 #[test]

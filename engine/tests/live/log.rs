@@ -26,7 +26,8 @@ use crate::files::{FILE, Seen, change, see};
 use crate::support::{Disks, committing, new_pool, surroundings};
 use crate::volumes::crashed;
 
-/// Where a file without extended attributes has its flags.
+/// Where a file without extended attributes has its generation and its flags.
+const GENERATION: std::ops::Range<usize> = 24..32;
 const FLAGS: std::ops::Range<usize> = 56..64;
 
 async fn create(layout: Layout, count: usize, disks: &Disks) -> Arc<LivePool> {
@@ -251,6 +252,41 @@ fn a_log_is_applied_as_the_properties_of_its_dataset_say() {
         assert!(node.acl().await.unwrap().iter().any(is_users), "aclmode");
         let long = zpl.lookup(root, b"long").await.unwrap().unwrap();
         assert_eq!(zpl.objset().object(long).await.unwrap().block_size(), 16 << 10, "recordsize");
+    });
+    disks.judge("tank");
+}
+
+/// Generations are groups of the pool where a file was made, which says nothing of those here.
+#[test]
+fn a_file_that_was_received_is_made_stable_by_the_log_alone() {
+    let disks = Disks::new(96 << 20);
+    block_on(async {
+        let pool = create(Layout::Single, 1, &disks).await;
+        let (_dataset, zpl) = open(&pool).await;
+        let file = zpl.create(zpl.zpl().root(), b"file", &FILE).await.unwrap();
+        {
+            let object = zpl.objset().object(file).await.unwrap();
+            let mut bonus = object.bonus().to_vec();
+            let generation = zpl.zpl().stat(file).await.unwrap().generation;
+            assert_eq!(bonus[GENERATION], generation.to_le_bytes());
+            bonus[GENERATION].copy_from_slice(&(1u64 << 40).to_le_bytes());
+            let tx = pool.txgs().begin(0).await.unwrap();
+            object.set_bonus(&tx, DmuType::SA, &bonus);
+        }
+        committing(&pool, zpl.sync_all()).await.unwrap();
+        pool.sync().await.unwrap();
+        zpl.write(file, 0, b"in the log", &WriteOptions::default()).await.unwrap();
+        // Nobody commits a group that this could wait for.
+        zpl.fsync(file).await.unwrap();
+    });
+    let disks = crashed(&disks);
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let (_dataset, zpl) = open(&pool).await;
+        let file = zpl.lookup(zpl.zpl().root(), b"file").await.unwrap().unwrap();
+        let mut content = [0; 20];
+        assert_eq!(zpl.read(file, 0, &mut content).await.unwrap(), 10);
+        assert_eq!(&content[..10], b"in the log");
     });
     disks.judge("tank");
 }

@@ -248,10 +248,10 @@ impl LiveZpl {
 
     /// A range of a file was written.
     pub(super) fn log_written(&self, tx: &Tx, file: &Node, offset: u64, length: u64) -> Result<()> {
-        let has_name = file.has_name()?;
+        let (has_name, generation) = (file.has_name()?, file.number(Attr::Gen)?);
         self.journal.note(tx, |zil| {
             if has_name {
-                zil.note_write(tx, file.id().0, offset, length);
+                zil.note_write_of(tx, (file.id().0, generation), offset, length);
             }
         });
         Ok(())
@@ -410,14 +410,15 @@ impl Source for LiveZpl {
 }
 
 impl LiveZpl {
-    /// How many bytes there are in the file where a write began. `None` when the file is gone, or was created after the write.
+    /// How many bytes there are in the file where a write began. `None` when the file is gone, and its number perhaps another's. Generations say that, and need not be
+    /// groups of this pool: a file that was received has the one that it had elsewhere.
     async fn left_of(&self, write: Written) -> Result<Option<u64>> {
         let node = match self.zpl.node(write.object).await {
             Err(Error::NotFound(_)) => return Ok(None),
             node => node?,
         };
-        let is_younger = node.attributes.required(Attr::Gen)? > write.txg.get();
+        let is_same = node.attributes.required(Attr::Gen)? == write.generation;
         let is_regular = node.file_type() == FileType::Regular;
-        Ok((is_regular && !is_younger).then(|| node.size().saturating_sub(write.offset)))
+        Ok((is_regular && is_same).then(|| node.size().saturating_sub(write.offset)))
     }
 }

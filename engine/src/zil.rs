@@ -187,7 +187,12 @@ impl Zil {
 
     /// Notes a write to an object, whose data can be read from it from now on. As [`Zil::note_object`].
     pub fn note_write(&self, tx: &Tx, object: u64, offset: u64, length: u64) {
-        self.inner.note_what(tx.txg(), Some(object), What::Write { object, offset, length });
+        self.note_write_of(tx, (object, 0), offset, length);
+    }
+
+    /// The same, where the number may become another object's, which then has another generation.
+    pub fn note_write_of(&self, tx: &Tx, (object, generation): (u64, u64), offset: u64, length: u64) {
+        self.inner.note_what(tx.txg(), Some(object), What::Write { object, generation, offset, length });
     }
 
     /// Notes a change that no record can tell: whoever wants it stable (with the object, or with any if there is none) waits for its group.

@@ -182,6 +182,10 @@ impl LiveDataset {
         self.read_only.load(Ordering::Acquire)
     }
 
+    fn filesystem_settings(&self) -> zpl::Settings {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).filesystem
+    }
+
     /// Lets it behave as its properties say now.
     pub fn set(&self, settings: Settings) {
         self.zil.set_sync_mode(settings.sync);
@@ -462,12 +466,12 @@ impl LivePool {
         if let Some(filesystem) = of().upgrade() {
             return Ok(filesystem);
         }
-        let settings = || dataset.settings.lock().unwrap_or_else(PoisonError::into_inner).filesystem;
-        let opened = LiveZpl::open(&self.txgs, &dataset.objset, &dataset.zil, settings().options()).await?;
+        let options = dataset.filesystem_settings().options();
+        let opened = LiveZpl::open(&self.txgs, &dataset.objset, &dataset.zil, options).await?;
         opened.set_room(dataset.room.clone());
         *of() = Arc::downgrade(&opened);
         // They may have been set since.
-        opened.set(&settings());
+        opened.set(&dataset.filesystem_settings());
         Ok(opened)
     }
 

@@ -24,8 +24,8 @@ use crate::{Block, Bookmark};
 pub struct Written {
     /// To what.
     pub object: ObjectId,
-    /// In which group.
-    pub txg: Txg,
+    /// Which of the objects that have this number one after the other, as who noted it said.
+    pub generation: u64,
     /// Where.
     pub offset: u64,
 }

@@ -270,8 +270,8 @@ impl Inner {
         is_whole: &AtomicBool,
     ) -> Result<()> {
         let writes = planned.parts.iter().filter_map(|part| match part {
-            Part::Write { txg, object, offset, .. } => {
-                Some(Written { object: ObjectId(*object), txg: *txg, offset: *offset })
+            Part::Write { object, generation, offset, .. } => {
+                Some(Written { object: ObjectId(*object), generation: *generation, offset: *offset })
             }
             Part::Record(_) => None,
         });

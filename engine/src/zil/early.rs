@@ -60,7 +60,10 @@ impl Inner {
         let mut steps = Vec::with_capacity(notes.len());
         for noted in notes {
             match noted.what {
-                What::Write { object, offset, length } if noted.txg == txg && is_meant(&noted) => {
+                // Volumes' writes: what has generations may be cut off while it is logged.
+                What::Write { object, generation: 0, offset, length }
+                    if noted.txg == txg && is_meant(&noted) =>
+                {
                     match self.backing.early_block_size(object.into()).await? {
                         Some(block_size) => {
                             cut(&mut steps, &noted, (object, offset, length), block_size, for_throughput)
@@ -86,7 +89,7 @@ impl Inner {
             Step::Write(object, block, offset, length) => (object, block, offset, length),
         };
         let Some(pointer) = self.backing.write_early(txg, object.into(), block).await? else {
-            return Ok((Noted { txg, what: What::Write { object, offset, length } }, None));
+            return Ok((Noted { txg, what: What::Write { object, generation: 0, offset, length } }, None));
         };
         let record =
             Record::Write { object: ObjectId(object), offset, length, data: WriteData::Block(pointer) };
@@ -108,7 +111,7 @@ fn cut(
     let mut kept = offset;
     let keep = |steps: &mut Vec<Step>, from: u64, to: u64| {
         if from < to {
-            let what = What::Write { object, offset: from, length: to - from };
+            let what = What::Write { object, generation: 0, offset: from, length: to - from };
             steps.push(Step::Keep(Noted { txg: noted.txg, what }));
         }
     };

@@ -21,6 +21,8 @@ pub(super) enum What {
     Write {
         /// To what.
         object: u64,
+        /// Its generation.
+        generation: u64,
         /// Where.
         offset: u64,
         /// How much.
@@ -83,9 +85,9 @@ impl Pending {
             Some(object) => bucket.by_object.entry(object).or_default(),
             None => &mut bucket.ordered,
         };
-        if let Some(Noted { what: What::Write { object, offset, length }, .. }) = list.last_mut()
-            && let What::Write { object: same, offset: next, length: more } = &what
-            && object == same
+        if let Some(Noted { what: What::Write { object, generation, offset, length }, .. }) = list.last_mut()
+            && let What::Write { object: same, generation: also, offset: next, length: more } = &what
+            && (*object, *generation) == (*same, *also)
             && offset.checked_add(*length) == Some(*next)
             && *length + more <= MERGE_BYTES
         {
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     fn write(offset: u64, length: u64) -> What {
-        What::Write { object: 1, offset, length }
+        What::Write { object: 1, generation: 0, offset, length }
     }
 
     fn record(byte: u8) -> What {

@@ -40,6 +40,8 @@ pub(super) enum Part {
         txg: Txg,
         /// To what.
         object: u64,
+        /// Its generation.
+        generation: u64,
         /// Where.
         offset: u64,
         /// How much.
@@ -99,7 +101,9 @@ pub(super) fn plan(notes: Vec<Noted>, first_bytes: usize) -> Vec<Planned> {
         match what {
             What::Unloggable => {}
             What::Record(bytes) => plan.record(txg, bytes),
-            What::Write { object, offset, length } => plan.write(txg, object, offset, length),
+            What::Write { object, generation, offset, length } => {
+                plan.write(txg, (object, generation), offset, length)
+            }
         }
     }
     plan.done.push(plan.block);
@@ -125,7 +129,7 @@ impl Plan {
         self.block.push(txg, Part::Record(bytes));
     }
 
-    fn write(&mut self, txg: Txg, object: u64, mut offset: u64, mut rest: u64) {
+    fn write(&mut self, txg: Txg, (object, generation): (u64, u64), mut offset: u64, mut rest: u64) {
         while rest > 0 {
             let room = self.block.room(self.block_bytes).saturating_sub(WRITE_HEAD_BYTES) as u64 & !7;
             let length = if rest <= room {
@@ -139,7 +143,7 @@ impl Plan {
                 continue;
             }
             // No more than a block has.
-            self.block.push(txg, Part::Write { txg, object, offset, length: length as usize });
+            self.block.push(txg, Part::Write { txg, object, generation, offset, length: length as usize });
             offset += length;
             rest -= length;
         }
@@ -161,7 +165,7 @@ pub(super) fn lay_out(planned: &Planned, block_bytes: usize, seq: &mut u64) -> (
                 at += bytes.len();
                 continue;
             }
-            Part::Write { txg, object, offset, length } => {
+            Part::Write { txg, object, offset, length, .. } => {
                 write_head(*txg, *seq, ObjectId(*object), *offset, *length as u64)
             }
         };
@@ -220,7 +224,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn write(offset: u64, length: u64) -> Noted {
-        Noted { txg: Txg(7), what: What::Write { object: 1, offset, length } }
+        Noted { txg: Txg(7), what: What::Write { object: 1, generation: 0, offset, length } }
     }
 
     fn writes(planned: &[Planned]) -> Vec<(u64, usize)> {

@@ -8,7 +8,7 @@ use device::block_on;
 use device::simulated::{Fault, SimulatedDevice};
 use engine::dataset::dsl::Dsl;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
-use engine::dataset::zpl::live::{WriteOptions, XattrPlace, XattrSet};
+use engine::dataset::zpl::live::{SetAttributes, WriteOptions, XattrPlace, XattrSet};
 use engine::dataset::zpl::{LiveZpl, ZplOptions};
 use engine::env::{Env, Seeded};
 use engine::error::Error;
@@ -16,13 +16,19 @@ use engine::pool::import::{ImportError, ImportOptions};
 use engine::pool::live::{Layout, LiveDataset, LivePool};
 use engine::vdev::{Class, Kind};
 use engine::zil::SyncMode;
-use ondisk::ObjectId;
+use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
+use ondisk::zpl::{Ace, AceType, AceWho, Fuid, ZnodeFlags, ace_mask, write_aces};
+use ondisk::{ByteOrder, ObjectId};
 
 use crate::files::{FILE, Seen, change, see};
 use crate::support::{Disks, committing, new_pool, surroundings};
 use crate::volumes::crashed;
+
+/// Where a file without extended attributes has its generation and its flags.
+const GENERATION: std::ops::Range<usize> = 24..32;
+const FLAGS: std::ops::Range<usize> = 56..64;
 
 async fn create(layout: Layout, count: usize, disks: &Disks) -> Arc<LivePool> {
     let mut tops = vec![disks.top(layout, Class::Normal, "d", count)];
@@ -138,6 +144,149 @@ fn extended_attributes_inside_files_are_in_the_log() {
         assert!(dataset.zil.logs_xattrs(), "the dataset says so");
         drop((zpl, dataset));
         pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+/// An attribute that is a file becomes one inside the file, or the other way round, and something else is made stable.
+#[test]
+fn an_extended_attribute_that_moves_has_its_old_value_or_its_new_one() {
+    use XattrPlace::{Attributes, Directory};
+    // No record tells of an empty value.
+    for (from, to, value) in
+        [(Directory, Attributes, &b"new"[..]), (Directory, Attributes, b""), (Attributes, Directory, b"new")]
+    {
+        let disks = Disks::new(96 << 20);
+        block_on(async {
+            let pool = create(Layout::Single, 1, &disks).await;
+            let (dataset, zpl) = open(&pool).await;
+            let root = zpl.zpl().root();
+            let file = zpl.create(root, b"file", &FILE).await.unwrap();
+            let other = zpl.create(root, b"other", &FILE).await.unwrap();
+            let set = async |value: &[u8], place| {
+                zpl.set_xattr(file, b"user.a", value, XattrSet::Any, place).await.unwrap();
+            };
+            set(b"old", from).await;
+            committing(&pool, zpl.sync_all()).await.unwrap();
+            pool.sync().await.unwrap();
+            assert!(dataset.zil.logs_xattrs());
+            set(value, to).await;
+            zpl.write(other, 0, b"something", &WriteOptions::default()).await.unwrap();
+            match value.is_empty() {
+                // This is the log's work alone: nobody commits a group.
+                false => zpl.fsync(other).await.unwrap(),
+                true => committing(&pool, zpl.fsync(other)).await.unwrap(),
+            }
+        });
+        let disks = crashed(&disks);
+        block_on(async {
+            let pool = disks.import("tank", 2).await;
+            let (_dataset, zpl) = open(&pool).await;
+            let root = zpl.zpl().root();
+            let file = zpl.lookup(root, b"file").await.unwrap().unwrap();
+            let other = zpl.lookup(root, b"other").await.unwrap().unwrap();
+            assert_eq!(zpl.zpl().stat(other).await.unwrap().size, 9);
+            let found = zpl.xattr(file, b"user.a").await.unwrap();
+            assert_eq!(found.as_deref(), Some(value), "to {to:?}");
+            // There is no other one behind it.
+            zpl.remove_xattr(file, b"user.a").await.unwrap();
+            assert_eq!(zpl.xattr(file, b"user.a").await.unwrap(), None);
+        });
+    }
+}
+
+#[test]
+fn a_log_is_applied_as_the_properties_of_its_dataset_say() {
+    let disks = Disks::new(96 << 20);
+    let is_users = |ace: &Ace| ace.who() == AceWho::User(Fuid(501));
+    block_on(async {
+        let pool = create(Layout::Single, 1, &disks).await;
+        let properties: Vec<_> = [("aclmode", "passthrough"), ("acltype", "nfsv4"), ("recordsize", "16K")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        let set =
+            pool.change(|s| async move { edit::set_properties(&s, "tank", &properties).await.map(drop) });
+        committing(&pool, set).await.unwrap();
+        let id = Dsl::open(&pool.view()).await.unwrap().find("tank").await.unwrap().objset_id();
+        let zpl = pool.filesystem(id).await.unwrap();
+        let root = zpl.zpl().root();
+        let file = zpl.create(root, b"acl", &FILE).await.unwrap();
+        {
+            // Its first two entries give way to one that is as long, of a user.
+            let mut aces = zpl.zpl().node(file).await.unwrap().acl().await.unwrap();
+            let old = write_aces(&aces, 1, ByteOrder::Little).unwrap();
+            let (flags, mask) = (0, ace_mask::READ_DATA);
+            let ace = Ace { ace_type: AceType::Allow, flags, mask, fuid: Some(Fuid(501)), object: None };
+            let count = aces.len() as u64;
+            aces.splice(..2, [ace]);
+            let new = write_aces(&aces, 1, ByteOrder::Little).unwrap();
+            let object = zpl.objset().object(file).await.unwrap();
+            let mut bonus = object.bonus().to_vec();
+            let at = bonus.windows(old.len()).position(|bytes| bytes == old).unwrap();
+            assert_eq!((new.len(), bonus[at - 8..at].to_vec()), (old.len(), count.to_le_bytes().to_vec()));
+            bonus[at..at + new.len()].copy_from_slice(&new);
+            bonus[at - 8..at].copy_from_slice(&(count - 1).to_le_bytes());
+            let flags = zpl.zpl().stat(file).await.unwrap().flags.0;
+            assert_eq!(bonus[FLAGS], flags.to_le_bytes());
+            bonus[FLAGS].copy_from_slice(&(flags & !ZnodeFlags::ACL_TRIVIAL.0).to_le_bytes());
+            let tx = pool.txgs().begin(0).await.unwrap();
+            object.set_bonus(&tx, DmuType::SA, &bonus);
+        }
+        committing(&pool, zpl.sync_all()).await.unwrap();
+        pool.sync().await.unwrap();
+        let chmod = SetAttributes { mode: Some(0o604), ..SetAttributes::default() };
+        zpl.set_attributes(file, &chmod).await.unwrap();
+        assert!(zpl.zpl().node(file).await.unwrap().acl().await.unwrap().iter().any(is_users));
+        let long = zpl.create(root, b"long", &FILE).await.unwrap();
+        zpl.write(long, 0, &vec![3; 100 << 10], &WriteOptions::default()).await.unwrap();
+        // The log's work alone: nobody commits a group.
+        zpl.sync_all().await.unwrap();
+    });
+    let disks = crashed(&disks);
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let (_dataset, zpl) = open(&pool).await;
+        let root = zpl.zpl().root();
+        let node = zpl.zpl().node(zpl.lookup(root, b"acl").await.unwrap().unwrap()).await.unwrap();
+        assert_eq!(node.mode() & 0o7777, 0o604);
+        assert!(node.acl().await.unwrap().iter().any(is_users), "aclmode");
+        let long = zpl.lookup(root, b"long").await.unwrap().unwrap();
+        assert_eq!(zpl.objset().object(long).await.unwrap().block_size(), 16 << 10, "recordsize");
+    });
+    disks.judge("tank");
+}
+
+/// Generations are groups of the pool where a file was made, which says nothing of those here.
+#[test]
+fn a_file_that_was_received_is_made_stable_by_the_log_alone() {
+    let disks = Disks::new(96 << 20);
+    block_on(async {
+        let pool = create(Layout::Single, 1, &disks).await;
+        let (_dataset, zpl) = open(&pool).await;
+        let file = zpl.create(zpl.zpl().root(), b"file", &FILE).await.unwrap();
+        {
+            let object = zpl.objset().object(file).await.unwrap();
+            let mut bonus = object.bonus().to_vec();
+            let generation = zpl.zpl().stat(file).await.unwrap().generation;
+            assert_eq!(bonus[GENERATION], generation.to_le_bytes());
+            bonus[GENERATION].copy_from_slice(&(1u64 << 40).to_le_bytes());
+            let tx = pool.txgs().begin(0).await.unwrap();
+            object.set_bonus(&tx, DmuType::SA, &bonus);
+        }
+        committing(&pool, zpl.sync_all()).await.unwrap();
+        pool.sync().await.unwrap();
+        zpl.write(file, 0, b"in the log", &WriteOptions::default()).await.unwrap();
+        // Nobody commits a group that this could wait for.
+        zpl.fsync(file).await.unwrap();
+    });
+    let disks = crashed(&disks);
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let (_dataset, zpl) = open(&pool).await;
+        let file = zpl.lookup(zpl.zpl().root(), b"file").await.unwrap().unwrap();
+        let mut content = [0; 20];
+        assert_eq!(zpl.read(file, 0, &mut content).await.unwrap(), 10);
+        assert_eq!(&content[..10], b"in the log");
     });
     disks.judge("tank");
 }

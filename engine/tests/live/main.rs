@@ -27,4 +27,6 @@ mod space;
 mod support;
 mod sweep;
 mod trim;
+mod unlinked;
 mod volumes;
+mod xattrs;

@@ -192,7 +192,7 @@ impl Served {
     /// A file that was changed gives nobody the privileges that its content had before.
     pub(super) fn drop_capability(&self, zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<()> {
         device::block_on(async {
-            if zpl.zpl().node(object).await?.xattr(CAPABILITY).await?.is_none() {
+            if zpl.xattr(object, CAPABILITY).await?.is_none() {
                 return Ok(());
             }
             zpl.remove_xattr(object, CAPABILITY).await

@@ -6,11 +6,15 @@
 //! A POSIX access ACL says the permission bits too: the engine sets them with it. As with `chmod`, set-group-id does not survive when the owner who sets it is not of the file's group. The kernel
 //! would say that, by an extension of `setxattr` that older ones lack; so this finds out who is of the group.
 
+use std::sync::Arc;
+
 use engine::dataset::zpl::live::{SetAttributes, XattrSet};
-use engine::dataset::zpl::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
+use engine::dataset::zpl::{LiveZpl, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 use engine::{Error, Result};
 use fuser::INodeNo;
+use ondisk::ObjectId;
 
+use super::node::Tree;
 use super::served::Served;
 use super::wire::Caller;
 
@@ -20,7 +24,10 @@ impl Served {
         if self.place(number).is_none() || self.is_hidden(name) {
             return Ok(None);
         }
-        device::block_on(self.znode(number)?.1.xattr(name))
+        match self.changing(number) {
+            Some((zpl, object)) => device::block_on(zpl.xattr(object, name)),
+            None => device::block_on(self.znode(number)?.1.xattr(name)),
+        }
     }
 
     /// The names of all extended attributes, each with its end.
@@ -28,7 +35,10 @@ impl Served {
         if self.place(number).is_none() {
             return Ok(Vec::new());
         }
-        let names = device::block_on(self.znode(number)?.1.list_xattrs())?;
+        let names = match self.changing(number) {
+            Some((zpl, object)) => device::block_on(zpl.list_xattrs(object))?,
+            None => device::block_on(self.znode(number)?.1.list_xattrs())?,
+        };
         let shown = names.iter().filter(|name| !self.is_hidden(name));
         Ok(shown.flat_map(|name| name.iter().copied().chain([0])).collect())
     }
@@ -83,6 +93,14 @@ impl Served {
     /// Whether the mount shows no attribute of that name, though the filesystem may have one (`-o noxattr`).
     fn is_hidden(&self, name: &[u8]) -> bool {
         name.starts_with(b"user.") && !self.trees.has_user_xattrs()
+    }
+
+    /// A file that may be changed while it is read.
+    fn changing(&self, number: INodeNo) -> Option<(&Arc<LiveZpl>, ObjectId)> {
+        match self.place(number)? {
+            (Tree::Head, object) => Some((self.live()?, object)),
+            _ => None,
+        }
     }
 
     /// Refuses namespaces that this filesystem has not.

@@ -202,7 +202,7 @@ impl LiveZpl {
     }
 
     /// The filesystem for reading: it shows what was changed up to now. Directories are read through [`LiveZpl::lookup`] and
-    /// [`LiveZpl::read_dir`] instead, which wait for changes under way.
+    /// [`LiveZpl::read_dir`] instead, extended attributes through [`LiveZpl::xattr`] and [`LiveZpl::list_xattrs`], which wait for changes under way.
     pub fn zpl(&self) -> &Arc<Zpl> {
         &self.zpl
     }

@@ -184,11 +184,37 @@ impl LiveObject {
     }
 
     /// Another spill block, or none.
-    pub fn set_spill(&self, tx: &Tx, spill: Option<Block>) {
+    #[cfg(test)]
+    pub(super) fn set_spill(&self, tx: &Tx, spill: Option<Block>) {
         let mut state = self.core.lock();
         if let Some(layer) = self.layer(&mut state, tx) {
             state.layers[layer].spill = Some(spill);
         }
+    }
+
+    /// Another bonus area and another spill block, or none, at once: nobody sees the one without the other.
+    pub(crate) fn set_bonus_and_spill(
+        &self,
+        tx: &Tx,
+        bonus_type: DmuType,
+        bonus: &[u8],
+        spill: Option<Block>,
+    ) {
+        let mut state = self.core.lock();
+        if let Some(layer) = self.layer(&mut state, tx) {
+            state.layers[layer].bonus = Some((bonus_type, bonus.into()));
+            state.layers[layer].spill = Some(spill);
+        }
+    }
+
+    /// The bonus area of an object that has no spill block at this moment.
+    pub(crate) fn bonus_alone(&self) -> Option<Arc<[u8]>> {
+        let state = self.core.lock();
+        let has_spill = match state.spill() {
+            Some(spill) => spill.is_some(),
+            None => state.tree.dnode().spill.is_some_and(|pointer| !pointer.is_hole()),
+        };
+        (!has_spill).then(|| state.bonus())
     }
 
     /// Data block `id`; `None` for a hole, and after the last block.

@@ -180,6 +180,15 @@ impl LiveRegistry {
         Ok(attrs.iter().all(has))
     }
 
+    /// Whether it is certain that an object has none of these attributes at this moment. Can be asked while others change them, and reads nothing.
+    pub(crate) fn has_none(&self, object: &Arc<LiveObject>, attrs: &[Attr]) -> bool {
+        let Some(bonus) = object.bonus_alone() else { return false };
+        let schema = self.schema();
+        let is_asked_for =
+            |number: &u16| attrs.iter().any(|attr| schema.numbers.get(*attr as usize) == Some(number));
+        schema.locate(&bonus).is_ok_and(|places| !places.iter().any(|(number, _)| is_asked_for(number)))
+    }
+
     /// Merges values into attributes of the same length where they are, in the bonus area, by `how` (old, new). Callers do that at the same time, so that
     /// `how` must come to the same in whatever order they do. False, and nothing changed, when an attribute is not there.
     pub(crate) fn merge(
@@ -259,9 +268,11 @@ impl LiveRegistry {
         let bonus = set.bonus(&schema, in_bonus, layout, capacity).map_err(damaged)?;
         let had_spill = spill.is_some() || object.spill().await?.is_some();
         if had_spill {
-            object.set_spill(tx, spill.map(|bytes| IoBuf::from(&*bytes).into()));
+            let spill = spill.map(|bytes| IoBuf::from(&*bytes).into());
+            object.set_bonus_and_spill(tx, DmuType::SA, &bonus, spill);
+        } else {
+            object.set_bonus(tx, DmuType::SA, &bonus);
         }
-        object.set_bonus(tx, DmuType::SA, &bonus);
         Ok(())
     }
 

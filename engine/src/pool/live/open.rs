@@ -29,7 +29,7 @@ use super::sweep::sweeps_of;
 use super::{LivePool, Surroundings, Syncing, checkpoint, scan};
 use crate::alloc::Allocator;
 use crate::dataset::dsl::Dsl;
-use crate::dataset::zpl::{LiveZpl, ZplOptions};
+use crate::dataset::zpl::LiveZpl;
 use crate::dataset::zvol::LiveZvol;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Result};
@@ -151,7 +151,9 @@ impl LivePool {
         match objset.kind() {
             ObjsetType::Zvol => zil.replay(&*LiveZvol::open(&self.txgs, objset, zil).await?).await,
             ObjsetType::Zfs => {
-                let opened = LiveZpl::open(&self.txgs, objset, zil, ZplOptions::default()).await?;
+                let settings = dataset.filesystem_settings();
+                let opened = LiveZpl::open(&self.txgs, objset, zil, settings.options()).await?;
+                opened.set(&settings);
                 zil.replay(&*opened).await
             }
             kind => {

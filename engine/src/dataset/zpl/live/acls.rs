@@ -12,6 +12,7 @@ use ondisk::zpl::{FileType, ZnodeFlags};
 use super::names::{NewKind, NewNode};
 use super::nodes::Node;
 use super::{LiveZpl, SetAttributes, XattrSet, errno};
+use crate::dataset::range_locks::Access;
 use crate::dataset::zpl::nfs4::{AclMode, FileAcl, Subject};
 use crate::dataset::zpl::posix_acl::PosixAcl;
 use crate::dataset::zpl::{AclType, POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
@@ -137,8 +138,13 @@ impl LiveZpl {
         if !self.is_acl(POSIX_ACL_ACCESS) {
             return Ok(());
         }
-        let node = self.node(file).await?;
-        let Some(old) = self.acl(&node, POSIX_ACL_ACCESS).await? else { return Ok(()) };
+        let (node, old) = {
+            let _locked = self.locks.describe(file, Access::Shared).await;
+            let node = self.node(file).await?;
+            let acl = self.acl(&node, POSIX_ACL_ACCESS).await?;
+            (node, acl)
+        };
+        let Some(old) = old else { return Ok(()) };
         let mut acl = old.clone();
         acl.set_mode(node.znode.mode());
         if acl == old {

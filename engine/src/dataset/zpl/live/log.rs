@@ -7,7 +7,7 @@
 //! | change | with |
 //! |---|---|
 //! | names; extended attributes in directories, their content included | `fsync` of anything |
-//! | content, attributes, extended attributes inside the file | `fsync` of the file; all that is pending of a file that is renamed, with anything |
+//! | content, attributes, extended attributes inside the file | `fsync` of the file; all that is pending of a file that is renamed, or whose extended attribute moves into the file or out of it, with anything |
 //! | of a file without a name | nothing: after a crash it is gone |
 //!
 //! Some changes have no record: extended attributes inside the file, as long as the dataset does not use the feature `zilsaxattr` ([`Zil::logs_xattrs`]) or when they are empty,
@@ -248,10 +248,10 @@ impl LiveZpl {
 
     /// A range of a file was written.
     pub(super) fn log_written(&self, tx: &Tx, file: &Node, offset: u64, length: u64) -> Result<()> {
-        let has_name = file.has_name()?;
+        let (has_name, generation) = (file.has_name()?, file.number(Attr::Gen)?);
         self.journal.note(tx, |zil| {
             if has_name {
-                zil.note_write(tx, file.id().0, offset, length);
+                zil.note_write_of(tx, (file.id().0, generation), offset, length);
             }
         });
         Ok(())
@@ -285,6 +285,11 @@ impl LiveZpl {
             false => zil.note_unloggable(tx, Some(file.id().0)),
         });
         Ok(())
+    }
+
+    /// What is pending of a file is made stable with anything from now on, before what is noted next.
+    pub(super) fn log_ordered(&self, tx: &Tx, file: &Node) {
+        self.journal.note(tx, |zil| zil.order_object(file.id().0));
     }
 
     fn log_object(&self, tx: &Tx, file: &Node, record: &Record<'_>) -> Result<()> {
@@ -405,14 +410,15 @@ impl Source for LiveZpl {
 }
 
 impl LiveZpl {
-    /// How many bytes there are in the file where a write began. `None` when the file is gone, or was created after the write.
+    /// How many bytes there are in the file where a write began. `None` when the file is gone, and its number perhaps another's. Generations say that, and need not be
+    /// groups of this pool: a file that was received has the one that it had elsewhere.
     async fn left_of(&self, write: Written) -> Result<Option<u64>> {
         let node = match self.zpl.node(write.object).await {
             Err(Error::NotFound(_)) => return Ok(None),
             node => node?,
         };
-        let is_younger = node.attributes.required(Attr::Gen)? > write.txg.get();
+        let is_same = node.attributes.required(Attr::Gen)? == write.generation;
         let is_regular = node.file_type() == FileType::Regular;
-        Ok((is_regular && !is_younger).then(|| node.size().saturating_sub(write.offset)))
+        Ok((is_regular && is_same).then(|| node.size().saturating_sub(write.offset)))
     }
 }

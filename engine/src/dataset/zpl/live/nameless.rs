@@ -144,17 +144,27 @@ impl LiveZpl {
         }
     }
 
-    /// Frees what is in the unlinked set, if it has no name, and takes it out.
+    /// Frees what is in the unlinked set, if it has no name, and takes it out. One that cannot be read stays in it, and keeps nobody from opening the filesystem.
     async fn free_nameless(&self, file: ObjectId) -> Result<()> {
         let tx = self.begin_freeing().await?;
-        match self.node(file).await {
-            Ok(node) if node.has_name()? => {}
-            Ok(node) => self.free_file(&node, &tx).await?,
-            Err(Error::NotFound(_)) => {}
-            Err(error) => return Err(error),
+        let freed = async {
+            let node = match self.node(file).await {
+                Err(Error::NotFound(_)) => return Ok(()),
+                node => node?,
+            };
+            if node.has_name()? { Ok(()) } else { self.free_file(&node, &tx).await }
+        };
+        match freed.await {
+            Ok(()) => self.objset.take_from_set(&tx, self.unlinked_set, file.0),
+            Err(error) => self.left_unlinked(file, &error),
         }
-        self.objset.take_from_set(&tx, self.unlinked_set, file.0);
         Ok(())
+    }
+
+    /// A file without a name could not be freed: it is tried again when the filesystem is opened.
+    pub(super) fn left_unlinked(&self, file: ObjectId, error: &Error) {
+        let objset = self.objset.id();
+        tracing::warn!(%objset, object = file.0, %error, "a file without a name stays for now");
     }
 
     /// Makes a file that no directory has, which is open until [`LiveZpl::close`]. [`LiveZpl::link`] gives it a name, if it is to have one. Mode, group and quotas are those of a file in `dir`.

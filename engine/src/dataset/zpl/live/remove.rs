@@ -1,15 +1,19 @@
 //! Removing names. Freeing a file that has none any more costs the same whatever its size.
 
+use std::sync::Arc;
+
 use ondisk::ObjectId;
+use ondisk::dmu::DmuType;
 use ondisk::sa::Attr;
-use ondisk::zpl::Dirent;
+use ondisk::zpl::{Dirent, FileType, ZnodeFlags};
 
 use super::log::Named;
 use super::nodes::{Node, Values};
 use super::{LiveZpl, errno};
-use crate::dataset::zpl::Time;
+use crate::dataset::zpl::{Time, Znode};
+use crate::dmu::LiveObject;
 use crate::dmu::zap::{Key, Zap, edit};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::txg::Tx;
 
 /// Entries of a directory that nobody made: `.` and `..`.
@@ -67,8 +71,10 @@ impl LiveZpl {
         let left = if node.is_directory() { 0 } else { links.saturating_sub(1) };
         if left == 0 {
             if !self.stays(node.id()) {
-                self.free_file(node, tx).await?;
-                return Ok(true);
+                match self.free_file(node, tx).await {
+                    Ok(()) => return Ok(true),
+                    Err(error) => self.left_unlinked(node.id(), &error),
+                }
             }
             self.objset.put_in_set(tx, self.unlinked_set, node.id().0);
         }
@@ -79,20 +85,76 @@ impl LiveZpl {
 
     /// The objects that a file's extended attributes are in: files, and at last their directory.
     pub(super) async fn xattr_objects(&self, node: &Node) -> Result<Vec<ObjectId>> {
-        let Some(id) = node.znode.attributes.number(Attr::Xattr).filter(|id| *id != 0) else {
-            return Ok(Vec::new());
-        };
-        let dir = self.zpl.node(ObjectId(id)).await?;
-        let entries = Zap::open(dir.object()).await?.entries(MOST_ENTRIES).await?;
-        let files = entries.iter().filter_map(|entry| entry.value.as_u64());
-        Ok(files.map(|raw| Dirent::from_raw(raw).object).chain([ObjectId(id)]).collect())
+        Ok(self.open_xattrs(&node.znode).await?.iter().map(|object| object.id()).collect())
     }
 
-    /// Frees a file and its extended attributes.
+    /// Frees a file and its extended attributes: all of them or, on an error, nothing. What can fail is reading what they say of themselves, and that is done before.
     pub(super) async fn free_file(&self, node: &Node, tx: &Tx) -> Result<()> {
-        for id in self.xattr_objects(node).await? {
-            self.objset.free(tx, id).await?;
+        for object in self.open_xattrs(&node.znode).await? {
+            self.free_if_there(object.id(), tx).await?;
         }
         self.objset.free(tx, node.id()).await
     }
+
+    /// One that two names lead to is freed once.
+    async fn free_if_there(&self, id: ObjectId, tx: &Tx) -> Result<()> {
+        match self.objset.free(tx, id).await {
+            Err(Error::NotFound(_)) => Ok(()),
+            freed => freed,
+        }
+    }
+
+    /// The objects of a file's extended attributes, held open. A directory of attributes that lost its file (OpenZFS puts such ones into the unlinked set) has
+    /// those of its entries.
+    async fn open_xattrs(&self, node: &Znode) -> Result<Vec<Arc<LiveObject>>> {
+        if node.file_type() == FileType::Directory && is_xattr(node) {
+            return self.open_entries(node).await;
+        }
+        let Some(id) = node.attributes.number(Attr::Xattr).filter(|id| *id != 0) else {
+            return Ok(Vec::new());
+        };
+        let Some((object, dir)) = self.open_xattr(ObjectId(id), node.id()).await? else {
+            return Ok(Vec::new());
+        };
+        let mut opened = match dir.file_type() {
+            FileType::Directory => self.open_entries(&dir).await?,
+            _ => Vec::new(),
+        };
+        opened.push(object);
+        Ok(opened)
+    }
+
+    async fn open_entries(&self, dir: &Znode) -> Result<Vec<Arc<LiveObject>>> {
+        let mut opened = Vec::new();
+        for entry in Zap::open(dir.object()).await?.entries(MOST_ENTRIES).await? {
+            if let Some(raw) = entry.value.as_u64()
+                && let Some((object, _)) = self.open_xattr(Dirent::from_raw(raw).object, dir.id()).await?
+            {
+                opened.push(object);
+            }
+        }
+        Ok(opened)
+    }
+
+    /// An object of the extended attributes of `owner`. `None` when it is gone, or its number is somebody else's: that is told and left alone.
+    async fn open_xattr(&self, id: ObjectId, owner: ObjectId) -> Result<Option<(Arc<LiveObject>, Znode)>> {
+        let object = match self.objset.object(id).await {
+            Err(Error::NotFound(_)) => return Ok(None),
+            object => object?,
+        };
+        if [DmuType::SA, DmuType::ZNODE].contains(&object.dnode().bonus_type) {
+            let node = self.zpl.node(id).await?;
+            if is_xattr(&node) && node.attributes.number(Attr::Parent) == Some(owner.0) {
+                return Ok(Some((object, node)));
+            }
+        }
+        let objset = self.objset.id();
+        tracing::warn!(%objset, object = id.0, owner = owner.0, "not an extended attribute of its owner: it stays");
+        Ok(None)
+    }
+}
+
+/// Whether it is a file, or the directory, of extended attributes.
+fn is_xattr(node: &Znode) -> bool {
+    node.attributes.number(Attr::Flags).is_some_and(|flags| ZnodeFlags(flags).contains(ZnodeFlags::XATTR))
 }

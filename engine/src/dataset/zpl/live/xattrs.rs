@@ -16,6 +16,7 @@ use super::log::Named;
 use super::names::{NewKind, NewNode};
 use super::nodes::{Node, Values};
 use super::{LiveZpl, errno};
+use crate::dataset::range_locks::Access;
 use crate::dataset::zpl::Time;
 use crate::dmu::zap::{Key, edit};
 use crate::error::{Error, Result};
@@ -112,12 +113,15 @@ impl LiveZpl {
         let tx = self.begin(value.len() as u64).await?;
         let now = Time::now();
         if let Some(packed) = packed {
-            if let (Some(dir), Some((stored, dirent))) = (&dir, outer) {
-                self.drop_outer(&node, dir, &tx, stored, dirent, now).await?;
-            }
             let values = Values::default().bytes(Attr::Dxattr, &packed).time(Attr::Ctime, now);
             self.update(&node.object, &tx, values).await?;
-            return self.log_inner_xattr(&tx, &node, name, Some(value));
+            self.log_inner_xattr(&tx, &node, name, Some(value))?;
+            if let (Some(dir), Some((stored, dirent))) = (&dir, outer) {
+                // The old value goes with anything that is made stable; the new one has to come no later.
+                self.log_ordered(&tx, &node);
+                self.drop_outer(&node, dir, &tx, stored, dirent, now).await?;
+            }
+            return Ok(());
         }
         let mut values = Values::default().time(Attr::Ctime, now);
         if had_inner {
@@ -134,9 +138,6 @@ impl LiveZpl {
             }
         };
         self.update(&node.object, &tx, values).await?;
-        if had_inner {
-            self.log_inner_xattr(&tx, &node, name, None)?;
-        }
         let target = match outer {
             Some((_, dirent)) => dirent.object,
             None => {
@@ -150,7 +151,39 @@ impl LiveZpl {
             }
         };
         self.replace_content(target, &tx, value).await?;
-        self.log_content(&node, &tx, target, value)
+        self.log_content(&node, &tx, target, value)?;
+        if had_inner {
+            // The new value is stable with anything; so that the old one does not come back behind it, it goes then too.
+            self.log_inner_xattr(&tx, &node, name, None)?;
+            self.log_ordered(&tx, &node);
+        }
+        Ok(())
+    }
+
+    /// The value of the extended attribute `name`. Sees all of a change or nothing of it. Costs little where the file has none.
+    pub async fn xattr(&self, file: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        if self.has_no_xattrs(file).await {
+            return Ok(None);
+        }
+        let _locked = self.locks.describe(file, Access::Shared).await;
+        self.zpl.node(file).await?.xattr(name).await
+    }
+
+    /// The names of all extended attributes. As [`LiveZpl::xattr`].
+    pub async fn list_xattrs(&self, file: ObjectId) -> Result<Vec<Vec<u8>>> {
+        if self.has_no_xattrs(file).await {
+            return Ok(Vec::new());
+        }
+        let _locked = self.locks.describe(file, Access::Shared).await;
+        self.zpl.node(file).await?.list_xattrs().await
+    }
+
+    /// Whether it is certain, without a lock, that a file has no extended attributes at this moment.
+    async fn has_no_xattrs(&self, file: ObjectId) -> bool {
+        match self.objset.object(file).await {
+            Ok(object) => self.registry.has_none(&object, &[Attr::Dxattr, Attr::Xattr]),
+            Err(_) => false,
+        }
     }
 
     /// Removes the extended attribute of this stored name.

@@ -241,3 +241,24 @@ fn nfs4_acls_are_inherited_survive_what_aclmode_lets_them_and_follow_the_owner()
         assert!(zpl.zpl().stat(plain).await.unwrap().flags.contains(ZnodeFlags::ACL_TRIVIAL));
     });
 }
+
+#[test]
+fn whoever_asks_for_an_attribute_of_a_file_that_has_none_waits_for_nobody() {
+    use futures_util::FutureExt;
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    let file = block_on(zpl.create(zpl.zpl().root(), b"file", &FILE)).unwrap();
+    let changed = block_on(zpl.locks.lock(&[file]));
+    assert_eq!(zpl.xattr(file, b"user.a").now_or_never().unwrap().unwrap(), None);
+    assert_eq!(zpl.list_xattrs(file).now_or_never().unwrap().unwrap().len(), 0);
+    drop(changed);
+    for place in [XattrPlace::Attributes, XattrPlace::Directory] {
+        block_on(zpl.set_xattr(file, b"user.a", b"value", XattrSet::Any, place)).unwrap();
+        let changed = block_on(zpl.locks.lock(&[file]));
+        assert!(zpl.xattr(file, b"user.a").now_or_never().is_none(), "{place:?}");
+        drop(changed);
+        assert_eq!(block_on(zpl.xattr(file, b"user.a")).unwrap().as_deref(), Some(&b"value"[..]));
+        assert_eq!(block_on(zpl.list_xattrs(file)).unwrap(), [b"user.a"]);
+    }
+    assert!(matches!(block_on(zpl.xattr(ObjectId(1 << 20), b"user.a")), Err(Error::NotFound(_))));
+}

@@ -242,9 +242,11 @@ impl Syncing {
         self.pool.open_dataset(id).await
     }
 
-    /// Forgets a head dataset that was destroyed, or whose contents were replaced; what it had not written is dropped.
+    /// Forgets a head dataset that was destroyed, or whose contents were replaced; what it had not written is dropped. Whoever has it open gets errors from now on.
     pub fn forget_dataset(&self, id: ObjsetId) {
-        self.pool.datasets().remove(&id);
+        if let Some(gone) = self.pool.datasets().remove(&id) {
+            gone.objset.set_gone();
+        }
     }
 
     /// The head dataset `id`, if it is open.

@@ -30,7 +30,7 @@ use super::mounts::Mount;
 use super::names::MAX_NAME_BYTES;
 use super::pool_properties::When;
 use super::recording::Recorders;
-use super::volumes::Volume;
+use super::volumes::{Leaving, Volume};
 use super::{Daemon, VolumeExport, edits, lock, pool_properties};
 use crate::api::{self, ApiError, Imported, OpenedPool};
 
@@ -51,6 +51,8 @@ pub struct OpenPool {
     pub(super) volumes: RwLock<Vec<Volume>>,
     /// `None` once no more may come.
     pub(super) connections: Mutex<Option<Vec<Weak<VolumeExport>>>>,
+    /// Volumes that nobody may come to, because they are about to go.
+    pub(super) leaving: Mutex<Leaving>,
     pub(super) recorders: Recorders,
 }
 
@@ -98,6 +100,7 @@ impl OpenPool {
             mounts: Mutex::default(),
             volumes: RwLock::default(),
             connections: Mutex::new(Some(Vec::new())),
+            leaving: Mutex::default(),
             recorders: Recorders::default(),
         }
     }

@@ -56,7 +56,7 @@ impl Daemon {
         drop(dsl);
         let live = pool.writable(&doing)?;
         let changing = pool.change().await?;
-        pool.check_unused(&doing, |volume| is_at_or_below(volume, from))?;
+        let _closed = pool.keep_unused(&doing, |volume| is_at_or_below(volume, from))?;
         // A mount knows its dataset by name, so that it cannot stay as it is.
         let force = request.force || request.no_remount;
         let unmounted =
@@ -129,7 +129,7 @@ impl Daemon {
             }
         }
         let is_meant = |name: &str| renamed.iter().any(|(old, _)| old == name);
-        pool.check_unused(&doing, is_meant)?;
+        let _closed = pool.keep_unused(&doing, is_meant)?;
         self.unmount_mounts(&pool, &changing, request.force, is_meant).await?;
         let done = edits::change(live, request.command.clone(), move |s| async move {
             for (old, new) in &renamed {

@@ -291,10 +291,14 @@ impl Trees {
         Ok(snapshots)
     }
 
-    /// What `statfs` answers: all of a mount tells the figures of the mounted dataset.
-    pub fn statfs(&self) -> StatFs {
+    /// What `statfs` answers: all of a mount tells the figures of the mounted dataset, but for directories of a project that has a quota.
+    pub fn statfs(&self, asked_in: Option<(Tree, ObjectId)>) -> StatFs {
         if let Some(live) = self.live() {
-            return live.statfs();
+            let told = match asked_in {
+                Some((Tree::Head, object)) => device::block_on(live.statfs_in(object)).ok(),
+                _ => None,
+            };
+            return told.unwrap_or_else(|| live.statfs());
         }
         let phys = &self.source.dataset().phys;
         let space = Space {

@@ -652,6 +652,45 @@ fn figures(path: &Path) -> libc::statvfs {
     figures
 }
 
+/// Gives a directory a project that what is made in it inherits.
+fn set_project(path: &Path, project: u32) {
+    const FS_IOC_FSSETXATTR: libc::c_ulong = 0x401c_5820;
+    const FS_XFLAG_PROJINHERIT: u32 = 0x200;
+    // `struct fsxattr`: flags, size of extents, their number, project, and what is not used here.
+    let wanted: [u32; 7] = [FS_XFLAG_PROJINHERIT, 0, 0, project, 0, 0, 0];
+    let directory = File::open(path).unwrap();
+    // SAFETY: the descriptor is open, and the argument has the size that the request tells.
+    let code = unsafe { libc::ioctl(directory.as_raw_fd(), FS_IOC_FSSETXATTR, wanted.as_ptr()) };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_directory_of_a_project_tells_the_projects_quota() {
+    let Some((running, top)) = start() else { return };
+    let project = top.join("project");
+    fs::create_dir(&project).unwrap();
+    let all = figures(&top);
+    set_project(&project, 7);
+    let told = |path: &Path| {
+        let told = figures(path);
+        (told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize, told.f_files)
+    };
+    assert_eq!(figures(&project).f_files, all.f_files, "no quota yet");
+    set(&running, "tank", "projectquota@7", "16M");
+    set(&running, "tank", "projectobjquota@7", "50");
+    // The directory itself counts.
+    let (size, free, files) = told(&project);
+    assert_eq!((size, files), (16 << 20, 50));
+    assert!((15 << 20..=16 << 20).contains(&free), "{free}");
+    fs::write(project.join("file"), vec![7; 5 << 20]).unwrap();
+    block_on(running.daemon.sync_pools(Default::default())).unwrap();
+    let (size, free, files) = told(&project);
+    assert_eq!((size, files, figures(&project).f_ffree), (16 << 20, 50, 48));
+    assert!(free < 15 << 20, "{free}");
+    assert!(figures(&top).f_blocks * figures(&top).f_frsize > 16 << 20, "elsewhere it is the pool's");
+    judge(&running);
+}
+
 #[test]
 fn space_is_told_in_records_and_is_what_a_listing_says() {
     let Some((running, _)) = start() else { return };

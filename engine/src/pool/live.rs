@@ -465,7 +465,12 @@ impl LivePool {
             return Ok(filesystem);
         }
         let settings = || dataset.settings.lock().unwrap_or_else(PoisonError::into_inner).filesystem;
-        let opened = LiveZpl::open(&self.txgs, &dataset.objset, &dataset.zil, settings().options()).await?;
+        let (objset, zil, options) = (&dataset.objset, &dataset.zil, settings().options());
+        let opened = match dataset.is_read_only() {
+            // Its users change nothing, so neither does opening it.
+            true => LiveZpl::open_as_it_is(&self.txgs, objset, zil, options).await?,
+            false => LiveZpl::open(&self.txgs, objset, zil, options).await?,
+        };
         opened.set_room(dataset.room.clone());
         *of() = Arc::downgrade(&opened);
         // They may have been set since.

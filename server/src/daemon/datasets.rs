@@ -70,7 +70,7 @@ async fn entry(dsl: &Dsl, name: &str) -> engine::Result<Option<Entry>> {
 }
 
 /// Whether `name` is `top` or lies below it.
-fn is_at_or_below(name: &str, top: &str) -> bool {
+pub(super) fn is_at_or_below(name: &str, top: &str) -> bool {
     name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@', '#']))
 }
 

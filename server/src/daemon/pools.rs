@@ -33,6 +33,7 @@ use super::recording::Recorders;
 use super::volumes::{Leaving, Volume};
 use super::{Daemon, VolumeExport, edits, lock, pool_properties};
 use crate::api::{self, ApiError, Imported, OpenedPool};
+use crate::fuse;
 
 /// An open pool and what is served of it.
 #[derive(Debug)]
@@ -327,8 +328,9 @@ impl Daemon {
             opened.warnings.push(format!("not all volumes of '{}' are served: {error}", open.name()));
         }
         opened.volumes = self.served_volumes(open);
+        fuse::clear_stale_of(open.name());
         if !no_mount {
-            let changed = self.mount_all(open, changing, false).await;
+            let changed = self.mount_all(open, changing, None, &[], false).await;
             opened.mounts = changed.done;
             opened.warnings.extend(changed.warnings);
             opened.warnings.extend(changed.failed.into_iter().map(|error| error.message));

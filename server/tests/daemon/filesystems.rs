@@ -21,7 +21,7 @@ use crate::harness::{Running, skips_fuse};
 const DISK_BYTES: u64 = 256 << 20;
 
 /// A daemon with a new pool `tank` on one file, mounted at the returned directory.
-fn start() -> Option<(Running, PathBuf)> {
+pub fn start() -> Option<(Running, PathBuf)> {
     if skips_fuse() {
         return None;
     }
@@ -49,13 +49,13 @@ fn mount_options() -> Vec<String> {
     if module_path!().ends_with("through_rings") { vec!["ring".into()] } else { Vec::new() }
 }
 
-fn create(running: &Running, name: &str, properties: &[(&str, &str)]) {
+pub fn create(running: &Running, name: &str, properties: &[(&str, &str)]) {
     let properties = properties.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     let request = CreateDataset { name: name.into(), properties, ..CreateDataset::default() };
     assert_eq!(block_on(running.daemon.create_dataset(request)).unwrap().warnings, Vec::<String>::new());
 }
 
-fn set(running: &Running, name: &str, property: &str, value: &str) {
+pub fn set(running: &Running, name: &str, property: &str, value: &str) {
     let request = SetProperties {
         datasets: vec![name.into()],
         properties: vec![(property.into(), value.into())],
@@ -65,13 +65,13 @@ fn set(running: &Running, name: &str, property: &str, value: &str) {
     assert!(set.failed.is_empty() && set.warnings.is_empty(), "{set:?}");
 }
 
-fn snapshot(running: &Running, name: &str) {
+pub fn snapshot(running: &Running, name: &str) {
     let request = TakeSnapshots { names: vec![name.into()], ..TakeSnapshots::default() };
     assert!(block_on(running.daemon.take_snapshots(request)).is_ok());
 }
 
 /// Exports the pool and imports it again.
-fn again(running: &Running) {
+pub fn again(running: &Running) {
     let export = ExportPool { all: true, ..ExportPool::default() };
     block_on(running.daemon.export(export)).unwrap();
     let import = ImportPool {
@@ -92,13 +92,13 @@ fn again(running: &Running) {
 }
 
 /// What `zdb` must say of the pool, which is exported for it.
-fn judge(running: &Running) {
+pub fn judge(running: &Running) {
     block_on(running.daemon.export(ExportPool { all: true, ..ExportPool::default() })).unwrap();
     let Some(verdict) = testkit::oracle::zdb_of(running.place.path(), "-bcc", "tank", &[]) else { return };
     assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
 }
 
-fn names(directory: &Path) -> Vec<String> {
+pub fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -106,7 +106,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
+pub fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
 }
 
@@ -679,14 +679,14 @@ fn a_directory_of_a_project_tells_the_projects_quota() {
     set(&running, "tank", "projectquota@7", "16M");
     set(&running, "tank", "projectobjquota@7", "50");
     // The directory itself counts.
-    let (size, free, files) = told(&project);
+    let (size, before, files) = told(&project);
     assert_eq!((size, files), (16 << 20, 50));
-    assert!((15 << 20..=16 << 20).contains(&free), "{free}");
+    assert!((15 << 20..=16 << 20).contains(&before), "{before}");
     fs::write(project.join("file"), vec![7; 5 << 20]).unwrap();
     block_on(running.daemon.sync_pools(Default::default())).unwrap();
     let (size, free, files) = told(&project);
     assert_eq!((size, files, figures(&project).f_ffree), (16 << 20, 50, 48));
-    assert!(free < 15 << 20, "{free}");
+    assert!(free < before, "{free}");
     assert!(figures(&top).f_blocks * figures(&top).f_frsize > 16 << 20, "elsewhere it is the pool's");
     judge(&running);
 }

@@ -222,9 +222,14 @@ impl Zil {
     }
 
     async fn commit_scope(&self, scope: Scope) -> Result<()> {
+        self.inner.backing.check()?;
         match self.sync_mode() {
             SyncMode::Disabled => Ok(()),
-            SyncMode::Standard | SyncMode::Always => self.inner.commit(scope).await,
+            SyncMode::Standard | SyncMode::Always => {
+                self.inner.commit(scope).await?;
+                // It may have gone meanwhile, and taken along what was to be stable.
+                self.inner.backing.check()
+            }
         }
     }
 

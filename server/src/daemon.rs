@@ -23,6 +23,7 @@
 //! | `creating`, `disks`, `pool_properties` | new pools, their devices, what their properties may be |
 //! | `datasets` | changes of datasets; `edits` are the engine's side of them, `names` what may be called how |
 //! | `mounts` | filesystems: where, in which order, with which options |
+//! | `places` | filesystems that change their places |
 //! | `volumes` | the exports over NBD |
 //! | `recording` | what clients ask of volumes, for whoever records it |
 //! | `loads` | load on volumes from inside, for the lab |
@@ -46,6 +47,7 @@ mod listing;
 mod loads;
 mod mounts;
 mod names;
+mod places;
 mod pool_properties;
 mod pools;
 mod recording;

@@ -45,16 +45,16 @@ mod wire;
 mod xattrs;
 
 pub use options::MountOptions;
-pub use trees::{LiveSource, Source};
+pub use trees::{LiveSource, SnapshotsClosed, Source};
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::dataset::zpl::LiveZpl;
 
@@ -124,9 +124,13 @@ pub struct FuseMount {
     at: PathBuf,
     /// The number by which the kernel knows it.
     device: libc::dev_t,
+    /// As they are now; held to look or change.
     options: Mutex<MountOptions>,
+    /// Held while they are changed, which may wait for devices. Before `options`.
+    updating: Mutex<()>,
     served: Arc<Served>,
-    session: Option<Session>,
+    /// Held to look or to take it.
+    session: Mutex<Option<Session>>,
 }
 
 /// Mounts a filesystem or snapshot at the directory `at`. Blocks until the kernel has answered.
@@ -157,8 +161,9 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
         at: at.to_owned(),
         device,
         options: Mutex::new(options.clone()),
+        updating: Mutex::default(),
         served,
-        session: Some(session),
+        session: Mutex::new(Some(session)),
     })
 }
 
@@ -225,7 +230,7 @@ impl FuseMount {
 
     /// The words of the mount table.
     pub fn options_words(&self) -> Vec<String> {
-        let mut words = self.options.lock().unwrap_or_else(PoisonError::into_inner).words();
+        let mut words = self.options().words();
         if self.answered_through_rings().is_some() {
             words.push("ring".into());
         }
@@ -234,12 +239,12 @@ impl FuseMount {
 
     /// How many requests came through rings; `None` where they come through the device.
     pub fn answered_through_rings(&self) -> Option<u64> {
-        Some(self.session.as_ref()?.rings()?.answered())
+        Some(self.session().as_ref()?.rings()?.answered())
     }
 
     /// How many threads answer what comes through rings.
     pub fn ring_threads(&self) -> usize {
-        self.session.as_ref().and_then(Session::rings).map_or(0, |rings| rings.threads())
+        self.session().as_ref().and_then(Session::rings).map_or(0, |rings| rings.threads())
     }
 
     /// The filesystem, where it may change.
@@ -249,19 +254,28 @@ impl FuseMount {
 
     /// Whether these options take another session: what is fixed cannot become writable, and how files are shown and requests come is agreed on once.
     pub fn needs_another_session(&self, options: &MountOptions) -> bool {
-        let current = self.options.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.options();
         let shown = |options: &MountOptions| {
             (options.zpl.acl, options.zpl.xattr, options.zpl.long_names, options.ring)
         };
         (options.writable && self.served.live().is_none()) || shown(&current) != shown(options)
     }
 
-    /// Lets what its properties say now hold for the mount.
+    fn options(&self) -> MutexGuard<'_, MountOptions> {
+        self.options.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn session(&self) -> MutexGuard<'_, Option<Session>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets what its properties say now hold for the mount. Blocks the thread, for as long as devices take.
     ///
     /// # Errors
     /// What the kernel keeps cannot be changed: files are open for writing that is to end, or this is not root. The rest is changed.
     pub fn update(&self, options: &MountOptions) -> Result<(), MountError> {
-        let mut current = self.options.lock().unwrap_or_else(PoisonError::into_inner);
+        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.options().clone();
         let mut wanted = MountOptions { allow_other: current.allow_other, ..options.clone() };
         match self.served.live() {
             Some(zpl) => wanted.apply_to(zpl),
@@ -276,7 +290,7 @@ impl FuseMount {
         let is_kept =
             |options: &MountOptions| (options.writable, options.exec, options.setuid, options.devices);
         if is_kept(&current) == is_kept(&wanted) {
-            *current = wanted;
+            *self.options() = wanted;
             return Ok(());
         }
         remount(&self.at, &wanted).map_err(|error| {
@@ -284,18 +298,26 @@ impl FuseMount {
             self.served.set_writable(current.writable);
             MountError::Refused { dataset: self.dataset.clone(), at: self.at.clone(), error }
         })?;
-        *current = wanted;
+        *self.options() = wanted;
         Ok(())
     }
 
     /// False once the kernel has ended the session, for example because somebody ran `umount`.
     pub fn is_alive(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| !session.is_finished())
+        self.session().as_ref().is_some_and(|session| !session.is_finished())
     }
 
     /// Files that somebody has open, or that are kept for the kernel.
     pub fn files_held(&self) -> usize {
         self.served.files_held()
+    }
+
+    /// Closes snapshots below `.zfs/snapshot` to whoever would open a file there, as long as what is returned is kept.
+    ///
+    /// # Errors
+    /// The name of a snapshot in which a file is open; none is closed.
+    pub fn close_snapshots(&self, names: &[&str]) -> Result<SnapshotsClosed, String> {
+        SnapshotsClosed::of(&self.served, names)
     }
 
     /// Whether it is still at its mountpoint: whoever unmounts it takes it away before the session ends. True where that cannot be found out.
@@ -321,16 +343,24 @@ impl FuseMount {
     ///
     /// # Errors
     /// [`MountError::Busy`] or [`MountError::Unmount`], with the mount, which stays as it was.
-    pub fn unmount(mut self, force: bool) -> Result<(), Box<(Self, MountError)>> {
-        if self.is_alive()
-            && let Err(error) = unmount_path(&self.at, force)
-        {
-            return Err(Box::new((self, error)));
+    pub fn unmount(self, force: bool) -> Result<(), Box<(Self, MountError)>> {
+        self.take_away(force).map_err(|error| Box::new((self, error)))
+    }
+
+    /// The same where somebody else looks at it.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`] or [`MountError::Unmount`]: the mount stays as it was.
+    pub fn take_away(&self, force: bool) -> Result<(), MountError> {
+        if self.is_alive() {
+            unmount_path(&self.at, force)?;
         }
-        if let Some(session) = self.session.take() {
+        let session = self.session().take();
+        if let Some(session) = session {
             if force && !session.is_finished() {
                 // Whoever still has a file open keeps the session; it ends with them. Until then they may read.
                 self.served.set_writable(false);
+                self.served.set_detached();
                 drop(session);
             } else {
                 session.join();
@@ -342,7 +372,7 @@ impl FuseMount {
 
 impl Drop for FuseMount {
     fn drop(&mut self) {
-        if self.session.is_some() && self.is_alive() {
+        if self.is_alive() {
             let _ = unmount_path(&self.at, true);
         }
     }
@@ -356,6 +386,47 @@ pub fn write_back(at: &Path) {
         let error = std::io::Error::last_os_error();
         tracing::warn!(%error, at = %at.display(), "not all mapped pages were written back");
     }
+}
+
+/// Takes away what daemons left behind that are gone: mounts of this pool's datasets, wherever they are.
+pub fn clear_stale_of(pool: &str) {
+    let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return };
+    // Those that were mounted first come first: what is mounted in them goes with them.
+    for at in mounts_of(pool, &table) {
+        clear_stale(&at);
+    }
+}
+
+/// Where datasets of a pool are mounted, by the kernel's table of mounts.
+fn mounts_of(pool: &str, table: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for line in table.lines() {
+        // The mountpoint is the fifth word; behind a dash come the type and what is mounted.
+        let Some((before, behind)) = line.split_once(" - ") else { continue };
+        let (Some(at), Some(("fuse.cenote", behind))) = (before.split(' ').nth(4), behind.split_once(' '))
+        else {
+            continue;
+        };
+        let dataset = unescaped(behind.split(' ').next().unwrap_or_default());
+        let rest = dataset.strip_prefix(pool.as_bytes());
+        if rest.is_some_and(|rest| rest.first().is_none_or(|next| b"/@".contains(next))) {
+            found.push(PathBuf::from(OsString::from_vec(unescaped(at))));
+        }
+    }
+    found
+}
+
+/// A word of the table of mounts, in which blanks and the like are octal numbers.
+fn unescaped(word: &str) -> Vec<u8> {
+    let number = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok();
+    let mut bytes = Vec::new();
+    let mut rest = word.as_bytes();
+    while let Some((&first, later)) = rest.split_first() {
+        let escaped = later.get(..3).filter(|_| first == b'\\').and_then(number);
+        bytes.push(escaped.unwrap_or(first));
+        rest = if escaped.is_some() { later.get(3..).unwrap_or_default() } else { later };
+    }
+    bytes
 }
 
 /// Takes away a mount whose daemon is gone: where every access answers "transport endpoint is not connected".
@@ -407,4 +478,22 @@ fn unmount_path(at: &Path, lazily: bool) -> Result<(), MountError> {
         return Ok(());
     }
     if said.contains("busy") { Err(MountError::Busy { at: at.to_owned() }) } else { Err(failed(said)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_mounts_says_where_a_pool_is_mounted() {
+        let table = "\
+            22 1 0:20 / /proc rw - proc proc rw\n\
+            90 22 0:50 / /tank rw,noatime shared:1 - fuse.cenote tank rw,user_id=0\n\
+            91 90 0:51 / /a\\040b ro - fuse.cenote tank/c\\040d ro\n\
+            92 22 0:52 / /snap ro - fuse.cenote tank/c@one ro\n\
+            93 22 0:53 / /tank2 rw - fuse.cenote tank2 rw\n\
+            94 22 0:54 / /other rw - fuse.sshfs tank/x rw\n";
+        let expected = ["/tank", "/a b", "/snap"].map(PathBuf::from);
+        assert_eq!(mounts_of("tank", table), expected);
+    }
 }

@@ -20,6 +20,12 @@ pub struct MountArguments {
     /// Mount over a directory that is not empty
     #[arg(short = 'O')]
     overlay: bool,
+    /// The filesystem with all below it
+    #[arg(short = 'R')]
+    recursive: bool,
+    /// Also what could not be mounted otherwise, of which there is nothing
+    #[arg(short, hide = true)]
+    force: bool,
     /// Mount options; with 'ring' requests come through io_uring (Linux 6.14, after 'echo Y > /sys/module/fuse/parameters/enable_uring')
     #[arg(short = 'o', value_name = "OPTION,…", value_delimiter = ',')]
     options: Vec<String>,
@@ -42,6 +48,10 @@ impl MountArguments {
     pub fn run(self) -> Result<()> {
         match (&self.filesystem, self.all) {
             (Some(_), true) => Err(usage("too many arguments")),
+            (None, _) if self.recursive => Err(usage("missing filesystem argument")),
+            (Some(_), _) if self.recursive && self.at.is_some() => {
+                Err(usage("--at is for one filesystem: it cannot be used with -R"))
+            }
             (Some(_), false) if self.json.json => Err(usage("too many arguments")),
             (None, false) if !self.options.is_empty() => {
                 Err(usage("missing filesystem argument (specify -a for all)"))
@@ -53,6 +63,7 @@ impl MountArguments {
 
     fn mount(self) -> Result<()> {
         let keys = match (&self.filesystem, self.load_keys) {
+            (Some(name), true) if self.recursive => keys::load_missing_keys(Some(name), false),
             (Some(name), true) => keys::load_key_of(name),
             (None, true) => keys::load_missing_keys(None, false),
             _ => Ok(()),
@@ -71,6 +82,7 @@ impl MountArguments {
             overlay: self.overlay,
             load_keys: self.load_keys,
             legacy: false,
+            recursive: self.recursive,
         };
         let changed = output::ask(&request, |request| MountsChanged {
             failed: output::none_of(&request.dataset, "dataset does not exist"),
@@ -123,6 +135,9 @@ pub struct UnmountArguments {
     /// Although they are in use
     #[arg(short)]
     force: bool,
+    /// Unload the keys of encryption roots that are unmounted
+    #[arg(short)]
+    unload_keys: bool,
     /// The filesystem or its mountpoint
     #[arg(value_name = "FILESYSTEM|MOUNTPOINT")]
     target: Option<String>,
@@ -136,7 +151,7 @@ impl UnmountArguments {
             (false, None) => return Err(usage("missing filesystem argument")),
             _ => {}
         }
-        let request = Unmount { target: self.target, force: self.force };
+        let request = Unmount { target: self.target, force: self.force, unload_keys: self.unload_keys };
         let changed = output::ask(&request, |request| MountsChanged {
             failed: output::none_of(&request.target, "dataset does not exist"),
             ..MountsChanged::default()

@@ -17,7 +17,7 @@ pub struct Arguments {
     /// The snapshots of this name of all descendants
     #[arg(short)]
     recursive: bool,
-    /// Do not mount again what was mounted
+    /// Leave everything mounted where it is
     #[arg(short = 'u')]
     no_remount: bool,
     /// Unmount by force

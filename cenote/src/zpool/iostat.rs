@@ -14,7 +14,7 @@ use std::time::Instant;
 use anyhow::Result;
 use engine::dataset::properties::format::nicenum;
 use serde_json::{Map, Value};
-use server::api::{GetIoStats, Listed, PoolIo, VdevClass, VdevNode};
+use server::api::{GetIoStats, Listed, PoolIo, UnderWay, VdevClass, VdevNode};
 
 use super::repeat::{Repeat, TimeStamp};
 use super::scripts::{Said, Scripts};
@@ -458,12 +458,11 @@ impl Page<'_> {
                 }
                 group
             } else {
-                // Transfers go to the system at once; which of them are reads it knows.
-                let mut group = vec![number(0); labels.1.len()];
-                if let Some(active) = group.get_mut(7) {
-                    *active = number(counted.leaves().in_flight);
-                }
-                group
+                // Transfers go to the system at once: none are pending.
+                queues(&counted.leaves().under_way)
+                    .into_iter()
+                    .flat_map(|active| [number(0), number(active)])
+                    .collect()
             };
             values.extend(group.into_iter().map(|value| (value, width)));
         }
@@ -516,5 +515,31 @@ impl Page<'_> {
     }
 }
 
+/// What is active in each of [`QUEUES`]. There is neither an asynchronous read nor a rebuild: what is read ahead is read as what is wanted, and a resilver is a sweep.
+fn queues(under_way: &UnderWay) -> [u64; 7] {
+    let UnderWay { sync_read, sync_write, async_write, scrub, trim } = *under_way;
+    [sync_read, sync_write, 0, async_write, scrub, trim, 0]
+}
+
 /// Counters by guid.
 type ByGuid<'a> = HashMap<u64, &'a server::api::VdevIo>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transfers_are_active_in_the_columns_of_what_they_are_for() {
+        let under_way = UnderWay { sync_read: 1, sync_write: 2, async_write: 3, scrub: 4, trim: 5 };
+        let shown: Vec<&str> = QUEUES.0.iter().map(|(name, _)| *name).collect();
+        let active = shown.into_iter().zip(queues(&under_way)).filter(|(_, active)| *active > 0);
+        let expected = [
+            ("syncq_read", 1),
+            ("syncq_write", 2),
+            ("asyncq_write", 3),
+            ("scrubq_read", 4),
+            ("trimq_write", 5),
+        ];
+        assert_eq!(active.collect::<Vec<_>>(), expected);
+    }
+}

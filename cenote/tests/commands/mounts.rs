@@ -39,6 +39,17 @@ fn filesystems_are_mounted_named_by_path_and_unmounted() {
     assert_eq!(count, 9, "all filesystems");
     session.print(&["zfs", "umount", "-a"]);
     assert_eq!(session.print(&["zfs", "mount"]), "");
+
+    assert_eq!(session.run(&["zfs", "mount", "-R"]).code, 2);
+    session.print(&["zfs", "mount", "-fR", "-o", "noexec", "single/fs"]);
+    let mounted = session.print(&["zfs", "mount"]);
+    assert!(!mounted.is_empty() && mounted.lines().all(|line| line.starts_with("single/fs")), "{mounted}");
+    assert_eq!(
+        session.print(&["zfs", "get", "-Hpo", "value,source", "exec", "single/fs"]),
+        "off\ttemporary\n"
+    );
+    session.print(&["zfs", "unmount", "-fu", "-a"]);
+    assert_eq!(session.print(&["zfs", "mount"]), "");
 }
 
 #[test]

@@ -246,9 +246,11 @@ impl Syncing {
         self.pool.open_dataset(id).await
     }
 
-    /// Forgets a head dataset that was destroyed, or whose contents were replaced; what it had not written is dropped.
+    /// Forgets a head dataset that was destroyed, or whose contents were replaced; what it had not written is dropped. Whoever has it open gets errors from now on.
     pub fn forget_dataset(&self, id: ObjsetId) {
-        self.pool.datasets().remove(&id);
+        if let Some(gone) = self.pool.datasets().remove(&id) {
+            gone.objset.set_gone();
+        }
     }
 
     /// The head dataset `id`, if it is open.
@@ -466,8 +468,13 @@ impl LivePool {
         if let Some(filesystem) = of().upgrade() {
             return Ok(filesystem);
         }
+        let (objset, zil) = (&dataset.objset, &dataset.zil);
         let options = dataset.filesystem_settings().options();
-        let opened = LiveZpl::open(&self.txgs, &dataset.objset, &dataset.zil, options).await?;
+        let opened = match dataset.is_read_only() {
+            // Its users change nothing, so neither does opening it.
+            true => LiveZpl::open_as_it_is(&self.txgs, objset, zil, options).await?,
+            false => LiveZpl::open(&self.txgs, objset, zil, options).await?,
+        };
         opened.set_room(dataset.room.clone());
         *of() = Arc::downgrade(&opened);
         // They may have been set since.

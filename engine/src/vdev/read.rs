@@ -8,7 +8,7 @@ use device::IoBuf;
 use futures_util::future::BoxFuture;
 use ondisk::Guid;
 
-use super::stats::Transfer;
+use super::stats::{Queue, Transfer, UnderWay};
 use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev, VdevTree};
 use crate::error::{Attempt, Failure};
 
@@ -155,7 +155,7 @@ impl Vdev {
                 let Some(position) = request.offset.checked_add(front_bytes) else {
                     return Err(self.failed(request.offset, Failure::Malformed("offset overflows".into())));
                 };
-                let _load = Load::on(self);
+                let _load = Load::on(self, Queue::SyncRead);
                 let started = Instant::now();
                 let bytes = device.read(position, request.size).await.map_err(|error| {
                     request.count_read(self);
@@ -202,17 +202,20 @@ pub(super) fn behind_spare(tree: &VdevTree, offset: u64, top: Guid, spare: usize
 }
 
 /// Counts a transfer as under way on a leaf for as long as it lives.
-pub(super) struct Load<'a>(&'a Vdev);
+pub(super) struct Load<'a> {
+    vdev: &'a Vdev,
+    _under_way: UnderWay<'a>,
+}
 
 impl<'a> Load<'a> {
-    pub(super) fn on(vdev: &'a Vdev) -> Self {
+    pub(super) fn on(vdev: &'a Vdev, queue: Queue) -> Self {
         vdev.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(vdev)
+        Self { vdev, _under_way: vdev.stats.begin(queue) }
     }
 }
 
 impl Drop for Load<'_> {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.vdev.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -15,7 +15,7 @@ use futures_util::future::{BoxFuture, join_all};
 use ondisk::{ByteOffset, Guid};
 
 use super::read::{Request, behind_spare};
-use super::stats::Transfer;
+use super::stats::{Queue, Transfer};
 use super::{BOOT_AREA_OFFSET, Kind, LABEL_START_BYTES, Vdev};
 use crate::error::{Attempt, Failure};
 
@@ -69,6 +69,7 @@ impl Window {
             // Bounded by MAX_TRANSFER_BYTES or one block.
             let size = (extent.end - extent.start) as usize;
             Some(async move {
+                let _under_way = extent.leaf.stats.begin(Queue::Scrub);
                 let started = Instant::now();
                 let result = device.read(extent.start, size).await;
                 if result.is_ok() {

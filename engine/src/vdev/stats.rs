@@ -30,16 +30,42 @@ pub enum Transfer {
     Discard,
 }
 
+/// For whom a transfer is under way. There are no queues here, transfers go to the system at once; these are the columns that `zpool iostat -q` has for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Queue {
+    /// A block that somebody wants.
+    SyncRead,
+    /// What is to be durable as soon as it is written: the intent log's.
+    SyncWrite,
+    /// What a transaction group writes.
+    AsyncWrite,
+    /// What a sweep looks at.
+    Scrub,
+    /// Ranges that are given up.
+    Trim,
+}
+
 /// The counters of one vdev.
 #[derive(Debug)]
 pub struct Stats {
     since: Instant,
     by_transfer: [Counters; 4],
+    under_way: [AtomicU64; 5],
+}
+
+/// A transfer that is under way for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct UnderWay<'a>(&'a AtomicU64);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Default for Stats {
     fn default() -> Self {
-        Self { since: Instant::now(), by_transfer: Default::default() }
+        Self { since: Instant::now(), by_transfer: Default::default(), under_way: Default::default() }
     }
 }
 
@@ -78,6 +104,18 @@ pub struct Snapshot {
 }
 
 impl Stats {
+    /// A transfer begins.
+    pub(crate) fn begin(&self, queue: Queue) -> UnderWay<'_> {
+        let under_way = &self.under_way[queue as usize];
+        under_way.fetch_add(1, Ordering::Relaxed);
+        UnderWay(under_way)
+    }
+
+    /// How many transfers are under way.
+    pub fn under_way(&self, queue: Queue) -> u64 {
+        self.under_way[queue as usize].load(Ordering::Relaxed)
+    }
+
     /// A transfer that began at `start` ended well.
     pub(crate) fn count(&self, transfer: Transfer, bytes: u64, start: Instant) {
         self.count_lasting(transfer, bytes, start.elapsed());
@@ -147,5 +185,17 @@ mod tests {
             (1, 128 << 20, 1500, 1)
         );
         assert_eq!(stats.snapshot(Transfer::Read).operations, 0);
+    }
+
+    #[test]
+    fn what_is_under_way_is_told_by_what_it_is_for() {
+        let stats = Stats::default();
+        let (one, other) = (stats.begin(Queue::SyncRead), stats.begin(Queue::Scrub));
+        let all = || [Queue::SyncRead, Queue::AsyncWrite, Queue::Scrub].map(|queue| stats.under_way(queue));
+        assert_eq!(all(), [1, 0, 1]);
+        drop(one);
+        assert_eq!(all(), [0, 0, 1]);
+        drop(other);
+        assert_eq!(all(), [0, 0, 0]);
     }
 }

@@ -89,6 +89,9 @@ pub(super) trait Backing: Send + Sync + Debug {
 
     /// The header in the object set, from the group of `tx` on.
     fn set_header(&self, tx: &Tx, header: &ZilHeader);
+
+    /// Fails once the dataset is gone: nothing that was written to it will ever be stable.
+    fn check(&self) -> Result<()>;
 }
 
 /// An object set of an open pool.
@@ -195,5 +198,9 @@ impl Backing for Live {
 
     fn set_header(&self, tx: &Tx, header: &ZilHeader) {
         self.objset.set_zil_header(tx, *header);
+    }
+
+    fn check(&self) -> Result<()> {
+        self.objset.check()
     }
 }

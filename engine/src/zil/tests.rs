@@ -203,6 +203,10 @@ impl Backing for Fake {
     fn set_header(&self, tx: &Tx, header: &ZilHeader) {
         self.disk().headers.insert(tx.txg(), *header);
     }
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A volume of 1 MiB with a log.

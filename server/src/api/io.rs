@@ -67,7 +67,23 @@ pub struct VdevIo {
     /// Ranges given up.
     pub trim: Transfers,
     /// Transfers under way.
-    pub in_flight: u64,
+    pub under_way: UnderWay,
+}
+
+/// How many transfers are under way, by what they are for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UnderWay {
+    /// Reads of blocks.
+    pub sync_read: u64,
+    /// Writes that are to be durable at once.
+    pub sync_write: u64,
+    /// Writes of transaction groups.
+    pub async_write: u64,
+    /// Reads of sweeps.
+    pub scrub: u64,
+    /// Ranges that are given up.
+    pub trim: u64,
 }
 
 /// Transfers of one kind.

@@ -24,6 +24,8 @@ pub struct Mount {
     pub load_keys: bool,
     /// As `mount` of the system asks for it: only what its property says is mounted so (`mountpoint=legacy`), and snapshots; over whatever is there.
     pub legacy: bool,
+    /// With all below it: those of them that are mounted without being asked for by name.
+    pub recursive: bool,
 }
 
 /// What mounting or unmounting did.
@@ -67,6 +69,8 @@ pub struct Unmount {
     pub target: Option<String>,
     /// Although it is in use.
     pub force: bool,
+    /// Unload the keys of encryption roots that are unmounted.
+    pub unload_keys: bool,
 }
 
 impl Action for Unmount {

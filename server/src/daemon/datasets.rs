@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use engine::dataset::dsl::{Dsl, Entry};
 
+use super::volumes::Closed;
 use super::{Daemon, OpenPool, edits, names};
 use crate::api::{ApiError, DatasetKind, ErrorKind};
 
@@ -69,17 +70,14 @@ async fn entry(dsl: &Dsl, name: &str) -> engine::Result<Option<Entry>> {
 }
 
 /// Whether `name` is `top` or lies below it.
-fn is_at_or_below(name: &str, top: &str) -> bool {
+pub(super) fn is_at_or_below(name: &str, top: &str) -> bool {
     name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@', '#']))
 }
 
 impl OpenPool {
-    /// Refuses when a client has one of these volumes.
-    fn check_unused(&self, doing: &str, is_meant: impl Fn(&str) -> bool) -> Result<(), ApiError> {
-        match self.connected_volumes_settled().iter().any(|volume| is_meant(volume)) {
-            true => Err(ApiError::busy(format!("{doing}: dataset is busy"))),
-            false => Ok(()),
-        }
+    /// Refuses when a client has one of these volumes. None comes to them as long as what is returned is kept.
+    fn keep_unused(&self, doing: &str, is_meant: impl Fn(&str) -> bool) -> Result<Closed<'_>, ApiError> {
+        self.close_to_clients(is_meant).map_err(|_| ApiError::busy(format!("{doing}: dataset is busy")))
     }
 }
 

@@ -1,14 +1,12 @@
 //! What open pools read and wrote.
 
-use std::sync::atomic::Ordering;
-
 use engine::pool::status;
 use engine::vdev::Vdev;
-use engine::vdev::stats::Transfer;
+use engine::vdev::stats::{Queue, Transfer};
 use engine::zio::write::WrittenBytes;
 
 use super::{Daemon, OpenPool};
-use crate::api::{self, ApiError, Listed, PoolIo, Transfers, VdevIo, Written};
+use crate::api::{self, ApiError, Listed, PoolIo, Transfers, UnderWay, VdevIo, Written};
 
 impl Daemon {
     /// The counters of pools.
@@ -73,6 +71,12 @@ fn of_vdev(vdev: &Vdev) -> VdevIo {
         write: transfers(Transfer::Write),
         flush: transfers(Transfer::Flush),
         trim: transfers(Transfer::Discard),
-        in_flight: vdev.in_flight.load(Ordering::Relaxed).into(),
+        under_way: UnderWay {
+            sync_read: vdev.stats.under_way(Queue::SyncRead),
+            sync_write: vdev.stats.under_way(Queue::SyncWrite),
+            async_write: vdev.stats.under_way(Queue::AsyncWrite),
+            scrub: vdev.stats.under_way(Queue::Scrub),
+            trim: vdev.stats.under_way(Queue::Trim),
+        },
     }
 }

@@ -6,7 +6,7 @@
 //! Directories that had to be made for a mountpoint are removed with it.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use device::in_words;
 use engine::dataset::dsl::{Dataset, Dsl, Entry, Kind, Walk};
 use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, PropertySet, Style};
 
+use super::datasets::is_at_or_below;
 use super::pools::Changing;
 use super::{Daemon, OpenPool, dataset_error, lock};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
-use crate::fuse::{self, FuseMount, LiveSource, MountError, MountOptions, Source};
+use crate::fuse::{self, FuseMount, LiveSource, MountError, MountOptions, SnapshotsClosed, Source};
 
 /// A session whose mount was taken away ends within this time after it let the last file go, unless somebody else has files open.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
@@ -27,7 +28,10 @@ const ENDS_WITHIN: Duration = Duration::from_secs(3);
 /// A mounted filesystem and what was made for it.
 #[derive(Debug)]
 pub(super) struct Mount {
-    fuse: FuseMount,
+    /// What it is a mount of, under the name that this has now.
+    dataset: String,
+    /// Shared with whoever changes its options, which may take as long as devices take.
+    fuse: Arc<FuseMount>,
     /// Directories that did not exist before, the deepest first.
     made: Vec<PathBuf>,
     /// Options that were given for this mount.
@@ -37,13 +41,24 @@ pub(super) struct Mount {
 impl Mount {
     fn described(&self) -> Mounted {
         Mounted {
-            dataset: self.fuse.dataset_name().to_owned(),
+            dataset: self.dataset.clone(),
             mountpoint: self.fuse.mountpoint().to_owned(),
             options: self.fuse.options_words(),
             given: self.words.clone(),
             answered_through_rings: self.fuse.answered_through_rings(),
         }
     }
+}
+
+/// A filesystem that is to be mounted after a change around it.
+#[derive(Debug)]
+pub(super) struct Again {
+    pub(super) dataset: String,
+    pub(super) at: PathBuf,
+    /// That is where its properties say, and not where a user wanted it.
+    pub(super) is_place: bool,
+    /// Options that were given for the mount.
+    pub(super) given: Vec<String>,
 }
 
 /// How a filesystem would be mounted.
@@ -116,14 +131,14 @@ impl OpenPool {
     }
 
     /// What a mount serves. In a pool that is open for writing it must not keep a committed state, whose space could never be reused: it is the live
-    /// filesystem, or one that nobody changes as long as it is mounted so, because it is a snapshot or read-only. The blocks of such a one stay, and it finds
-    /// them in a state that does not count.
+    /// filesystem, also where the mount is read-only (its quotas can be set all the same, and files that were unlinked before a crash are freed), or a snapshot, whose blocks stay, and
+    /// which finds them in a state that does not count. A filesystem that can only be read here is as a snapshot: nobody changes it.
     async fn source(&self, plan: &Plan, options: &MountOptions) -> engine::Result<Source> {
         let dataset = &plan.dataset;
         let Some(live) = self.live() else {
             return Ok(Source::Committed(Arc::clone(&plan.dsl), dataset.clone()));
         };
-        if options.writable && !dataset.is_snapshot() {
+        if !dataset.is_snapshot() {
             match live.filesystem(dataset.objset_id()).await {
                 Ok(zpl) => {
                     let (pool, dataset) = (Arc::clone(live), dataset.clone());
@@ -131,6 +146,10 @@ impl OpenPool {
                 }
                 Err(engine::Error::Unsupported(why)) => {
                     tracing::warn!("'{}' is mounted read-only: {why}", dataset.name);
+                }
+                // What is damaged can still be read, where nobody wants more.
+                Err(error) if !options.writable => {
+                    tracing::warn!("'{}' can only be read: {error}", dataset.name);
                 }
                 Err(error) => return Err(error),
             }
@@ -222,7 +241,8 @@ impl OpenPool {
         };
         match mounted {
             Ok(fuse) => {
-                let mount = Mount { fuse, made, words: words.to_vec() };
+                let (fuse, words) = (Arc::new(fuse), words.to_vec());
+                let mount = Mount { dataset: name.clone(), fuse, made, words };
                 let described = mount.described();
                 lock(&self.mounts).insert(name.clone(), mount);
                 Ok(described)
@@ -252,6 +272,7 @@ impl OpenPool {
             names.iter().filter_map(|name| mounts.remove(name)).collect()
         };
         for mount in dead {
+            // It is not alive: nothing is unmounted.
             drop(mount.fuse);
             remove_directories(&mount.made);
         }
@@ -295,18 +316,48 @@ impl OpenPool {
     pub(super) fn unmount_one(&self, name: &str, force: bool) -> Result<Option<Mounted>, ApiError> {
         let Some(mount) = lock(&self.mounts).remove(name) else { return Ok(None) };
         let described = mount.described();
-        match mount.fuse.unmount(force) {
+        match mount.fuse.take_away(force) {
             Ok(()) => {
                 remove_directories(&mount.made);
                 Ok(Some(described))
             }
-            Err(failed) => {
-                let (fuse, error) = *failed;
-                lock(&self.mounts)
-                    .insert(name.to_owned(), Mount { fuse, made: mount.made, words: mount.words });
+            Err(error) => {
+                lock(&self.mounts).insert(name.to_owned(), mount);
                 Err(mount_error(error))
             }
         }
+    }
+
+    /// A dataset that stays mounted has another name from now on.
+    pub(super) fn rename_mount(&self, from: &str, to: &str) {
+        let mut mounts = lock(&self.mounts);
+        if let Some(mount) = mounts.remove(from) {
+            mounts.insert(to.to_owned(), Mount { dataset: to.to_owned(), ..mount });
+        }
+    }
+
+    /// Closes snapshots to whoever would open a file in them below `.zfs/snapshot`, as long as what is returned is kept. Refuses where a file is open in one.
+    pub(super) fn close_snapshots(
+        &self,
+        doing: &str,
+        names: &[String],
+    ) -> Result<Vec<SnapshotsClosed>, ApiError> {
+        let mut of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (filesystem, snapshot) in names.iter().filter_map(|name| name.split_once('@')) {
+            of.entry(filesystem).or_default().push(snapshot);
+        }
+        let mounts: Vec<_> = {
+            let mounts = lock(&self.mounts);
+            of.iter()
+                .filter_map(|(of, names)| Some((*of, Arc::clone(&mounts.get(*of)?.fuse), names)))
+                .collect()
+        };
+        let closed = mounts.iter().map(|(of, mount, names)| {
+            let busy =
+                |name| ApiError::busy(format!("{doing}: a file is open in '{of}@{name}': dataset is busy"));
+            mount.close_snapshots(names).map_err(busy)
+        });
+        closed.collect()
     }
 
     /// What is mounted, in an order in which it can be unmounted.
@@ -336,8 +387,15 @@ impl OpenPool {
 }
 
 impl Daemon {
-    /// Mounts all filesystems of a pool that are to be mounted and are not.
-    pub(super) async fn mount_all(&self, pool: &OpenPool, _: &Changing<'_>, overlay: bool) -> MountsChanged {
+    /// Mounts all filesystems of a pool, or of what is at or below one, that are to be mounted and are not: with options beside those that properties say.
+    pub(super) async fn mount_all(
+        &self,
+        pool: &OpenPool,
+        _: &Changing<'_>,
+        below: Option<&str>,
+        words: &[String],
+        overlay: bool,
+    ) -> MountsChanged {
         let mut changed = MountsChanged::default();
         let listed = async {
             let dsl = pool.dsl().await?;
@@ -354,7 +412,9 @@ impl Daemon {
         let mut plans = Vec::new();
         for entry in &entries {
             let (Kind::Filesystem, Some(dataset)) = (entry.kind, entry.dataset()) else { continue };
-            if mounted.contains_key(&dataset.name) {
+            if mounted.contains_key(&dataset.name)
+                || below.is_some_and(|top| !is_at_or_below(&dataset.name, top))
+            {
                 continue;
             }
             match pool.plan(&dsl, entry, dataset, &mounted).await {
@@ -366,7 +426,7 @@ impl Daemon {
         }
         plans.sort_by_key(|plan| (plan.at.components().count(), plan.at.clone()));
         for plan in &plans {
-            match pool.mount_planned(plan, &[], overlay).await {
+            match pool.mount_planned(plan, words, overlay).await {
                 Ok(mounted) => changed.done.push(mounted),
                 Err(error) => changed.failed.push(error),
             }
@@ -451,23 +511,26 @@ impl Daemon {
         let entry = dsl.entry(name).await.map_err(failed)?;
         let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await.map_err(failed)?;
         drop(dsl);
-        {
+        let (fuse, words) = {
             let mounts = lock(&pool.mounts);
             let Some(mounted) = mounts.get(name) else { return Ok(()) };
-            let mut options = MountOptions::from_properties(&properties);
-            for word in pool.mount_options().iter().chain(&mounted.words) {
-                options.apply_word(word).map_err(ApiError::invalid)?;
-            }
-            options.writable &= pool.live().is_some() && !name.contains('@');
-            if !mounted.fuse.needs_another_session(&options) {
-                match mounted.fuse.update(&options) {
-                    // Only root may tell the kernel so.
-                    Err(MountError::Refused { error, .. })
-                        if error.kind() == std::io::ErrorKind::PermissionDenied => {}
-                    updated => return updated.map_err(mount_error),
-                }
+            (Arc::clone(&mounted.fuse), mounted.words.clone())
+        };
+        let mut options = MountOptions::from_properties(&properties);
+        for word in pool.mount_options().iter().chain(&words) {
+            options.apply_word(word).map_err(ApiError::invalid)?;
+        }
+        options.writable &= pool.live().is_some() && !name.contains('@');
+        if !fuse.needs_another_session(&options) {
+            // May wait for devices: whoever lists mounts meanwhile, or ends, does not wait with it.
+            match fuse.update(&options) {
+                // Only root may tell the kernel so.
+                Err(MountError::Refused { error, .. })
+                    if error.kind() == std::io::ErrorKind::PermissionDenied => {}
+                updated => return updated.map_err(mount_error),
             }
         }
+        drop(fuse);
         let unmounted = self.unmount_mounts(pool, changing, false, |other| other == name).await?;
         self.mount_again(pool, changing, unmounted).await;
         Ok(())
@@ -506,6 +569,54 @@ impl Daemon {
         pool.unmount_below(Path::new("/"), force)
     }
 
+    /// Unmounts what `zfs mount -a` mounts: what says so itself is left alone (`canmount=noauto`, `mountpoint=legacy` or `none`), and so are snapshots.
+    async fn unmount_those_of_mount_all(
+        &self,
+        pool: &OpenPool,
+        _: &Changing<'_>,
+        force: bool,
+    ) -> MountsChanged {
+        let mut changed = MountsChanged::default();
+        for mount in pool.mounts_deepest_first() {
+            let name = &mount.dataset;
+            let is_meant = match pool.place_of(name).await {
+                Ok(place) => place.canmount != "noauto" && place.at.is_some(),
+                Err(error) => {
+                    changed.failed.push(dataset_error("unmount", name, error));
+                    continue;
+                }
+            };
+            if name.contains('@') || !is_meant {
+                continue;
+            }
+            match pool.unmount_one(name, force) {
+                Ok(done) => changed.done.extend(done),
+                Err(error) => changed.failed.push(error),
+            }
+        }
+        changed
+    }
+
+    /// Unloads the keys of encryption roots that were unmounted. What could not be unloaded.
+    async fn unload_keys_of(&self, unmounted: &[Mounted]) -> Vec<ApiError> {
+        let mut failed = Vec::new();
+        for mount in unmounted {
+            let name = &mount.dataset;
+            let unloaded = async {
+                let dsl = self.pool_of(name)?.dsl().await?;
+                // What is not encrypted has no root.
+                let root = dsl.encryption_root_of(name).await;
+                drop(dsl);
+                match root.is_ok_and(|root| root.loaded && root.dir.name == *name) {
+                    true => self.unload_key(api::UnloadKey { dataset: name.clone() }).await,
+                    false => Ok(()),
+                }
+            };
+            failed.extend(unloaded.await.err());
+        }
+        failed
+    }
+
     /// Mounts where it was what an export that failed halfway had unmounted.
     pub(super) async fn mount_again(&self, pool: &OpenPool, _: &Changing<'_>, unmounted: Vec<Mounted>) {
         for mounted in unmounted.into_iter().rev() {
@@ -517,6 +628,26 @@ impl Daemon {
                 tracing::warn!(%error, "a filesystem stays unmounted after an export that failed");
             }
         }
+    }
+
+    /// Mounts filesystems, those first that others are in. What could not be.
+    pub(super) async fn mount_where_wanted(
+        &self,
+        pool: &OpenPool,
+        _: &Changing<'_>,
+        mut wanted: Vec<Again>,
+    ) -> Vec<ApiError> {
+        wanted.sort_by_key(|again| again.at.components().count());
+        let mut failed = Vec::new();
+        for again in wanted {
+            let mounted = async {
+                let at = Some(again.at.as_path()).filter(|_| !again.is_place);
+                let plan = self.plan_at(pool, &again.dataset, at).await?;
+                pool.mount_planned(&plan, &again.given, !again.is_place).await
+            };
+            failed.extend(mounted.await.err());
+        }
+        failed
     }
 
     /// How a filesystem or snapshot that was asked for by name is to be mounted.
@@ -583,6 +714,11 @@ impl Daemon {
                 changed.done.push(self.remount(&pool, &changing, name, words).await?);
                 return Ok(changed);
             }
+            if request.recursive {
+                let failed = |error| dataset_error("open", name, error);
+                pool.dsl().await.map_err(failed)?.entry(name).await.map_err(failed)?;
+                return Ok(self.mount_all(&pool, &changing, Some(name), &words, request.overlay).await);
+            }
             let plan = self.plan_at(&pool, name, at.as_deref()).await?;
             if request.legacy && !plan.is_legacy {
                 return Err(ApiError::refused(format!(
@@ -606,7 +742,7 @@ impl Daemon {
             if request.load_keys {
                 all.warnings.extend(self.load_keys_from_files(&pool, &changing).await);
             }
-            let changed = self.mount_all(&pool, &changing, request.overlay).await;
+            let changed = self.mount_all(&pool, &changing, None, &request.options, request.overlay).await;
             all.done.extend(changed.done);
             all.failed.extend(changed.failed);
             all.warnings.extend(changed.warnings);
@@ -622,20 +758,29 @@ impl Daemon {
         let mut all = MountsChanged::default();
         let Some(target) = &request.target else {
             for pool in self.open_pools() {
-                let Ok(changing) = pool.change().await else { continue };
-                let changed = self.unmount_all(&pool, &changing, request.force).await;
+                let changed = {
+                    let Ok(changing) = pool.change().await else { continue };
+                    self.unmount_those_of_mount_all(&pool, &changing, request.force).await
+                };
                 all.done.extend(changed.done);
                 all.failed.extend(changed.failed);
+            }
+            if request.unload_keys {
+                all.failed.extend(self.unload_keys_of(&all.done).await);
             }
             return Ok(all);
         };
         let is_target = |mount: &Mounted| mount.dataset == *target || mount.mountpoint == Path::new(target);
         for pool in self.open_pools() {
-            let Ok(_changing) = pool.change().await else { continue };
+            let Ok(changing) = pool.change().await else { continue };
             let Some(mount) = pool.mounts_described().into_iter().find(|mount| is_target(mount)) else {
                 continue;
             };
             let mut changed = pool.unmount_below(&mount.mountpoint, request.force);
+            drop(changing);
+            if request.unload_keys && changed.failed.is_empty() {
+                changed.failed.extend(self.unload_keys_of(&changed.done).await);
+            }
             return match changed.failed.pop() {
                 Some(error) => Err(error),
                 None => Ok(changed),

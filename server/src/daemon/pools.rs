@@ -30,9 +30,10 @@ use super::mounts::Mount;
 use super::names::MAX_NAME_BYTES;
 use super::pool_properties::When;
 use super::recording::Recorders;
-use super::volumes::Volume;
+use super::volumes::{Leaving, Volume};
 use super::{Daemon, VolumeExport, edits, lock, pool_properties};
 use crate::api::{self, ApiError, Imported, OpenedPool};
+use crate::fuse;
 
 /// An open pool and what is served of it.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ pub struct OpenPool {
     pub(super) volumes: RwLock<Vec<Volume>>,
     /// `None` once no more may come.
     pub(super) connections: Mutex<Option<Vec<Weak<VolumeExport>>>>,
+    /// Volumes that nobody may come to, because they are about to go.
+    pub(super) leaving: Mutex<Leaving>,
     pub(super) recorders: Recorders,
 }
 
@@ -98,6 +101,7 @@ impl OpenPool {
             mounts: Mutex::default(),
             volumes: RwLock::default(),
             connections: Mutex::new(Some(Vec::new())),
+            leaving: Mutex::default(),
             recorders: Recorders::default(),
         }
     }
@@ -324,8 +328,9 @@ impl Daemon {
             opened.warnings.push(format!("not all volumes of '{}' are served: {error}", open.name()));
         }
         opened.volumes = self.served_volumes(open);
+        fuse::clear_stale_of(open.name());
         if !no_mount {
-            let changed = self.mount_all(open, changing, false).await;
+            let changed = self.mount_all(open, changing, None, &[], false).await;
             opened.mounts = changed.done;
             opened.warnings.extend(changed.warnings);
             opened.warnings.extend(changed.failed.into_iter().map(|error| error.message));

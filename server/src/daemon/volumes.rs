@@ -9,6 +9,9 @@
 //! a client changes is refused; a client that came while it was on stays read-only), `volsize`. Of a new size NBD tells a client only when it asks, with
 //! `NBD_OPT_INFO` or by connecting again; until then it sees the size that it was told, and requests beyond a new end fail. Snapshots are read as anywhere.
 //!
+//! A volume that is to be destroyed, rolled back or renamed must have no client, and gets none until that is done: [`OpenPool::close_to_clients`]. Whoever is just
+//! opening it opens it again afterwards.
+//!
 //! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or is told at once with `failmode=continue`.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -45,6 +48,46 @@ pub struct Volume {
     size_bytes: u64,
     block_bytes: u32,
 }
+
+/// Volumes that are about to go, or to be something else.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    names: Vec<String>,
+    /// How often some began to.
+    changes: u64,
+}
+
+impl Leaving {
+    /// Refuses clients of a volume that is leaving. How often some left so far.
+    fn admits(&self, name: &str) -> engine::Result<u64> {
+        match self.names.iter().any(|leaving| leaving == name) {
+            true => Err(engine::Error::Busy(format!("{name}: dataset is busy"))),
+            false => Ok(self.changes),
+        }
+    }
+}
+
+/// Volumes that no client comes to until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Closed<'a> {
+    pool: &'a OpenPool,
+    names: Vec<String>,
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        let mut leaving = lock(&self.pool.leaving);
+        for name in &self.names {
+            // Changes of a pool come one after the other; each name is there once.
+            leaving.names.retain(|other| other != name);
+        }
+    }
+}
+
+/// A volume has a client.
+#[derive(Debug)]
+pub(super) struct InUse;
 
 /// One connection's view of a volume.
 #[derive(Debug)]
@@ -225,9 +268,10 @@ impl Exports for Volumes {
         pool.connect(name, self.0.link.clone()).await.map_err(|error| {
             tracing::debug!(name, %error, "an export cannot be opened");
             match error {
-                engine::Error::Io { .. } | engine::Error::Checksum { .. } | engine::Error::Suspended(_) => {
-                    Unopened::Unavailable(format!("{name}: {error}"))
-                }
+                engine::Error::Io { .. }
+                | engine::Error::Checksum { .. }
+                | engine::Error::Suspended(_)
+                | engine::Error::Busy(_) => Unopened::Unavailable(format!("{name}: {error}")),
                 _ => Unopened::Unknown,
             }
         })
@@ -298,6 +342,17 @@ impl OpenPool {
         name: &str,
         link: Option<Arc<Link>>,
     ) -> engine::Result<Arc<VolumeExport>> {
+        loop {
+            let before = lock(&self.leaving).admits(name)?;
+            let export = self.open_export(name, link.clone()).await?;
+            // Whoever takes the volume away looks for clients after it said so: either it has seen this one, or this one sees that.
+            if lock(&self.leaving).admits(name)? == before {
+                return Ok(export);
+            }
+        }
+    }
+
+    async fn open_export(&self, name: &str, link: Option<Arc<Link>>) -> engine::Result<Arc<VolumeExport>> {
         let dsl = self.dsl().await?;
         let dataset = dsl.find(name).await?;
         let (Volume { name, block_bytes, .. }, zvol) = self.open_volume(&dsl, &dataset).await?;
@@ -323,6 +378,22 @@ impl OpenPool {
                 Ok(export)
             }
             None => Err(engine::Error::NotFound(name)),
+        }
+    }
+
+    /// Lets no client come to the volumes that are meant, as long as what is returned is kept. Fails where one of them has a client.
+    pub(super) fn close_to_clients(&self, is_meant: impl Fn(&str) -> bool) -> Result<Closed<'_>, InUse> {
+        let names: Vec<String> =
+            self.volumes().into_iter().map(|volume| volume.name).filter(|name| is_meant(name)).collect();
+        let closed = Closed { pool: self, names };
+        {
+            let mut leaving = lock(&self.leaving);
+            leaving.changes += 1;
+            leaving.names.extend(closed.names.iter().cloned());
+        }
+        match self.connected_volumes_settled().iter().any(|volume| is_meant(volume)) {
+            true => Err(InUse),
+            false => Ok(closed),
         }
     }
 

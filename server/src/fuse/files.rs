@@ -21,6 +21,7 @@ use ondisk::zpl::FileType;
 
 use super::node::Tree;
 use super::served::Served;
+use super::trees::SnapshotHeld;
 use super::wire::Caller;
 
 /// Set-user-id and set-group-id.
@@ -32,9 +33,17 @@ const CAPABILITY: &[u8] = b"security.capability";
 #[derive(Debug)]
 pub enum OpenFile {
     /// One that never changes.
-    Fixed(File),
+    Fixed(FixedFile),
     /// One that may change.
     Live(LiveFile),
+}
+
+/// An open file of a filesystem that never changes.
+#[derive(Debug)]
+pub struct FixedFile {
+    file: File,
+    /// Where it is in a snapshot below `.zfs`, keeps that from being destroyed.
+    _held: Option<SnapshotHeld>,
 }
 
 /// An open file of a filesystem that is written.
@@ -87,8 +96,9 @@ impl Served {
         let opened = match (tree, self.live()) {
             (Tree::Head, Some(live)) => OpenFile::Live(LiveFile::open(live, object)?),
             _ => {
+                let held = self.trees.hold(tree)?;
                 let node = device::block_on(async { self.trees.zpl(tree).await?.node(object).await })?;
-                OpenFile::Fixed(node.open_file())
+                OpenFile::Fixed(FixedFile { file: node.open_file(), _held: held })
             }
         };
         Ok(self.keep(opened))
@@ -140,7 +150,7 @@ impl Served {
         let (tree, node) = self.znode(number)?;
         Ok(Arc::new(match (tree, self.live()) {
             (Tree::Head, Some(live)) => OpenFile::Live(LiveFile::open(live, node.id())?),
-            _ => OpenFile::Fixed(node.open_file()),
+            _ => OpenFile::Fixed(FixedFile { file: node.open_file(), _held: None }),
         }))
     }
 
@@ -153,7 +163,13 @@ impl Served {
         into: &mut [u8],
     ) -> Result<usize> {
         match &*self.file(number, handle)? {
-            OpenFile::Fixed(file) => device::block_on(file.read_at(offset, into)),
+            OpenFile::Fixed(FixedFile { file, .. }) => {
+                if self.is_detached() {
+                    // Destroyed meanwhile, perhaps: then its blocks are others'.
+                    self.trees.require(self.object(number)?.0)?;
+                }
+                device::block_on(file.read_at(offset, into))
+            }
             OpenFile::Live(file) => self.read_live(file, offset, into),
         }
     }
@@ -282,8 +298,8 @@ impl Served {
                 true => device::block_on(zpl.seek_data(*object, from)),
                 false => device::block_on(zpl.seek_hole(*object, from)),
             },
-            OpenFile::Fixed(file) if from >= file.node().size() => Ok(None),
-            OpenFile::Fixed(file) => match is_data {
+            OpenFile::Fixed(FixedFile { file, .. }) if from >= file.node().size() => Ok(None),
+            OpenFile::Fixed(FixedFile { file, .. }) => match is_data {
                 true => device::block_on(file.node().next_data(from)),
                 false => device::block_on(file.node().next_hole(from)),
             },

@@ -188,7 +188,7 @@ impl Served {
                 room.end()
             }
             Operation::StatFs => {
-                let stat = self.trees.statfs();
+                let stat = self.trees.statfs(self.place(node));
                 room.figures(&Figures {
                     blocks: stat.blocks,
                     free: stat.free_blocks,

@@ -42,6 +42,8 @@ pub struct Served {
     /// A [`Snapdir`].
     snapdir: AtomicU8,
     writable: AtomicBool,
+    /// It has left the tree, and is kept by whoever has files open. Nobody asks them before a snapshot goes.
+    detached: AtomicBool,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
     pub(super) listings: Listings,
     next_handle: AtomicU64,
@@ -55,6 +57,7 @@ impl Served {
         Self {
             snapdir: AtomicU8::new(options.snapdir as u8),
             writable: AtomicBool::new(options.writable && trees.live().is_some()),
+            detached: AtomicBool::new(false),
             posix_acls: options.zpl.acl == AclType::Posix,
             trees,
             files: Mutex::default(),
@@ -102,6 +105,16 @@ impl Served {
     /// Accepts changes from now on, or refuses them.
     pub fn set_writable(&self, writable: bool) {
         self.writable.store(writable && self.live().is_some(), Ordering::Release);
+    }
+
+    /// It left the tree although files are open.
+    pub fn set_detached(&self) {
+        self.detached.store(true, Ordering::Release);
+    }
+
+    /// See [`Served::set_detached`].
+    pub(super) fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::Acquire)
     }
 
     /// Whether `.zfs` is listed.

@@ -8,6 +8,9 @@
 //! date whenever it is asked for after a commit; a snapshot keeps its place for as long as the mount lives, whatever it is called, and the place of one
 //! that was destroyed stays empty. What of a destroyed snapshot is still known to the kernel is answered with an error, never with another file.
 //!
+//! A snapshot in which a file is open is not destroyed. Whoever is about to destroy some closes their places first ([`SnapshotsClosed`]): the lock under which that is done is the one
+//! under which files are opened.
+//!
 //! # What is held
 //! A mount lives long, and must not keep a committed state, whose space could never be reused. It reads snapshots, whose blocks stay, through states that do not count.
 //!
@@ -16,6 +19,7 @@
 //! | `snapshots` | the list of places; held while it is brought up to date, which reads blocks | taken alone |
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use engine::dataset::dsl::{Dataset, Dsl};
@@ -29,6 +33,7 @@ use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::MountOptions;
 use super::node::{MAX_SNAPSHOTS, Tree};
+use super::served::Served;
 
 /// What is mounted.
 #[derive(Debug, Clone)]
@@ -103,6 +108,69 @@ impl Source {
 struct Snapshot {
     dataset: Dataset,
     zpl: OnceLock<Arc<Zpl>>,
+    /// Open files. One more only with the lock of the list, and while its place is open.
+    files: AtomicUsize,
+}
+
+impl Snapshot {
+    fn of(dataset: Dataset) -> Arc<Self> {
+        Arc::new(Self { dataset, zpl: OnceLock::new(), files: AtomicUsize::new(0) })
+    }
+}
+
+/// Keeps a snapshot from being destroyed.
+#[derive(Debug)]
+pub struct SnapshotHeld(Arc<Snapshot>);
+
+impl Drop for SnapshotHeld {
+    fn drop(&mut self) {
+        self.0.files.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Snapshots that nobody enters until this is dropped: because they are destroyed, or stay after all.
+#[derive(Debug)]
+#[must_use]
+pub struct SnapshotsClosed {
+    served: Arc<Served>,
+    places: Vec<usize>,
+}
+
+impl SnapshotsClosed {
+    /// Closes the snapshots of these names. Fails with the name of one in which a file is open.
+    pub(super) fn of(served: &Arc<Served>, names: &[&str]) -> std::result::Result<Self, String> {
+        let mut closed = Self { served: Arc::clone(served), places: Vec::new() };
+        // What cannot be listed cannot be open either, but for what was known before.
+        let mut snapshots = match served.trees.listed() {
+            Ok(listed) => listed,
+            Err(_) => served.trees.lock(),
+        };
+        for (at, place) in snapshots.places.iter_mut().enumerate() {
+            let Some(name) = place.name.as_deref().filter(|name| names.contains(name)) else { continue };
+            if place.snapshot.files.load(Ordering::Acquire) > 0 {
+                let name = name.to_owned();
+                drop(snapshots);
+                drop(closed);
+                return Err(name);
+            }
+            if !std::mem::replace(&mut place.is_closed, true) {
+                closed.places.push(at);
+            }
+        }
+        drop(snapshots);
+        Ok(closed)
+    }
+}
+
+impl Drop for SnapshotsClosed {
+    fn drop(&mut self) {
+        let mut snapshots = self.served.trees.lock();
+        for place in &self.places {
+            if let Some(place) = snapshots.places.get_mut(*place) {
+                place.is_closed = false;
+            }
+        }
+    }
 }
 
 /// A snapshot's place in the list.
@@ -110,7 +178,15 @@ struct Snapshot {
 struct Place {
     /// The part of the snapshot's name after `@`; `None` once it was destroyed.
     name: Option<String>,
+    /// Nobody may enter it now: it is about to be destroyed.
+    is_closed: bool,
     snapshot: Arc<Snapshot>,
+}
+
+impl Place {
+    fn is_open(&self) -> bool {
+        self.name.is_some() && !self.is_closed
+    }
 }
 
 #[derive(Debug, Default)]
@@ -190,17 +266,44 @@ impl Trees {
         let Tree::Snapshot(place) = tree else {
             return Ok(Arc::clone(&self.head));
         };
-        let gone = || Error::NotFound(format!("{}: snapshot {place}", self.name()));
-        let snapshot = match self.listed()?.places.get(place) {
-            Some(Place { name: Some(_), snapshot }) => Arc::clone(snapshot),
-            _ => return Err(gone()),
-        };
+        let snapshot = self.snapshot(place)?;
         if let Some(zpl) = snapshot.zpl.get() {
             return Ok(Arc::clone(zpl));
         }
         let options = ZplOptions { snapshot: true, ..self.options };
         let zpl = Zpl::open(&self.source.open_snapshot(&snapshot.dataset).await?, options).await?;
         Ok(Arc::clone(snapshot.zpl.get_or_init(|| zpl)))
+    }
+
+    /// The snapshot of a place, as long as it is there.
+    fn snapshot(&self, place: usize) -> Result<Arc<Snapshot>> {
+        let listed = self.listed()?;
+        self.open_place(&listed, place)
+    }
+
+    fn open_place(&self, listed: &Snapshots, place: usize) -> Result<Arc<Snapshot>> {
+        match listed.places.get(place).filter(|place| place.is_open()) {
+            Some(place) => Ok(Arc::clone(&place.snapshot)),
+            None => Err(Error::NotFound(format!("{}: snapshot {place}", self.name()))),
+        }
+    }
+
+    /// Fails where a snapshot is no more.
+    pub fn require(&self, tree: Tree) -> Result<()> {
+        match tree {
+            Tree::Head => Ok(()),
+            Tree::Snapshot(place) => self.snapshot(place).map(|_| ()),
+        }
+    }
+
+    /// Keeps a snapshot from being destroyed, for a file that is opened in it. Nothing for the mounted filesystem itself.
+    pub fn hold(&self, tree: Tree) -> Result<Option<SnapshotHeld>> {
+        let Tree::Snapshot(place) = tree else { return Ok(None) };
+        let listed = self.listed()?;
+        let snapshot = self.open_place(&listed, place)?;
+        snapshot.files.fetch_add(1, Ordering::AcqRel);
+        drop(listed);
+        Ok(Some(SnapshotHeld(snapshot)))
     }
 
     /// The object that a name in a directory names.
@@ -252,9 +355,9 @@ impl Trees {
         Ok(self.listed()?.places.iter().position(|place| place.name.as_deref() == Some(name)))
     }
 
-    /// The list as of the last commit. Blocks the thread while they are listed.
-    fn listed(&self) -> Result<MutexGuard<'_, Snapshots>> {
-        let mut snapshots = match self.snapshots.try_lock() {
+    /// The list as it was brought up to date last.
+    fn lock(&self) -> MutexGuard<'_, Snapshots> {
+        match self.snapshots.try_lock() {
             Ok(snapshots) => snapshots,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
@@ -262,7 +365,12 @@ impl Trees {
                 device::hand_duty_over();
                 self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
             }
-        };
+        }
+    }
+
+    /// The list as of the last commit. Blocks the thread while they are listed.
+    fn listed(&self) -> Result<MutexGuard<'_, Snapshots>> {
+        let mut snapshots = self.lock();
         let pool = self.source.committed();
         let as_of = pool.uberblock().txg;
         if snapshots.as_of.is_some_and(|listed| listed >= as_of) {
@@ -280,8 +388,13 @@ impl Trees {
                 known.name = Some(name);
             } else if places.len() < MAX_SNAPSHOTS {
                 by_objset.insert(objset, places.len());
-                let snapshot = Snapshot { dataset, zpl: OnceLock::new() };
-                places.push(Place { name: Some(name), snapshot: Arc::new(snapshot) });
+                places.push(Place { name: Some(name), is_closed: false, snapshot: Snapshot::of(dataset) });
+            }
+        }
+        for place in snapshots.places.iter_mut().filter(|place| place.name.is_none()) {
+            if place.snapshot.zpl.get().is_some() {
+                // It is not read any more.
+                place.snapshot = Snapshot::of(place.snapshot.dataset.clone());
             }
         }
         let Snapshots { places, by_objset, .. } = &mut *snapshots;
@@ -291,10 +404,14 @@ impl Trees {
         Ok(snapshots)
     }
 
-    /// What `statfs` answers: all of a mount tells the figures of the mounted dataset.
-    pub fn statfs(&self) -> StatFs {
+    /// What `statfs` answers: all of a mount tells the figures of the mounted dataset, but for directories of a project that has a quota.
+    pub fn statfs(&self, asked_in: Option<(Tree, ObjectId)>) -> StatFs {
         if let Some(live) = self.live() {
-            return live.statfs();
+            let told = match asked_in {
+                Some((Tree::Head, object)) => device::block_on(live.statfs_in(object)).ok(),
+                _ => None,
+            };
+            return told.unwrap_or_else(|| live.statfs());
         }
         let phys = &self.source.dataset().phys;
         let space = Space {

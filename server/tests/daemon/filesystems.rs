@@ -21,7 +21,7 @@ use crate::harness::{Running, skips_fuse};
 const DISK_BYTES: u64 = 256 << 20;
 
 /// A daemon with a new pool `tank` on one file, mounted at the returned directory.
-fn start() -> Option<(Running, PathBuf)> {
+pub fn start() -> Option<(Running, PathBuf)> {
     if skips_fuse() {
         return None;
     }
@@ -49,13 +49,13 @@ fn mount_options() -> Vec<String> {
     if module_path!().ends_with("through_rings") { vec!["ring".into()] } else { Vec::new() }
 }
 
-fn create(running: &Running, name: &str, properties: &[(&str, &str)]) {
+pub fn create(running: &Running, name: &str, properties: &[(&str, &str)]) {
     let properties = properties.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     let request = CreateDataset { name: name.into(), properties, ..CreateDataset::default() };
     assert_eq!(block_on(running.daemon.create_dataset(request)).unwrap().warnings, Vec::<String>::new());
 }
 
-fn set(running: &Running, name: &str, property: &str, value: &str) {
+pub fn set(running: &Running, name: &str, property: &str, value: &str) {
     let request = SetProperties {
         datasets: vec![name.into()],
         properties: vec![(property.into(), value.into())],
@@ -65,13 +65,13 @@ fn set(running: &Running, name: &str, property: &str, value: &str) {
     assert!(set.failed.is_empty() && set.warnings.is_empty(), "{set:?}");
 }
 
-fn snapshot(running: &Running, name: &str) {
+pub fn snapshot(running: &Running, name: &str) {
     let request = TakeSnapshots { names: vec![name.into()], ..TakeSnapshots::default() };
     assert!(block_on(running.daemon.take_snapshots(request)).is_ok());
 }
 
 /// Exports the pool and imports it again.
-fn again(running: &Running) {
+pub fn again(running: &Running) {
     let export = ExportPool { all: true, ..ExportPool::default() };
     block_on(running.daemon.export(export)).unwrap();
     let import = ImportPool {
@@ -92,13 +92,13 @@ fn again(running: &Running) {
 }
 
 /// What `zdb` must say of the pool, which is exported for it.
-fn judge(running: &Running) {
+pub fn judge(running: &Running) {
     block_on(running.daemon.export(ExportPool { all: true, ..ExportPool::default() })).unwrap();
     let Some(verdict) = testkit::oracle::zdb_of(running.place.path(), "-bcc", "tank", &[]) else { return };
     assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
 }
 
-fn names(directory: &Path) -> Vec<String> {
+pub fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -106,7 +106,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
+pub fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
 }
 
@@ -650,6 +650,45 @@ fn figures(path: &Path) -> libc::statvfs {
     let code = unsafe { libc::statvfs(path.as_ptr(), &mut figures) };
     assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
     figures
+}
+
+/// Gives a directory a project that what is made in it inherits.
+fn set_project(path: &Path, project: u32) {
+    const FS_IOC_FSSETXATTR: libc::c_ulong = 0x401c_5820;
+    const FS_XFLAG_PROJINHERIT: u32 = 0x200;
+    // `struct fsxattr`: flags, size of extents, their number, project, and what is not used here.
+    let wanted: [u32; 7] = [FS_XFLAG_PROJINHERIT, 0, 0, project, 0, 0, 0];
+    let directory = File::open(path).unwrap();
+    // SAFETY: the descriptor is open, and the argument has the size that the request tells.
+    let code = unsafe { libc::ioctl(directory.as_raw_fd(), FS_IOC_FSSETXATTR, wanted.as_ptr()) };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_directory_of_a_project_tells_the_projects_quota() {
+    let Some((running, top)) = start() else { return };
+    let project = top.join("project");
+    fs::create_dir(&project).unwrap();
+    let all = figures(&top);
+    set_project(&project, 7);
+    let told = |path: &Path| {
+        let told = figures(path);
+        (told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize, told.f_files)
+    };
+    assert_eq!(figures(&project).f_files, all.f_files, "no quota yet");
+    set(&running, "tank", "projectquota@7", "16M");
+    set(&running, "tank", "projectobjquota@7", "50");
+    // The directory itself counts.
+    let (size, before, files) = told(&project);
+    assert_eq!((size, files), (16 << 20, 50));
+    assert!((15 << 20..=16 << 20).contains(&before), "{before}");
+    fs::write(project.join("file"), vec![7; 5 << 20]).unwrap();
+    block_on(running.daemon.sync_pools(Default::default())).unwrap();
+    let (size, free, files) = told(&project);
+    assert_eq!((size, files, figures(&project).f_ffree), (16 << 20, 50, 48));
+    assert!(free < before, "{free}");
+    assert!(figures(&top).f_blocks * figures(&top).f_frsize > 16 << 20, "elsewhere it is the pool's");
+    judge(&running);
 }
 
 #[test]

@@ -8,5 +8,6 @@ mod harness;
 mod http;
 mod loads;
 mod mounts;
+mod places;
 mod pools;
 mod volumes;

@@ -8,7 +8,7 @@ use std::process::Command;
 use device::block_on;
 use server::api::{
     CreateDataset, CreatePool, ErrorKind, ExportPool, ImportPool, ListVolumes, LoadKey, NewDevices,
-    NewLayout, NewVdev, SetProperties,
+    NewLayout, NewVdev, Rollback, SetProperties, TakeSnapshots,
 };
 use testkit::manifest::hex_sha256;
 
@@ -168,6 +168,68 @@ fn properties_reach_clients_that_are_there() {
     assert_eq!((one.write(8192, &[8; 4096], 0), other.request(CMD_FLUSH, 0, 0)), (0, 0));
 }
 
+#[test]
+fn whoever_has_a_volume_through_a_rollback_is_told_that_nothing_is_written() {
+    let running = Running::start();
+    new_volume(&running);
+    let socket = running.place.path().join("nbd.sock");
+    let write = |byte: u8| {
+        let mut client = Client::connect(&socket, "tank/vol");
+        assert_eq!(client.write(0, &[byte; 4096], FLAG_FUA), 0);
+    };
+    write(1);
+    let snapshot = TakeSnapshots { names: vec!["tank/vol@one".into()], ..TakeSnapshots::default() };
+    block_on(running.daemon.take_snapshots(snapshot)).unwrap();
+    write(2);
+    // As one has it that came while nobody looked.
+    let pool = running.daemon.open_pools().remove(0);
+    let volume = block_on(async {
+        let id = pool.dsl().await.unwrap().find("tank/vol").await.unwrap().objset_id();
+        pool.live().unwrap().volume(id).await.unwrap()
+    });
+    let back = Rollback { snapshot: "tank/vol@one".into(), ..Rollback::default() };
+    block_on(running.daemon.rollback(back)).unwrap();
+    let mut bytes = [0; 512];
+    assert!(block_on(volume.write_at(0, &[3; 4096], false)).is_err());
+    assert!(block_on(volume.write_at(512, &[3; 512], true)).is_err());
+    assert!(block_on(volume.flush()).is_err());
+    assert!(block_on(volume.read_at(0, &mut bytes)).is_err());
+    assert!(block_on(volume.trim(0, MEBIBYTE, false)).is_err());
+    drop(volume);
+    let mut client = Client::connect(&socket, "tank/vol");
+    assert_eq!((client.read(0, 4096), client.bytes[0]), (0, 1));
+    assert_eq!(client.write(0, &[4; 4096], FLAG_FUA), 0);
+}
+
+#[test]
+fn clients_that_come_during_rollbacks_write_what_stays() {
+    let running = Running::start();
+    new_volume(&running);
+    let socket = running.place.path().join("nbd.sock");
+    let snapshot = TakeSnapshots { names: vec!["tank/vol@one".into()], ..TakeSnapshots::default() };
+    block_on(running.daemon.take_snapshots(snapshot)).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..10 {
+                let back = Rollback { snapshot: "tank/vol@one".into(), ..Rollback::default() };
+                // A client may be there.
+                let _ = block_on(running.daemon.rollback(back));
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+            let Some(mut client) = Client::try_connect(&socket, "tank/vol") else { continue };
+            // Whoever has it keeps it as it is: no rollback comes between.
+            assert_eq!(client.write(0, &[7; 4096], FLAG_FUA), 0);
+            assert_eq!((client.read(0, 4096), client.bytes[0]), (0, 7));
+            // A rollback may be about to be refused.
+            let Some(mut other) = Client::try_connect(&socket, "tank/vol") else { continue };
+            assert_eq!((other.read(0, 4096), other.bytes[0]), (0, 7));
+        }
+    });
+}
+
 /// The least of an NBD client.
 pub struct Client {
     stream: UnixStream,
@@ -179,6 +241,11 @@ pub struct Client {
 
 impl Client {
     pub fn connect(socket: &Path, export: &str) -> Self {
+        Self::try_connect(socket, export).expect("an export")
+    }
+
+    /// `None` where there is no such export now.
+    pub fn try_connect(socket: &Path, export: &str) -> Option<Self> {
         let mut stream = UnixStream::connect(socket).unwrap();
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting).unwrap();
@@ -191,11 +258,11 @@ impl Client {
             )
             .unwrap();
         let mut size = [0; 8];
-        stream.read_exact(&mut size).unwrap();
+        stream.read_exact(&mut size).ok()?;
         let mut flags = [0; 2];
         stream.read_exact(&mut flags).unwrap();
         let (size, flags) = (u64::from_be_bytes(size), u16::from_be_bytes(flags));
-        Self { stream, size, flags, bytes: Vec::new() }
+        Some(Self { stream, size, flags, bytes: Vec::new() })
     }
 
     fn send(&mut self, flags: u16, command: u16, offset: u64, length: u32) {

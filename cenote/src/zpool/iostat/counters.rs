@@ -52,7 +52,7 @@ impl<'a> Changes<'a> {
                 write: less(&now.write, &before.write),
                 flush: less(&now.flush, &before.flush),
                 trim: less(&now.trim, &before.trim),
-                in_flight: now.in_flight,
+                under_way: now.under_way,
             },
             None => (*now).clone(),
         }
@@ -114,7 +114,12 @@ fn sum(all: impl Iterator<Item = VdevIo>) -> VdevIo {
         add(&mut sum.write, &more.write);
         add(&mut sum.flush, &more.flush);
         add(&mut sum.trim, &more.trim);
-        sum.in_flight += more.in_flight;
+        let (all, one) = (&mut sum.under_way, more.under_way);
+        all.sync_read += one.sync_read;
+        all.sync_write += one.sync_write;
+        all.async_write += one.async_write;
+        all.scrub += one.scrub;
+        all.trim += one.trim;
         sum
     })
 }

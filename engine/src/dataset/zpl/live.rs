@@ -162,6 +162,18 @@ impl LiveZpl {
         zil: &Zil,
         options: ZplOptions,
     ) -> Result<Arc<Self>> {
+        let opened = Self::open_as_it_is(txgs, objset, zil, options).await?;
+        opened.free_unlinked().await?;
+        Ok(opened)
+    }
+
+    /// As [`LiveZpl::open`], and changes nothing: those files stay until it is opened again.
+    pub async fn open_as_it_is(
+        txgs: &Arc<Txgs>,
+        objset: &Arc<LiveObjset>,
+        zil: &Zil,
+        options: ZplOptions,
+    ) -> Result<Arc<Self>> {
         let zpl = Zpl::open(&objset.view(), options).await?;
         if zpl.version() != ZPL_VERSION {
             let what = format!("objset {}: filesystem version {}", objset.id(), zpl.version());
@@ -195,7 +207,6 @@ impl LiveZpl {
             acl_rules: RwLock::default(),
             room: RwLock::new(None),
         });
-        opened.free_unlinked().await?;
         let source: Weak<Self> = Arc::downgrade(&opened);
         zil.set_source(source);
         Ok(opened)

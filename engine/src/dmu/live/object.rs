@@ -234,6 +234,7 @@ impl LiveObject {
         retain: Retain,
     ) -> Result<Option<OrderedBlock>> {
         loop {
+            self.objset.check()?;
             let base = self.core.lock().find(id);
             let tree = match base {
                 Base::Written(block) => return Ok(Some(little(block))),
@@ -289,6 +290,7 @@ impl LiveObject {
     /// The run of data or hole that `offset` is in; see [`crate::dmu::Object::span`].
     pub async fn span(&self, offset: u64) -> Result<Span> {
         loop {
+            self.objset.check()?;
             let (block_size, run, limit, tree) = {
                 let state = self.core.lock();
                 let block_size = u64::from(state.block_size);
@@ -542,7 +544,7 @@ impl LiveObject {
 
     /// The layer of a group; `None` when the object is freed.
     fn layer(&self, state: &mut State, tx: &Tx) -> Option<usize> {
-        if state.freed {
+        if state.freed || self.objset.is_gone() {
             return None;
         }
         let (at, is_new) = state.layer(tx.txg());
@@ -558,6 +560,9 @@ impl LiveObject {
     }
 
     fn gone(&self) -> Error {
+        if let Err(error) = self.objset.check() {
+            return error;
+        }
         Error::NotFound(format!("objset {}, object {}", self.objset.id(), self.id()))
     }
 

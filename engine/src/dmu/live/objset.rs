@@ -23,6 +23,9 @@ use crate::dmu::tree::{Found, Tree};
 use crate::error::{Error, Result};
 use crate::txg::{Tx, Txgs};
 
+/// What Linux calls an error of a device.
+const EIO: i32 = 5;
+
 /// Clean objects that are kept open before those that nobody holds are let go.
 const MIN_OPEN: usize = 1024;
 /// After so many objects were freed, numbers are looked for from the beginning again.
@@ -38,6 +41,7 @@ pub struct LiveObjset {
     progress: Mutex<Option<Arc<Txgs>>>,
     lists_births: AtomicBool,
     can_clone: AtomicBool,
+    gone: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -111,6 +115,7 @@ impl LiveObjset {
             progress: Mutex::new(None),
             lists_births: AtomicBool::new(false),
             can_clone: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             state: Mutex::new(State {
                 committed,
                 cores: HashMap::new(),
@@ -165,8 +170,31 @@ impl LiveObjset {
         Arc::clone(&self.lock().committed)
     }
 
+    /// Its dataset was destroyed, or taken back to a snapshot: nobody syncs this object set any more, and its blocks are freed. Whoever still has it
+    /// gets errors from now on, whether it reads, changes or wants what it changed stable.
+    pub fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// See [`LiveObjset::set_gone`].
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Fails once the dataset is gone.
+    pub fn check(&self) -> Result<()> {
+        match self.is_gone() {
+            true => Err(Error::Os {
+                what: format!("objset {}: its dataset was destroyed or rolled back", self.id),
+                errno: EIO,
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Opens an object.
     pub async fn object(self: &Arc<Self>, id: ObjectId) -> Result<Arc<LiveObject>> {
+        self.check()?;
         loop {
             let committed = {
                 let state = self.lock();

@@ -17,7 +17,7 @@ use ondisk::label::aligned_size;
 use ondisk::vdev_config::VdevKind;
 
 use super::super::read::MAX_DEPTH;
-use super::super::stats::Transfer;
+use super::super::stats::{Queue, Transfer};
 use super::super::{Kind, LABEL_END_BYTES, LABEL_START_BYTES, Vdev, VdevTree};
 
 /// The numbers of the errors with which a system says that it cannot do this.
@@ -112,6 +112,7 @@ impl Vdev {
 }
 
 async fn discard(range: Range<'_>) -> u64 {
+    let _under_way = range.leaf.stats.begin(Queue::Trim);
     let started = Instant::now();
     let length = range.end - range.start;
     match range.device.discard(range.start, length).await {

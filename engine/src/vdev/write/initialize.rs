@@ -10,7 +10,7 @@ use std::time::Instant;
 use device::{IoBuf, SharedBuf};
 use futures_util::future::join_all;
 
-use super::super::stats::Transfer;
+use super::super::stats::{Queue, Transfer};
 use super::super::{Vdev, VdevTree};
 use super::discard::{Range, Unused};
 
@@ -43,6 +43,7 @@ async fn initialize(range: &Range<'_>, pattern: &SharedBuf) -> u64 {
     let mut at = range.start;
     while at < range.end {
         let length = PIECE_BYTES.min(range.end - at);
+        let _under_way = range.leaf.stats.begin(Queue::AsyncWrite);
         let started = Instant::now();
         match range.device.write_gather(at, vec![pattern.slice(0..length as usize)]).await {
             Ok(()) => {

@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use ondisk::Txg;
 
 use super::super::read::Load;
-use super::super::stats::Transfer;
+use super::super::stats::{Queue, Transfer};
 use super::Until;
 use super::plan::Part;
 use crate::error::{Attempt, Failure};
@@ -151,7 +151,8 @@ async fn write(txg: Txg, parts: &[Part<'_>], run: &[usize], until: Until) -> Res
     let Some(first) = run.first().map(|&index| &parts[index]) else { return Ok(()) };
     let data = run.iter().map(|&index| parts[index].data.clone()).collect();
     let bytes = run.iter().map(|&index| parts[index].data.len() as u64).sum();
-    let _load = Load::on(first.leaf);
+    let queue = if until == Until::Durable { Queue::SyncWrite } else { Queue::AsyncWrite };
+    let _load = Load::on(first.leaf, queue);
     let started = Instant::now();
     let is_durable = until.is_met_by(&*first.device);
     let result = match is_durable {

@@ -134,7 +134,8 @@ impl Daemon {
         let live = pool.writable(&doing)?;
         let changing = pool.change().await?;
         let is_doomed = |name: &str| names.iter().any(|doomed| doomed == name);
-        pool.check_unused(&doing, is_doomed)?;
+        let _closed = pool.keep_unused(&doing, is_doomed)?;
+        let _snapshots = pool.close_snapshots(&doing, &names)?;
         self.unmount_mounts(pool, &changing, request.force, is_doomed).await?;
         let mut rest = names.as_slice();
         while let Some(first) = rest.first() {

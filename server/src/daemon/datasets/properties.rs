@@ -1,17 +1,13 @@
 //! Setting and inheriting properties.
 
-use std::sync::Arc;
-
 use engine::dataset::dsl::Kind;
 use engine::dataset::properties::Prop;
 
-use super::super::{Daemon, OpenPool, dataset_error, edits};
+use super::super::places::{Change, Moving};
+use super::super::{Daemon, dataset_error, edits};
 use super::userspace::{Quota, set_quotas, take_quotas};
 use super::{is_at_or_below, said};
-use crate::api::{self, ApiError, Mounted, PropertiesSet};
-
-/// Properties that say where and whether a filesystem is mounted.
-const PLACES: [Prop; 2] = [Prop::Mountpoint, Prop::Canmount];
+use crate::api::{self, ApiError, PropertiesSet};
 
 impl Daemon {
     /// Sets properties of datasets, each although others may fail.
@@ -20,7 +16,10 @@ impl Daemon {
     /// None: a dataset whose properties cannot be set becomes an entry of `failed`.
     pub async fn set_properties(&self, request: api::SetProperties) -> Result<PropertiesSet, ApiError> {
         let mut set = PropertiesSet::default();
-        let moves = request.properties.iter().any(|(name, _)| is_place(name)) && !request.no_mount;
+        let change = match request.no_mount {
+            true => Change::default(),
+            false => moves(&request.properties),
+        };
         for name in &request.datasets {
             let doing = format!("cannot set property for '{name}'");
             let (dataset, mut properties) = (name.clone(), request.properties.clone());
@@ -34,7 +33,7 @@ impl Daemon {
             let changed = self.with_mounts(
                 &doing,
                 name,
-                (moves, &quotas),
+                (change, &quotas),
                 &mut set,
                 request.command.clone(),
                 move |s| async move {
@@ -70,11 +69,12 @@ impl Daemon {
                 let doing = format!("cannot inherit {} for '{name}'", request.property);
                 let (dataset, property, received) =
                     (name.clone(), request.property.clone(), request.received);
-                let moves = is_place(&property);
+                let is_mountpoint = Prop::from_name(&property) == Some(Prop::Mountpoint);
+                let change = Change { mountpoint: is_mountpoint.then_some(None), off: false };
                 let changed = self.with_mounts(
                     &doing,
                     &name,
-                    (moves, &[]),
+                    (change, &[]),
                     &mut set,
                     command.take(),
                     move |s| async move { edits::inherit(&s, &dataset, &property, received).await },
@@ -102,12 +102,12 @@ impl Daemon {
         }
     }
 
-    /// Makes a change of one dataset, quotas of its users among it. Where that `moves` mounts, they are taken down before and put up after it.
+    /// Makes a change of one dataset, quotas of its users among it. What is mounted somewhere else then is taken down before and put up after it.
     async fn with_mounts<F>(
         &self,
         doing: &str,
         name: &str,
-        (moves, quotas): (bool, &[Quota]),
+        (change, quotas): (Change<'_>, &[Quota]),
         set: &mut PropertiesSet,
         command: Option<String>,
         task: impl FnOnce(engine::pool::live::Syncing) -> F + Send + 'static,
@@ -120,11 +120,10 @@ impl Daemon {
         pool.dsl().await.map_err(failed)?.lookup(name).await.map_err(failed)?;
         let live = pool.writable(doing)?;
         let changing = pool.change().await?;
-        let unmounted = match moves {
-            true => {
-                self.unmount_mounts(&pool, &changing, false, |mounted| is_at_or_below(mounted, name)).await?
-            }
-            false => Vec::new(),
+        let moves = change.off || change.mountpoint.is_some();
+        let moving = match moves {
+            true => self.begin_moving(&pool, &changing, name, change).await?,
+            false => Moving::default(),
         };
         let changed = async {
             set_quotas(&pool, live, name, quotas).await?;
@@ -135,40 +134,30 @@ impl Daemon {
             Ok(())
         };
         if let Err(error) = changed.await {
-            self.mount_again(&pool, &changing, unmounted).await;
+            self.stop_moving(&pool, &changing, moving).await;
             return Err(said(doing, error));
         }
-        if moves {
-            self.mount_moved(&pool, &changing, name, &unmounted, set).await;
-        } else {
-            let updated = self.update_mounts(&pool, &changing, |mounted| is_at_or_below(mounted, name)).await;
-            set.warnings.extend(updated);
+        for error in self.end_moving(&pool, &changing, moving).await {
+            set.warnings.push(format!("property may be set but unable to remount filesystem: {error}"));
         }
+        let updated = self.update_mounts(&pool, &changing, |mounted| is_at_or_below(mounted, name)).await;
+        set.warnings.extend(updated);
         if let Err(error) = pool.find_volumes().await {
             set.warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
         }
         Ok(())
     }
-
-    /// Mounts what was mounted, and the dataset itself, where they are to be now.
-    async fn mount_moved(
-        &self,
-        pool: &Arc<OpenPool>,
-        changing: &super::super::pools::Changing<'_>,
-        name: &str,
-        unmounted: &[Mounted],
-        set: &mut PropertiesSet,
-    ) {
-        let others =
-            unmounted.iter().rev().map(|mount| mount.dataset.as_str()).filter(|other| *other != name);
-        for filesystem in [name].into_iter().chain(others) {
-            if let Err(error) = self.mount_if_wanted(pool, changing, filesystem).await {
-                set.warnings.push(format!("property may be set but unable to remount filesystem: {error}"));
-            }
-        }
-    }
 }
 
-fn is_place(name: &str) -> bool {
-    Prop::from_name(name).is_some_and(|prop| PLACES.contains(&prop))
+/// What of mounts properties move that are to be set.
+fn moves(properties: &[(String, String)]) -> Change<'_> {
+    let mut change = Change::default();
+    for (name, value) in properties {
+        match Prop::from_name(name) {
+            Some(Prop::Mountpoint) => change.mountpoint = Some(Some(value)),
+            Some(Prop::Canmount) => change.off = value == "off",
+            _ => {}
+        }
+    }
+    change
 }

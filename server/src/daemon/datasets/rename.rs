@@ -56,11 +56,9 @@ impl Daemon {
         drop(dsl);
         let live = pool.writable(&doing)?;
         let changing = pool.change().await?;
-        pool.check_unused(&doing, |volume| is_at_or_below(volume, from))?;
-        // A mount knows its dataset by name, so that it cannot stay as it is.
-        let force = request.force || request.no_remount;
-        let unmounted =
-            self.unmount_mounts(&pool, &changing, force, |mounted| is_at_or_below(mounted, from)).await?;
+        let _closed = pool.keep_unused(&doing, |volume| is_at_or_below(volume, from))?;
+        let how = (request.no_remount, request.force);
+        let moving = self.begin_renaming(&pool, &changing, from, how).await?;
         let (old, new) = (from.clone(), to.clone());
         let done = edits::change(live, request.command, move |s| async move {
             for name in missing {
@@ -69,20 +67,11 @@ impl Daemon {
             edit::rename(&s, &old, &new).await
         });
         if let Err(error) = done.await {
-            self.mount_again(&pool, &changing, unmounted).await;
+            self.stop_moving(&pool, &changing, moving).await;
             return Err(said(&doing, error));
         }
-        let mut warnings = Vec::new();
-        for mount in unmounted.iter().rev() {
-            let name = match is_at_or_below(&mount.dataset, from) {
-                true => format!("{to}{}", mount.dataset.strip_prefix(from.as_str()).unwrap_or_default()),
-                // It was mounted inside one that has another name now.
-                false => mount.dataset.clone(),
-            };
-            if let Err(error) = self.mount_if_wanted(&pool, &changing, &name).await {
-                warnings.push(error.message);
-            }
-        }
+        let failed = self.end_renaming(&pool, &changing, (from, to), moving).await;
+        let mut warnings: Vec<String> = failed.into_iter().map(|error| error.message).collect();
         if let Err(error) = pool.find_volumes().await {
             warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
         }
@@ -129,8 +118,9 @@ impl Daemon {
             }
         }
         let is_meant = |name: &str| renamed.iter().any(|(old, _)| old == name);
-        pool.check_unused(&doing, is_meant)?;
-        self.unmount_mounts(&pool, &changing, request.force, is_meant).await?;
+        let _closed = pool.keep_unused(&doing, is_meant)?;
+        let stay_mounted = pool.mounted_where(is_meant);
+        let names = renamed.clone();
         let done = edits::change(live, request.command.clone(), move |s| async move {
             for (old, new) in &renamed {
                 edit::rename(&s, old, new).await?;
@@ -138,6 +128,10 @@ impl Daemon {
             Ok(())
         });
         done.await.map_err(failed)?;
+        for (old, new) in names.iter().filter(|(old, _)| stay_mounted.contains(old)) {
+            pool.rename_mount(old, new);
+        }
+        drop(changing);
         let found = pool.find_volumes().await;
         let warnings =
             found.err().map(|error| format!("not all volumes of '{}' are served: {error}", pool.name()));

@@ -208,7 +208,7 @@ impl Daemon {
         let gone = api::DestroyDataset { name: of.clone(), force: request.force, ..Default::default() };
         self.destroy_all(&pool, doomed, None, &gone).await?;
         let changing = pool.change().await?;
-        pool.check_unused(&doing, |volume| volume == of)?;
+        let _closed = pool.keep_unused(&doing, |volume| volume == of)?;
         let unmounted = self.unmount_mounts(&pool, &changing, true, |mounted| mounted == of).await?;
         self.close_log(&pool, &of).await?;
         let snapshot = name.clone();

@@ -15,7 +15,7 @@ use ondisk::sa::Attr;
 use ondisk::zpl::{Fuid, MASTER_NODE, ZnodeFlags};
 
 use super::nodes::Node;
-use super::{LiveZpl, errno};
+use super::{LiveZpl, StatFs, errno};
 use crate::dataset::properties::UserProperty;
 use crate::dmu::LiveObject;
 use crate::dmu::zap::{Key, Zap, edit};
@@ -118,8 +118,9 @@ impl LiveZpl {
         let ids = [owners.user, owners.group, owners.project];
         for (owner, id) in OWNERS.into_iter().zip(ids) {
             for counted in counts {
-                if let (Some(id), Some(zap)) = (id, self.quotas.zap(owner, *counted))
-                    && self.is_over(owner, *counted, id, zap).await?
+                if let Some(id) = id
+                    && let Some((quota, used)) = self.quota(owner, *counted, id).await?
+                    && used >= quota
                 {
                     let what = format!("quota of {owner:?} {}", Fuid(id).id()).to_lowercase();
                     return Err(self.refuse(what, errno::EDQUOT));
@@ -129,27 +130,41 @@ impl LiveZpl {
         Ok(())
     }
 
-    async fn is_over(
-        &self,
-        owner: AccountingObject,
-        counted: Counted,
-        id: u64,
-        quotas: ObjectId,
-    ) -> Result<bool> {
+    /// What `statfs` answers whoever asks in a file or directory: where that hands its project on to what is made in it, and the project has a quota, this is all there is.
+    pub async fn statfs_in(&self, object: ObjectId) -> Result<StatFs> {
+        let mut told = self.statfs();
+        let stat = self.zpl.node(object).await?.stat()?;
+        let project = u64::from(stat.project);
+        if !stat.flags.contains(ZnodeFlags::PROJINHERIT) || project == 0 {
+            return Ok(told);
+        }
+        if let Some((quota, used)) = self.quota(AccountingObject::Project, Counted::Bytes, project).await? {
+            told.blocks = quota / told.block_size;
+            told.free_blocks = quota.saturating_sub(used) / told.block_size;
+        }
+        if let Some((quota, used)) = self.quota(AccountingObject::Project, Counted::Objects, project).await? {
+            (told.inodes, told.free_inodes) = (quota, quota.saturating_sub(used));
+        }
+        Ok(told)
+    }
+
+    /// An owner's quota, and how much of it is used as of the last committed group; `None` where there is none.
+    async fn quota(&self, owner: AccountingObject, counted: Counted, id: u64) -> Result<Option<(u64, u64)>> {
+        let Some(quotas) = self.quotas.zap(owner, counted) else { return Ok(None) };
         let quotas = self.objset.object(quotas).await?;
         let key = AccountingKey { counted: Counted::Bytes, id }.encode();
-        let Some(quota) = edit::lookup_u64(&quotas, &key).await? else { return Ok(false) };
+        let Some(quota) = edit::lookup_u64(&quotas, &key).await? else { return Ok(None) };
         let view = self.objset.view();
         let used = match owner {
             AccountingObject::User => view.user_used(),
             AccountingObject::Group => view.group_used(),
             AccountingObject::Project => view.project_used(),
         };
-        let Some(used) = used else { return Ok(false) };
+        let Some(used) = used else { return Ok(Some((quota, 0))) };
         if used.block(0).await?.is_none() {
-            return Ok(false);
+            return Ok(Some((quota, 0)));
         }
         let key = AccountingKey { counted, id }.encode();
-        Ok(Zap::open(&used).await?.lookup_u64(&key).await?.is_some_and(|used| used >= quota))
+        Ok(Some((quota, Zap::open(&used).await?.lookup_u64(&key).await?.unwrap_or(0))))
     }
 }

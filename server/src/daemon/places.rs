@@ -1,0 +1,271 @@
+//! Where filesystems are to be mounted, and what becomes of their mounts when that changes.
+//!
+//! # The rules
+//! They are OpenZFS's. Only filesystems are touched that are to be somewhere else afterwards: the one whose `mountpoint` is set, and those below it that inherit it. What
+//! was mounted is mounted at its new place, whatever `canmount` says but `off`; what was not stays so. Where `mountpoint` was `none` or `legacy` before, all that are mounted without
+//! being asked for (`canmount=on`) are mounted. `canmount` itself moves something only when it becomes `off`.
+//!
+//! What is mounted inside a filesystem that has to be unmounted goes with it, and comes back to where it was.
+//!
+//! A renamed filesystem stays mounted where it is when its place does not depend on its name, when the system's `mount` put it there, or when nobody wants it
+//! to be moved: it is known under its new name from then on. Only the kernel's table of mounts shows the old one.
+
+use std::path::{Path, PathBuf};
+
+use engine::dataset::dsl::{Dsl, Entry, Kind, Walk};
+use engine::dataset::properties::{Environment, Prop, Source, Style};
+
+use super::datasets::is_at_or_below;
+use super::mounts::Again;
+use super::pools::Changing;
+use super::{Daemon, OpenPool};
+use crate::api::{ApiError, Mounted};
+
+/// Where the properties of a filesystem say that it is to be mounted.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// The filesystem.
+    pub name: String,
+    /// Below the altroot; `None` for `none` and `legacy`, and of a snapshot.
+    pub at: Option<PathBuf>,
+    /// `canmount`.
+    pub canmount: String,
+    /// The dataset whose `mountpoint` it inherits: its own name where that is set there, `None` where it is the default.
+    from: Option<String>,
+}
+
+impl Place {
+    async fn of(dsl: &Dsl, entry: &Entry, name: &str) -> engine::Result<Self> {
+        let properties = dsl.properties(entry, &Environment::UNMOUNTED).await?;
+        let shown = |prop| properties.get(prop, Style::PARSABLE);
+        let mountpoint = shown(Prop::Mountpoint);
+        let from = match mountpoint.as_ref().map(|shown| &shown.source) {
+            Some(Source::Inherited(other)) => Some(other.clone()),
+            Some(Source::Default) | None => None,
+            Some(_) => Some(name.to_owned()),
+        };
+        let at = mountpoint.map(|shown| shown.value).filter(|value| value.starts_with('/'));
+        let canmount = shown(Prop::Canmount).map(|shown| shown.value).unwrap_or_default();
+        Ok(Self { name: name.to_owned(), at: at.map(PathBuf::from), canmount, from })
+    }
+
+    /// Whether it is another one when `mountpoint` of the filesystem `top`, at or above it, is.
+    fn follows(&self, top: &str) -> bool {
+        self.name == top || self.from.as_ref().is_none_or(|from| is_at_or_below(top, from))
+    }
+
+    /// Whether it is another one when the filesystem `top`, at or above it, gets another name.
+    fn follows_name(&self, top: &str) -> bool {
+        self.from.as_ref().is_none_or(|from| !is_at_or_below(from, top))
+    }
+}
+
+/// What was unmounted because filesystems are about to change their places.
+#[derive(Debug, Default)]
+pub(super) struct Moving {
+    /// All that was unmounted, deepest first.
+    unmounted: Vec<Mounted>,
+    /// Filesystems that are to be somewhere else afterwards.
+    moved: Vec<String>,
+    /// Those of them that are to be mounted although they were not.
+    also: Vec<String>,
+}
+
+/// How properties are about to change.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Change<'a> {
+    /// `mountpoint` becomes another one: what is known of its value.
+    pub mountpoint: Option<Option<&'a str>>,
+    /// `canmount` becomes `off`.
+    pub off: bool,
+}
+
+impl OpenPool {
+    /// Where a filesystem is to be mounted.
+    pub(super) async fn place_of(&self, name: &str) -> engine::Result<Place> {
+        let dsl = self.dsl().await?;
+        Place::of(&dsl, &dsl.entry(name).await?, name).await
+    }
+
+    /// The places of all filesystems at or below one.
+    async fn places_below(&self, top: &str) -> engine::Result<Vec<Place>> {
+        let dsl = self.dsl().await?;
+        let mut places = Vec::new();
+        for entry in dsl.list(None, Walk::HEADS).await? {
+            let (Kind::Filesystem, Some(dataset)) = (entry.kind, entry.dataset()) else { continue };
+            if is_at_or_below(&dataset.name, top) {
+                places.push(Place::of(&dsl, &entry, &dataset.name).await?);
+            }
+        }
+        Ok(places)
+    }
+}
+
+impl Daemon {
+    /// Unmounts what a change of a filesystem's properties moves.
+    pub(super) async fn begin_moving(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        name: &str,
+        change: Change<'_>,
+    ) -> Result<Moving, ApiError> {
+        let places = pool.places_below(name).await?;
+        let Some(top) = places.iter().find(|place| place.name == name) else {
+            return Ok(Moving::default());
+        };
+        let mut moved: Vec<String> = Vec::new();
+        let mut also = Vec::new();
+        if let Some(value) = change.mountpoint {
+            let stays = top.from.as_deref() == Some(name)
+                && value.is_some_and(|value| is_same(top.at.as_deref(), value, pool.altroot()));
+            let follow = places.iter().filter(|place| !stays && place.follows(name));
+            moved.extend(follow.map(|place| place.name.clone()));
+            if top.at.is_none() {
+                also = moved.clone();
+            }
+        }
+        if change.off && !moved.iter().any(|other| other == name) {
+            moved.push(name.to_owned());
+        }
+        let is_moved = |other: &str| moved.iter().any(|moved| moved == other);
+        let unmounted = self.unmount_mounts(pool, changing, false, is_moved).await?;
+        Ok(Moving { unmounted, moved, also })
+    }
+
+    /// Mounts again what was unmounted for a change that was not made.
+    pub(super) async fn stop_moving(&self, pool: &OpenPool, changing: &Changing<'_>, moving: Moving) {
+        self.mount_again(pool, changing, moving.unmounted).await;
+    }
+
+    /// Mounts what was unmounted for a change that was made. What could not be.
+    pub(super) async fn end_moving(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        moving: Moving,
+    ) -> Vec<ApiError> {
+        let mut wanted: Vec<Again> = Vec::new();
+        let mut failed = Vec::new();
+        for mount in &moving.unmounted {
+            let again = |at, is_place| Again {
+                dataset: mount.dataset.clone(),
+                at,
+                is_place,
+                given: mount.given.clone(),
+            };
+            if !moving.moved.contains(&mount.dataset) {
+                wanted.push(again(mount.mountpoint.clone(), false));
+                continue;
+            }
+            match pool.place_of(&mount.dataset).await {
+                Ok(Place { at: Some(at), canmount, .. }) if canmount != "off" => wanted.push(again(at, true)),
+                Ok(_) => {}
+                Err(error) => failed.push(error.into()),
+            }
+        }
+        for name in &moving.also {
+            if wanted.iter().any(|again| again.dataset == *name) {
+                continue;
+            }
+            match pool.place_of(name).await {
+                Ok(Place { at: Some(at), canmount, .. }) if canmount == "on" => {
+                    wanted.push(Again { dataset: name.clone(), at, is_place: true, given: Vec::new() });
+                }
+                Ok(_) => {}
+                Err(error) => failed.push(error.into()),
+            }
+        }
+        failed.extend(self.mount_where_wanted(pool, changing, wanted).await);
+        failed
+    }
+
+    /// Unmounts what has another place when a filesystem is called otherwise, unless mounts are to stay as they are.
+    pub(super) async fn begin_renaming(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        from: &str,
+        (stay, force): (bool, bool),
+    ) -> Result<Moving, ApiError> {
+        if stay {
+            return Ok(Moving::default());
+        }
+        let mounted = pool.mountpoints();
+        let places = pool.places_below(from).await?;
+        let moved: Vec<String> = places
+            .into_iter()
+            .filter(|place| place.follows_name(from) && mounted.get(&place.name) == place.at.as_ref())
+            .filter(|place| place.at.is_some())
+            .map(|place| place.name)
+            .collect();
+        let is_moved = |other: &str| moved.iter().any(|moved| moved == other);
+        let unmounted = self.unmount_mounts(pool, changing, force, is_moved).await?;
+        Ok(Moving { unmounted, moved, also: Vec::new() })
+    }
+
+    /// Mounts what was unmounted for a rename that was made, and calls what stayed mounted by its new name. What could not be mounted.
+    pub(super) async fn end_renaming(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        (from, to): (&str, &str),
+        mut moving: Moving,
+    ) -> Vec<ApiError> {
+        let renamed = |name: &str| match is_at_or_below(name, from) {
+            true => format!("{to}{}", name.strip_prefix(from).unwrap_or_default()),
+            false => name.to_owned(),
+        };
+        for name in pool.mounted_where(|name| is_at_or_below(name, from)) {
+            pool.rename_mount(&name, &renamed(&name));
+        }
+        for mount in &mut moving.unmounted {
+            mount.dataset = renamed(&mount.dataset);
+        }
+        for name in &mut moving.moved {
+            *name = renamed(name);
+        }
+        self.end_moving(pool, changing, moving).await
+    }
+}
+
+/// Whether a value of `mountpoint` means the place where a filesystem is.
+fn is_same(at: Option<&Path>, value: &str, altroot: Option<&Path>) -> bool {
+    let wanted = match altroot {
+        Some(altroot) => altroot.join(value.trim_start_matches('/')),
+        None => PathBuf::from(value),
+    };
+    at.is_some_and(|at| value.starts_with('/') && at.components().eq(wanted.components()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_follows_where_it_is_inherited_from() {
+        let place = |name: &str, from: Option<&str>| Place {
+            name: name.into(),
+            at: None,
+            canmount: "on".into(),
+            from: from.map(str::to_owned),
+        };
+        assert!(place("t/a/b", Some("t/a")).follows("t/a"));
+        assert!(place("t/a/b", Some("t")).follows("t/a"));
+        assert!(place("t/a/b", None).follows("t/a"));
+        assert!(place("t/a", Some("t/a")).follows("t/a"));
+        assert!(!place("t/a/b", Some("t/a/b")).follows("t/a"), "it has its own");
+        assert!(!place("t/a/b/c", Some("t/a/b")).follows("t/a"), "or one in between has");
+        assert!(place("t/a/b", Some("t")).follows_name("t/a"));
+        assert!(place("t/a", None).follows_name("t/a"));
+        assert!(!place("t/a/b", Some("t/a")).follows_name("t/a"), "the path is the same");
+    }
+
+    #[test]
+    fn the_same_place_is_known_below_an_altroot() {
+        let (at, altroot) = (Path::new("/mnt/x"), Some(Path::new("/mnt")));
+        assert!(is_same(Some(at), "/x", altroot) && is_same(Some(at), "/mnt/x", None));
+        assert!(!is_same(Some(at), "/y", altroot) && !is_same(Some(at), "legacy", altroot));
+        assert!(!is_same(None, "/x", altroot));
+    }
+}

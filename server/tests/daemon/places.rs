@@ -1,0 +1,341 @@
+//! Where filesystems are mounted when properties, names and snapshots change around them. Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use device::block_on;
+use server::api::{
+    ApiError, DestroyDataset, ErrorKind, ListMounts, Mount, MountsChanged, RenameDataset, SetProperties,
+    Unmount,
+};
+
+use crate::filesystems::{again, create, errno, judge, names, set, snapshot, start};
+use crate::harness::Running;
+
+/// Where what is mounted, below the altroot.
+fn mounted(running: &Running) -> BTreeMap<String, String> {
+    let mounts = running.daemon.list_mounts(ListMounts {}).unwrap();
+    let altroot = running.altroot();
+    let shown = |at: PathBuf| match at.strip_prefix(&altroot) {
+        Ok(inside) => format!("/{}", inside.display()),
+        Err(_) => at.display().to_string(),
+    };
+    mounts.into_iter().map(|mount| (mount.dataset, shown(mount.mountpoint))).collect()
+}
+
+fn at(running: &Running, name: &str) -> Option<String> {
+    mounted(running).remove(name)
+}
+
+fn place(at: &str) -> Option<String> {
+    Some(at.to_owned())
+}
+
+fn mount(running: &Running, mount: Mount) -> MountsChanged {
+    let changed = block_on(running.daemon.mount(mount)).unwrap();
+    assert!(changed.failed.is_empty(), "{:?}", changed.failed);
+    changed
+}
+
+fn mount_one(running: &Running, name: &str, at: Option<&Path>) {
+    let at = at.map(Path::to_owned);
+    mount(running, Mount { dataset: Some(name.into()), at, ..Mount::default() });
+}
+
+fn unmount(running: &Running, name: &str) {
+    block_on(running.daemon.unmount(Unmount { target: Some(name.into()), ..Unmount::default() })).unwrap();
+}
+
+fn rename(running: &Running, from: &str, to: &str, no_remount: bool) {
+    let rename = RenameDataset { from: from.into(), to: to.into(), no_remount, ..RenameDataset::default() };
+    assert_eq!(block_on(running.daemon.rename_dataset(rename)).unwrap().warnings, Vec::<String>::new());
+}
+
+#[test]
+fn only_what_is_to_be_elsewhere_is_moved_and_what_was_unmounted_stays_so() {
+    let Some((running, _)) = start() else { return };
+    create(&running, "tank/a", &[]);
+    for name in ["tank/a/b", "tank/a/left", "tank/a/auto"] {
+        create(&running, name, &[]);
+    }
+    create(&running, "tank/a/own", &[("mountpoint", "/own")]);
+    unmount(&running, "tank/a/left");
+    // What is mounted is not asked for `canmount`, unless that becomes `off`.
+    set(&running, "tank/a/auto", "canmount", "noauto");
+    assert_eq!(at(&running, "tank/a/auto"), place("/tank/a/auto"));
+    let used = File::create(running.altroot().join("own/file")).unwrap();
+    set(&running, "tank/a", "mountpoint", "/moved");
+    assert_eq!(at(&running, "tank/a"), place("/moved"));
+    assert_eq!(at(&running, "tank/a/b"), place("/moved/b"));
+    assert_eq!(at(&running, "tank/a/auto"), place("/moved/auto"));
+    assert_eq!((at(&running, "tank/a/own"), at(&running, "tank/a/left")), (place("/own"), None));
+    // Where it is already.
+    let inside = File::create(running.altroot().join("moved/file")).unwrap();
+    set(&running, "tank/a", "mountpoint", "/moved");
+    (&inside).write_all(b"there").unwrap();
+    drop(inside);
+    set(&running, "tank/a/left", "canmount", "on");
+    assert_eq!(at(&running, "tank/a/left"), None);
+    set(&running, "tank/a/b", "canmount", "off");
+    assert_eq!(at(&running, "tank/a/b"), None);
+    (&used).write_all(b"used").unwrap();
+    drop(used);
+    judge(&running);
+}
+
+#[test]
+fn a_place_where_there_was_none_mounts_all_that_inherit_it() {
+    let Some((running, _)) = start() else { return };
+    create(&running, "tank/x", &[("mountpoint", "none")]);
+    create(&running, "tank/x/y", &[]);
+    create(&running, "tank/x/auto", &[("canmount", "noauto")]);
+    assert_eq!((at(&running, "tank/x"), at(&running, "tank/x/y")), (None, None));
+    set(&running, "tank/x", "mountpoint", "/x");
+    assert_eq!((at(&running, "tank/x"), at(&running, "tank/x/y")), (place("/x"), place("/x/y")));
+    assert_eq!(at(&running, "tank/x/auto"), None);
+    set(&running, "tank/x", "mountpoint", "legacy");
+    assert_eq!((at(&running, "tank/x"), at(&running, "tank/x/y")), (None, None));
+}
+
+#[test]
+fn a_renamed_filesystem_loses_no_mount() {
+    let Some((running, _)) = start() else { return };
+    let by_hand = running.place.path().join("by hand");
+    create(&running, "tank/a", &[]);
+    create(&running, "tank/a/auto", &[("canmount", "noauto")]);
+    create(&running, "tank/a/legacy", &[("mountpoint", "legacy")]);
+    create(&running, "tank/a/own", &[("mountpoint", "/own")]);
+    snapshot(&running, "tank/a/own@one");
+    mount_one(&running, "tank/a/auto", None);
+    mount_one(&running, "tank/a/legacy", Some(&by_hand));
+    mount_one(&running, "tank/a/own@one", Some(&running.place.path().join("one")));
+    let files =
+        [by_hand.join("file"), running.altroot().join("own/file")].map(|path| File::create(path).unwrap());
+    rename(&running, "tank/a", "tank/z", false);
+    let now = mounted(&running);
+    let expected = [
+        ("tank", "/tank".to_owned()),
+        ("tank/z", "/tank/z".to_owned()),
+        ("tank/z/auto", "/tank/z/auto".to_owned()),
+        ("tank/z/legacy", by_hand.display().to_string()),
+        ("tank/z/own", "/own".to_owned()),
+        ("tank/z/own@one", running.place.path().join("one").display().to_string()),
+    ];
+    assert_eq!(now, expected.map(|(name, at)| (name.to_owned(), at)).into());
+    for mut file in files {
+        file.write_all(b"as before").unwrap();
+    }
+    // The mount that stayed is the one whose properties are set.
+    set(&running, "tank/z/own", "readonly", "on");
+    assert_eq!(errno(fs::write(running.altroot().join("own/file"), b"x")), libc::EROFS);
+
+    // Whoever wants no remount keeps writing.
+    let mut file = File::create(running.altroot().join("tank/z/file")).unwrap();
+    rename(&running, "tank/z", "tank/q", true);
+    file.write_all(b"still").unwrap();
+    assert_eq!(at(&running, "tank/q"), place("/tank/z"));
+    drop(file);
+    unmount(&running, "tank/q");
+    mount_one(&running, "tank/q", None);
+    assert_eq!(fs::read(running.altroot().join("tank/q/file")).unwrap(), b"still");
+    judge(&running);
+}
+
+#[test]
+fn all_means_those_that_nobody_mounts_by_name() {
+    let Some((running, _)) = start() else { return };
+    let by_hand = running.place.path().join("by hand");
+    create(&running, "tank/a", &[]);
+    create(&running, "tank/a/b", &[]);
+    create(&running, "tank/other", &[]);
+    create(&running, "tank/legacy", &[("mountpoint", "legacy")]);
+    create(&running, "tank/auto", &[("canmount", "noauto"), ("mountpoint", "/auto")]);
+    snapshot(&running, "tank@one");
+    mount_one(&running, "tank/legacy", Some(&by_hand));
+    mount_one(&running, "tank/auto", None);
+    mount_one(&running, "tank@one", Some(&running.place.path().join("one")));
+    let all = block_on(running.daemon.unmount(Unmount::default())).unwrap();
+    assert!(all.failed.is_empty(), "{:?}", all.failed);
+    let left: Vec<String> = mounted(&running).into_keys().collect();
+    assert_eq!(left, ["tank/auto", "tank/legacy", "tank@one"]);
+
+    let below = Mount { dataset: Some("tank/a".into()), recursive: true, ..Mount::default() };
+    let done = mount(&running, below).done;
+    assert_eq!(done.iter().map(|mount| &mount.dataset[..]).collect::<Vec<_>>(), ["tank/a", "tank/a/b"]);
+    block_on(running.daemon.unmount(Unmount::default())).unwrap();
+    let options = vec!["noatime".to_owned(), "noexec".to_owned()];
+    let done = mount(&running, Mount { options, ..Mount::default() }).done;
+    assert_eq!(done.len(), 4);
+    for mount in done {
+        let has = |word: &str| mount.options.contains(&word.to_owned());
+        assert!(has("noatime") && has("noexec"), "{mount:?}");
+    }
+    block_on(running.daemon.unmount(Unmount::default())).unwrap();
+    // Where nothing has to be made for mountpoints.
+    create(&running, "tank/top", &[("mountpoint", "/top")]);
+    unmount(&running, "tank/top");
+    let done = mount(
+        &running,
+        Mount {
+            dataset: Some("tank/top".into()),
+            recursive: true,
+            options: vec!["ro".into()],
+            ..Mount::default()
+        },
+    )
+    .done;
+    assert_eq!(done.len(), 1);
+    assert_eq!(errno(fs::write(running.altroot().join("top/file"), b"x")), libc::EROFS);
+}
+
+#[test]
+fn what_is_mounted_read_only_follows_the_filesystem() {
+    let Some((running, _)) = start() else { return };
+    create(&running, "tank/r", &[]);
+    let inside = running.altroot().join("tank/r");
+    let bytes: Vec<u8> =
+        (0..3 << 20).map(|number: u32| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(inside.join("file"), &bytes).unwrap();
+    set(&running, "tank/r", "readonly", "on");
+    again(&running);
+    snapshot(&running, "tank/r@later");
+    assert_eq!(names(&inside.join(".zfs/snapshot")), ["later"], "a snapshot that is newer than the mount");
+    let quota = SetProperties {
+        datasets: vec!["tank/r".into()],
+        properties: vec![("userquota@0".into(), "1G".into())],
+        ..SetProperties::default()
+    };
+    let quota = block_on(running.daemon.set_properties(quota)).unwrap();
+    assert!(quota.failed.is_empty() && quota.warnings.is_empty(), "{quota:?}");
+    for round in 0..4 {
+        fs::write(running.altroot().join("tank/churn"), vec![round; 1 << 20]).unwrap();
+        snapshot(&running, &format!("tank@{round}"));
+    }
+    assert_eq!(fs::read(inside.join("file")).unwrap(), bytes);
+    assert_eq!(errno(fs::write(inside.join("file"), b"x")), libc::EROFS);
+    set(&running, "tank/r", "readonly", "off");
+    fs::write(inside.join("file"), b"x").unwrap();
+    judge(&running);
+}
+
+fn destroy(running: &Running, name: &str) -> Result<(), ApiError> {
+    let destroy = DestroyDataset { name: name.into(), ..DestroyDataset::default() };
+    block_on(running.daemon.destroy_dataset(destroy)).map(|_| ())
+}
+
+#[test]
+fn a_snapshot_in_which_a_file_is_open_is_busy() {
+    let Some((running, top)) = start() else { return };
+    fs::write(top.join("file"), vec![7; 1 << 20]).unwrap();
+    for name in ["tank@one", "tank@two"] {
+        snapshot(&running, name);
+    }
+    fs::write(top.join("file"), b"changed").unwrap();
+    let inside = top.join(".zfs/snapshot/one/file");
+    let mut file = File::open(&inside).unwrap();
+    let error = destroy(&running, "tank@one").unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Busy, "{error}");
+    assert!(destroy(&running, "tank@two,one").is_err());
+    assert_eq!(names(&top.join(".zfs/snapshot")), ["one", "two"]);
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, vec![7; 1 << 20]);
+    // It can still be entered after what was refused.
+    assert_eq!(fs::read(top.join(".zfs/snapshot/two/file")).unwrap().len(), 1 << 20);
+    drop(file);
+    // The kernel tells a moment later that it is closed.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while destroy(&running, "tank@two,one").is_err() {
+        assert!(Instant::now() < deadline, "nobody has it open");
+        std::thread::yield_now();
+    }
+    assert_eq!(names(&top.join(".zfs/snapshot")), [] as [&str; 0]);
+    assert_eq!(errno(File::open(&inside)), libc::ENOENT);
+    judge(&running);
+}
+
+/// Lets nobody open a directory for as long as it is kept: whoever tries waits.
+fn hold_up(path: &Path) -> OwnedFd {
+    let terminated = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: the path is terminated and lives through the calls; the descriptor is new and nobody else's.
+    unsafe {
+        let group = libc::fanotify_init(libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC, libc::O_RDONLY as u32);
+        assert!(group >= 0, "{}", std::io::Error::last_os_error());
+        let group = OwnedFd::from_raw_fd(group);
+        let mask = libc::FAN_OPEN_PERM | libc::FAN_ONDIR;
+        let marked = libc::fanotify_mark(
+            group.as_raw_fd(),
+            libc::FAN_MARK_ADD,
+            mask,
+            libc::AT_FDCWD,
+            terminated.as_ptr(),
+        );
+        assert_eq!(marked, 0, "{}", std::io::Error::last_os_error());
+        group
+    }
+}
+
+#[test]
+fn a_remount_that_hangs_holds_up_no_listing() {
+    let Some((running, top)) = start() else { return };
+    let held_up = hold_up(&top);
+    std::thread::scope(|scope| {
+        let remount = scope.spawn(|| {
+            let options = vec!["remount".to_owned(), "ro".to_owned()];
+            let remount = Mount { dataset: Some("tank".into()), options, ..Mount::default() };
+            block_on(running.daemon.mount(remount))
+        });
+        // It looks into the directory to have written back what is mapped.
+        let mut waits = libc::pollfd { fd: held_up.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor, which lives through the call.
+        assert_eq!(unsafe { libc::poll(&mut waits, 1, 20_000) }, 1, "it never came to that");
+        assert_eq!(at(&running, "tank"), place("/tank"));
+        let listed = block_on(running.daemon.list_datasets(server::api::ListDatasets::default())).unwrap();
+        assert_eq!(listed.entries.len(), 1);
+        assert!(!remount.is_finished());
+        // Whoever waited goes on.
+        drop(held_up);
+        remount.join().unwrap().unwrap();
+    });
+    assert_eq!(errno(fs::write(top.join("file"), b"x")), libc::EROFS);
+}
+
+/// What the kernel lists as mounted below a directory.
+fn table(below: &Path) -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let places = table.lines().filter_map(|line| line.split(' ').nth(4));
+    places.filter(|at| Path::new(at).starts_with(below)).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_a_killed_daemon_left_mounted_anywhere_goes_with_the_import() {
+    let Some((running, _)) = start() else { return };
+    let place = running.place.path().join("stale");
+    for (name, source) in [("hand", "tank/by-hand"), ("snapshot", "tank@one"), ("other", "other/fs")] {
+        let at = place.join(name);
+        fs::create_dir_all(&at).unwrap();
+        let connection = File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", connection.as_raw_fd());
+        let terminated = |text: &str| std::ffi::CString::new(text).unwrap();
+        let (source, at, options) =
+            (terminated(source), terminated(at.to_str().unwrap()), terminated(&options));
+        // SAFETY: all are terminated and live through the call.
+        let code = unsafe {
+            libc::mount(source.as_ptr(), at.as_ptr(), c"fuse.cenote".as_ptr(), 0, options.as_ptr().cast())
+        };
+        assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+        // Nobody answers any more.
+        drop(connection);
+    }
+    assert_eq!(table(&place).len(), 3);
+    again(&running);
+    let other = place.join("other");
+    assert_eq!(table(&place), [other.to_str().unwrap()], "what is of another pool is none of ours");
+    let at = std::ffi::CString::new(other.to_str().unwrap()).unwrap();
+    // SAFETY: it is terminated and lives through the call.
+    assert_eq!(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) }, 0);
+}

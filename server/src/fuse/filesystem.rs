@@ -182,7 +182,7 @@ impl Served {
                 let part = Part { handle, cookie, with_attributes: Some(room.entries()) };
                 let walked = self.walk(node, part, &mut |entry| {
                     let told = self.told_of(node, &entry);
-                    !room.push_entry(&told.entry(), entry.cookie, entry.name)
+                    !room.push_entry(&told.entry(), entry.ino, entry.cookie, entry.name)
                 });
                 walked.map_err(|error| failed("list", error))?;
                 room.end()

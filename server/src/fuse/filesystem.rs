@@ -214,7 +214,7 @@ impl Served {
             Operation::RemoveXattr { name } => {
                 self.done("remove an extended attribute of", node, self.remove_xattr(node, name))
             }
-            Operation::Ioctl { command, argument } => match self.ioctl(node, command, argument) {
+            Operation::Ioctl { command, argument } => match self.ioctl(node, command, argument, by) {
                 Ok(answer) => room.ioctl(&answer),
                 Err(error) => Err(failed("change the flags of", error)),
             },

@@ -10,6 +10,7 @@ use super::listing::Part;
 use super::names::Told;
 use super::node::{Node, Tree};
 use super::served::Served;
+use super::waiting::Waiters;
 use super::wire::{Entry, Figures, Operation, Request, Room};
 use crate::wakeful;
 
@@ -33,6 +34,8 @@ pub struct Mounted {
     pub served: Arc<Served>,
     /// The only user who may look in, unless all may.
     pub only_for: Option<u32>,
+    /// Where requests wait for a commit that came through the device.
+    pub waiters: Arc<Waiters>,
 }
 
 impl Mounted {

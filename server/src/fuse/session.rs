@@ -63,7 +63,7 @@ impl Session {
             // SAFETY: geteuid has no preconditions and cannot fail.
             _ => Some(unsafe { libc::geteuid() }),
         };
-        let mounted = Mounted { served: Arc::clone(served), only_for };
+        let mounted = Mounted { served: Arc::clone(served), only_for, waiters: Arc::default() };
         let device = Arc::new(File::from(kernel.as_fd().try_clone_to_owned()?));
         let mut rings = prepared.as_ref().map(|prepared| Arc::clone(prepared.rings()));
         let (report, begun) = mpsc::channel();

@@ -1,5 +1,6 @@
 //! Talks to the daemon: one connection for a command, the daemon started when none answers.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,10 +19,10 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// Sends one request and waits for its reply, starting the daemon where none answers.
 pub fn call<A: Action>(action: &A) -> Result<A::Reply> {
     runtime()?.block_on(async {
-        let socket = server::http::default_socket();
-        let stream = match UnixStream::connect(&socket).await {
-            Ok(stream) => stream,
-            Err(_) => start_daemon(&socket).await?,
+        let path = server::http::default_socket();
+        let stream = match connect(&path).await? {
+            Some(stream) => stream,
+            None => start_daemon(&path).await?,
         };
         exchange(stream, action).await
     })
@@ -30,19 +31,30 @@ pub fn call<A: Action>(action: &A) -> Result<A::Reply> {
 /// Sends one request to the daemon that listens on `socket`.
 pub fn call_at<A: Action>(socket: &Path, action: &A) -> Result<A::Reply> {
     runtime()?.block_on(async {
-        let stream = UnixStream::connect(socket).await;
-        exchange(stream.with_context(|| format!("nothing listens on {}", socket.display()))?, action).await
+        let stream = server::socket::connect(socket).await;
+        exchange(stream.with_context(|| format!("no daemon answers on {}", socket.display()))?, action).await
     })
 }
 
 /// Like [`call`], but `None` when no daemon runs: for what makes no sense without one.
 pub fn call_running<A: Action>(action: &A) -> Result<Option<A::Reply>> {
     runtime()?.block_on(async {
-        match UnixStream::connect(server::http::default_socket()).await {
-            Ok(stream) => exchange(stream, action).await.map(Some),
-            Err(_) => Ok(None),
+        match connect(&server::http::default_socket()).await? {
+            Some(stream) => exchange(stream, action).await.map(Some),
+            None => Ok(None),
         }
     })
+}
+
+/// Connects to the daemon; `None` where none listens. An error where this is somebody else's place: no daemon could be started there either.
+async fn connect(path: &Path) -> Result<Option<UnixStream>> {
+    match server::socket::connect(path).await {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Err(error).with_context(|| format!("cannot use the daemon on {}", path.display()))
+        }
+        Err(_) => Ok(None),
+    }
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
@@ -88,7 +100,7 @@ async fn start_daemon(socket: &Path) -> Result<UnixStream> {
     let mut child = command.spawn().context("cannot start the daemon")?;
     let began = Instant::now();
     loop {
-        if let Ok(stream) = UnixStream::connect(socket).await {
+        if let Some(stream) = connect(socket).await? {
             return Ok(stream);
         }
         if let Some(status) = child.try_wait()? {

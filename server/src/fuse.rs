@@ -7,6 +7,7 @@
 //!
 //! | module | what it knows |
 //! |---|---|
+//! | `place` | where it is mounted, and whether it still is |
 //! | `wire` | the protocol: bytes and requests |
 //! | `channel` | how requests and answers travel: through the device |
 //! | `readers` | which of a mount's threads reads them there |
@@ -23,7 +24,8 @@
 //!
 //! # Unmounting
 //! [`FuseMount::unmount`] refuses while files are open, unless forced: then the mount leaves the tree at once and the session ends when the
-//! last file is closed. A daemon that was killed leaves a mount that answers nothing; [`clear_stale`] takes it away.
+//! last file is closed. What others mounted at the same place is left alone, and what they mounted of this filesystem elsewhere (a bind mount, a container) keeps the session, as an open
+//! file does. A daemon that was killed leaves a mount that answers nothing; [`clear_stale`] takes it away.
 
 mod attributes;
 mod changes;
@@ -35,6 +37,7 @@ mod listing;
 mod names;
 mod node;
 mod options;
+mod place;
 mod readers;
 mod ring;
 mod served;
@@ -45,19 +48,17 @@ mod wire;
 mod xattrs;
 
 pub use options::MountOptions;
+pub use place::{clear_stale, clear_stale_of};
 pub use trees::{LiveSource, SnapshotsClosed, Source};
 
-use std::ffi::{CString, OsString};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use engine::dataset::zpl::LiveZpl;
 
+use place::Place;
 use served::Served;
 use session::Session;
 use trees::Trees;
@@ -67,6 +68,9 @@ const THREADS: usize = 8;
 
 /// Bytes that the kernel reads ahead in a file, where we may tell it. Enough that requests overlap.
 const KERNEL_READ_AHEAD_KIB: u32 = 1024;
+
+/// A session whose mount was taken away ends within this time after it let the last file go, unless somebody else has files open or has it mounted.
+const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Why a filesystem could not be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +101,16 @@ pub enum MountError {
         /// The mountpoint.
         at: PathBuf,
     },
+    /// It is not at its mountpoint any more, and still in use.
+    #[error(
+        "cannot unmount {}: it is not there any more, but in use: files are open, it is mounted elsewhere too (a bind mount, a container), \
+         or something was mounted over it; end that, or force",
+        at.display()
+    )]
+    BusyElsewhere {
+        /// The mountpoint.
+        at: PathBuf,
+    },
     /// The system refused to unmount.
     #[error("cannot unmount {}: {error}", at.display())]
     Unmount {
@@ -122,8 +136,7 @@ fn hint(error: &std::io::Error) -> &'static str {
 pub struct FuseMount {
     dataset: String,
     at: PathBuf,
-    /// The number by which the kernel knows it.
-    device: libc::dev_t,
+    place: Place,
     /// As they are now; held to look or change.
     options: Mutex<MountOptions>,
     /// Held while they are changed, which may wait for devices. Before `options`.
@@ -148,59 +161,24 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
     let trees = device::block_on(Trees::open(source, options))
         .map_err(|error| MountError::Open { dataset: name.clone(), error })?;
     let served = Arc::new(Served::new(trees, options));
-    let mut config = fuser::Config::default();
-    config.acl = if options.allow_other { fuser::SessionACL::All } else { fuser::SessionACL::Owner };
-    config.mount_options = mount_options(&name, options);
+    let acl = if options.allow_other { fuser::SessionACL::All } else { fuser::SessionACL::Owner };
     let refused = |error| MountError::Refused { dataset: name.clone(), at: at.to_owned(), error };
-    let session = Session::begin(&served, at, &config, options.ring).map_err(refused)?;
+    let (place, connection) = Place::mount(&name, at, options).map_err(refused)?;
+    let session = Session::begin(&served, connection, acl, options.ring).map_err(|error| {
+        let _ = place.unmount(true);
+        refused(error)
+    })?;
     served.set_notifier(session.notifier());
-    let device = std::fs::metadata(at).map_err(refused)?.dev();
-    raise_read_ahead(device);
+    raise_read_ahead(place.device());
     Ok(FuseMount {
         dataset: name,
         at: at.to_owned(),
-        device,
+        place,
         options: Mutex::new(options.clone()),
         updating: Mutex::default(),
         served,
         session: Mutex::new(Some(session)),
     })
-}
-
-fn mount_options(dataset: &str, options: &MountOptions) -> Vec<fuser::MountOption> {
-    use fuser::MountOption as O;
-    // A comma would end the option early in the mount table.
-    let shown = dataset.replace(',', "_");
-    let mut list = vec![O::FSName(shown), O::Subtype("cenote".into()), O::DefaultPermissions];
-    list.push(if options.writable { O::RW } else { O::RO });
-    // Access times are the filesystem's own; the kernel would only ask for what it is not to do.
-    list.push(O::NoAtime);
-    list.push(if options.exec { O::Exec } else { O::NoExec });
-    if is_root() {
-        list.push(if options.setuid { O::Suid } else { O::NoSuid });
-        list.push(if options.devices { O::Dev } else { O::NoDev });
-    }
-    list
-}
-
-/// Tells the kernel what holds for a mount from now on. Only root may.
-fn remount(at: &Path, options: &MountOptions) -> std::io::Result<()> {
-    let path = CString::new(at.as_os_str().as_bytes())?;
-    let mut flags = libc::MS_REMOUNT | libc::MS_NOATIME;
-    for (wanted, flag) in [
-        (!options.writable, libc::MS_RDONLY),
-        (!options.exec, libc::MS_NOEXEC),
-        (!options.setuid, libc::MS_NOSUID),
-        (!options.devices, libc::MS_NODEV),
-    ] {
-        if wanted {
-            flags |= flag;
-        }
-    }
-    // SAFETY: `path` is a terminated string that lives through the call; no other argument is used by a remount.
-    let code =
-        unsafe { libc::mount(std::ptr::null(), path.as_ptr(), std::ptr::null(), flags, std::ptr::null()) };
-    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 /// The kernel's default window of 128 KiB keeps one request in flight; more must be asked for in sysfs, as root. Best effort.
@@ -210,11 +188,6 @@ fn raise_read_ahead(device: libc::dev_t) {
     if let Err(error) = std::fs::write(&knob, KERNEL_READ_AHEAD_KIB.to_string()) {
         tracing::debug!(%error, knob, "the kernel's read-ahead stays as it is");
     }
-}
-
-fn is_root() -> bool {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    unsafe { libc::geteuid() == 0 }
 }
 
 impl FuseMount {
@@ -284,7 +257,7 @@ impl FuseMount {
         self.served.set_snapdir(wanted.snapdir);
         if !wanted.writable {
             // What is mapped and changed is written back first, as long as that is allowed.
-            write_back(&self.at);
+            write_back(self.place.path());
         }
         self.served.set_writable(wanted.writable);
         let is_kept =
@@ -293,7 +266,7 @@ impl FuseMount {
             *self.options() = wanted;
             return Ok(());
         }
-        remount(&self.at, &wanted).map_err(|error| {
+        place::remount(self.place.path(), &wanted).map_err(|error| {
             // The server goes back to what the kernel believes.
             self.served.set_writable(current.writable);
             MountError::Refused { dataset: self.dataset.clone(), at: self.at.clone(), error }
@@ -322,27 +295,13 @@ impl FuseMount {
 
     /// Whether it is still at its mountpoint: whoever unmounts it takes it away before the session ends. True where that cannot be found out.
     pub fn is_in_place(&self) -> bool {
-        let Ok(path) = CString::new(self.at.as_os_str().as_bytes()) else { return true };
-        // SAFETY: an all-zero `statx` is a valid one.
-        let mut answer: libc::statx = unsafe { std::mem::zeroed() };
-        // Which filesystem it is the kernel knows by itself, also when the session does not answer.
-        // SAFETY: `path` is a terminated string, and both live through the call.
-        let code = unsafe {
-            libc::statx(
-                libc::AT_FDCWD,
-                path.as_ptr(),
-                libc::AT_STATX_DONT_SYNC,
-                libc::STATX_TYPE,
-                &mut answer,
-            )
-        };
-        code != 0 || libc::makedev(answer.stx_dev_major, answer.stx_dev_minor) == self.device
+        self.place.is_taken()
     }
 
-    /// Unmounts and waits for the session to end. With `force` a mount in use leaves the tree at once.
+    /// Unmounts and waits for the session to end. With `force` a mount in use leaves the tree at once, and nothing is waited for.
     ///
     /// # Errors
-    /// [`MountError::Busy`] or [`MountError::Unmount`], with the mount, which stays as it was.
+    /// [`MountError::Busy`] or [`MountError::Unmount`], with the mount, which stays as it was. [`MountError::BusyElsewhere`], with the mount, which is not in its place.
     pub fn unmount(self, force: bool) -> Result<(), Box<(Self, MountError)>> {
         self.take_away(force).map_err(|error| Box::new((self, error)))
     }
@@ -350,30 +309,53 @@ impl FuseMount {
     /// The same where somebody else looks at it.
     ///
     /// # Errors
-    /// [`MountError::Busy`] or [`MountError::Unmount`]: the mount stays as it was.
+    /// As [`Self::unmount`].
     pub fn take_away(&self, force: bool) -> Result<(), MountError> {
         if self.is_alive() {
-            unmount_path(&self.at, force)?;
+            self.place.unmount(force)?;
         }
-        let session = self.session().take();
-        if let Some(session) = session {
-            if force && !session.is_finished() {
-                // Whoever still has a file open keeps the session; it ends with them. Until then they may read.
-                self.served.set_writable(false);
-                self.served.set_detached();
-                drop(session);
-            } else {
-                session.join();
-            }
+        if !force && !self.has_ended() {
+            return Err(MountError::BusyElsewhere { at: self.at.clone() });
+        }
+        let Some(session) = self.session().take() else { return Ok(()) };
+        if !force || session.is_finished() {
+            session.join();
+            self.place.clear();
+        } else {
+            // Whoever still has a file open keeps the session; it ends with them. Until then they may read.
+            self.served.set_writable(false);
+            self.served.set_detached();
         }
         Ok(())
+    }
+
+    /// Waits for the session of a mount that was taken away, as long as it lets files go. Whether it ended.
+    fn has_ended(&self) -> bool {
+        let ends = || self.session().as_ref().is_none_or(|session| session.ends_within(ENDS_WITHIN / 100));
+        let mut last = usize::MAX;
+        let mut deadline = Instant::now() + ENDS_WITHIN;
+        while !ends() {
+            let held = self.files_held();
+            if held < last {
+                (last, deadline) = (held, Instant::now() + ENDS_WITHIN);
+            } else if Instant::now() >= deadline {
+                return false;
+            }
+        }
+        true
     }
 }
 
 impl Drop for FuseMount {
     fn drop(&mut self) {
-        if self.is_alive() {
-            let _ = unmount_path(&self.at, true);
+        let Some(session) = self.session().take() else { return };
+        if session.is_finished() {
+            self.place.clear();
+            return;
+        }
+        self.served.set_writable(false);
+        if let Err(error) = self.place.unmount(true) {
+            tracing::warn!(%error, "a mount that nobody serves any longer stays");
         }
     }
 }
@@ -385,115 +367,5 @@ pub fn write_back(at: &Path) {
     if unsafe { libc::syncfs(directory.as_raw_fd()) } != 0 {
         let error = std::io::Error::last_os_error();
         tracing::warn!(%error, at = %at.display(), "not all mapped pages were written back");
-    }
-}
-
-/// Takes away what daemons left behind that are gone: mounts of this pool's datasets, wherever they are.
-pub fn clear_stale_of(pool: &str) {
-    let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return };
-    // Those that were mounted first come first: what is mounted in them goes with them.
-    for at in mounts_of(pool, &table) {
-        clear_stale(&at);
-    }
-}
-
-/// Where datasets of a pool are mounted, by the kernel's table of mounts.
-fn mounts_of(pool: &str, table: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for line in table.lines() {
-        // The mountpoint is the fifth word; behind a dash come the type and what is mounted.
-        let Some((before, behind)) = line.split_once(" - ") else { continue };
-        let (Some(at), Some(("fuse.cenote", behind))) = (before.split(' ').nth(4), behind.split_once(' '))
-        else {
-            continue;
-        };
-        let dataset = unescaped(behind.split(' ').next().unwrap_or_default());
-        let rest = dataset.strip_prefix(pool.as_bytes());
-        if rest.is_some_and(|rest| rest.first().is_none_or(|next| b"/@".contains(next))) {
-            found.push(PathBuf::from(OsString::from_vec(unescaped(at))));
-        }
-    }
-    found
-}
-
-/// A word of the table of mounts, in which blanks and the like are octal numbers.
-fn unescaped(word: &str) -> Vec<u8> {
-    let number = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok();
-    let mut bytes = Vec::new();
-    let mut rest = word.as_bytes();
-    while let Some((&first, later)) = rest.split_first() {
-        let escaped = later.get(..3).filter(|_| first == b'\\').and_then(number);
-        bytes.push(escaped.unwrap_or(first));
-        rest = if escaped.is_some() { later.get(3..).unwrap_or_default() } else { later };
-    }
-    bytes
-}
-
-/// Takes away a mount whose daemon is gone: where every access answers "transport endpoint is not connected".
-pub fn clear_stale(at: &Path) {
-    let Ok(path) = CString::new(at.as_os_str().as_bytes()) else { return };
-    // Asks the file system itself: attributes and names may be known from before.
-    let is_stale = || {
-        // SAFETY: an all-zero `statfs` is a valid one.
-        let mut answer: libc::statfs = unsafe { std::mem::zeroed() };
-        // SAFETY: `path` is a terminated string, and both live through the call.
-        let code = unsafe { libc::statfs(path.as_ptr(), &mut answer) };
-        code != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOTCONN)
-    };
-    // Several may lie upon each other.
-    for _ in 0..16 {
-        if !is_stale() || unmount_path(at, true).is_err() {
-            return;
-        }
-        tracing::info!(at = %at.display(), "took away a mount whose daemon is gone");
-    }
-}
-
-fn unmount_path(at: &Path, lazily: bool) -> Result<(), MountError> {
-    let failed = |error: String| MountError::Unmount { at: at.to_owned(), error };
-    let path = CString::new(at.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
-    let flags = libc::UMOUNT_NOFOLLOW | if lazily { libc::MNT_DETACH } else { 0 };
-    // SAFETY: `path` is a terminated string that lives through the call.
-    if unsafe { libc::umount2(path.as_ptr(), flags) } == 0 {
-        return Ok(());
-    }
-    let error = std::io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EBUSY) => return Err(MountError::Busy { at: at.to_owned() }),
-        Some(libc::EPERM) => {}
-        _ => return Err(failed(error.to_string())),
-    }
-    // Not root: the helper may unmount what its user mounted.
-    let mut helper = Command::new("fusermount3");
-    // Ctrl-C goes to the whole group of the terminal; it must not end the helper half-way.
-    helper.process_group(0);
-    helper.arg("-u").args(lazily.then_some("-z")).arg("--").arg(at);
-    let output = helper.output().map_err(|error| failed(format!("fusermount3: {error}")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    // Unmounted meanwhile, by whoever.
-    if said.contains("not found in /etc/mtab") {
-        return Ok(());
-    }
-    if said.contains("busy") { Err(MountError::Busy { at: at.to_owned() }) } else { Err(failed(said)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_of_mounts_says_where_a_pool_is_mounted() {
-        let table = "\
-            22 1 0:20 / /proc rw - proc proc rw\n\
-            90 22 0:50 / /tank rw,noatime shared:1 - fuse.cenote tank rw,user_id=0\n\
-            91 90 0:51 / /a\\040b ro - fuse.cenote tank/c\\040d ro\n\
-            92 22 0:52 / /snap ro - fuse.cenote tank/c@one ro\n\
-            93 22 0:53 / /tank2 rw - fuse.cenote tank2 rw\n\
-            94 22 0:54 / /other rw - fuse.sshfs tank/x rw\n";
-        let expected = ["/tank", "/a b", "/snap"].map(PathBuf::from);
-        assert_eq!(mounts_of("tank", table), expected);
     }
 }

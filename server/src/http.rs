@@ -64,7 +64,7 @@ impl Listener for ApiSocket {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             match self.listener.accept().await {
-                Ok((stream, address)) if is_trusted(&stream) => return (stream, address),
+                Ok((stream, address)) if socket::is_trusted(&stream) => return (stream, address),
                 Ok(_) => tracing::warn!("refused an API connection of another user"),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept an API connection");
@@ -77,12 +77,6 @@ impl Listener for ApiSocket {
     fn local_addr(&self) -> std::io::Result<Self::Addr> {
         self.listener.local_addr()
     }
-}
-
-fn is_trusted(stream: &UnixStream) -> bool {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let own = unsafe { libc::geteuid() };
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
 }
 
 /// Answers requests until `stop` completes.

@@ -1,7 +1,12 @@
 //! Unix sockets that only their owner may connect to.
+//!
+//! # Who is trusted
+//! Keys travel through them, so both sides look whom they deal with. A socket lies in a directory in which nobody else can put another one in its place: its own user's or root's, and
+//! writable for nobody else, unless it is sticky as `/tmp` is. Who connects asks the kernel whose process listens: it must be a process of the same user, or of root. That holds also where
+//! somebody else made the directory first, which has a known name in the temporary directory for users without `$XDG_RUNTIME_DIR`.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
@@ -23,15 +28,61 @@ impl Drop for SocketFile {
     }
 }
 
+/// Whether the process at the other end is one of this user or of root.
+pub fn is_trusted(stream: &UnixStream) -> bool {
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own_user())
+}
+
+fn own_user() -> u32 {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Connects to `path`, where a process of this user or of root listens.
+///
+/// # Errors
+/// `PermissionDenied` when another user's does; what the system says.
+pub async fn connect(path: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(path).await?;
+    if is_trusted(&stream) {
+        return Ok(stream);
+    }
+    let message = format!(
+        "a process of another user listens on {}: nothing is sent to it; set CENOTE_SOCKET to a path in a directory of your own",
+        path.display()
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+}
+
+/// Whether nobody but this user and root can put anything in the place of what is in a directory.
+fn require_private(directory: &Path) -> io::Result<()> {
+    let metadata = directory.metadata()?;
+    let refuse = |why: &str| {
+        let message = format!("will not listen in {}: {why}", directory.display());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+    };
+    if metadata.uid() != own_user() && metadata.uid() != 0 {
+        return refuse("the directory is another user's; set CENOTE_SOCKET to a path in one of your own");
+    }
+    let (others_write, sticky) = (metadata.mode() & 0o022 != 0, metadata.mode() & libc::S_ISVTX != 0);
+    if others_write && !sticky {
+        return refuse("other users may write to the directory; chmod 700 it");
+    }
+    Ok(())
+}
+
 /// Listens on `path` (mode 0600), making its directory (mode 0700) where needed. A file left by a process that died is
 /// replaced.
 ///
 /// # Errors
-/// Another process listens there, or the system refuses.
+/// Another process listens there, the directory is not private, or the system refuses.
 pub async fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
-    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    }
+    let directory = match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    require_private(directory)?;
     if path.exists() {
         if UnixStream::connect(path).await.is_ok() {
             let message = format!("another process already listens on {}", path.display());
@@ -43,4 +94,69 @@ pub async fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let file = SocketFile(path.to_owned());
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok((listener, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    /// Does `work` as another user, which root can. Credentials are a thread's own.
+    fn as_another(work: impl FnOnce() + Send + 'static) {
+        let as_user = move || {
+            // SAFETY: a number is all that this needs.
+            assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 12345, 12345, 12345) }, 0);
+            work();
+        };
+        std::thread::spawn(as_user).join().unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused_unless_it_is_sticky() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("socket");
+        let listen_in = |mode| {
+            std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            runtime().block_on(async { listen(&path).await.map(drop) })
+        };
+        for (mode, fits) in [(0o700, true), (0o755, true), (0o777, false), (0o770, false), (0o1777, true)] {
+            let listened = listen_in(mode);
+            assert_eq!(listened.is_ok(), fits, "{mode:o}");
+            let error = listened.err();
+            assert!(error.is_none_or(|error| error.to_string().contains("chmod 700")), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_directory_and_a_listener_of_another_user_are_refused() {
+        if own_user() != 0 {
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let theirs = place.path().join("theirs");
+        let path = theirs.join("socket");
+        let (made, listens) = std::sync::mpsc::channel();
+        let at = path.clone();
+        as_another(move || {
+            std::fs::create_dir(at.parent().unwrap()).unwrap();
+            made.send(std::os::unix::net::UnixListener::bind(&at).unwrap()).unwrap();
+        });
+        let listener = listens.recv().unwrap();
+        let error = runtime().block_on(connect(&path)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("another user"), "{error}");
+        drop(listener);
+        let error = runtime().block_on(async { listen(&path).await.map(drop) }).unwrap_err();
+        assert!(error.to_string().contains("the directory is another user's"), "{error}");
+        // One's own is trusted, and root's is by everybody.
+        let own = place.path().join("own");
+        runtime().block_on(async {
+            let (_listener, _file) = listen(&own).await.unwrap();
+            connect(&own).await.unwrap();
+        });
+    }
 }

@@ -7,7 +7,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use device::block_on;
 use engine::dataset::dsl::Dsl;
@@ -169,6 +170,104 @@ fn a_connection_that_is_aborted_ends_its_session_and_leaves_no_mount() {
         fuse::clear_stale(place.path());
         held.unmount(false).map_err(|failed| failed.1).unwrap();
         assert!(std::fs::read_dir(place.path()).unwrap().next().is_none(), "{way:?}");
+    }
+}
+
+/// Something that is mounted for the time of a test, as only root can.
+struct MountedBeside<'a>(&'a Path);
+
+impl<'a> MountedBeside<'a> {
+    /// `None` where that is not allowed.
+    fn new(kind: &std::ffi::CStr, what: &Path, at: &'a Path, flags: libc::c_ulong) -> Option<Self> {
+        let [from, to] = [what, at].map(|path| std::ffi::CString::new(path.to_str().unwrap()).unwrap());
+        // SAFETY: all are terminated strings that live through the call.
+        let code = unsafe { libc::mount(from.as_ptr(), to.as_ptr(), kind.as_ptr(), flags, std::ptr::null()) };
+        (code == 0).then_some(Self(at))
+    }
+}
+
+impl Drop for MountedBeside<'_> {
+    fn drop(&mut self) {
+        let at = std::ffi::CString::new(self.0.to_str().unwrap()).unwrap();
+        // SAFETY: a terminated string that lives through the call.
+        unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+#[test]
+fn what_was_mounted_there_before_stays_when_a_filesystem_goes() {
+    let Some(golden) = golden("single") else { return };
+    let dsl = open(&golden);
+    let place = tempfile::tempdir().unwrap();
+    let Some(_below) = MountedBeside::new(c"tmpfs", Path::new("below"), place.path(), 0) else { return };
+    let below = place.path().join("of the lower one");
+    std::fs::write(&below, "").unwrap();
+    for force in [false, true] {
+        let mount = mount(&dsl, "single/fs", place.path(), Way::Device);
+        assert!(!below.exists());
+        mount.unmount(force).map_err(|failed| failed.1).unwrap();
+        assert!(below.exists(), "{force}");
+    }
+    let mount = mount(&dsl, "single/fs", place.path(), Way::Device);
+    drop(mount);
+    assert!(below.exists());
+}
+
+#[test]
+fn what_somebody_mounted_over_a_filesystem_stays_when_that_goes() {
+    let Some(golden) = golden("single") else { return };
+    let dsl = open(&golden);
+    let place = tempfile::tempdir().unwrap();
+    let held = mount(&dsl, "single/fs", place.path(), Way::Device);
+    let Some(above) = MountedBeside::new(c"tmpfs", Path::new("above"), place.path(), 0) else { return };
+    let file = place.path().join("of the upper one");
+    std::fs::write(&file, "").unwrap();
+    let (held, error) = *held.unmount(false).unwrap_err();
+    assert!(matches!(error, MountError::BusyElsewhere { .. }), "{error}");
+    assert!(file.exists());
+    drop(above);
+    held.unmount(false).map_err(|failed| failed.1).unwrap();
+    assert!(std::fs::read_dir(place.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn a_filesystem_that_is_mounted_elsewhere_too_is_busy_until_forced() {
+    let Some(golden) = golden("single") else { return };
+    let dsl = open(&golden);
+    let (place, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for force in [false, true] {
+        let held = mount(&dsl, "single/fs", place.path(), Way::Device);
+        let beside = MountedBeside::new(c"none", place.path(), other.path(), libc::MS_BIND);
+        let Some(beside) = beside else { return };
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || tell.send(held.unmount(force)));
+        let unmounted = told.recv_timeout(Duration::from_secs(60)).expect("it waits for ever");
+        assert!(other.path().join("empty").exists(), "still served there");
+        if force {
+            unmounted.map_err(|failed| failed.1).unwrap();
+            continue;
+        }
+        let (held, error) = *unmounted.unwrap_err();
+        assert!(matches!(error, MountError::BusyElsewhere { .. }), "{error}");
+        drop(beside);
+        held.unmount(false).map_err(|failed| failed.1).unwrap();
+    }
+}
+
+#[test]
+fn a_mountpoint_may_be_a_symbolic_link() {
+    let Some(golden) = golden("single") else { return };
+    let dsl = open(&golden);
+    let place = tempfile::tempdir().unwrap();
+    let (real, link) = (place.path().join("real"), place.path().join("link"));
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink("real", &link).unwrap();
+    for force in [false, true] {
+        let mount = mount(&dsl, "single/fs", &link, Way::Device);
+        assert_eq!(mount.mountpoint(), link);
+        assert!(real.join("empty").exists());
+        mount.unmount(force).map_err(|failed| failed.1).unwrap();
+        assert!(!real.join("empty").exists());
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //! Closing goes the other way than opening: unmount, deepest first; refuse if something is in use, unless forced; take the pool out of the list; commit what is left; let
-//! the devices go. Its devices close when the last reader is done, which after a forced export may be a file that somebody still holds open.
+//! the devices go. With force a filesystem that cannot be unmounted holds up nothing: it is served no longer, and what was written is committed all the same. Its devices close when the last reader is done, which after a forced export may be a file that somebody still holds open.
 //!
 //! That waits for devices, which may never answer. So each pool is closed on a thread of its own, side by side with others, and whoever asked for it looks after that thread:
 //!
@@ -312,7 +312,14 @@ impl Daemon {
             )));
         }
         let changed = self.unmount_all(open, &changing, order.force).await;
-        let failed = changed.failed.into_iter().next();
+        if order.force {
+            // What is left behind is not worth the changes that are not committed yet.
+            for error in &changed.failed {
+                tracing::warn!("{doing}: goes on although a filesystem stays mounted: {error}");
+            }
+            open.abandon_mounts();
+        }
+        let failed = changed.failed.into_iter().next().filter(|_| !order.force);
         if failed.is_some() || !closing.becomes(Step::Final) {
             // A failed export changes nothing: what could be unmounted is mounted again.
             self.mount_again(open, &changing, changed.done).await;

@@ -368,7 +368,7 @@ impl OpenPool {
         mounts
     }
 
-    /// Unmounts what is mounted at or below `top`, deepest first, until one fails.
+    /// Unmounts what is mounted at or below `top`, deepest first: until one fails, or with `force` all that can be.
     fn unmount_below(&self, top: &Path, force: bool) -> MountsChanged {
         let mut mounts = self.mounts_deepest_first();
         mounts.retain(|mount| mount.mountpoint.starts_with(top));
@@ -378,11 +378,19 @@ impl OpenPool {
                 Ok(done) => changed.done.extend(done),
                 Err(error) => {
                     changed.failed.push(error);
-                    break;
+                    if !force {
+                        break;
+                    }
                 }
             }
         }
         changed
+    }
+
+    /// Serves no mount any longer: those that could not be unmounted may be read by whoever has them, and not written.
+    pub(super) fn abandon_mounts(&self) {
+        let left = std::mem::take(&mut *lock(&self.mounts));
+        drop(left);
     }
 }
 
@@ -844,7 +852,7 @@ fn remove_directories(made: &[PathBuf]) {
 
 fn mount_error(error: MountError) -> ApiError {
     let kind = match &error {
-        MountError::Busy { .. } => api::ErrorKind::Busy,
+        MountError::Busy { .. } | MountError::BusyElsewhere { .. } => api::ErrorKind::Busy,
         MountError::Open { error: engine::Error::KeyNotLoaded { .. }, .. } => api::ErrorKind::Refused,
         _ => api::ErrorKind::Failed,
     };

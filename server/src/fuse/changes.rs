@@ -69,7 +69,9 @@ impl Served {
         let (zpl, dir) = self.changeable(parent)?;
         self.refuse_zfs_dir(parent, name)?;
         let new = NewNode { kind, ..by.node() };
-        self.with_room(|| zpl.create(dir, name, &new))
+        let created = self.with_room(|| zpl.create(dir, name, &new));
+        self.listings.changed(dir);
+        created
     }
 
     /// Creates a regular file, or finds the one that is there unless it is to be new, and opens it.
@@ -129,7 +131,9 @@ impl Served {
         let (zpl, dir) = self.changeable(parent)?;
         let (_, object) = self.changeable(file)?;
         self.refuse_zfs_dir(parent, name)?;
-        self.with_room(|| zpl.link(object, dir, name))?;
+        let linked = self.with_room(|| zpl.link(object, dir, name));
+        self.listings.changed(dir);
+        linked?;
         self.told_new(parent, object)
     }
 
@@ -137,14 +141,18 @@ impl Served {
     pub(super) fn unlink(&self, parent: INodeNo, name: &[u8]) -> Result<()> {
         let (zpl, dir) = self.changeable(parent)?;
         self.refuse_zfs_dir(parent, name)?;
-        device::block_on(zpl.unlink(dir, name))
+        let unlinked = device::block_on(zpl.unlink(dir, name));
+        self.listings.changed(dir);
+        unlinked
     }
 
     /// Removes an empty directory.
     pub(super) fn rmdir(&self, parent: INodeNo, name: &[u8]) -> Result<()> {
         let (zpl, dir) = self.changeable(parent)?;
         self.refuse_zfs_dir(parent, name)?;
-        device::block_on(zpl.rmdir(dir, name))
+        let removed = device::block_on(zpl.rmdir(dir, name));
+        self.listings.changed(dir);
+        removed
     }
 
     /// Moves an entry, by the flags of `renameat2`. A whiteout that stays in its place belongs to `by`.
@@ -155,18 +163,26 @@ impl Served {
         flags: u32,
         by: Caller,
     ) -> Result<()> {
+        const WHITEOUT_NOREPLACE: u32 = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
         let mode = match flags {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
-            libc::RENAME_WHITEOUT => RenameMode::Whiteout { uid: by.uid, gid: by.gid },
+            libc::RENAME_WHITEOUT | WHITEOUT_NOREPLACE => RenameMode::Whiteout { uid: by.uid, gid: by.gid },
             other => return Err(Error::Invalid(format!("rename with flags {other:#x}"))),
         };
         let (zpl, old) = self.changeable(from.0)?;
         let (_, new) = self.changeable(to.0)?;
         self.refuse_zfs_dir(from.0, from.1)?;
         self.refuse_zfs_dir(to.0, to.1)?;
-        self.with_room(|| zpl.rename(old, from.1, new, to.1, mode))
+        // The kernel has both directories to itself until it is answered.
+        if flags == WHITEOUT_NOREPLACE && self.find(to.0, to.1)?.is_some() {
+            return Err(Error::Exists(to.1.escape_ascii().to_string()));
+        }
+        let renamed = self.with_room(|| zpl.rename(old, from.1, new, to.1, mode));
+        self.listings.changed(old);
+        self.listings.changed(new);
+        renamed
     }
 
     /// Changes attributes.

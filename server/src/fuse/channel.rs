@@ -1,6 +1,6 @@
 //! The classic way of requests: read from the device, answered by writing to it.
 //!
-//! A request is answered on the thread that read it, but for those that wait for a commit ([`waiting`]). Which thread reads is agreed on in [`readers`](super::readers). Each has a clone of
+//! A request is answered on the thread that read it, but for those that wait for a commit ([`waiting`](super::waiting)). Which thread reads is agreed on in [`readers`](super::readers). Each has a clone of
 //! the device, so that they do not queue up for one, and answers where it read. Forgotten nodes come this way only, also where there are rings ([`ring`](super::ring)).
 
 use std::fs::{File, OpenOptions};
@@ -17,7 +17,6 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use super::filesystem::{Mounted, Outcome};
 use super::readers::{Reader, Readers};
 use super::session::MAX_DATA_BYTES;
-use super::waiting;
 use super::wire::{ANSWER_HEADER_BYTES, Request, answer_header};
 
 /// `_IOR(229, 0, u32)`: makes a freshly opened device one of a connection.
@@ -64,7 +63,8 @@ pub fn serve(device: Arc<File>, mounted: &Mounted, readers: &Arc<Readers>) -> io
             Outcome::Answer(answer) => reply(&device, request.unique, answer, &mut outgoing),
             Outcome::WhenStable(number) => {
                 let (device, mounted, unique) = (Arc::clone(&device), mounted.clone(), request.unique);
-                waiting::wait(move || {
+                let waiters = Arc::clone(&mounted.waiters);
+                waiters.wait(move || {
                     let answer = mounted.make_stable(number);
                     reply(&device, unique, answer, &mut [0; ANSWER_HEADER_BYTES]);
                 });

@@ -10,6 +10,7 @@ use super::listing::Part;
 use super::names::Told;
 use super::node::{Node, Tree};
 use super::served::Served;
+use super::waiting::Waiters;
 use super::wire::{Entry, Figures, Operation, Request, Room};
 use crate::wakeful;
 
@@ -33,6 +34,8 @@ pub struct Mounted {
     pub served: Arc<Served>,
     /// The only user who may look in, unless all may.
     pub only_for: Option<u32>,
+    /// Where requests wait for a commit that came through the device.
+    pub waiters: Arc<Waiters>,
 }
 
 impl Mounted {
@@ -182,7 +185,7 @@ impl Served {
                 let part = Part { handle, cookie, with_attributes: Some(room.entries()) };
                 let walked = self.walk(node, part, &mut |entry| {
                     let told = self.told_of(node, &entry);
-                    !room.push_entry(&told.entry(), entry.cookie, entry.name)
+                    !room.push_entry(&told.entry(), entry.ino, entry.cookie, entry.name)
                 });
                 walked.map_err(|error| failed("list", error))?;
                 room.end()
@@ -214,7 +217,7 @@ impl Served {
             Operation::RemoveXattr { name } => {
                 self.done("remove an extended attribute of", node, self.remove_xattr(node, name))
             }
-            Operation::Ioctl { command, argument } => match self.ioctl(node, command, argument) {
+            Operation::Ioctl { command, argument } => match self.ioctl(node, command, argument, by) {
                 Ok(answer) => room.ioctl(&answer),
                 Err(error) => Err(failed("change the flags of", error)),
             },

@@ -1,13 +1,15 @@
-//! The ioctls behind `lsattr`, `chattr` and project ids.
+//! The ioctls behind `lsattr`, `chattr`, project ids, and the attributes that DOS and SMB know.
 //!
 //! | ioctl | argument |
 //! |---|---|
 //! | `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS` | flags, 4 bytes |
 //! | `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` | `struct fsxattr`: flags, extent size, extents, project, copy-on-write extent size (4 bytes each), 8 unused |
+//! | `ZFS_IOC_GETDOSFLAGS`, `ZFS_IOC_SETDOSFLAGS` | flags as files keep them, 8 bytes |
 //!
-//! All in the order of the machine. The kernel checks who may change what.
+//! All in the order of the machine. The kernel checks who may change what, but for the last, which it does not know: there it is checked here. It does not tell who has which capabilities. So for these
+//! a superuser is whose user number is 0, and what takes `CAP_LINUX_IMMUTABLE` remains for `chattr`.
 //!
-//! Source: Linux `uapi/linux/fs.h`; behaviour of OpenZFS 2.3 `zpl_file.c`.
+//! Source: Linux `uapi/linux/fs.h`; `include/sys/fs/zfs.h` and behaviour of OpenZFS 2.3 (`zpl_file.c`).
 
 use engine::dataset::zpl::Stat;
 use engine::dataset::zpl::live::SetAttributes;
@@ -16,11 +18,14 @@ use fuser::INodeNo;
 use ondisk::zpl::ZnodeFlags;
 
 use super::served::Served;
+use super::wire::Caller;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+const ZFS_IOC_GETDOSFLAGS: u32 = 0x8008_8301;
+const ZFS_IOC_SETDOSFLAGS: u32 = 0x4008_8302;
 const FSXATTR_BYTES: usize = 28;
 /// Where in it the project is.
 const PROJECT_AT: usize = 12;
@@ -33,9 +38,29 @@ const FLAGS: [(u32, u32, ZnodeFlags); 4] = [
     (0x2000_0000, 0x200, ZnodeFlags::PROJINHERIT),
 ];
 
+/// What only `chattr` changes.
+const GUARDED: u64 = ZnodeFlags::IMMUTABLE.0 | ZnodeFlags::APPENDONLY.0;
+/// What the DOS ioctls show (`ZFS_DOS_FL_USER_VISIBLE`).
+const DOS_FLAGS: u64 = GUARDED
+    | ZnodeFlags::NOUNLINK.0
+    | ZnodeFlags::ARCHIVE.0
+    | ZnodeFlags::NODUMP.0
+    | ZnodeFlags::SYSTEM.0
+    | ZnodeFlags::HIDDEN.0
+    | ZnodeFlags::READONLY.0
+    | ZnodeFlags::REPARSE.0
+    | ZnodeFlags::OFFLINE.0
+    | ZnodeFlags::SPARSE.0;
+
 impl Served {
-    /// Answers an ioctl.
-    pub(super) fn ioctl(&self, number: INodeNo, command: u32, argument: &[u8]) -> Result<Vec<u8>> {
+    /// Answers an ioctl of `by`.
+    pub(super) fn ioctl(
+        &self,
+        number: INodeNo,
+        command: u32,
+        argument: &[u8],
+        by: Caller,
+    ) -> Result<Vec<u8>> {
         let word = |at: usize| {
             let bytes = argument.get(at..).and_then(|rest| rest.first_chunk::<4>());
             bytes
@@ -58,8 +83,34 @@ impl Served {
             FS_IOC_FSSETXATTR => {
                 self.set_flags(number, word(0)?, |(_, xflag, _)| xflag, Some(word(PROJECT_AT)?))
             }
+            ZFS_IOC_GETDOSFLAGS => {
+                let stat = self.znode(number)?.1.stat()?;
+                Ok((stat.flags.0 & DOS_FLAGS).to_ne_bytes().to_vec())
+            }
+            ZFS_IOC_SETDOSFLAGS => {
+                let given = argument.first_chunk().ok_or_else(|| Error::Invalid("ioctl cut short".into()))?;
+                self.set_dos_flags(number, u64::from_ne_bytes(*given), by)
+            }
             _ => Err(Error::Os { what: format!("ioctl {command:#x}"), errno: libc::ENOTTY }),
         }
+    }
+
+    fn set_dos_flags(&self, number: INodeNo, given: u64, by: Caller) -> Result<Vec<u8>> {
+        let (zpl, object) = self.changeable(number)?;
+        if given & !DOS_FLAGS != 0 {
+            return Err(Error::Unsupported(format!("file flags {given:#x}")));
+        }
+        let stat = self.znode(number)?.1.stat()?;
+        let refuse = |errno| Err(Error::Os { what: format!("file flags {given:#x}"), errno });
+        if (given ^ stat.flags.0) & GUARDED != 0 {
+            return refuse(libc::EPERM);
+        }
+        if by.uid != 0 && by.uid != stat.uid {
+            return refuse(libc::EACCES);
+        }
+        let flags = Some(ZnodeFlags(stat.flags.0 & !DOS_FLAGS | given));
+        device::block_on(zpl.set_attributes(object, &SetAttributes { flags, ..SetAttributes::default() }))?;
+        Ok(Vec::new())
     }
 
     fn set_flags(

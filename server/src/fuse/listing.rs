@@ -2,12 +2,16 @@
 //!
 //! # Reading ahead
 //! A kernel asks for a directory in parts, of 32 KiB and less; but to find where one part begins costs almost as much as reading all: the names of a small directory are not kept in the
-//! order of the walk. So more is read than was asked for, and what is left is kept with the open directory for the next request for names. It may be a little old then, as a list may
-//! be that was begun before a change. Whoever begins again at cookie 0, or asks for more after the end, gets what is there now. At most [`MOST_KEPT`] open directories keep anything.
+//! order of the walk. So more is read than was asked for, and what is left is kept with the open directory for the next request for names. Whoever begins again at cookie 0 gets
+//! what is there now. At most [`MOST_KEPT`] open directories keep anything.
 //!
-//! An answer with attributes is never old: the kernel believes its names as it believes a lookup, and changes no names of the directory while it waits for it.
+//! # Never old
+//! All who have a directory open share what the kernel keeps of its list: it appends what one of them is told to what another one was told before, where the places fit. So an answer must never
+//! be of before a change that the kernel knows of, even to one who began before it: the list of everybody would lack a file. Each change of a directory's entries moves on one of the [`STAMPS`], and what was read
+//! under another stamp is not used. The kernel changes nothing in a directory while it waits for a part of its list.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use engine::Result;
@@ -27,6 +31,8 @@ const AFTER_ZFS_DIR: u64 = 3;
 const AT_ONCE: usize = 1024;
 /// Most open directories that keep entries.
 const MOST_KEPT: usize = 64;
+/// How many counts of changes directories share. Two that share one only cost each other what was read ahead.
+const STAMPS: usize = 256;
 
 /// One entry of a directory.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +73,8 @@ impl Part {
 /// Entries of a directory that were read and not asked for yet.
 #[derive(Debug)]
 struct Ahead {
+    /// The count of changes when they were read.
+    stamp: u64,
     /// The cookie behind which `entries` begin.
     from: u64,
     entries: Vec<DirEntry>,
@@ -87,14 +95,35 @@ impl Ahead {
 }
 
 /// What open directories keep for the next request.
-#[derive(Debug, Default)]
-pub(super) struct Listings(Mutex<HashMap<u64, Ahead>>);
+#[derive(Debug)]
+pub(super) struct Listings {
+    /// By the handle.
+    kept: Mutex<HashMap<u64, Ahead>>,
+    /// How often entries of directories changed, by the last bits of the directory's number.
+    stamps: [AtomicU64; STAMPS],
+}
+
+impl Default for Listings {
+    fn default() -> Self {
+        Self { kept: Mutex::default(), stamps: [const { AtomicU64::new(0) }; STAMPS] }
+    }
+}
 
 impl Listings {
+    fn stamp(&self, dir: ObjectId) -> &AtomicU64 {
+        &self.stamps[dir.0 as usize % STAMPS]
+    }
+
+    /// Entries of a directory changed: to be called before the kernel is told so.
+    pub(super) fn changed(&self, dir: ObjectId) {
+        self.stamp(dir).fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Takes what a directory keeps; with it the number of the next entry, if the walk may go on in it.
-    fn take(&self, part: &Part) -> Option<(Ahead, usize)> {
-        let ahead = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&part.handle.0)?;
-        if part.cookie == 0 || part.with_attributes.is_some() {
+    fn take(&self, part: &Part, dir: ObjectId) -> Option<(Ahead, usize)> {
+        let ahead = self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&part.handle.0)?;
+        let is_old = ahead.stamp != self.stamp(dir).load(Ordering::Acquire);
+        if part.cookie == 0 || part.with_attributes.is_some() || is_old {
             return None;
         }
         let at = ahead.place_behind(part.cookie)?;
@@ -103,7 +132,7 @@ impl Listings {
     }
 
     fn keep(&self, handle: FileHandle, ahead: Ahead) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < MOST_KEPT {
             kept.insert(handle.0, ahead);
         }
@@ -111,7 +140,7 @@ impl Listings {
 
     /// Forgets what the directory with this handle, which is closed, kept.
     pub(super) fn forget(&self, handle: FileHandle) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
     }
 }
 
@@ -170,15 +199,16 @@ impl Served {
             object: None,
         };
         let mut zfs_dir_due = self.zfs_dir_is_visible() && number.0 == 1 && cookie < AFTER_ZFS_DIR;
-        let mut kept = self.listings.take(&part);
+        let mut kept = self.listings.take(&part, dir);
         let mut given = false;
         loop {
             let (ahead, first) = match kept.take() {
                 Some(kept) => kept,
                 None => {
+                    let stamp = self.listings.stamp(dir).load(Ordering::Acquire);
                     let entries = device::block_on(self.trees.entries(tree, dir, cookie, part.at_once()))?;
                     let is_end = entries.len() < part.at_once();
-                    (Ahead { from: cookie, entries, is_end }, 0)
+                    (Ahead { stamp, from: cookie, entries, is_end }, 0)
                 }
             };
             for entry in ahead.entries.get(first..).unwrap_or_default() {

@@ -165,9 +165,10 @@ impl Served {
 
     /// What `readdirplus` tells about an entry beside its name.
     pub(super) fn told_of(&self, parent: INodeNo, entry: &Entry<'_>) -> Told {
-        // Attributes that are not to be believed: the kernel asks again when somebody wants them.
+        // No node at all: the kernel takes the name and its type, and asks when somebody wants more. It would take a node that has the number of a file which it
+        // knows, and not the generation, for another file in the place of that one, and answer errors for all who have it open.
         let unknown = || Told {
-            attr: Attributes::unknown(INodeNo(entry.ino), entry.type_bits),
+            attr: Attributes::unknown(INodeNo(0), entry.type_bits),
             lasts: Duration::ZERO,
             name_lasts: Duration::ZERO,
             generation: 0,
@@ -183,5 +184,47 @@ impl Served {
         let mut told = found.ok().flatten().unwrap_or_else(unknown);
         told.name_lasts = told.name_lasts.min(self.names_last(parent));
         told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::dataset::dsl::Dsl;
+    use engine::dataset::properties::Environment;
+    use engine::pool::discovery;
+    use engine::pool::import::{ImportOptions, import};
+
+    use super::*;
+    use crate::fuse::trees::Trees;
+    use crate::fuse::{MountOptions, Source};
+
+    #[test]
+    fn of_an_entry_that_cannot_be_read_only_the_name_and_the_type_are_told() {
+        let Some(golden) = testkit::golden::pool("single") else { return };
+        let served = device::block_on(async {
+            let found = discovery::scan(&[&golden.dir]).await.unwrap();
+            let pool = import(&found[0], &ImportOptions::read_only()).await.unwrap();
+            let dsl = Dsl::open(&pool).await.unwrap();
+            let entry = dsl.entry("single/fs").await.unwrap();
+            let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await.unwrap();
+            let options = MountOptions::from_properties(&properties);
+            let source = Source::Committed(Arc::new(dsl), entry.dataset().unwrap().clone());
+            Served::new(Trees::open(source, &options).await.unwrap(), &options)
+        });
+        // A snapshot that is gone, and an object that never was.
+        for object in [(Tree::Snapshot(1000), ObjectId(7)), (Tree::Head, ObjectId(1 << 40))] {
+            let (ino, type_bits) = (7, libc::S_IFREG);
+            let entry = Entry { name: b"name", ino, type_bits, cookie: 5, object: Some(object) };
+            let told = served.told_of(INodeNo(1), &entry);
+            assert_eq!((told.attr.number, told.attr.mode & libc::S_IFMT), (INodeNo(0), libc::S_IFREG));
+            let mut bytes = [0; 256];
+            let mut room = wire::Room::new(&mut bytes);
+            assert!(room.push_entry(&told.entry(), entry.ino, entry.cookie, entry.name));
+            let length = room.end().unwrap();
+            // The node comes first, and the name last, behind its number and cookie.
+            assert_eq!(bytes[..8], 0u64.to_ne_bytes());
+            let name_at = length - 8 - 24;
+            assert_eq!(bytes[name_at..name_at + 8], 7u64.to_ne_bytes());
+        }
     }
 }

@@ -1,15 +1,15 @@
 //! A session with the kernel: from the mount to the last request.
 //!
-//! [`fuser`] mounts, agrees with the kernel on what both can, tells it what it does not know ([`fuser::Notifier`]) and unmounts. Requests come to threads of our own.
-//! The session ends when the kernel ends the connection: after the last unmount, when nobody has a file open any more.
+//! [`fuser`] agrees with the kernel on what both can and tells it what it does not know ([`fuser::Notifier`]). Requests come to threads of our own, and mounting is `place`'s.
+//! The session ends when the kernel ends the connection: after the last unmount, wherever else it is mounted, and when nobody has a file open any more.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use fuser::{InitFlags, KernelConfig, Notifier, SessionACL};
 
@@ -27,21 +27,23 @@ pub const MAX_DATA_BYTES: usize = 1 << 20;
 pub struct Session {
     /// The threads that answer.
     guard: JoinHandle<()>,
+    /// Its other end goes when they end.
+    lives: Mutex<mpsc::Receiver<()>>,
     /// Present where requests come through them.
     rings: Option<Arc<Rings>>,
-    /// The kernel's side. Dropping it unmounts.
+    /// The kernel's side.
     kernel: fuser::Session<Handshake>,
 }
 
 impl Session {
-    /// Mounts at a directory, and answers requests out of `served`: through rings, if they are wanted and the kernel has them.
+    /// Begins on the connection of a mount, and answers requests out of `served`: through rings, if they are wanted and the kernel has them.
     ///
     /// # Errors
     /// What the system says.
     pub fn begin(
         served: &Arc<Served>,
-        at: &Path,
-        config: &fuser::Config,
+        connection: OwnedFd,
+        acl: SessionACL,
         wants_rings: bool,
     ) -> io::Result<Self> {
         let mut prepared = match wants_rings.then(Prepared::new).transpose() {
@@ -53,21 +55,23 @@ impl Session {
         };
         let agreed = prepared.is_some().then(Arc::<AtomicBool>::default);
         let handshake = Handshake { served: Arc::clone(served), rings: agreed.clone() };
-        let kernel = fuser::Session::new(handshake, at, config)?;
+        let kernel = fuser::Session::from_fd(handshake, connection, acl, fuser::Config::default())?;
         if agreed.is_some_and(|agreed| !agreed.load(Ordering::Acquire)) {
             log_without_rings(served, &Missing::NotOffered);
             prepared = None;
         }
-        let only_for = match config.acl {
+        let only_for = match acl {
             SessionACL::All => None,
             // SAFETY: geteuid has no preconditions and cannot fail.
             _ => Some(unsafe { libc::geteuid() }),
         };
-        let mounted = Mounted { served: Arc::clone(served), only_for };
+        let mounted = Mounted { served: Arc::clone(served), only_for, waiters: Arc::default() };
         let device = Arc::new(File::from(kernel.as_fd().try_clone_to_owned()?));
         let mut rings = prepared.as_ref().map(|prepared| Arc::clone(prepared.rings()));
         let (report, begun) = mpsc::channel();
+        let (life, lives) = mpsc::channel();
         let guard = thread::Builder::new().name("fuse".into()).spawn(move || {
+            let _life: mpsc::Sender<()> = life;
             answer(device, &mounted, prepared, report);
             mounted.served.release_all();
         })?;
@@ -82,7 +86,7 @@ impl Session {
         if let Some(rings) = &rings {
             tracing::info!("'{}' is mounted with rings: {}", served.name(), rings.queues());
         }
-        Ok(Self { guard, rings, kernel })
+        Ok(Self { guard, lives: Mutex::new(lives), rings, kernel })
     }
 
     /// The rings through which requests come, if there are any.
@@ -98,6 +102,13 @@ impl Session {
     /// Whether the kernel has ended it.
     pub fn is_finished(&self) -> bool {
         self.guard.is_finished()
+    }
+
+    /// Waits for a while until the kernel ends it. Whether it has.
+    pub fn ends_within(&self, limit: Duration) -> bool {
+        let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing is ever sent.
+        lives.recv_timeout(limit) != Err(mpsc::RecvTimeoutError::Timeout)
     }
 
     /// Waits until the kernel ends it.

@@ -2,7 +2,8 @@
 //!
 //! `fsync` takes as long as a device takes to flush, and many of them together take no longer than one. A few wait on the threads that read them, which is the
 //! shortest way. More wait on threads of their own, which come when they are needed and go when they are not, so that the threads of a mount
-//! answer others meanwhile. All mounts share them. When [`MAX_THREADS`] wait, more stand in line.
+//! answer others meanwhile. When [`MAX_THREADS`] wait, more stand in line. Each mount has its own: a pool that is suspended commits nothing, and all that wait for it
+//! keep their places, which must not be those of another pool.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -10,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -29,69 +30,74 @@ struct State {
     idle: usize,
 }
 
-/// Threads that wait.
+/// Threads of a mount that wait.
 #[derive(Default)]
-struct Waiters {
+pub struct Waiters {
     state: Mutex<State>,
     more: Condvar,
+    /// How many wait where they were read.
+    here: AtomicUsize,
 }
 
-static WAITERS: Waiters =
-    Waiters { state: Mutex::new(State { line: VecDeque::new(), threads: 0, idle: 0 }), more: Condvar::new() };
-
-/// How many wait where they were read.
-static HERE: AtomicUsize = AtomicUsize::new(0);
+impl std::fmt::Debug for Waiters {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state();
+        let mut shown = formatter.debug_struct("Waiters");
+        shown.field("threads", &state.threads).field("line", &state.line.len()).finish_non_exhaustive()
+    }
+}
 
 /// A place among [`MAX_HERE`].
-struct Place;
+struct Place<'a>(&'a AtomicUsize);
 
-impl Place {
-    fn take() -> Option<Self> {
-        let taken = HERE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+impl<'a> Place<'a> {
+    fn take(here: &'a AtomicUsize) -> Option<Self> {
+        let taken = here.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
             (taken < MAX_HERE).then_some(taken + 1)
         });
-        taken.ok().map(|_| Self)
+        taken.ok().map(|_| Self(here))
     }
 }
 
-impl Drop for Place {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        HERE.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Does `work`, which waits: on this thread, or on another one when some of a mount's wait already.
-pub fn wait(work: impl FnOnce() + Send + 'static) {
-    match Place::take() {
-        Some(_place) => work(),
-        None => elsewhere(work),
-    }
-}
-
-/// Does `work` on another thread; on this one where there can be none.
-fn elsewhere(work: impl FnOnce() + Send + 'static) {
-    let mut state = WAITERS.state();
-    state.line.push_back(Box::new(work));
-    if state.idle >= state.line.len() || state.threads >= MAX_THREADS {
-        WAITERS.more.notify_one();
-        return;
-    }
-    state.threads += 1;
-    drop(state);
-    let spawned = std::thread::Builder::new().name("fuse-wait".into()).spawn(|| WAITERS.serve());
-    if let Err(error) = spawned {
-        tracing::warn!(%error, "no thread for an fsync");
-        let mut state = WAITERS.state();
-        state.threads -= 1;
-        let own = if state.threads == 0 { state.line.pop_back() } else { None };
-        drop(state);
-        if let Some(work) = own {
-            work();
-        }
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Waiters {
+    /// Does `work`, which waits: on this thread, or on another one when some of the mount's wait already.
+    pub fn wait(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) {
+        match Place::take(&self.here) {
+            Some(_place) => work(),
+            None => self.elsewhere(work),
+        }
+    }
+
+    /// Does `work` on another thread; on this one where there can be none.
+    fn elsewhere(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) {
+        let mut state = self.state();
+        state.line.push_back(Box::new(work));
+        if state.idle >= state.line.len() || state.threads >= MAX_THREADS {
+            self.more.notify_one();
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let waiters = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("fuse-wait".into()).spawn(move || waiters.serve());
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "no thread for an fsync");
+            let mut state = self.state();
+            state.threads -= 1;
+            let own = if state.threads == 0 { state.line.pop_back() } else { None };
+            drop(state);
+            if let Some(work) = own {
+                work();
+            }
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,26 +125,44 @@ impl Waiters {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Barrier};
+    use std::sync::Barrier;
 
     use super::*;
 
     const _: () = assert!(MAX_HERE < super::super::THREADS, "a mount must have threads left");
 
+    /// Has so many threads wait until all of them do and somebody else comes; returns the threads and that place.
+    fn fill(waiters: &Arc<Waiters>, count: usize) -> (Vec<std::thread::JoinHandle<()>>, Arc<Barrier>) {
+        let all = Arc::new(Barrier::new(count + 1));
+        let readers = (0..count).map(|_| {
+            let (all, waiters) = (Arc::clone(&all), Arc::clone(waiters));
+            std::thread::spawn(move || {
+                waiters.wait(move || {
+                    all.wait();
+                });
+            })
+        });
+        (readers.collect(), all)
+    }
+
     #[test]
     fn many_wait_at_once_wherever_they_were_read() {
         // Each returns only when all are there.
-        let all = Arc::new(Barrier::new(17));
-        let readers: Vec<_> = (0..16)
-            .map(|_| {
-                let all = Arc::clone(&all);
-                std::thread::spawn(|| {
-                    wait(move || {
-                        all.wait();
-                    });
-                })
-            })
-            .collect();
+        let (readers, all) = fill(&Arc::default(), 16);
+        all.wait();
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    }
+
+    #[test]
+    fn what_waits_for_one_mount_holds_up_no_other() {
+        let (suspended, other) = (Arc::<Waiters>::default(), Arc::<Waiters>::default());
+        let (readers, all) = fill(&suspended, MAX_HERE + MAX_THREADS);
+        while suspended.state().threads < MAX_THREADS || !suspended.state().line.is_empty() {
+            std::thread::yield_now();
+        }
+        let (done, is_done) = std::sync::mpsc::channel();
+        other.wait(move || done.send(()).unwrap());
+        is_done.recv().unwrap();
         all.wait();
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     }

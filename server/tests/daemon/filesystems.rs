@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use device::block_on;
 use server::api::{
-    CreateDataset, CreatePool, DestroyDataset, ExportPool, ImportPool, ListDatasets, ListMounts, ListSpace,
-    NewDevices, NewLayout, NewVdev, Owner, Rollback, SetProperties, TakeSnapshots,
+    CreateDataset, CreatePool, DestroyDataset, ErrorKind, ExportPool, ImportPool, ListDatasets, ListMounts,
+    ListSpace, NewDevices, NewLayout, NewVdev, Owner, Rollback, SetProperties, TakeSnapshots,
 };
 
 use crate::harness::{Running, skips_fuse};
@@ -332,6 +332,111 @@ fn a_directory_can_change_while_it_is_listed() {
 }
 
 #[test]
+fn a_file_that_was_made_read_only_elsewhere_can_be_freed_from_it() {
+    let Some((running, at)) = start() else { return };
+    const GET: libc::c_ulong = 0x8008_8301;
+    const SET: libc::c_ulong = 0x4008_8302;
+    let (read_only, hidden, immutable, opaque) = (1u64 << 32, 1u64 << 33, 1u64 << 36, 1u64 << 40);
+    let path = at.join("file");
+    fs::write(&path, "content").unwrap();
+    let call = |file: &File, command, mut flags: u64| {
+        // SAFETY: the descriptor is open, and the argument lives through the call.
+        match unsafe { libc::ioctl(file.as_raw_fd(), command, &raw mut flags) } {
+            0 => Ok(flags),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    let file = File::open(&path).unwrap();
+    let before = call(&file, GET, 0).unwrap();
+    call(&file, SET, before | read_only | hidden).unwrap();
+    drop(file);
+    again(&running);
+    let file = File::open(&path).unwrap();
+    assert_eq!(call(&file, GET, 0).unwrap(), before | read_only | hidden);
+    assert_eq!(errno(fs::write(&path, "other")), libc::EPERM);
+    assert_eq!(errno(call(&file, SET, before | opaque)), libc::EOPNOTSUPP);
+    assert_eq!(errno(call(&file, SET, before | immutable)), libc::EPERM);
+    if file.metadata().unwrap().uid() == 0 {
+        assert_eq!(errno(as_user(1234, 1234, || call(&file, SET, before))), libc::EACCES);
+    }
+    call(&file, SET, before).unwrap();
+    drop(file);
+    fs::write(&path, "other").unwrap();
+    judge(&running);
+}
+
+/// The names in the next part of a directory's list.
+fn next_names(dir: &File) -> Vec<String> {
+    const NAME_AT: usize = 19;
+    let mut bytes = vec![0u8; 32 << 10];
+    // SAFETY: the descriptor is open, and the kernel writes no more than the room that it is told.
+    let size =
+        unsafe { libc::syscall(libc::SYS_getdents64, dir.as_raw_fd(), bytes.as_mut_ptr(), bytes.len()) };
+    let (mut rest, mut names) = (&bytes[..usize::try_from(size).unwrap()], Vec::new());
+    while !rest.is_empty() {
+        let length = usize::from(u16::from_ne_bytes([rest[16], rest[17]]));
+        let name = rest[NAME_AT..length].split(|byte| *byte == 0).next().unwrap();
+        names.push(String::from_utf8(name.to_vec()).unwrap());
+        rest = &rest[length..];
+    }
+    names
+}
+
+#[test]
+fn who_began_a_list_before_a_change_spoils_it_for_nobody() {
+    let Some((_running, mount)) = start() else { return };
+    let dir = mount.join("dir");
+    fs::create_dir(&dir).unwrap();
+    for number in 0..100 {
+        fs::write(dir.join(format!("a file of many in this directory, number {number:05}")), b"").unwrap();
+    }
+    for round in 0..20 {
+        let slow = File::open(&dir).unwrap();
+        assert!(!next_names(&slow).is_empty());
+        assert_eq!(names(&dir).len(), 100 + round);
+        let new = format!("new {round}");
+        fs::write(dir.join(&new), b"").unwrap();
+        assert!(!next_names(&File::open(&dir).unwrap()).is_empty());
+        while !next_names(&slow).is_empty() {}
+        assert!(names(&dir).contains(&new), "{new}");
+    }
+}
+
+/// Takes a mount out of the tree, although files are open.
+fn detach(at: &Path) -> bool {
+    let at = terminated(at.to_str().unwrap());
+    // SAFETY: a terminated string that lives through the call.
+    unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) == 0 }
+}
+
+#[test]
+fn a_mount_that_was_taken_out_of_the_tree_holds_up_no_forced_export() {
+    let Some((running, at)) = start() else { return };
+    let mut file = File::create(at.join("file")).unwrap();
+    file.write_all(b"written, and not made stable").unwrap();
+    if !detach(&at) {
+        return;
+    }
+    let export = |force| ExportPool { all: true, force, ..ExportPool::default() };
+    let error = block_on(running.daemon.export(export(false))).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Busy, "{error}");
+    block_on(running.daemon.export(export(true))).unwrap();
+    assert_eq!(errno(file.write_all(b"no more")), libc::EROFS);
+    drop(file);
+    let import = ImportPool {
+        pool: Some("tank".into()),
+        search: vec![running.place.path().to_owned()],
+        altroot: Some(running.altroot()),
+        ..ImportPool::default()
+    };
+    // Its devices are let go when the session knows that the file is closed.
+    while block_on(running.daemon.import(import.clone())).is_err() {
+        std::thread::yield_now();
+    }
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"written, and not made stable");
+}
+
+#[test]
 fn a_directory_that_is_listed_was_accessed() {
     let Some((running, at)) = start() else { return };
     for (name, property, is_noted) in [("on", "on", true), ("off", "off", false)] {
@@ -360,6 +465,19 @@ fn a_rename_can_leave_a_whiteout() {
         libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::RENAME_WHITEOUT)
     };
     assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+    // One that takes no file's place. That there is one the kernel finds itself.
+    let third = at.join("third");
+    fs::write(&third, "third").unwrap();
+    let flags = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
+    for (to, expected) in [(&new, -1), (&at.join("fourth"), 0)] {
+        let [from, to] = [&third, to].map(|path| terminated(path.to_str().unwrap()));
+        // SAFETY: as above.
+        let code =
+            unsafe { libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags) };
+        assert_eq!(code, expected, "{}", std::io::Error::last_os_error());
+    }
+    assert_eq!(fs::read_to_string(at.join("fourth")).unwrap(), "third");
+    assert_eq!(fs::symlink_metadata(&third).unwrap().mode() & libc::S_IFMT, libc::S_IFCHR);
     let see = || {
         assert_eq!(fs::read_to_string(&new).unwrap(), "content");
         let left = fs::symlink_metadata(&old).unwrap();

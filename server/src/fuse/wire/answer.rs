@@ -212,12 +212,13 @@ impl<'a> Room<'a> {
         fits
     }
 
-    /// The same with attributes.
-    pub fn push_entry(&mut self, entry: &Entry<'_>, cookie: u64, name: &[u8]) -> bool {
+    /// The same with attributes. Where none are known, the entry's node has the number 0, and programs see `number`.
+    pub fn push_entry(&mut self, entry: &Entry<'_>, number: u64, cookie: u64, name: &[u8]) -> bool {
         let fits = self.has(ENTRY_BYTES + DIRENT_BYTES + name.len().next_multiple_of(8));
         if fits {
             self.put_entry(entry);
-            self.put_name(entry.attributes.number.0, cookie, entry.attributes.mode, name);
+            let number = if entry.attributes.number.0 == 0 { number } else { entry.attributes.number.0 };
+            self.put_name(number, cookie, entry.attributes.mode, name);
         }
         fits
     }
@@ -379,8 +380,8 @@ mod tests {
         assert_eq!(bytes[..72], [name(b"12345678", 8), name(b"123456789", 16)].concat());
         let mut bytes = [0xaa; 160];
         let mut room = Room::new(&mut bytes);
-        assert!(room.push_entry(&entry(&attributes), 4, b"a"));
-        assert!(!room.push_entry(&entry(&attributes), 4, b"a"));
+        assert!(room.push_entry(&entry(&attributes), 9, 4, b"a"));
+        assert!(!room.push_entry(&entry(&attributes), 9, 4, b"a"));
         assert_eq!(room.end(), Ok(160));
         assert_eq!(bytes[..], [entry_bytes(), name(b"a", 8)].concat());
     }

@@ -356,13 +356,16 @@ fn directions(store: &Store, plan: &Plan) -> Vec<Directions> {
     all
 }
 
+/// Of one run: bytes of each layer for each that was written, and those that were read for it.
+type Shares = ([f64; 6], Option<f64>);
+
 fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
     let mut all = Vec::new();
     for workload in &store.experiment().workloads {
         for variant in plan.variants() {
             let its = store.compared();
             let its = its.filter(|(_, run)| run.variant == variant.name && run.workload == workload.name);
-            let (runs, shares): (Vec<usize>, Vec<([f64; 6], Option<f64>)>) = its
+            let (runs, shares): (Vec<usize>, Vec<Shares>) = its
                 .filter_map(|(number, run)| {
                     let written = run.figures.written_bytes;
                     let served = run.served.filter(|_| written > 0)?;
@@ -397,7 +400,7 @@ pub(crate) fn judge(comparison: &Comparison, p: f64, noise_floor: f64, more_is_b
     }
     let reach = ratio.low.ln().abs().max(ratio.high.ln().abs());
     let is_none = (ratio.low..=ratio.high).contains(&1.0) || reach <= noise_floor.ln_1p();
-    let is_small = reach <= noise_floor.min(NOISY).max(SMALL).ln_1p();
+    let is_small = reach <= noise_floor.clamp(SMALL, NOISY).ln_1p();
     if is_none && is_small { Verdict::NoDifference } else { Verdict::Undecided }
 }
 

@@ -58,8 +58,8 @@ pub enum Lab {
         /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and remove them afterwards; where it was killed, `resume` and `clean` remove them
         #[arg(long, value_name = "DATASET")]
         host: Option<String>,
-        /// Five rounds of one second a run at most, fewer where there are many runs in each, shorter ones where there are very many, and of each factor the values that its `quick` names:
-        /// an impression, with wide intervals
+        /// Five rounds of one second a run at most, fewer where there are many runs in each, shorter ones where there are very many; of each factor the values that its `quick` names, and
+        /// no workload with `quick = false`: an impression, with wide intervals
         #[arg(long)]
         quick: bool,
         /// Rounds at least
@@ -86,7 +86,8 @@ pub enum Lab {
     Report {
         /// The directory of its results
         directory: PathBuf,
-        /// Print all that fio, or the process that has the pool open, said of one run instead: its number, as in report.csv and report.json
+        /// Print all that is kept of one run instead, as JSON: what was done, its figures, what the pool's process counted, what became of each byte, and all that fio said (or the process that did the
+        /// work); its number is in report.csv, report.json and the page
         #[arg(long, value_name = "N")]
         run: Option<usize>,
         /// Print the findings as JSON
@@ -146,7 +147,7 @@ impl Lab {
                 if quick {
                     experiment.quick(QUICK_SECONDS);
                     for left_out in experiment.left_out() {
-                        eprintln!("left out, because its quick form has fewer values: {left_out}");
+                        eprintln!("left out, because its quick form has less: {left_out}");
                     }
                 }
                 experiment.check()?;
@@ -168,7 +169,9 @@ impl Lab {
             }
             Self::Resume { directory, json } => carry_out(Store::open(&directory)?, json),
             Self::Clean { directory } => clean(Store::open(&directory)?),
-            Self::Report { directory, run: Some(run), .. } => print(&Store::open(&directory)?.fio_json(run)?),
+            Self::Report { directory, run: Some(run), .. } => {
+                print(&lab::report::of_run(&Store::open(&directory)?, run)?)
+            }
             Self::Report { directory, run: None, json } => report(&Store::open(&directory)?, json),
             Self::Record { volume, output, seconds, most } => record::run(&volume, &output, seconds, most),
             Self::Advise(arguments) => advise::run(&arguments),

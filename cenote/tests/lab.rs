@@ -98,10 +98,30 @@ fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
     let number = findings["findings"][0]["runs"][0].as_u64().unwrap().to_string();
     let value = findings["findings"][0]["values"][0].as_f64().unwrap();
     let shown = lab(directory.path(), &["report", "out", "--run", &number]);
-    let fio: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
-    let job = &fio["jobs"][0];
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let job = &shown["fio"]["jobs"][0];
     let iops = job["read"]["iops"].as_f64().unwrap() + job["write"]["iops"].as_f64().unwrap();
     assert!((iops - value).abs() < 1e-6 * value, "{iops} {value}");
+    assert_eq!(shown["run"]["figures"]["iops"].as_f64(), Some(value));
+    assert_eq!(shown["number"].as_u64().map(|number| number.to_string()), Some(number));
+    // So does each byte that was written, to what the pool's process counted.
+    let mut written: Vec<f64> = Vec::new();
+    let of_layers = findings["layers"].as_array().unwrap();
+    let of_layers =
+        of_layers.iter().find(|it| it["variant"] == "baseline" && it["workload"] == "stable writes");
+    for number in of_layers.unwrap()["runs"].as_array().unwrap() {
+        let shown = lab(directory.path(), &["report", "out", "--run", &number.to_string()]);
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        let [device, client] =
+            [&shown["run"]["served"]["layers"]["device"], &shown["run"]["figures"]["written_bytes"]]
+                .map(|bytes| bytes.as_f64().unwrap());
+        written.push(device / client);
+    }
+    assert!(
+        written.len() == 2 && (written.iter().sum::<f64>() / 2.0 / device - 1.0).abs() < 1e-9,
+        "{written:?}"
+    );
+    assert!(page.contains("<th>runs") && findings["modelled"].is_null(), "{page}");
 
     // Nothing is left to do, and nothing is measured again.
     let before = fs::read(out.join("report.csv")).unwrap();
@@ -721,7 +741,8 @@ fn a_volume_is_measured_with_and_without_its_export() {
     // What the process said of a run is kept as fio's words are, and so is what it was asked for.
     let number = finding("through=process", "stable writes", Metric::Iops).runs[0].to_string();
     let shown = lab(directory.path(), &["report", "out", "--run", &number]);
-    let said: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let said = &shown["fio"];
     let job = &said["jobs"][0];
     let (writes, flushes) =
         (job["write"]["total_ios"].as_u64().unwrap(), job["sync"]["total_ios"].as_u64().unwrap());
@@ -729,7 +750,20 @@ fn a_volume_is_measured_with_and_without_its_export() {
     assert_eq!(job["write"]["io_bytes"].as_u64().unwrap(), writes * 4096);
     let iops = finding("through=process", "stable writes", Metric::Iops).values[0];
     assert!((job["write"]["iops"].as_f64().unwrap() / iops - 1.0).abs() < 1e-6, "{said}");
+    // Both tell how long reads took and writes, and that of both together is between them.
+    for variant in ["baseline", "through=process", "raw device"] {
+        let its = |it: &&lab::analysis::Directions| it.variant == variant && it.workload == "mixed";
+        let both = findings.directions.iter().find(its).unwrap_or_else(|| panic!("{variant}"));
+        assert!(both.reads.operations > both.writes.operations && both.writes.operations > 0, "{both:?}");
+        assert!(both.reads.p50 > 0.0 && both.writes.p99 >= both.writes.p50, "{both:?}");
+        let all = finding(variant, "mixed", Metric::LatencyP999).values[0];
+        let shown = lab(directory.path(), &["report", "out", "--run", &both.runs[0].to_string()]);
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        let of = |way: usize| shown["run"]["figures"]["by_direction"][way]["p999"].as_f64().unwrap();
+        assert!((of(0).min(of(1))..=of(0).max(of(1))).contains(&all), "{variant}: {all} {} {}", of(0), of(1));
+    }
     let report = fs::read_to_string(directory.path().join("out/report.md")).unwrap();
+    assert!(report.contains("of all its operations together"), "{report}");
     assert!(report.contains("The gap by layer") && report.contains("pool to export"), "{report}");
     // The way is measured; it is nothing to choose.
     assert!(
@@ -797,7 +831,8 @@ fn presets_with_sizes_and_places_of_their_own_are_done_alike_both_ways() {
             let found = findings.find(variant, workload, lab::experiment::Metric::Iops).unwrap();
             for number in &found.runs {
                 let shown = lab(directory.path(), &["report", "out", "--run", &number.to_string()]);
-                let said: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+                let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+                let said = &shown["fio"];
                 let all = |what: &str| {
                     ["read", "write"]
                         .map(|way| said["jobs"][0][way][what].as_u64().unwrap())

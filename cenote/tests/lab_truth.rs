@@ -70,8 +70,8 @@ fn planted_slowness_of_devices_is_measured_as_it_is() {
         println!("{told}");
         let is_right = match (percent, compared.verdict) {
             (0, verdict) => verdict == Verdict::NoDifference,
-            // On a busy machine that is less than noise.
-            (3, verdict) => matches!(verdict, Verdict::Worse | Verdict::NoDifference),
+            // On a busy machine that is less than noise, or cannot be decided.
+            (3, verdict) => verdict != Verdict::Better,
             (_, verdict) => verdict == Verdict::Worse,
         };
         if !is_right || (ratio.value / truth - 1.0).abs() > MOST_OFF {

@@ -1,9 +1,15 @@
 //! From runs to findings.
 //!
-//! A finding is one variant with one workload by one metric, compared with the baseline round by round. All findings of one metric are one family for the correction of
-//! p-values. A difference is called one when it is certain after that (`p < 0.05`) and larger than the noise floor of its workload and metric, which the baseline and its twin
-//! show. What can be told of a variant alone (medians) is told of each, the raw device too.
+//! A finding is one variant with one workload by one metric, compared with the baseline round by round. P-values are corrected in two families: all comparisons by the goal's metric, from which the
+//! answer comes, and all others together, which say what it costs. What can be told of a variant alone (medians) is told of each, the raw device too.
+//!
+//! | verdict | when |
+//! |---|---|
+//! | better, worse | certain after correction (`p < 0.05`), and larger than the noise floor of its workload and metric, which the baseline and its twin show |
+//! | no difference | the interval holds 1, or nothing beyond noise; and no end of it is further from 1 than a tenth, or than noise is where that is more and not above a quarter |
+//! | undecided | all else: it may be one, and more rounds would tell |
 
+mod best;
 pub mod bounds;
 #[cfg(test)]
 mod truth;
@@ -15,6 +21,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Metric, risk};
+use crate::fio::Latency;
 use crate::pareto;
 use crate::plan::{BASELINE, Plan, TWIN, Variant, VariantKind};
 use crate::run;
@@ -22,13 +29,16 @@ use crate::seek::{self, Sought};
 use crate::stats::{self, Comparison, Estimate};
 use crate::store::Store;
 
+pub use best::{Best, Rival};
 pub use verdict::{apart, base_words, noise_words};
 pub use within::Within;
 
 /// Chance of a false alarm in a family of comparisons.
 pub const ALPHA: f64 = 0.05;
-/// Half the width of an interval beyond which "no difference" would say too much: it is then called undecided.
-const UNDECIDED: f64 = 0.1;
+/// What is certainly less than this, as a share, is no difference that anybody would choose by.
+const SMALL: f64 = 0.1;
+/// Equal variants that are further apart than this, as a share, tell that something else was going on. What lies within as much noise may be a difference all the same.
+const NOISY: f64 = 0.25;
 
 /// What a comparison says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,9 +48,9 @@ pub enum Verdict {
     Better,
     /// Certainly worse.
     Worse,
-    /// Nothing that this machine could show.
+    /// None, or one too small to matter.
     NoDifference,
-    /// The interval is too wide to say either.
+    /// It may differ or not.
     Undecided,
 }
 
@@ -80,7 +90,7 @@ pub struct Finding {
 pub struct Compared {
     /// The ratio to the baseline and how certain it is.
     pub comparison: Comparison,
-    /// The p-value, corrected for all comparisons by this metric.
+    /// The p-value, corrected for all comparisons by the goal's metric, or for all by the other metrics.
     pub corrected_p: f64,
     /// How far two equal variants were apart, as a share.
     pub noise_floor: f64,
@@ -93,6 +103,12 @@ pub struct Compared {
 pub struct Findings {
     /// The answer in a sentence or two.
     pub verdict: String,
+    /// What of it was modelled: figures are those of the model, and no such hardware was there. Nothing where all was real.
+    #[serde(default)]
+    pub modelled: Option<String>,
+    /// The best variant by the goal, where one is certainly better than the baseline.
+    #[serde(default)]
+    pub best: Option<Best>,
     /// Whether the goal's value was reached, by which variant; `None` where none was set.
     pub goal_reached: Option<bool>,
     /// Rounds in which every run was done.
@@ -108,6 +124,9 @@ pub struct Findings {
     pub risks: Vec<Risk>,
     /// What became of written bytes.
     pub layers: Vec<Written>,
+    /// How long reads took, and writes, of workloads that have both.
+    #[serde(default)]
+    pub directions: Vec<Directions>,
     /// What happens within runs, where that was counted.
     #[serde(default)]
     pub within: Vec<Within>,
@@ -133,11 +152,29 @@ pub struct Written {
     pub variant: String,
     /// The workload's name.
     pub workload: String,
+    /// The numbers of the runs that had them.
+    #[serde(default)]
+    pub runs: Vec<usize>,
     /// Bytes of each of [`crate::target::Layers::NAMES`].
     pub layers: [f64; 6],
     /// Bytes that were read from the devices meanwhile, where the client read none: of blocks that were written in part, and of what describes blocks.
     #[serde(default)]
     pub read: Option<f64>,
+}
+
+/// How long reads took, and writes with their flushes: medians over rounds. Findings have the times of both together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Directions {
+    /// The variant's name.
+    pub variant: String,
+    /// The workload's name.
+    pub workload: String,
+    /// The numbers of the runs that had them.
+    pub runs: Vec<usize>,
+    /// The reads.
+    pub reads: Latency,
+    /// The writes.
+    pub writes: Latency,
 }
 
 impl Findings {
@@ -190,13 +227,14 @@ pub fn is_precise(store: &Store) -> bool {
 /// What the runs so far say.
 pub fn findings(store: &Store) -> Findings {
     let (experiment, plan) = (store.experiment(), run::plan(store));
-    let findings: Vec<Finding> =
-        Metric::ALL.into_iter().flat_map(|metric| of_metric(store, &plan, metric)).collect();
+    let findings = compared(store, &plan);
     let runs_of_round = plan.round_length();
     let rounds = (0..)
         .take_while(|round| store.compared().filter(|(_, run)| run.round == *round).count() == runs_of_round);
     let mut all = Findings {
         verdict: String::new(),
+        modelled: experiment.modelled(),
+        best: best::find(store, &plan, &findings),
         goal_reached: None,
         rounds: rounds.count(),
         runs: store.runs().len(),
@@ -204,6 +242,7 @@ pub fn findings(store: &Store) -> Findings {
         front: Vec::new(),
         risks: Vec::new(),
         layers: layers(store, &plan),
+        directions: directions(store, &plan),
         within: within::all(store, &plan, &findings),
         findings,
     };
@@ -213,11 +252,48 @@ pub fn findings(store: &Store) -> Findings {
     all
 }
 
-fn of_metric(store: &Store, plan: &Plan, metric: Metric) -> Vec<Finding> {
-    let values = values(store, metric);
+/// All findings, and what they mean.
+fn compared(store: &Store, plan: &Plan) -> Vec<Finding> {
+    let goal = store.experiment().goal.metric;
     let mut findings = Vec::new();
-    let mut comparisons = Vec::new();
+    let (mut of_goal, mut of_others) = (Vec::new(), Vec::new());
+    for metric in Metric::ALL {
+        let family = if metric == goal { &mut of_goal } else { &mut of_others };
+        of_metric(store, plan, metric, &mut findings, family);
+    }
+    for family in [of_goal, of_others] {
+        let p_values: Vec<f64> = family.iter().map(|it| it.comparison.p).collect();
+        for (Waiting { at, comparison, noise_floor }, corrected_p) in
+            family.into_iter().zip(stats::holm(&p_values))
+        {
+            let more_is_better = findings[at].metric.more_is_better();
+            let verdict = judge(&comparison, corrected_p, noise_floor, more_is_better);
+            findings[at].compared = Some(Compared { comparison, corrected_p, noise_floor, verdict });
+        }
+    }
+    findings
+}
+
+/// A comparison that waits for the others of its family: what it means depends on how many there are.
+struct Waiting {
+    /// Which finding it is of.
+    at: usize,
+    comparison: Comparison,
+    noise_floor: f64,
+}
+
+/// Adds the findings by one metric, and their comparisons.
+fn of_metric(
+    store: &Store,
+    plan: &Plan,
+    metric: Metric,
+    findings: &mut Vec<Finding>,
+    family: &mut Vec<Waiting>,
+) {
+    let values = values(store, metric);
     for workload in &store.experiment().workloads {
+        let twins = compare(&values, TWIN, BASELINE, &workload.name);
+        let noise_floor = twins.as_ref().map_or(0.0, stats::noise_floor);
         for variant in plan.variants() {
             let Some(mine) = values.get(&(variant.name.as_str(), workload.name.as_str())) else { continue };
             let (runs, mine): (Vec<usize>, Vec<f64>) = mine.values().copied().unzip();
@@ -225,7 +301,7 @@ fn of_metric(store: &Store, plan: &Plan, metric: Metric) -> Vec<Finding> {
             if variant.kind == VariantKind::Change
                 && let Some(comparison) = compare(&values, &variant.name, BASELINE, &workload.name)
             {
-                comparisons.push((findings.len(), comparison));
+                family.push(Waiting { at: findings.len(), comparison, noise_floor });
             }
             findings.push(Finding {
                 variant: variant.name.clone(),
@@ -238,14 +314,6 @@ fn of_metric(store: &Store, plan: &Plan, metric: Metric) -> Vec<Finding> {
             });
         }
     }
-    let p_values: Vec<f64> = comparisons.iter().map(|(_, comparison)| comparison.p).collect();
-    for ((at, comparison), corrected_p) in comparisons.into_iter().zip(stats::holm(&p_values)) {
-        let twins = compare(&values, TWIN, BASELINE, &findings[at].workload);
-        let noise_floor = twins.as_ref().map_or(0.0, stats::noise_floor);
-        let verdict = judge(&comparison, corrected_p, noise_floor, metric.more_is_better());
-        findings[at].compared = Some(Compared { comparison, corrected_p, noise_floor, verdict });
-    }
-    findings
 }
 
 fn risks(experiment: &Experiment, plan: &Plan) -> Vec<Risk> {
@@ -259,21 +327,53 @@ fn risks(experiment: &Experiment, plan: &Plan) -> Vec<Risk> {
     variants.flat_map(of).collect()
 }
 
+fn directions(store: &Store, plan: &Plan) -> Vec<Directions> {
+    let mut all = Vec::new();
+    for workload in &store.experiment().workloads {
+        for variant in plan.variants() {
+            let its = store.compared();
+            let its = its.filter(|(_, run)| run.variant == variant.name && run.workload == workload.name);
+            let (runs, both): (Vec<usize>, Vec<[Latency; 2]>) =
+                its.filter_map(|(number, run)| Some((number, run.figures.by_direction?))).unzip();
+            let medians = |way: usize| {
+                let of = |figure: fn(&Latency) -> f64| {
+                    stats::median(&both.iter().map(|both| figure(&both[way])).collect::<Vec<_>>())
+                };
+                Some(Latency {
+                    operations: of(|it| it.operations as f64)? as u64,
+                    mean: of(|it| it.mean)?,
+                    p50: of(|it| it.p50)?,
+                    p99: of(|it| it.p99)?,
+                    p999: of(|it| it.p999)?,
+                })
+            };
+            if let Some((reads, writes)) = medians(0).zip(medians(1)) {
+                let (variant, workload) = (variant.name.clone(), workload.name.clone());
+                all.push(Directions { variant, workload, runs, reads, writes });
+            }
+        }
+    }
+    all
+}
+
+/// Of one run: bytes of each layer for each that was written, and those that were read for it.
+type Shares = ([f64; 6], Option<f64>);
+
 fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
     let mut all = Vec::new();
     for workload in &store.experiment().workloads {
         for variant in plan.variants() {
-            let runs = store.compared().map(|(_, run)| run);
-            let runs = runs.filter(|run| run.variant == variant.name && run.workload == workload.name);
-            let shares: Vec<([f64; 6], Option<f64>)> = runs
-                .filter_map(|run| {
+            let its = store.compared();
+            let its = its.filter(|(_, run)| run.variant == variant.name && run.workload == workload.name);
+            let (runs, shares): (Vec<usize>, Vec<Shares>) = its
+                .filter_map(|(number, run)| {
                     let written = run.figures.written_bytes;
                     let served = run.served.filter(|_| written > 0)?;
                     let share = |bytes: u64| bytes as f64 / written as f64;
                     let read = (run.figures.read_bytes == 0).then(|| share(served.read_bytes));
-                    Some((served.layers?.bytes().map(share), read))
+                    Some((number, (served.layers?.bytes().map(share), read)))
                 })
-                .collect();
+                .unzip();
             let median_of =
                 |at: usize| stats::median(&shares.iter().map(|(layers, _)| layers[at]).collect::<Vec<_>>());
             let read: Option<Vec<f64>> = shares.iter().map(|(_, read)| *read).collect();
@@ -281,6 +381,7 @@ fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
                 all.push(Written {
                     variant: variant.name.clone(),
                     workload: workload.name.clone(),
+                    runs,
                     layers: std::array::from_fn(|at| median_of(at).unwrap_or_default()),
                     read: read.and_then(|read| stats::median(&read)),
                 });
@@ -297,11 +398,10 @@ pub(crate) fn judge(comparison: &Comparison, p: f64, noise_floor: f64, more_is_b
     if p < ALPHA && above_noise {
         return if (ratio.value > 1.0) == more_is_better { Verdict::Better } else { Verdict::Worse };
     }
-    let reach = (ratio.high / ratio.low).sqrt() - 1.0;
-    if reach > UNDECIDED && !(ratio.low..=ratio.high).contains(&1.0) || reach > 3.0 * UNDECIDED {
-        return Verdict::Undecided;
-    }
-    Verdict::NoDifference
+    let reach = ratio.low.ln().abs().max(ratio.high.ln().abs());
+    let is_none = (ratio.low..=ratio.high).contains(&1.0) || reach <= noise_floor.ln_1p();
+    let is_small = reach <= noise_floor.clamp(SMALL, NOISY).ln_1p();
+    if is_none && is_small { Verdict::NoDifference } else { Verdict::Undecided }
 }
 
 #[cfg(test)]
@@ -366,6 +466,41 @@ mod tests {
         Store::of_runs(experiment, runs)
     }
 
+    #[test]
+    fn no_difference_is_said_only_where_none_can_be_hidden() {
+        let of = |low: f64, high: f64, p: f64, noise_floor: f64| {
+            let ratio = Estimate { value: (low * high).sqrt(), low, high };
+            judge(&Comparison { ratio, p, effect_size: 0.0, rounds: 5 }, p, noise_floor, true)
+        };
+        // A fifth more, but one of many.
+        assert_eq!(of(1.1, 1.3, 0.2, 0.03), Verdict::Undecided);
+        assert_eq!(of(1.1, 1.3, 0.01, 0.03), Verdict::Better);
+        assert_eq!(of(0.7, 0.9, 0.01, 0.03), Verdict::Worse);
+        // None or a third.
+        assert_eq!(of(0.75, 1.3, 0.9, 0.03), Verdict::Undecided);
+        assert_eq!(of(0.95, 1.05, 0.9, 0.03), Verdict::NoDifference);
+        // Small, but there; it is less than what equals differ by; or in part.
+        assert_eq!(of(1.01, 1.08, 0.2, 0.005), Verdict::Undecided);
+        assert_eq!(of(1.01, 1.08, 0.2, 0.1), Verdict::NoDifference);
+        assert_eq!(of(1.01, 1.08, 0.01, 0.06), Verdict::Undecided);
+        // What lies within noise is none only where noise is not large itself.
+        assert_eq!(of(0.85, 1.15, 0.9, 0.2), Verdict::NoDifference);
+        assert_eq!(of(0.7, 1.4, 0.9, 170_000.0), Verdict::Undecided);
+    }
+
+    #[test]
+    fn the_answer_is_not_corrected_for_what_it_costs() {
+        // Of two variants; each has figures by many other metrics beside.
+        let found = findings(&planted(&[1.1, 1.0], 8, 3));
+        let compared = |metric| found.find("f=1", "w", metric).unwrap().compared.unwrap();
+        let (goal, cost) = (compared(Metric::Iops), compared(Metric::Latency));
+        assert!((goal.comparison.p / cost.comparison.p - 1.0).abs() < 1e-6, "the same rounds");
+        let times = |it: &Compared| (it.corrected_p / it.comparison.p).round();
+        let others = found.findings.iter().filter(|it| it.compared.is_some() && it.metric != Metric::Iops);
+        // The least of a family is corrected for all of it.
+        assert_eq!((times(&goal), times(&cost)), (2.0, others.count() as f64));
+    }
+
     fn verdict_of(findings: &Findings, value: usize) -> Verdict {
         findings.find(&format!("f={value}"), "w", Metric::Iops).unwrap().compared.unwrap().verdict
     }
@@ -378,6 +513,32 @@ mod tests {
         assert_eq!(verdicts, [Verdict::NoDifference, Verdict::Better, Verdict::Better, Verdict::Worse]);
         assert!(findings.verdict.starts_with("f=3 has the best IOPS"), "{}", findings.verdict);
         assert_eq!(findings.rounds, 8);
+    }
+
+    #[test]
+    fn what_cannot_be_told_from_the_best_is_named_with_it() {
+        // Two are equally good, one is less so, one is not better.
+        let found = findings(&planted(&[1.5, 1.2, 1.5, 1.0], 10, 5));
+        let best = found.best.as_ref().unwrap();
+        let (one, other) = if best.variant == "f=1" { ("f=1", "f=3") } else { ("f=3", "f=1") };
+        assert_eq!((best.variant.as_str(), best.equals().collect::<Vec<_>>()), (one, vec![other]));
+        let told = &found.verdict;
+        assert!(told.starts_with(&format!("{one} has better IOPS with \"w\" than f=0: 1.5")), "{told}");
+        assert!(told.contains(&format!("was not shown to be better than {other}:")), "{told}");
+        assert!(told.contains("Better than f=0 too, but less so: f=2."), "{told}");
+        let less = best.rivals.iter().find(|rival| rival.variant == "f=2").unwrap();
+        assert!(less.is_less && less.comparison.unwrap().ratio.low > 1.1, "{less:?}");
+        assert_eq!(findings(&planted(&[1.0, 0.5], 8, 5)).best, None);
+    }
+
+    #[test]
+    fn nothing_is_recommended_where_rounds_were_too_few_to_tell() {
+        // Twice as fast, in two rounds, among many.
+        let store = planted_by("f", &["0", "1", "2", "3", "4"], &[2.0, 1.0, 1.0, 1.0], 0.1, 1.0, 2, 3);
+        let found = findings(&store);
+        assert_eq!(verdict_of(&found, 1), Verdict::Undecided);
+        assert!(found.verdict.contains("not all could be decided"), "{}", found.verdict);
+        assert!(!found.verdict.contains("keep that"), "{}", found.verdict);
     }
 
     #[test]

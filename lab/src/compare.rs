@@ -3,7 +3,7 @@
 //! # Two
 //! Runs of two results were not made in the same rounds, so they cannot be paired: logarithms of the values of both are compared by Welch's test. Whatever differs between the two
 //! (machine, kernel, version, neighbours) is part of the difference; what is known to differ is listed, and the raw device, where both have it, shows how much the machine itself did.
-//! P-values are corrected over all comparisons by one metric, and what is smaller than the noise floor of either result is no difference.
+//! P-values are corrected over all comparisons by the goal's metric, from which the answer comes, and over all by the other metrics together; what is smaller than the noise floor of either result is neither better nor worse.
 //!
 //! # Many
 //! The medians of at least [`LEAST_FOR_CHANGES`] results, in the order of time, are searched for changes: the place is taken at which the means before and after differ most in units of
@@ -58,6 +58,16 @@ pub struct Given {
     pub began: u64,
     /// Runs in it.
     pub runs: usize,
+    /// What of it was modelled: its figures are those of the model.
+    pub modelled: Option<String>,
+}
+
+impl Given {
+    /// It in words.
+    pub fn words(&self) -> String {
+        let modelled = self.modelled.as_ref().map(|models| format!(", modelled: {models}"));
+        format!("{}, {} runs{}", self.directory.display(), self.runs, modelled.unwrap_or_default())
+    }
 }
 
 /// One variant with one workload by one metric, over the results.
@@ -82,7 +92,7 @@ pub struct Series {
 pub struct Difference {
     /// The ratio and how certain it is.
     pub comparison: Comparison,
-    /// The p-value, corrected for all comparisons by this metric.
+    /// The p-value, corrected for all comparisons by the goal's metric, or for all by the other metrics.
     pub corrected_p: f64,
     /// How far two equal variants were apart in either result, as a share.
     pub noise_floor: f64,
@@ -97,7 +107,7 @@ pub struct Change {
     pub at: usize,
     /// How many times what was before.
     pub ratio: f64,
-    /// The chance that series without a change look like it, corrected for all series of this metric.
+    /// The chance that series without a change look like it, corrected for as many series.
     pub p: f64,
     /// What that means.
     pub verdict: Verdict,
@@ -124,16 +134,15 @@ impl Compared {
 
     fn of_stores(stores: &[Store]) -> Self {
         let findings: Vec<Findings> = stores.iter().map(analysis::findings).collect();
-        let mut series = Vec::new();
-        for metric in Metric::ALL {
-            series.extend(of_metric(&findings, metric));
-        }
+        let goal = stores.first().map_or(Metric::default(), |store| store.experiment().goal.metric);
+        let others: Vec<Metric> = Metric::ALL.into_iter().filter(|metric| *metric != goal).collect();
+        let series = [&[goal], others.as_slice()].map(|family| of_family(&findings, family)).concat();
         let results = stores.iter().map(|store| Given {
             directory: store.directory().to_owned(),
             began: began(store),
             runs: store.runs().len(),
+            modelled: store.experiment().modelled(),
         });
-        let goal = stores.first().map_or(Metric::default(), |store| store.experiment().goal.metric);
         let mut compared = Self {
             verdict: String::new(),
             results: results.collect(),
@@ -172,6 +181,11 @@ impl Compared {
             sentence =
                 format!("No difference in {} was shown between the first and the last. ", self.goal.title());
         }
+        let undecided = of_goal.iter().filter(|series| series.last_to_first.verdict == Verdict::Undecided);
+        let undecided: Vec<String> = undecided.map(|series| name(series)).collect();
+        if !undecided.is_empty() {
+            sentence.push_str(&format!("Undecided: {}. ", undecided.join(", ")));
+        }
         for series in &of_goal {
             for change in &series.changes {
                 let directory =
@@ -183,6 +197,12 @@ impl Compared {
                     directory.unwrap_or_default()
                 ));
             }
+        }
+        let modelled = self.results.iter().filter(|given| given.modelled.is_some()).count();
+        if modelled > 0 {
+            let which = if modelled == self.results.len() { "All" } else { "Some" };
+            sentence
+                .push_str(&format!("{which} of these results are modelled: no such hardware was there. "));
         }
         sentence.trim_end().to_owned()
     }
@@ -222,14 +242,16 @@ fn differences(stores: &[Store]) -> Vec<String> {
     told
 }
 
-fn of_metric(findings: &[Findings], metric: Metric) -> Vec<Series> {
+/// All comparisons by some metrics: what they mean depends on how many there are.
+fn of_family(findings: &[Findings], metrics: &[Metric]) -> Vec<Series> {
     let Some((first, rest)) = findings.split_first() else { return Vec::new() };
     let Some(last) = rest.last() else { return Vec::new() };
     let mut found = Vec::new();
     let mut p_values = Vec::new();
     let mut floors = Vec::new();
     let mut medians = Vec::new();
-    for mine in first.findings.iter().filter(|finding| finding.metric == metric) {
+    for mine in first.findings.iter().filter(|finding| metrics.contains(&finding.metric)) {
+        let metric = mine.metric;
         let of =
             |findings: &Findings| findings.find(&mine.variant, &mine.workload, metric).map(|it| it.median);
         let Some(all) = findings.iter().map(of).collect::<Option<Vec<Estimate>>>() else { continue };
@@ -248,7 +270,7 @@ fn of_metric(findings: &[Findings], metric: Metric) -> Vec<Series> {
     let (corrected, corrected_firsts) = (stats::holm(&p_values), stats::holm(&firsts));
     let mut series = Vec::new();
     for (index, (mine, comparison)) in found.into_iter().enumerate() {
-        let (corrected_p, noise_floor) = (corrected[index], floors[index]);
+        let (metric, corrected_p, noise_floor) = (mine.metric, corrected[index], floors[index]);
         let verdict = analysis::judge(&comparison, corrected_p, noise_floor, metric.more_is_better());
         let is_certain = corrected_firsts[index] < ALPHA;
         let is_seen = |ratio: f64| ratio.ln().abs() > noise_floor.ln_1p();
@@ -402,6 +424,32 @@ mod tests {
         let turned = Compared::of(&[paths[1].clone(), paths[0].clone()]).unwrap();
         assert_eq!(series(&turned, "f=1").last_to_first.verdict, Verdict::Worse);
         assert!(Compared::of(&paths[..1]).is_err());
+    }
+
+    #[test]
+    fn results_that_were_modelled_are_called_so() {
+        let given = |modelled: Option<&str>| Given {
+            directory: "a".into(),
+            began: 0,
+            runs: 3,
+            modelled: modelled.map(str::to_owned),
+        };
+        assert_eq!(given(None).words(), "a, 3 runs");
+        assert_eq!(given(Some("nvme, 1gbe")).words(), "a, 3 runs, modelled: nvme, 1gbe");
+        let directory = tempfile::tempdir().unwrap();
+        let paths = [directory.path().join("a"), directory.path().join("b")];
+        let stores = [result(&paths[0], 1000.0, 1000.0, 10, 1), result(&paths[1], 1000.0, 1000.0, 20, 2)];
+        drop(stores);
+        let real = Compared::of(&paths).unwrap();
+        assert!(!text(&real).contains("odelled") && !page(&real).contains("odelled:"));
+        let results = [given(Some("nvme")), given(None)].to_vec();
+        let mut one = Compared { results, ..real };
+        one.verdict = one.in_words();
+        assert!(
+            text(&one).contains("Some of these results are modelled")
+                && text(&one).contains("modelled: nvme")
+        );
+        assert!(page(&one).contains("modelled: nvme"));
     }
 
     #[test]

@@ -167,6 +167,7 @@ fn figures(times: &mut [Duration], written: u64, seconds: f64) -> Figures {
         read_bytes: 0,
         written_bytes: written,
         client_cpu: 0.0,
+        by_direction: None,
     }
 }
 

@@ -40,6 +40,7 @@
 //! rw = "randwrite"
 //! bs = "4K"
 //! seconds = 10
+//! quick = true                  # whether `--quick` has it; true where left out
 //! ```
 //!
 //! # Targets
@@ -149,6 +150,9 @@ pub struct Experiment {
     /// Runs that a search may take; a quarter of what all combinations would, where left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<usize>,
+    /// Names of workloads that are not measured, because this is the quick form of an experiment that has them. The report says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out_workloads: Vec<String>,
     /// What counts.
     #[serde(default)]
     pub goal: Goal,
@@ -277,10 +281,12 @@ impl Experiment {
         left_out.map(|factor| (factor.name, factor.values.join(",")))
     }
 
-    /// Makes it short: of each factor the values of its quick form, five rounds at most, and runs of no more than `seconds`; fewer rounds, and shorter runs, where one has many. Its findings are less
+    /// Makes it short: of each factor the values of its quick form, the workloads that have one, five rounds at most, and runs of no more than `seconds`; fewer rounds, and shorter runs, where one has many. Its findings are less
     /// certain, and say so by their intervals.
     pub fn quick(&mut self, seconds: f64) {
         self.factors.iter_mut().for_each(Factor::be_quick);
+        let left_out = self.workloads.extract_if(.., |workload| !workload.quick);
+        self.left_out_workloads.extend(left_out.map(|workload| workload.name));
         let in_a_round = plan::Plan::new(self, None, 0).round_length().max(1);
         let quick = match (self.modelled(), self.has_own_pools()) {
             (Some(_), _) => Quick::MODELLED,
@@ -301,10 +307,19 @@ impl Experiment {
         }
     }
 
-    /// What its quick form left out: settings, each with the values that are not measured.
+    /// What its quick form left out: settings, each with the values that are not measured, and workloads.
     pub fn left_out(&self) -> Vec<String> {
         let factors = self.factors.iter().filter(|factor| !factor.left_out.is_empty());
-        factors.map(|factor| format!("{}={}", factor.name, factor.left_out.join(","))).collect()
+        let factors = factors.map(|factor| format!("{}={}", factor.name, factor.left_out.join(",")));
+        let workloads = (!self.left_out_workloads.is_empty()).then(|| {
+            let count = self.left_out_workloads.len();
+            format!(
+                "{count} of {} workloads ({})",
+                count + self.workloads.len(),
+                self.left_out_workloads.join("; ")
+            )
+        });
+        factors.chain(workloads).collect()
     }
 
     /// Says what is wrong with it, where something is.
@@ -350,6 +365,12 @@ impl Experiment {
         }
         if !names.iter().any(|name| *name == self.goal_workload()) {
             return wrong(format!("goal: there is no workload '{}'", self.goal_workload()));
+        }
+        if self.workloads.iter().any(|workload| !workload.quick && workload.name == self.goal_workload()) {
+            return wrong(format!(
+                "workload '{}': the goal is about it, so that it cannot be left out of the quick form",
+                self.goal_workload()
+            ));
         }
         let mut factors = BTreeSet::new();
         for factor in &self.factors {
@@ -644,6 +665,26 @@ mod tests {
         let left_out = SMALL.replace("[\"16K\", \"8K\"]", "[\"16K\", \"8K\"]\nleft_out = [\"8K\"]");
         let error = Experiment::parse(&left_out).unwrap_err().to_string();
         assert!(error.contains("'8K' is among its values"), "{error}");
+    }
+
+    #[test]
+    fn a_quick_form_has_the_workloads_that_say_so_and_says_which_it_left_out() {
+        let more = "[[workload]]\nname = \"slow\"\nrw = \"read\"\nquick = false\n[[workload]]\nname = \"x\"\nrw = \"read\"\n";
+        let text = format!("{SMALL}{more}");
+        let mut experiment = Experiment::parse(&text).unwrap();
+        let written = |experiment: &Experiment| Experiment::parse(&experiment.to_toml().unwrap()).unwrap();
+        assert_eq!((written(&experiment), experiment.left_out().len()), (experiment.clone(), 0));
+        for _ in 0..2 {
+            experiment.quick(1.0);
+            assert_eq!(
+                experiment.workloads.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
+                ["w", "x"]
+            );
+            assert_eq!(experiment.left_out(), ["1 of 3 workloads (slow)"]);
+            assert_eq!(written(&experiment), experiment);
+        }
+        let error = Experiment::parse(&text.replace("[target]", "[goal]\nworkload = \"slow\"\n[target]"));
+        assert!(error.unwrap_err().to_string().contains("'slow'"));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! One run of fio, and what its JSON says.
 //!
-//! `jobs` has the arguments of a run, `steps` what its logs say of the time within it; here it is carried out, and its JSON read.
+//! `jobs` has the arguments of a run, `steps` what its logs say of the time within it, `latency` what operations of several kinds took together; here it is carried out, and its JSON read.
 //!
-//! fio's own figures are taken as they are: `iops`, `bw_bytes`, `clat_ns` with its percentiles, of the reads and the writes together. Whoever both reads and writes has the
-//! latencies of the direction with more operations.
+//! fio's own figures are taken as they are: `iops`, `bw_bytes`, `clat_ns`, of the reads and the writes together.
 //!
-//! Source: fio 3.33, `HOWTO` and its JSON output.
+//! Source: fio 3.33, `HOWTO` and its JSON output. Its `sync` counts `fdatasync` in no `total_ios`, but in the `N` of its latencies; in a load that also reads, that version flushes after reads too while
+//! the number of writes is a multiple of `fsync`.
 
 mod jobs;
+mod latency;
 mod steps;
 
 use std::fs;
@@ -24,6 +25,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::series::{self, Series};
 
+pub use latency::Latency;
+
 pub use jobs::{Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, piece, replay};
 
 /// What a run of fio found.
@@ -33,7 +36,7 @@ pub struct Figures {
     pub iops: f64,
     /// Bytes in a second.
     pub throughput: f64,
-    /// Mean time of an operation, nanoseconds.
+    /// Mean time of an operation, nanoseconds: of reads and writes together, a write with its flush.
     pub latency: f64,
     /// The time that half of the operations take at most.
     pub latency_p50: f64,
@@ -47,6 +50,9 @@ pub struct Figures {
     pub written_bytes: u64,
     /// CPU time of fio itself, as a share of one core.
     pub client_cpu: f64,
+    /// How long reads took, and writes with their flushes, where there were both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_direction: Option<[Latency; 2]>,
 }
 
 /// A run that ended.
@@ -159,7 +165,10 @@ fn run_with(arguments: &[String], wait: impl FnOnce(Child) -> io::Result<Option<
     let said = String::from_utf8_lossy(&output.stdout);
     // Warnings may stand before the JSON.
     let json = said.find('{').map_or("", |start| &said[start..]);
-    let flushes = |it: &String| it.starts_with("--fsync=") || it.starts_with("--fdatasync=");
+    let flushes = |it: &String| {
+        let every = it.strip_prefix("--fsync=").or(it.strip_prefix("--fdatasync="));
+        every.is_some_and(|every| every != "0")
+    };
     outcome(json, arguments.iter().any(flushes))
 }
 
@@ -197,33 +206,13 @@ struct Direction {
     bw_bytes: f64,
     iops: f64,
     total_ios: u64,
-    clat_ns: Latency,
+    clat_ns: latency::Said,
 }
 
 #[derive(Deserialize, Default)]
 struct Flushes {
     #[serde(default)]
-    total_ios: u64,
-    #[serde(default)]
-    lat_ns: Latency,
-}
-
-#[derive(Deserialize, Default)]
-struct Latency {
-    #[serde(default)]
-    mean: f64,
-    #[serde(default)]
-    percentile: std::collections::BTreeMap<String, f64>,
-}
-
-impl Latency {
-    fn at(&self, percent: f64) -> f64 {
-        let found = self
-            .percentile
-            .iter()
-            .find(|(name, _)| name.parse::<f64>().is_ok_and(|name| (name - percent).abs() < 1e-6));
-        found.map_or(self.mean, |(_, value)| *value)
-    }
+    lat_ns: latency::Said,
 }
 
 fn read(json: &str) -> Result<Output> {
@@ -231,31 +220,29 @@ fn read(json: &str) -> Result<Output> {
         .map_err(|error| Error::Output { program: "fio", what: format!("its JSON: {error}") })
 }
 
-/// The figures. Where a job flushes what it writes (`flushes`), who waits for a write waits for its share of the flushes too: percentiles are then those of both together at most.
+/// The figures, of a job that flushes what it writes (`flushes`) or does not: then the flush at its end is nobody's.
 fn figures(output: &Output, flushes: bool) -> Result<Figures> {
     let wrong = |what: String| Error::Output { program: "fio", what };
     let [job] = output.jobs.as_slice() else { return Err(wrong("not one group of jobs".into())) };
     if job.error != 0 {
         return Err(wrong(format!("its job ended with error {}", job.error)));
     }
-    let main = if job.write.total_ios > job.read.total_ios { &job.write } else { &job.read };
-    let share = job.sync.total_ios.min(main.total_ios) as f64 / main.total_ios.max(1) as f64;
-    let share = if flushes { share } else { 0.0 };
-    // Where flushes are rarer than that, a percentile has none.
-    let at = |percent: f64| {
-        let flush = if share * 100.0 > 100.0 - percent { job.sync.lat_ns.at(percent) } else { 0.0 };
-        main.clat_ns.at(percent) + flush
-    };
+    let (reads, mut writes) = (job.read.clat_ns.times(), job.write.clat_ns.times());
+    if flushes {
+        writes = writes.flushed(&job.sync.lat_ns.times());
+    }
+    let all = reads.and(&writes).latency().unwrap_or_default();
     let figures = Figures {
         iops: job.read.iops + job.write.iops,
         throughput: job.read.bw_bytes + job.write.bw_bytes,
-        latency: main.clat_ns.mean + job.sync.lat_ns.mean * share,
-        latency_p50: at(50.0),
-        latency_p99: at(99.0),
-        latency_p999: at(99.9),
+        latency: all.mean,
+        latency_p50: all.p50,
+        latency_p99: all.p99,
+        latency_p999: all.p999,
         read_bytes: job.read.io_bytes,
         written_bytes: job.write.io_bytes,
         client_cpu: (job.usr_cpu + job.sys_cpu) / 100.0,
+        by_direction: reads.latency().zip(writes.latency()).map(|(reads, writes)| [reads, writes]),
     };
     if figures.iops <= 0.0 {
         return Err(wrong("it did nothing in its time".into()));
@@ -274,7 +261,7 @@ mod tests {
     const OUTPUT: &str = r#"{"jobs": [{"error": 0, "usr_cpu": 10.0, "sys_cpu": 15.0,
           "read": {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "total_ios": 0, "clat_ns": {"mean": 0.0}},
           "write": {"io_bytes": 8192, "bw_bytes": 4096, "iops": 1.0, "total_ios": 2,
-            "clat_ns": {"mean": 5.0, "percentile": {"50.000000": 4, "99.000000": 9, "99.900000": 10}}}}]}"#;
+            "clat_ns": {"mean": 6.5, "N": 2, "bins": {"4": 1, "9": 1}}}}]}"#;
 
     #[test]
     fn figures_come_out_of_fios_json() {
@@ -282,23 +269,60 @@ mod tests {
         assert_eq!((figures.iops, figures.throughput, figures.written_bytes), (1.0, 4096.0, 8192));
         assert_eq!(
             (figures.latency, figures.latency_p50, figures.latency_p99, figures.latency_p999),
-            (5.0, 4.0, 9.0, 10.0)
+            (6.5, 4.0, 9.0, 9.0)
         );
-        assert_eq!(figures.client_cpu, 0.25);
+        assert_eq!((figures.client_cpu, figures.by_direction), (0.25, None));
     }
 
     #[test]
     fn who_flushes_waits_for_that_too() {
-        let sync = r#""sync": {"total_ios": 2, "lat_ns": {"mean": 100.0, "percentile": {"50.000000": 90, "99.000000": 200}}},"#;
+        // As fio 3.33 says it of fdatasync.
+        let sync =
+            r#""sync": {"total_ios": 0, "lat_ns": {"mean": 145.0, "N": 2, "bins": {"90": 1, "200": 1}}},"#;
         let output = OUTPUT.replace("\"read\"", &format!("{sync} \"read\""));
         let figures = parse(&output, true).unwrap();
-        assert_eq!((figures.latency, figures.latency_p50, figures.latency_p99), (105.0, 94.0, 209.0));
+        assert_eq!((figures.latency, figures.latency_p50, figures.latency_p99), (151.5, 94.0, 209.0));
         // Without, the one flush at the end of a job is nobody's.
-        assert_eq!(parse(&output, false).unwrap().latency, 5.0);
+        assert_eq!(parse(&output, false).unwrap().latency, 6.5);
         // Of a flush for every other write, each write has a half; the median write has none.
-        let seldom = output.replace("\"total_ios\": 2, \"lat", "\"total_ios\": 1, \"lat");
+        let seldom = output.replace(
+            "\"mean\": 145.0, \"N\": 2, \"bins\": {\"90\": 1, ",
+            "\"mean\": 200.0, \"N\": 1, \"bins\": {",
+        );
         let figures = parse(&seldom, true).unwrap();
-        assert_eq!((figures.latency, figures.latency_p50, figures.latency_p99), (55.0, 4.0, 209.0));
+        assert_eq!((figures.latency, figures.latency_p50, figures.latency_p99), (106.5, 9.0, 209.0));
+    }
+
+    #[test]
+    fn reads_beside_writes_wait_for_no_flush_and_both_count_whichever_are_more() {
+        let of = |reads: u64, writes: u64| {
+            let said = |count: u64, ns: u64| {
+                format!(
+                    "{{\"io_bytes\": 1, \"bw_bytes\": 1, \"iops\": 1.0, \"total_ios\": {count}, \"clat_ns\": {{\"mean\": {ns}, \"N\": {count}, \"bins\": {{\"{ns}\": {count}}}}}}}"
+                )
+            };
+            let sync = format!(
+                "{{\"lat_ns\": {{\"mean\": 90000, \"N\": {writes}, \"bins\": {{\"90000\": {writes}}}}}}}"
+            );
+            let json = format!(
+                "{{\"jobs\": [{{\"error\": 0, \"read\": {}, \"write\": {}, \"sync\": {sync}}}]}}",
+                said(reads, 100),
+                said(writes, 1000)
+            );
+            parse(&json, true).unwrap()
+        };
+        let figures = of(998, 2);
+        let [reads, writes] = figures.by_direction.unwrap();
+        assert_eq!((reads.p50, reads.p999, reads.operations), (100.0, 100.0, 998));
+        assert_eq!((writes.mean, writes.p50, writes.operations), (91_000.0, 91_000.0, 2));
+        assert_eq!(
+            (figures.latency_p50, figures.latency_p99, figures.latency_p999),
+            (100.0, 100.0, 91_000.0)
+        );
+        assert!((figures.latency - (0.998 * 100.0 + 0.002 * 91_000.0)).abs() < 1e-6, "{figures:?}");
+        // Half and half: a run with one more write is like one with one more read.
+        let [one, other] = [of(501, 499), of(499, 501)].map(|it| (it.latency, it.latency_p99));
+        assert!((one.0 / other.0 - 1.0).abs() < 0.01 && one.1 == other.1, "{one:?} {other:?}");
     }
 
     #[test]
@@ -315,7 +339,7 @@ mod tests {
     fn what_fio_does_in_each_step_adds_up_to_what_it_did() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("data").display().to_string();
-        let words = "--name=lab --output-format=json --group_reporting --ioengine=psync --rw=randrw --bs=4k --size=1M --time_based --runtime=350ms";
+        let words = "--name=lab --output-format=json+ --group_reporting --ioengine=psync --rw=randrw --bs=4k --size=1M --time_based --runtime=350ms";
         let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
         arguments.push(format!("--filename={file}"));
         for more in ["--numjobs=1", "--numjobs=3", "--ramp_time=200ms"] {
@@ -326,6 +350,8 @@ mod tests {
             let bytes = outcome.figures.read_bytes + outcome.figures.written_bytes;
             assert!(series.bytes.iter().sum::<u64>().abs_diff(bytes) <= 4096, "{more}: {series:?} {bytes}");
             assert_eq!(series.operations.iter().sum::<u64>(), bytes / 4096, "{more}");
+            let [reads, writes] = outcome.figures.by_direction.unwrap();
+            assert_eq!(reads.operations + writes.operations, bytes / 4096, "{more}");
             assert!(series.operations.len() >= 4 && series.step == 0.1, "{more}: {series:?}");
             assert!(!logs.exists());
         }

@@ -5,7 +5,7 @@
 //! [`Plan`] has one *variant* for each value of each factor (one changed at a time), the *baseline* that they are all compared with, the baseline a
 //! second time under another name (which shows how much two equal things differ: the *noise floor*), and where there is one the raw device (the *limit*).
 //! Every round runs each variant with each workload once, in an order drawn anew, so that whatever else the machine does falls on all of them. Two variants are
-//! compared within rounds only, and a difference that is not certain, or smaller than the noise floor, is called no difference.
+//! compared within rounds only. A difference that is certain and larger than the noise floor is one; where none can be hidden it is called none; all else is undecided.
 //!
 //! | module | what it owns |
 //! |---|---|

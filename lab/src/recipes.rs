@@ -104,7 +104,7 @@ mod tests {
     fn the_quick_form_of_every_recipe_is_few_runs_and_most_have_five_rounds() {
         for (name, rounds, runs) in [
             ("volblocksize", 5, 90),
-            ("matrix", 2, 384),
+            ("matrix", 5, 320),
             ("compression", 5, 315),
             ("topology", 3, 99),
             ("cold-warm", 5, 120),

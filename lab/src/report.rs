@@ -9,10 +9,12 @@ mod plot;
 
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 use crate::analysis::{self, Findings};
 use crate::error::{Error, Result};
 use crate::experiment::Metric;
-use crate::store::{Stage, Store};
+use crate::store::{Run, Stage, Store};
 
 /// Writes the report in all its forms; where they are, the HTML first.
 pub fn write(store: &Store) -> Result<Vec<PathBuf>> {
@@ -31,17 +33,18 @@ pub(crate) use html::STYLE;
 pub use markdown::markdown;
 pub(crate) use plot::{Bar, bars, escaped};
 
-/// Every run, a line each, with its number.
+/// Every run, a line each, with its number, and what of the experiment is modelled.
 pub fn csv(store: &Store) -> String {
-    let mut text = String::from("run,stage,round,variant,workload,began");
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let modelled = store.experiment().modelled().map_or_else(String::new, |models| quoted(&models));
+    let mut text = String::from("run,stage,round,variant,workload,began,modelled");
     for metric in Metric::ALL {
         text.push_str(&format!(",{}", metric.title().replace(' ', "_")));
     }
     text.push('\n');
     for (number, run) in store.runs().iter().enumerate() {
-        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
         text.push_str(&format!(
-            "{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{modelled}",
             number + 1,
             if run.stage == Stage::Search { "search" } else { "rounds" },
             run.round,
@@ -58,6 +61,35 @@ pub fn csv(store: &Store) -> String {
         text.push('\n');
     }
     text
+}
+
+/// All that is kept of a run, by its number: what was done, its figures, what the process that serves counted, what became of each byte, what happened within it; and all that fio said, or
+/// whoever did the work instead.
+pub fn of_run(store: &Store, number: usize) -> Result<String> {
+    let said = store.fio_json(number)?;
+    let failed = |what: String| Error::Results {
+        path: store.directory().to_owned(),
+        what: format!("run {number}: {what}"),
+    };
+    let run = number.checked_sub(1).and_then(|at| store.runs().get(at));
+    let run = run.ok_or_else(|| failed("it is not among the runs".into()))?;
+    let all = OfRun {
+        number,
+        modelled: store.experiment().modelled(),
+        run,
+        fio: serde_json::from_str(&said).unwrap_or(serde_json::Value::String(said)),
+    };
+    serde_json::to_string_pretty(&all)
+        .map(|text| format!("{text}\n"))
+        .map_err(|error| failed(error.to_string()))
+}
+
+#[derive(Serialize)]
+struct OfRun<'a> {
+    number: usize,
+    modelled: Option<String>,
+    run: &'a Run,
+    fio: serde_json::Value,
 }
 
 /// A figure in the unit that people read it in.
@@ -98,6 +130,70 @@ fn metrics(store: &Store, findings: &Findings) -> Vec<Metric> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Experiment;
+    use crate::fio::Figures;
+
+    /// Two rounds of an experiment on a target.
+    fn store(target: &str) -> Store {
+        let text = format!(
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n{target}\n[[factor]]\nname = \"f\"\nvalues = [\"0\", \"1\"]\n\
+             [[workload]]\nname = \"w\"\nrw = \"read\"\n"
+        );
+        let run = |round: usize, variant: &str| Run {
+            stage: Stage::Rounds,
+            round,
+            variant: variant.into(),
+            workload: "w".into(),
+            began: 0,
+            command: vec!["fio".into()],
+            figures: Figures { iops: 100.0 + round as f64, ..Figures::default() },
+            served: None,
+            space: None,
+            series: None,
+            prepared: None,
+        };
+        let mut store = Store::in_memory(Experiment::parse(&text).unwrap());
+        for (round, variant) in [(0, "baseline"), (0, "f=1"), (1, "baseline"), (1, "f=1")] {
+            store.add(&run(round, variant), "{\"jobs\": [1]}").unwrap();
+        }
+        store
+    }
+
+    #[test]
+    fn what_is_modelled_is_labelled_so_in_every_form() {
+        for (target, models) in [("devices = \"hdd-7200\"", Some("hdd-7200")), ("", None)] {
+            let store = store(target);
+            let findings = analysis::findings(&store);
+            assert_eq!(findings.modelled.as_deref(), models);
+            let json = serde_json::to_value(&findings).unwrap();
+            assert_eq!(json["modelled"].as_str(), models);
+            let csv = csv(&store);
+            let (head, run) = csv.split_once('\n').unwrap();
+            let column = head.split(',').position(|title| title == "modelled").unwrap();
+            let of_run = run.split(',').nth(column).unwrap().trim_matches('"');
+            assert_eq!(of_run, models.unwrap_or_default());
+            let shown: serde_json::Value = serde_json::from_str(&super::of_run(&store, 1).unwrap()).unwrap();
+            assert_eq!(shown["modelled"].as_str(), models);
+            for text in [markdown(&store, &findings), html::page(&store, &findings)] {
+                assert_eq!(text.contains("Modelled: hdd-7200."), models.is_some(), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_is_shown_with_all_that_is_kept_of_it() {
+        let store = store("");
+        let shown: serde_json::Value = serde_json::from_str(&of_run(&store, 4).unwrap()).unwrap();
+        assert_eq!(
+            (shown["run"]["variant"].as_str(), shown["run"]["figures"]["iops"].as_f64()),
+            (Some("f=1"), Some(101.0))
+        );
+        assert_eq!((shown["number"].as_u64(), shown["fio"]["jobs"][0].as_u64()), (Some(4), Some(1)));
+        assert!(of_run(&store, 0).is_err() && of_run(&store, 5).is_err());
+        // Each figure on the page has the numbers of its runs.
+        let page = html::page(&store, &analysis::findings(&store));
+        assert!(page.contains("<th>runs") && page.contains("<td>2 4"), "{page}");
+    }
 
     #[test]
     fn figures_have_units_and_few_digits() {

@@ -152,6 +152,7 @@ impl Tally {
                 p50_ns: latencies.at_most_ns(500),
                 p99_ns: latencies.at_most_ns(990),
                 p999_ns: latencies.at_most_ns(999),
+                times: latencies.times().collect(),
             }
         };
         Loaded {

@@ -2,6 +2,7 @@
 //!
 //! Its counters of bytes are the pool's own; `/proc/PID/stat` has its CPU time, `/proc/PID/status` the most memory that it had since it was looked at.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -201,6 +202,7 @@ fn as_fio(load: &Load, loaded: &Loaded) -> String {
         json!({
             "min": of.least_ns, "max": of.most_ns, "mean": of.mean_ns, "N": of.requests,
             "percentile": { "50.000000": of.p50_ns, "99.000000": of.p99_ns, "99.900000": of.p999_ns },
+            "bins": of.times.iter().copied().collect::<BTreeMap<u64, u64>>(),
         })
     };
     let direction = |of: &Requested| {

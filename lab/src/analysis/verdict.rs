@@ -1,12 +1,10 @@
 //! The answer in a few sentences: what to choose, what that gains, what it costs in other figures and in safety, and where the limit is.
 
-use super::{Compared, Finding, Findings, Verdict, bounds};
-use crate::experiment::{Experiment, Metric, THROUGH, risk};
-use crate::plan::{self, BASELINE, DEVICE, Plan, Variant, VariantKind};
+use super::best::{Best, changes};
+use super::{Finding, Findings, NOISY, Verdict, bounds};
+use crate::experiment::{Experiment, Metric, risk};
+use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
 use crate::stats;
-
-/// Equal variants that are further apart than this, as a share, tell that something else was going on.
-const NOISY: f64 = 0.25;
 
 /// The answer, and whether the goal was reached.
 pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (String, Option<bool>) {
@@ -15,31 +13,32 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
     let Some(baseline) = of(BASELINE) else {
         return ("There is no result yet.".to_owned(), None);
     };
-    // A way to the volume is a layer that is measured, and nothing to choose.
-    let way = plan.variants().first().and_then(|baseline| baseline.settings.get(THROUGH));
-    let changes = plan.variants().iter().filter(|variant| variant.kind == VariantKind::Change);
-    let changes: Vec<&Variant> = changes.filter(|variant| variant.settings.get(THROUGH) == way).collect();
+    let changes: Vec<&Variant> = changes(plan).collect();
     let findings: Vec<&Finding> = changes.iter().filter_map(|variant| of(&variant.name)).collect();
-    let best = best(&findings, metric);
-    let mut sentences = match findings.is_empty() {
-        true => vec![alone(experiment, baseline)],
-        false => {
-            let mut sentences = vec![compared(experiment, &findings, best)];
-            sentences.extend(best.and_then(|best| costs(all, best)));
-            let chosen = best.and_then(|best| changes.iter().find(|it| it.name == best.variant));
+    let best = all.best.as_ref().and_then(|best| Some((best, of(&best.variant)?)));
+    let chosen = best.map_or(BASELINE, |(_, finding)| &finding.variant);
+    let mut sentences = match (findings.is_empty(), best) {
+        (true, _) => vec![alone(experiment, baseline)],
+        (false, Some((best, finding))) => {
+            let mut sentences = better(experiment, best, finding);
+            sentences.extend(may_be_better(experiment.goal.metric, &findings, finding));
+            sentences.extend(costs(all, finding));
+            let chosen = changes.iter().find(|it| it.name == best.variant);
             sentences.extend(chosen.and_then(|chosen| risks(experiment, chosen)));
-            sentences.extend(others(&findings));
             sentences
         }
+        (false, None) => vec![none_better(experiment, &findings)],
     };
+    sentences.extend(others(&findings));
     sentences.extend(levels(experiment, all));
-    let value = best.unwrap_or(baseline).median.value;
+    let value = best.map_or(baseline, |(_, finding)| finding).median.value;
     if let Some(limit) = of(DEVICE) {
         let ratio = limit.median.value / value;
         sentences.push(format!("The raw device has {ratio:.2} times the {}.", metric.title()));
     }
     if metric == Metric::Throughput {
-        sentences.extend(bounds::nearest(experiment, value));
+        let settings = plan.variants().iter().find(|variant| variant.name == chosen).map(|it| &it.settings);
+        sentences.extend(settings.and_then(|settings| bounds::nearest(experiment, settings, value)));
     }
     sentences.extend(noise(&findings));
     sentences.extend(drift(baseline));
@@ -54,13 +53,6 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
         false => "The goal is not reached.".to_owned(),
     }));
     (sentences.join(" "), reached)
-}
-
-/// The best of those that are certainly better than the baseline.
-fn best<'a>(findings: &[&'a Finding], metric: Metric) -> Option<&'a Finding> {
-    let better = |a: f64, b: f64| if metric.more_is_better() { a > b } else { a < b };
-    let all = findings.iter().copied().filter(|it| is(it, Verdict::Better));
-    all.reduce(|best, it| if better(it.median.value, best.median.value) { it } else { best })
 }
 
 fn is(finding: &Finding, verdict: Verdict) -> bool {
@@ -82,31 +74,57 @@ fn levels(experiment: &Experiment, all: &Findings) -> Option<String> {
     let (pool, export) = (of(&pool)?, of(&export)?);
     let verdict = pool.compared.or(export.compared)?.verdict;
     let words = match verdict {
-        Verdict::Better | Verdict::Worse => format!("{:.2} times", pool.median.value / export.median.value),
-        Verdict::NoDifference => "no other than".to_owned(),
-        Verdict::Undecided => "too near to tell from".to_owned(),
+        Verdict::Better | Verdict::Worse => {
+            format!("{:.2} times that over NBD", pool.median.value / export.median.value)
+        }
+        Verdict::NoDifference => "no other than that over NBD".to_owned(),
+        Verdict::Undecided => "and whether that over NBD is another could not be decided".to_owned(),
     };
     let value = crate::report::written(metric, pool.median.value);
-    Some(format!(
-        "In the process that has the pool open, without NBD: {} {value}, {words} that over NBD.",
-        metric.title()
-    ))
+    Some(format!("In the process that has the pool open, without NBD: {} {value}, {words}.", metric.title()))
 }
 
-/// What is best, by how much.
-fn compared(experiment: &Experiment, findings: &[&Finding], best: Option<&Finding>) -> String {
+/// What is best, by how much, and what else is.
+fn better(experiment: &Experiment, best: &Best, finding: &Finding) -> Vec<String> {
+    let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
+    let equals: Vec<&str> = best.equals().collect();
+    let (has, name) = (if equals.is_empty() { "the best" } else { "better" }, &best.variant);
+    let base = base_words(experiment);
+    let ratio = finding.compared.map(|compared| compared.comparison.ratio);
+    let times = ratio
+        .map(|it| format!("{:.2} times that of {base} (from {:.2} to {:.2})", it.value, it.low, it.high));
+    let than = if equals.is_empty() { String::new() } else { format!(" than {base}") };
+    let mut sentences =
+        vec![format!("{name} has {has} {title} with \"{workload}\"{than}: {}.", times.unwrap_or_default())];
+    if !equals.is_empty() {
+        sentences.push(format!(
+            "It is the best by its median, but was not shown to be better than {}: any of them may be the best.",
+            equals.join(", ")
+        ));
+    }
+    let less: Vec<&str> =
+        best.rivals.iter().filter(|rival| rival.is_less).map(|rival| rival.variant.as_str()).collect();
+    if !less.is_empty() {
+        sentences.push(format!("Better than {base} too, but less so: {}.", less.join(", ")));
+    }
+    sentences
+}
+
+/// What has a better median than the best of those that are certain.
+fn may_be_better(metric: Metric, findings: &[&Finding], best: &Finding) -> Option<String> {
+    let is_more = |it: &Finding| (it.median.value > best.median.value) == metric.more_is_better();
+    let undecided = findings.iter().filter(|it| is(it, Verdict::Undecided) && is_more(it));
+    let names: Vec<&str> = undecided.map(|it| it.variant.as_str()).collect();
+    (!names.is_empty()).then(|| format!("Better still by the median, but undecided: {}.", names.join(", ")))
+}
+
+/// That nothing was shown to be better.
+fn none_better(experiment: &Experiment, findings: &[&Finding]) -> String {
     let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
     let base = base_words(experiment);
-    if let Some((best, Compared { comparison, .. })) = best.and_then(|best| Some((best, best.compared?))) {
-        let ratio = comparison.ratio;
-        return format!(
-            "{} has the best {title} with \"{workload}\": {:.2} times that of {base} (from {:.2} to {:.2}).",
-            best.variant, ratio.value, ratio.low, ratio.high
-        );
-    }
     match findings.iter().any(|it| is(it, Verdict::Undecided)) {
         true => format!(
-            "Nothing was shown to have better {title} with \"{workload}\" than {base}, but some intervals are too wide to tell: run more rounds (--rounds)."
+            "Nothing was shown to have better {title} with \"{workload}\" than {base}, but not all could be decided: run more rounds (--rounds)."
         ),
         false => format!("Nothing has better {title} with \"{workload}\" than {base}: keep that."),
     }
@@ -190,7 +208,10 @@ pub fn noise_words(noise_floor: f64) -> String {
         return "two equal variants were so far apart, in so few rounds, that nothing can be told from noise"
             .to_owned();
     }
-    format!("two equal variants differed by {}, and less than that is no difference", apart(noise_floor))
+    format!(
+        "two equal variants differed by {}, and what differs by less is not told from noise",
+        apart(noise_floor)
+    )
 }
 
 /// How far equal variants were apart, in words.
@@ -219,8 +240,14 @@ mod tests {
     #[test]
     fn noise_is_told_as_far_as_it_is_known() {
         for (floor, words) in [
-            (0.034, "two equal variants differed by up to 3.4 %, and less than that is no difference"),
-            (1.3, "two equal variants differed by up to 2.3 times, and less than that is no difference"),
+            (
+                0.034,
+                "two equal variants differed by up to 3.4 %, and what differs by less is not told from noise",
+            ),
+            (
+                1.3,
+                "two equal variants differed by up to 2.3 times, and what differs by less is not told from noise",
+            ),
             (
                 170_000.0,
                 "two equal variants were so far apart, in so few rounds, that nothing can be told from noise",

@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ALPHA, Finding, UNDECIDED};
+use super::{ALPHA, Finding, SMALL};
 use crate::experiment::{CacheState, Metric, Work, Workload};
 use crate::plan::{BASELINE, Plan, VariantKind};
 use crate::series::Series;
@@ -149,7 +149,7 @@ fn drift(rates: &[Vec<f64>], noise_floor: f64) -> Option<Comparison> {
     let goes_one_way = is_same(|(last, first)| last > first) || is_same(|(last, first)| last < first);
     let drift = stats::compare(&pairs)?;
     // Less than that is no reason for longer runs.
-    let least = (1.0 + noise_floor.max(UNDECIDED)).ln();
+    let least = (1.0 + noise_floor.max(SMALL)).ln();
     let is_more = drift.ratio.value.ln().abs() > least;
     (goes_one_way && is_more && (drift.ratio.low > 1.0 || drift.ratio.high < 1.0)).then_some(drift)
 }

@@ -14,8 +14,7 @@ pub fn page(compared: &Compared) -> String {
         escaped(&compared.verdict)
     );
     for given in &compared.results {
-        let directory = escaped(&given.directory.display().to_string());
-        page.push_str(&format!("<li>{directory}, {} runs</li>", given.runs));
+        page.push_str(&format!("<li>{}</li>", escaped(&given.words())));
     }
     page.push_str("</ol>");
     for metric in Metric::ALL {

@@ -10,7 +10,7 @@ use crate::table;
 pub fn text(compared: &Compared) -> String {
     let mut text = format!("**{}**\n\n", compared.verdict);
     for (index, given) in compared.results.iter().enumerate() {
-        text.push_str(&format!("{}. {}, {} runs\n", index + 1, given.directory.display(), given.runs));
+        text.push_str(&format!("{}. {}\n", index + 1, given.words()));
     }
     for metric in Metric::ALL {
         let of = shown(compared, metric);

@@ -79,6 +79,9 @@ pub struct Workload {
     /// Whether a trace is replayed as fast as that goes, instead of with its own pauses.
     #[serde(default, skip_serializing_if = "is_default")]
     pub at_once: bool,
+    /// Whether the experiment's quick form has it.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub quick: bool,
     /// More options of fio.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
@@ -128,6 +131,14 @@ fn one() -> u32 {
 
 fn ten() -> f64 {
     10.0
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(it: &bool) -> bool {
+    *it
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

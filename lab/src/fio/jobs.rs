@@ -128,10 +128,10 @@ fn writes(rw: &str) -> bool {
     rw.contains("write") || rw.starts_with("randrw") || rw.starts_with("rw")
 }
 
-/// What every run has: a name, its kind of output, and data as they are wanted.
+/// What every run has: a name, its kind of output (with the counts of times that percentiles are made of), and data as they are wanted.
 fn common(workload: &Workload) -> Vec<String> {
     let mut arguments: Vec<String> =
-        ["name=lab", "output-format=json", "group_reporting"].map(|option| format!("--{option}")).to_vec();
+        ["name=lab", "output-format=json+", "group_reporting"].map(|option| format!("--{option}")).to_vec();
     arguments.push("--percentile_list=50:99:99.9".to_owned());
     if workload.compressible > 0 {
         arguments.push(format!("--buffer_compress_percentage={}", workload.compressible));

@@ -106,7 +106,7 @@ fn ways(experiment: &Experiment, findings: &Findings) -> Option<Section> {
 
 /// What no setting can beat, beside what was reached.
 fn limits(experiment: &Experiment, findings: &Findings) -> Option<Section> {
-    let bounds = bounds::bounds(experiment);
+    let bounds = bounds::all(experiment, &plan_of(experiment, findings));
     let head = ["", "reads", "writes"].map(str::to_owned).to_vec();
     let row = |name: &str, rates: [f64; 2]| {
         let rates =
@@ -115,8 +115,13 @@ fn limits(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     };
     let reached = row("the most that was measured", bounds::reached(experiment, findings));
     let rows = std::iter::once(head).chain(bounds.iter().map(|bound| row(&bound.name, bound.rates)));
-    let text = "What can be carried of data that do not compress, with the baseline's layout: no setting beats it, save what is read from a cache before it.".to_owned();
+    let text = "What can be carried of data that do not compress, by the layout of each variant: no other setting beats it, save what is read from a cache before it.".to_owned();
     (!bounds.is_empty()).then(|| Section::new("What the limits are", text, rows.chain([reached]).collect()))
+}
+
+/// The variants, with what a search found.
+pub(super) fn plan_of(experiment: &Experiment, findings: &Findings) -> Plan {
+    Plan::new(experiment, findings.sought.as_ref().map(|sought| &sought.settings), 0)
 }
 
 /// Blocks of a volume, and of a filesystem, where a variant does not say.
@@ -145,7 +150,7 @@ fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         let first = takes.clone().next()?;
         takes.into_iter().all(|it| it == first).then(|| first as f64 / block.0 as f64)
     };
-    let plan = Plan::new(experiment, findings.sought.as_ref().map(|sought| &sought.settings), 0);
+    let plan = plan_of(experiment, findings);
     let is_of_pools = |it: &&Variant| matches!(it.kind, VariantKind::Baseline | VariantKind::Change);
     let rows = plan.variants().iter().filter(is_of_pools).filter_map(|variant| {
         let measured = findings.find(&variant.name, &filled.name, Metric::Space)?.median.value;
@@ -248,6 +253,20 @@ pub fn caution(experiment: &Experiment, findings: &Findings, workload: &Workload
     })
 }
 
+/// How long reads took, and writes, of a workload that has both.
+pub fn directions(findings: &Findings, workload: &str) -> Option<Section> {
+    let of: Vec<_> = findings.directions.iter().filter(|it| it.workload == workload).collect();
+    let head = ["variant", "read, mean", "read, 99 %", "write, mean", "write, 99 %"];
+    let rows = of.iter().map(|it| {
+        let times = [it.reads.mean, it.reads.p99, it.writes.mean, it.writes.p99];
+        let times = times.map(|time| written(Metric::Latency, time));
+        std::iter::once(it.variant.clone()).chain(times).collect()
+    });
+    let text = "The latencies above are of reads and writes together. Here is each kind by itself: the mean, and what 99 of 100 took at most.";
+    let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
+    (!of.is_empty()).then(|| Section::new("Reads and writes apart", text.to_owned(), rows))
+}
+
 /// What became of each byte that a workload wrote.
 pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
     let of: Vec<_> = findings.layers.iter().filter(|it| it.workload == workload).collect();
@@ -284,6 +303,7 @@ mod tests {
             let written = |workload: &str| Written {
                 variant: BASELINE.into(),
                 workload: workload.into(),
+                runs: vec![0],
                 layers: [logical, logical, logical, 0.0, 0.0, logical],
                 read: None,
             };

@@ -8,7 +8,7 @@ use super::{metrics, written};
 use crate::analysis::{Finding, Findings, Verdict, Within, apart, base_words, bounds, within};
 use crate::experiment::{Experiment, Metric, Workload};
 use crate::pareto;
-use crate::plan::{BASELINE, DEVICE, TWIN};
+use crate::plan::{BASELINE, DEVICE, Plan, TWIN};
 use crate::store::Store;
 
 /// How pages look.
@@ -40,6 +40,7 @@ pub fn page(store: &Store, findings: &Findings) -> String {
     if !findings.front.is_empty() {
         page.push_str(&weighed(experiment, findings));
     }
+    let plan = choices::plan_of(experiment, findings);
     for workload in &experiment.workloads {
         page.push_str(&format!("<h2>{}</h2>", escaped(&workload.name)));
         for metric in metrics(store, findings) {
@@ -64,8 +65,8 @@ pub fn page(store: &Store, findings: &Findings) -> String {
                     class: class(it),
                 })
                 .collect();
-            page.push_str(&bars(&rows, &limits(experiment, workload, metric, &of)));
-            page.push_str(&table(&of));
+            page.push_str(&bars(&rows, &limits(experiment, &plan, workload, metric, &of)));
+            page.push_str(&table(metric, &of));
         }
         page.push_str(&spread(findings, workload));
         page.push_str(&over_time(store, findings, workload));
@@ -73,7 +74,8 @@ pub fn page(store: &Store, findings: &Findings) -> String {
         if let Some(caution) = choices::caution(experiment, findings, workload) {
             page.push_str(&format!("<p><strong>{}</strong></p>", escaped(&caution)));
         }
-        if let Some(section) = choices::layers(findings, &workload.name) {
+        let more = [choices::directions(findings, &workload.name), choices::layers(findings, &workload.name)];
+        for section in more.into_iter().flatten() {
             page.push_str(&words(&section));
         }
     }
@@ -94,13 +96,19 @@ fn words(section: &Section) -> String {
 }
 
 /// What no bar can pass: the raw device, and of bandwidth the bounds.
-fn limits(experiment: &Experiment, workload: &Workload, metric: Metric, of: &[&Finding]) -> Vec<Line> {
+fn limits(
+    experiment: &Experiment,
+    plan: &Plan,
+    workload: &Workload,
+    metric: Metric,
+    of: &[&Finding],
+) -> Vec<Line> {
     let speeds = [Metric::Iops, Metric::Throughput, Metric::Latency, Metric::LatencyP99];
     let device = of.iter().find(|it| it.variant == DEVICE && speeds.contains(&metric));
     let device = device.map(|it| Line { label: DEVICE.to_owned(), value: it.median.value });
     let way = bounds::direction(workload).filter(|_| metric == Metric::Throughput);
     let bounds = way.into_iter().flat_map(|way| {
-        bounds::bounds(experiment).into_iter().map(move |bound| Line {
+        bounds::of_none(experiment, plan, way).into_iter().map(move |bound| Line {
             label: format!("{}: {}", bound.name, written(metric, bound.rates[way])),
             value: bound.rates[way],
         })
@@ -270,20 +278,29 @@ fn class(finding: &Finding) -> &'static str {
     }
 }
 
-/// How they compare with the baseline; nothing where nothing is compared.
-fn table(findings: &[&Finding]) -> String {
-    let head = ["variant", "times the baseline", "interval", "p, corrected", "noise floor", "verdict"];
-    let compared = findings.iter().filter_map(|it| Some((it, it.compared?))).map(|(it, compared)| {
-        let ratio = compared.comparison.ratio;
-        vec![
-            it.variant.clone(),
-            format!("{:.2}", ratio.value),
-            format!("{:.2} to {:.2}", ratio.low, ratio.high),
-            format!("{:.4}", compared.corrected_p),
-            apart(compared.noise_floor),
-            compared.verdict.words().to_owned(),
-        ]
-    });
-    let all: Vec<Vec<String>> = std::iter::once(head.map(str::to_owned).to_vec()).chain(compared).collect();
-    if all.len() == 1 { String::new() } else { rows(&all, &[]) }
+/// The figures, how they compare with the baseline where they are compared, and the runs that they come from.
+fn table(metric: Metric, findings: &[&Finding]) -> String {
+    let head = ["variant", "median", "interval", "runs"].map(str::to_owned);
+    let of_compared = ["times the baseline", "interval", "p, corrected", "noise floor", "verdict"];
+    let is_compared = findings.iter().any(|it| it.compared.is_some());
+    let row = |it: &&Finding| {
+        let interval = format!("{} to {}", written(metric, it.median.low), written(metric, it.median.high));
+        let runs: Vec<String> = it.runs.iter().map(usize::to_string).collect();
+        let mut row = vec![it.variant.clone(), written(metric, it.median.value), interval, runs.join(" ")];
+        if let Some(compared) = it.compared {
+            let ratio = compared.comparison.ratio;
+            row.extend([
+                format!("{:.2}", ratio.value),
+                format!("{:.2} to {:.2}", ratio.low, ratio.high),
+                format!("{:.4}", compared.corrected_p),
+                apart(compared.noise_floor),
+                compared.verdict.words().to_owned(),
+            ]);
+        }
+        row
+    };
+    let more = of_compared.into_iter().filter(|_| is_compared).map(str::to_owned);
+    let head = head.into_iter().chain(more).collect();
+    let all: Vec<Vec<String>> = std::iter::once(head).chain(findings.iter().map(row)).collect();
+    rows(&all, &[])
 }

@@ -71,7 +71,8 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
         if let Some(seen) = within::told(&findings.within, workload) {
             text.push_str(&format!("\n{seen}\n"));
         }
-        if let Some(section) = choices::layers(findings, &workload.name) {
+        let more = [choices::directions(findings, &workload.name), choices::layers(findings, &workload.name)];
+        for section in more.into_iter().flatten() {
             text.push_str(&format!("\n{}\n\n{}", section.text, table::markdown(&section.rows)));
         }
     }
@@ -136,6 +137,26 @@ fn lies_on(experiment: &Experiment, path: &Path, medium: &Medium) -> String {
     format!("{} lies on {medium}{fits}.", path.display())
 }
 
+/// What figures, intervals and verdicts are.
+const INTERVALS: &str = "Figures are medians over rounds. Each interval by itself is made to hold the truth in 95 of 100 cases, if rounds differ by chance alone (Student's t of the logarithms); \
+     intervals are not corrected for being many. Better and worse are: p is corrected for all comparisons by the goal's metric, from which the answer comes, and for all by the other metrics together.";
+
+/// What the latencies are of loads that read and write, or flush.
+fn latencies(experiment: &Experiment, findings: &Findings) -> Option<String> {
+    let is_flush =
+        |name: &String| ["fsync", "fdatasync", "fio.fsync", "fio.fdatasync"].contains(&name.as_str());
+    let flushes = experiment.workloads.iter().any(|workload| workload.options.keys().any(is_flush))
+        || experiment.settings.keys().any(is_flush)
+        || experiment.factors.iter().any(|factor| is_flush(&factor.name));
+    let both = (!findings.directions.is_empty())
+        .then_some("Latencies of a workload that reads and writes are of all its operations together.");
+    let of_flushes = flushes.then_some(
+        "A write that is flushed takes as long as both; flushes are spread over the writes, at most one for each, and no read has any.",
+    );
+    let told: Vec<&str> = both.into_iter().chain(of_flushes).collect();
+    (!told.is_empty()).then(|| told.join(" "))
+}
+
 /// What a reader needs to believe it, and to repeat it.
 pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let (experiment, machine) = (store.experiment(), store.environment());
@@ -143,9 +164,10 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         experiment.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let mut facts = vec![
         format!(
-            "{} rounds, {} runs; each round has every variant and workload once, in random order. Figures are medians, intervals hold the truth in 95 of 100 cases, corrected for the number of comparisons.",
+            "{} rounds, {} runs; each round has every variant and workload once, in random order.",
             findings.rounds, findings.runs
         ),
+        INTERVALS.to_owned(),
         format!(
             "{} cores of {}, {} GiB of memory, kernel {}{}; instructions: {}.",
             machine.cores,
@@ -181,10 +203,11 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let left_out = experiment.left_out();
     if !left_out.is_empty() {
         facts.push(format!(
-            "This is the experiment's quick form: {} was left out, and nothing is known of it.",
+            "This is the experiment's quick form, which leaves out {}: nothing is known of that.",
             left_out.join(", ")
         ));
     }
+    facts.extend(latencies(experiment, findings));
     facts.extend(unseen::told(experiment));
     let columns = metrics(store, findings)
         .into_iter()
@@ -211,7 +234,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         facts.push(format!("One run: {}", run.command.join(" ")));
     }
     facts.push(format!(
-        "Every run is a line of report.csv, and `cenote lab report DIR --run N` prints all that fio said of it; `cenote lab run experiment.toml -o DIR` repeats the experiment. Cenote {}.",
+        "Every run is a line of report.csv; report.json and the page have the numbers of the runs behind each figure; `cenote lab report DIR --run N` prints all that is kept of run N. `cenote lab run experiment.toml -o DIR` repeats the experiment. Cenote {}.",
         machine.version
     ));
     facts

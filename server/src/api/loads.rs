@@ -120,4 +120,7 @@ pub struct Requested {
     pub p99_ns: u64,
     /// What 999 of 1000 took at most.
     pub p999_ns: u64,
+    /// How many took about as many nanoseconds, the shortest first: what percentiles of several kinds together are made of.
+    #[serde(default)]
+    pub times: Vec<(u64, u64)>,
 }

@@ -79,6 +79,12 @@ impl Latencies {
         self.most_ns
     }
 
+    /// How many took about as many nanoseconds, the shortest first.
+    pub fn times(&self) -> impl Iterator<Item = (u64, u64)> {
+        let counted = self.counters.iter().enumerate().filter(|(_, count)| **count > 0);
+        counted.map(|(counter, count)| (middle_ns(counter).clamp(self.least_ns, self.most_ns), *count))
+    }
+
     /// What so many of a thousand took at most; 0 where there were none.
     pub fn at_most_ns(&self, of_thousand: u64) -> u64 {
         let wanted = (u128::from(self.count) * u128::from(of_thousand)).div_ceil(1000);
@@ -119,6 +125,9 @@ mod tests {
         }
         assert_eq!((all.count(), all.least_ns(), all.most_ns()), (1000, 1000, 1_000_000));
         assert!((all.mean_ns() - 500_500.0).abs() < 1e-6);
+        let times: Vec<(u64, u64)> = all.times().collect();
+        assert!(times.is_sorted() && times.iter().map(|(_, count)| count).sum::<u64>() == 1000);
+        assert_eq!((times[0].0, times[times.len() - 1].0), (1000, 1_000_000));
         for (of_thousand, ns) in [(500, 500_000), (990, 990_000), (999, 999_000), (1000, 1_000_000)] {
             let told = all.at_most_ns(of_thousand);
             assert!(told.abs_diff(ns) <= ns / 128, "{of_thousand}: {told}");

@@ -268,7 +268,7 @@ fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
             let shares: Vec<([f64; 6], Option<f64>)> = runs
                 .filter_map(|run| {
                     let written = run.figures.written_bytes;
-                    let served = run.served.filter(|_| written > 0)?;
+                    let served = run.served.filter(|served| written > 0 && !served.is_of_more)?;
                     let share = |bytes: u64| bytes as f64 / written as f64;
                     let read = (run.figures.read_bytes == 0).then(|| share(served.read_bytes));
                     Some((served.layers?.bytes().map(share), read))

@@ -230,6 +230,21 @@ impl Experiment {
         toml::to_string(self).map_err(|error| Error::Experiment(error.to_string()))
     }
 
+    /// Makes its paths absolute, so that it means the same wherever it is gone on with.
+    pub fn make_absolute(&mut self) -> Result<()> {
+        let of_workloads = self.workloads.iter_mut().flat_map(|it| [&mut it.trace, &mut it.source]).flatten();
+        for path in of_workloads.chain(self.target.path_mut()) {
+            *path = std::path::absolute(&*path).map_err(Error::file(&path.clone()))?;
+        }
+        for layer in self.target.layers_mut() {
+            if let Some(path) = layer.path() {
+                let absolute = std::path::absolute(path).map_err(Error::file(path))?;
+                layer.at = absolute.display().to_string();
+            }
+        }
+        Ok(())
+    }
+
     /// The workload that the goal is about.
     pub fn goal_workload(&self) -> &str {
         let first = self.workloads.first().map_or("", |workload| &workload.name);
@@ -350,6 +365,16 @@ impl Experiment {
         }
         if !names.iter().any(|name| *name == self.goal_workload()) {
             return wrong(format!("goal: there is no workload '{}'", self.goal_workload()));
+        }
+        let goal = self.workloads.iter().find(|workload| workload.name == self.goal_workload());
+        let is_counted =
+            matches!(self.goal.metric, Metric::Amplification | Metric::ReadAmplification | Metric::Cpu);
+        if let Some(beside) = goal.and_then(Workload::counted_beside).filter(|_| is_counted) {
+            return wrong(format!(
+                "goal: {} is not told of '{}', because it would count {beside} too",
+                self.goal.metric.title(),
+                self.goal_workload()
+            ));
         }
         let mut factors = BTreeSet::new();
         for factor in &self.factors {
@@ -669,6 +694,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_relative_is_made_absolute_and_uris_stay() {
+        let here = |name: &str| std::env::current_dir().unwrap().join(name);
+        let text = |target: &str| {
+            format!(
+                "name = \"x\"\n[target]\nsize = \"1G\"\n{target}\n[[workload]]\nname = \"w\"\nrw = \"replay\"\ntrace = \"t\"\n"
+            )
+        };
+        let absolute = |target: &str| {
+            let mut experiment = Experiment::parse(&text(target)).unwrap();
+            experiment.make_absolute().unwrap();
+            assert_eq!(experiment.workloads[0].trace, Some(here("t")));
+            experiment.target
+        };
+        assert_eq!(absolute("kind = \"path\"\npath = \"./data\"").paths(), [here("data")]);
+        let layers = "kind = \"layers\"\n[[target.layer]]\nname = \"a\"\nat = \"b\"\n[[target.layer]]\nname = \"c\"\nat = \"nbd://h/v\"\n";
+        let target = absolute(layers);
+        assert_eq!(
+            (target.paths(), target.layers()[1].at.as_str()),
+            (vec![here("b").as_path()], "nbd://h/v")
+        );
+    }
+
+    #[test]
     fn every_option_of_fio_can_be_a_factor_but_those_that_the_lab_decides() {
         let with = |name: &str| format!("{SMALL}[[factor]]\nname = \"{name}\"\nvalues = [\"0\", \"1\"]\n");
         assert_eq!(Place::of("fio.thinktime"), Place::Job);
@@ -709,6 +757,7 @@ mod tests {
             ("compression", "volblocksize", "held fixed"),
             ("kind = \"volume\"", "kind = \"path\"\npath = \"x\"", "this target has no setting"),
             ("bs = \"4K\"", "bs = \"1G\"", "does not fit"),
+            ("bs = \"4K\"", "ramp_seconds = 1\n[goal]\nmetric = \"amplification\"", "ramp_seconds"),
             ("bs = \"4K\"", "bs = \"4K\"\noptions = { filename = \"/etc/passwd\" }", "filename"),
             ("rw =", "wr =", "wr"),
         ] {

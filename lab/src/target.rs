@@ -10,6 +10,8 @@
 //! | `devices/raw` | the file or directory that the raw device is measured by |
 //! | `mnt/` | where filesystems are mounted |
 //!
+//! Both directories, and that of the files in a target's directory, have a mark since they were made, without which none is removed (`own`).
+//!
 //! The programs that make pools are behind [`Programs`]; [`Launch`] starts them.
 //!
 //! # Ways
@@ -31,6 +33,7 @@
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
 
 mod lodging;
+mod own;
 mod programs;
 
 use std::collections::BTreeMap;
@@ -231,11 +234,11 @@ impl<'a> Bench<'a> {
             Target::Layers { layers, .. } => {
                 let name = lodging.settings.get("layer");
                 let layer = layers.iter().find(|layer| Some(&layer.name) == name).or(layers.first());
-                let at = layer.map_or("", |layer| layer.at.as_str());
-                match at.split_once("://") {
-                    Some(("iscsi", _)) => Ok(Endpoint::Iscsi(at.to_owned())),
-                    Some(_) => Ok(Endpoint::Nbd(at.to_owned())),
-                    None => self.at_path(Path::new(at), progress),
+                let layer = layer.ok_or_else(|| Error::Experiment("this target has no layers".into()))?;
+                match (layer.path(), layer.at.as_str()) {
+                    (Some(path), _) => self.at_path(path, progress),
+                    (None, uri) if uri.starts_with("iscsi://") => Ok(Endpoint::Iscsi(uri.to_owned())),
+                    (None, uri) => Ok(Endpoint::Nbd(uri.to_owned())),
                 }
             }
             target if lodging.is_device => {
@@ -278,6 +281,7 @@ impl<'a> Bench<'a> {
 
     /// A directory, a device, or a file that is made and filled where it is not there.
     fn at_path(&mut self, path: &Path, progress: &dyn Progress) -> Result<Endpoint> {
+        self.experiment.target.require_paths()?;
         if path.is_dir() {
             return Ok(Endpoint::Directory(path.to_owned()));
         }
@@ -320,6 +324,7 @@ impl<'a> Bench<'a> {
         }
         let programs = self.programs(&server)?;
         let endpoint = if let Target::Filesystem(_) = self.experiment.target {
+            own::make(&self.mounts)?;
             let at = self.mounts.join(name);
             arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
             programs.zfs(&arguments)?;
@@ -442,6 +447,9 @@ impl<'a> Bench<'a> {
         let bytes = match like.work() {
             Work::Create | Work::Open | Work::Stat | Work::Delete => return Ok(()),
             Work::Copy => {
+                if let Endpoint::Directory(directory) = endpoint {
+                    own::make(&directory.join(fio::OWN_DIRECTORY))?;
+                }
                 let Some(stream) = Stream::of(like, self.experiment.target.size()) else { return Ok(()) };
                 stream.run(endpoint, &what, progress)?.figures.written_bytes
             }
@@ -463,7 +471,8 @@ impl<'a> Bench<'a> {
     ) -> Result<u64> {
         let total = self.experiment.target.size();
         let workload = whole("write", like, total);
-        if let Endpoint::Directory(_) = endpoint {
+        if let Endpoint::Directory(directory) = endpoint {
+            own::make(&directory.join(fio::OWN_DIRECTORY))?;
             // fio would make it as long as the first piece.
             make_file(Path::new(&endpoint.file()), total.0)?;
         }
@@ -502,11 +511,12 @@ impl<'a> Bench<'a> {
         progress: &dyn Progress,
     ) -> Result<()> {
         let workload = whole(rw, like, extent);
-        fio::run_unless(&fio::once(&workload, endpoint, extent, false), &mut || progress.stops())
+        fio::run_unless(&fio::once(&workload, endpoint, extent, false), &mut || progress.stops()).map(drop)
     }
 
     /// Brings about what a run begins with: the files that it needs, everything else on the devices, and the caches as the workload wants them.
     pub fn ready(&mut self, lodging: &Lodging, workload: &Workload, progress: &dyn Progress) -> Result<()> {
+        own::make(&self.devices)?;
         let endpoint = self.endpoint(lodging, workload, progress)?;
         if let Endpoint::Directory(directory) = &endpoint {
             make_files(workload, directory, progress)?;
@@ -524,7 +534,7 @@ impl<'a> Bench<'a> {
             // The first flush after a pause begins an intent log, which waits for a transaction group: it would be most of what a short run shows.
             let one = Size(workload.bs.0.min(extent.0));
             let arguments = fio::once(&whole("write", workload, one), &endpoint, one, true);
-            fio::run_unless(&arguments, &mut || progress.stops())?;
+            fio::run_unless(&arguments, &mut || progress.stops()).map(drop)?;
         }
         Ok(())
     }
@@ -549,19 +559,20 @@ impl<'a> Bench<'a> {
         self.fio_job(&at, workload, seed)
     }
 
-    /// Does a job.
+    /// Does a job, unless it is to stop.
     pub fn run(&self, lodging: &Lodging, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
+        let mut stops = || progress.stops();
         match job {
-            Job::Fio { arguments, seconds: None } => fio::run(arguments),
+            Job::Fio { arguments, seconds: None } => fio::run_unless(arguments, &mut stops),
             Job::Fio { arguments, seconds: Some(seconds) } => {
-                fio::in_steps(arguments, *seconds, &self.devices.join("steps"))
+                fio::in_steps(arguments, *seconds, &self.devices.join("steps"), &mut stops)
             }
             Job::Copy { stream, at } => {
                 stream.run(at, &format!("copying {}", stream.source.display()), progress)
             }
             Job::Load { volume, load } => {
                 let server = Place::Server.pick(&lodging.settings);
-                fio::outcome(&self.programs(&server)?.load(volume, load)?, load.fsync > 0)
+                fio::outcome(&self.programs(&server)?.load(volume, load, &stops)?, load.fsync > 0)
             }
         }
     }
@@ -738,23 +749,18 @@ impl<'a> Bench<'a> {
         self.servers.clear();
         self.raw_is_filled = false;
         let mut made = vec![self.devices.clone(), self.mounts.clone()];
-        let path = match &self.experiment.target {
-            Target::Path { path, .. } => Some(path.as_path()),
-            _ => None,
-        };
-        let layers = self.experiment.target.layers().iter().map(|layer| Path::new(&layer.at));
-        made.extend(
-            path.into_iter().chain(layers).filter(|at| at.is_dir()).map(|at| at.join(fio::OWN_DIRECTORY)),
-        );
+        let paths = self.experiment.target.paths().into_iter();
+        made.extend(paths.filter(|at| at.is_dir()).map(|at| at.join(fio::OWN_DIRECTORY)));
         for made in made {
-            match fs::remove_dir_all(&made) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    first = first.and(Err(error).map_err(Error::file(&made)));
-                }
-                _ => {}
-            }
+            first = first.and(own::remove(&made));
         }
         first
+    }
+
+    /// Directories of the names that the lab's own would have, which it did not make, and does not remove.
+    pub fn left_alone(&self) -> Vec<PathBuf> {
+        let of_these = [&self.devices, &self.mounts].into_iter();
+        of_these.filter(|path| path.exists() && !own::is_own(path)).cloned().collect()
     }
 }
 
@@ -779,8 +785,7 @@ fn destroy(programs: &dyn Programs, dataset: &str) -> Result<()> {
 
 /// Makes what a workload on files needs: an empty directory to create them in, or the files.
 fn make_files(workload: &Workload, directory: &Path, progress: &dyn Progress) -> Result<()> {
-    let own = directory.join(fio::OWN_DIRECTORY);
-    fs::create_dir_all(&own).map_err(Error::file(&own))?;
+    own::make(&directory.join(fio::OWN_DIRECTORY))?;
     let files = fio::files_directory(workload, directory);
     let exist = files.exists();
     match workload.work() {
@@ -804,7 +809,8 @@ fn make_files(workload: &Workload, directory: &Path, progress: &dyn Progress) ->
             progress.goes_on(Part { what: "making files", done, total, elapsed: began.elapsed() });
         }
         progress.stops()
-    });
+    })
+    .map(drop);
     if made.is_err() {
         // Those that are there are no reason not to make all of them.
         fs::remove_dir_all(&files).map_err(Error::file(&files))?;
@@ -831,7 +837,9 @@ fn modelled(devices: &Path) -> PathBuf {
 
 /// The same, for the daemon that slows them down, made where it does not exist. `directory` is the experiment's.
 pub fn modelled_devices(directory: &Path) -> Result<PathBuf> {
-    let modelled = modelled(&directory.join("devices"));
+    let devices = directory.join("devices");
+    own::make(&devices)?;
+    let modelled = modelled(&devices);
     fs::create_dir_all(&modelled).map_err(Error::file(&modelled))?;
     Ok(modelled)
 }

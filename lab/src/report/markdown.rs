@@ -136,6 +136,19 @@ fn lies_on(experiment: &Experiment, path: &Path, medium: &Medium) -> String {
     format!("{} lies on {medium}{fits}.", path.display())
 }
 
+/// Which figures are left out, because the counters that they would be made of have more than the runs.
+fn counted_beside(experiment: &Experiment) -> Option<String> {
+    experiment.target.pools()?;
+    let of = |workload: &Workload| Some(format!("\"{}\" ({})", workload.name, workload.counted_beside()?));
+    let of: Vec<String> = experiment.workloads.iter().filter_map(of).collect();
+    (!of.is_empty()).then(|| {
+        format!(
+            "Neither amplification nor CPU is told of {}: the pool's counters have more than what was measured, which is given with each.",
+            of.join(", ")
+        )
+    })
+}
+
 /// What a reader needs to believe it, and to repeat it.
 pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let (experiment, machine) = (store.experiment(), store.environment());
@@ -186,6 +199,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         ));
     }
     facts.extend(unseen::told(experiment));
+    facts.extend(counted_beside(experiment));
     let columns = metrics(store, findings)
         .into_iter()
         .filter_map(|metric| metric.meaning().map(|meaning| format!("{} is {meaning}", metric.title())));

@@ -949,3 +949,34 @@ fn a_device_that_is_not_there_is_not_made() {
     assert!(!run.status.success() && text(&run).contains("no such device"), "{}", text(&run));
     assert!(!Path::new(&missing).exists() && !directory.path().join("out").exists());
 }
+
+/// `zpool` of OpenZFS 2.3, as far as a look at a pool asks it: what it does not have, it does not answer.
+const HOST_ZPOOL: &str = r#"#!/bin/sh
+case "$*" in
+"list -j") echo '{"pools":{"tank":{}}}';;
+"get -j --json-int all tank") echo '{"pools":{"tank":{"properties":{"capacity":{"value":10}}}}}';;
+"get -j --json-int ashift tank all-vdevs") echo '{"vdevs":{"mirror-0":{"properties":{"ashift":{"value":12}}}}}';;
+"status -j --json-int tank") echo '{"pools":{"tank":{"vdevs":{"tank":{"vdevs":{"mirror-0":{"vdevs":{
+  "sda":{"name":"sda","path":"/no/sda"},"sdb":{"name":"sdb","path":"/no/sdb"},"sdc":{"name":"sdc","path":"/no/sdc"}}}}}}}}}';;
+"iostat -Hplv tank") for it in tank:9 mirror-0:9 sda:1000 sdb:1000 sdc:90000; do
+  printf '%s\t-\t-\t1\t1\t1\t1\t-\t%s\t-\t-\t-\t-\t-\t-\t-\t-\n' "${it%:*}" "${it#*:}"; done;;
+*) echo "invalid option: $*" >&2; exit 2;;
+esac
+"#;
+
+#[test]
+fn a_host_is_advised_by_what_its_own_commands_have() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let zfs = "#!/bin/sh\necho '{\"datasets\":{}}'\n";
+    for (name, script) in [("zpool", HOST_ZPOOL), ("zfs", zfs)] {
+        let path = directory.path().join(name);
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    let mut advise = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    let advised = advise.args(["lab", "advise", "--host"]).env("PATH", path).output().unwrap();
+    assert!(advised.status.success(), "{}", text(&advised));
+    assert!(text(&advised).contains("/no/sdc: watch it"), "{}", text(&advised));
+}

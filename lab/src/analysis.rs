@@ -360,6 +360,7 @@ mod tests {
                     space: None,
                     series: None,
                     prepared: None,
+                    notes: Vec::new(),
                 });
             }
         }

@@ -378,6 +378,7 @@ mod tests {
             space: None,
             series: None,
             prepared: None,
+            notes: Vec::new(),
         }
     }
 

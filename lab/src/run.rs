@@ -172,6 +172,7 @@ fn measured(
         space: bench.space(&lodging)?,
         series: outcome.series,
         prepared,
+        notes: bench.notes(),
     };
     Ok((run, outcome.json))
 }

@@ -68,6 +68,9 @@ pub struct Run {
     /// What was filled for it before, where something was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepared: Option<Prepared>,
+    /// What a reader must know of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Volumes, and files to work on, that were written once so that no run finds them empty.
@@ -341,6 +344,7 @@ mod tests {
             space: Some((1, 2)),
             series: None,
             prepared: None,
+            notes: Vec::new(),
         }
     }
 

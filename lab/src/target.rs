@@ -23,6 +23,7 @@
 //!
 //! # Filling
 //! Volumes, and files to work on, are written once before they are measured, in pieces of about two seconds, so that whoever waits is told how far that is, and can have it stopped.
+//! So is what somebody named (a file, a device, an export), where workloads write to it anyway; where none does, nothing is written, and the report says that it was read as it was found.
 //! What is copied to is filled by the same copy, so that none but blocks that were written before are written. What a file, a device or an export of somebody else holds is shared by all workloads.
 //!
 //! # Intent logs
@@ -36,7 +37,7 @@ mod lodging;
 mod own;
 mod programs;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -98,6 +99,10 @@ pub struct Bench<'a> {
     /// Numbers that were given to pools and datasets, so that no name is used twice.
     numbered: usize,
     raw_is_filled: bool,
+    /// What somebody named, and was filled.
+    filled: BTreeSet<String>,
+    /// What a reader must know of the runs since that was told.
+    notes: Vec<String>,
     /// What was filled since that was told.
     prepared: Prepared,
 }
@@ -199,6 +204,8 @@ impl<'a> Bench<'a> {
             homes: BTreeMap::new(),
             numbered: 0,
             raw_is_filled: false,
+            filled: BTreeSet::new(),
+            notes: Vec::new(),
             prepared: Prepared::default(),
         }
     }
@@ -229,16 +236,18 @@ impl<'a> Bench<'a> {
     ) -> Result<Endpoint> {
         match &self.experiment.target {
             Target::Path { path, .. } => self.at_path(path, progress),
-            Target::Nbd { uri, .. } => Ok(Endpoint::Nbd(uri.clone())),
-            Target::Iscsi { uri, .. } => Ok(Endpoint::Iscsi(uri.clone())),
+            Target::Nbd { uri, .. } => self.at_named(Endpoint::Nbd(uri.clone()), uri, progress),
+            Target::Iscsi { uri, .. } => self.at_named(Endpoint::Iscsi(uri.clone()), uri, progress),
             Target::Layers { layers, .. } => {
                 let name = lodging.settings.get("layer");
                 let layer = layers.iter().find(|layer| Some(&layer.name) == name).or(layers.first());
                 let layer = layer.ok_or_else(|| Error::Experiment("this target has no layers".into()))?;
                 match (layer.path(), layer.at.as_str()) {
                     (Some(path), _) => self.at_path(path, progress),
-                    (None, uri) if uri.starts_with("iscsi://") => Ok(Endpoint::Iscsi(uri.to_owned())),
-                    (None, uri) => Ok(Endpoint::Nbd(uri.to_owned())),
+                    (None, uri) if uri.starts_with("iscsi://") => {
+                        self.at_named(Endpoint::Iscsi(uri.to_owned()), uri, progress)
+                    }
+                    (None, uri) => self.at_named(Endpoint::Nbd(uri.to_owned()), uri, progress),
                 }
             }
             target if lodging.is_device => {
@@ -282,20 +291,39 @@ impl<'a> Bench<'a> {
     /// A directory, a device, or a file that is made and filled where it is not there.
     fn at_path(&mut self, path: &Path, progress: &dyn Progress) -> Result<Endpoint> {
         self.experiment.target.require_paths()?;
+        let name = path.display().to_string();
         if path.is_dir() {
-            return Ok(Endpoint::Directory(path.to_owned()));
+            return self.at_named(Endpoint::Directory(path.to_owned()), &name, progress);
         }
         let endpoint = Endpoint::Path(path.to_owned());
+        let size = self.experiment.target.size();
+        let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
         let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
-        if make_file(path, self.experiment.target.size().0)? {
+        if is_file && (1..size.0).contains(&length) && !self.experiment.overwrites() {
+            return Err(Error::Experiment(format!(
+                "{name} has {length} bytes, fewer than the target's size of {size}, and no workload writes to it: it is not made longer"
+            )));
+        }
+        if make_file(path, size.0)? {
             // Reading what was never written reads nothing.
-            let filled = self.fill_first(&endpoint, &path.display().to_string(), progress);
+            let filled = self.fill_first(&endpoint, &name, progress);
             if filled.is_err() {
                 // As short as it was, so that whoever goes on fills it.
                 let file = File::options().write(true).open(path).map_err(Error::file(path))?;
                 file.set_len(length).map_err(Error::file(path))?;
             }
             filled?;
+            self.filled.insert(name.clone());
+        }
+        self.at_named(endpoint, &name, progress)
+    }
+
+    /// What somebody named is filled once, where that may be written: by workloads that write it anyway, or because it is a file of the lab's own.
+    fn at_named(&mut self, endpoint: Endpoint, name: &str, progress: &dyn Progress) -> Result<Endpoint> {
+        let may_be_written = matches!(endpoint, Endpoint::Directory(_)) || self.experiment.overwrites();
+        if may_be_written && !self.filled.contains(name) {
+            self.fill_first(&endpoint, name, progress)?;
+            self.filled.insert(name.to_owned());
         }
         Ok(endpoint)
     }
@@ -501,6 +529,11 @@ impl<'a> Bench<'a> {
         (prepared.count > 0).then_some(prepared)
     }
 
+    /// What a reader must know of what was made ready and of the job, since this was asked the last time.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
     /// Goes over the first `extent` bytes once, with data as the workload's.
     fn pass(
         &self,
@@ -525,7 +558,7 @@ impl<'a> Bench<'a> {
         let extent = workload.extent(self.experiment.target.size());
         match workload.cache {
             CacheState::AsItIs => {}
-            CacheState::Cold => self.make_cold(lodging)?,
+            CacheState::Cold => self.make_cold(lodging, &endpoint)?,
             CacheState::Warm => self.pass("read", workload, extent, &endpoint, progress)?,
             CacheState::Dirty => self.pass("write", workload, extent, &endpoint, progress)?,
         }
@@ -577,13 +610,21 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn fio_job(&self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Job> {
+    fn fio_job(&mut self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Job> {
         let size = self.experiment.target.size();
         if let Some(path) = &workload.trace {
             let text = fs::read_to_string(path).map_err(Error::file(path))?;
             let trace = Trace::parse(&text)
                 .and_then(|trace| trace.within(workload.extent(size)))
                 .map_err(|what| Error::Results { path: path.clone(), what })?;
+            let trims = trace.trims();
+            if trims > 0 {
+                self.notes.push(format!(
+                    "{trims} of the {} requests in {} are trims, which fio does not replay: they were left out.",
+                    trace.events.len(),
+                    path.display()
+                ));
+            }
             let here = self.devices.join("replayed.trace");
             fs::create_dir_all(&self.devices).map_err(Error::file(&self.devices))?;
             fs::write(&here, trace.for_fio(&endpoint.file())).map_err(Error::file(&here))?;
@@ -607,7 +648,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Empties the caches that can be emptied.
-    fn make_cold(&self, lodging: &Lodging) -> Result<()> {
+    fn make_cold(&mut self, lodging: &Lodging, endpoint: &Endpoint) -> Result<()> {
         if let (Some(home), Some(_)) = (self.homes.get(lodging), self.experiment.target.pools()) {
             let programs = self.programs(&home.server)?;
             programs.zpool(&["export".to_owned(), home.pool.clone()])?;
@@ -618,8 +659,26 @@ impl<'a> Bench<'a> {
             arguments.push(home.pool.clone());
             programs.zpool(&arguments)?;
         }
-        // Only root may, and only the page cache of files is in question.
-        let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+        if !self.homes.contains_key(lodging) {
+            match endpoint {
+                Endpoint::Nbd(at) | Endpoint::Iscsi(at) => self.notes.push(format!(
+                    "Who serves {at} has caches that nobody can empty from here: what is called cold may have been cached there."
+                )),
+                Endpoint::Path(_) | Endpoint::Directory(_) => {
+                    self.notes.push("Of devices and files only the system's page cache is emptied; what is called cold may be in caches of the devices themselves.".into());
+                    // Anybody may for a file that he can open; what is not on the device yet stays.
+                    if let Ok(file) = File::open(endpoint.file()) {
+                        let _ = file.sync_all();
+                        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+                    }
+                }
+            }
+        }
+        if let Err(error) = fs::write("/proc/sys/vm/drop_caches", "3") {
+            self.notes.push(format!(
+                "The system's page cache could not be dropped as a whole ({error}), which only root may: what goes through it may have been cached where it is called cold."
+            ));
+        }
         Ok(())
     }
 
@@ -748,6 +807,7 @@ impl<'a> Bench<'a> {
         self.pools.clear();
         self.servers.clear();
         self.raw_is_filled = false;
+        self.filled.clear();
         let mut made = vec![self.devices.clone(), self.mounts.clone()];
         let paths = self.experiment.target.paths().into_iter();
         made.extend(paths.filter(|at| at.is_dir()).map(|at| at.join(fio::OWN_DIRECTORY)));

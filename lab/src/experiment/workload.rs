@@ -118,6 +118,27 @@ pub enum Work {
     Copy,
 }
 
+/// What fio can do with a file.
+const OF_FIO: [&str; 11] = [
+    "read",
+    "write",
+    "trim",
+    "randread",
+    "randwrite",
+    "randtrim",
+    "rw",
+    "readwrite",
+    "randrw",
+    "trimwrite",
+    "randtrimwrite",
+];
+
+/// Whether fio knows it, with what may stand behind it: `randread:8`.
+fn is_of_fio(rw: &str) -> bool {
+    let (kind, more) = rw.split_once(':').unwrap_or((rw, "1"));
+    OF_FIO.contains(&kind) && more.trim_start_matches('-').parse::<Size>().is_ok()
+}
+
 fn four_kib() -> Size {
     Size(4096)
 }
@@ -220,6 +241,13 @@ impl Workload {
             return wrong(format!("the lab decides fio's option '{option}'"));
         }
         match self.work() {
+            Work::Transfers if !is_of_fio(&self.rw) => {
+                return wrong(format!(
+                    "rw = \"{}\": it is one of {}, or create, open, stat, delete, replay, copy",
+                    self.rw,
+                    OF_FIO.join(", ")
+                ));
+            }
             Work::Transfers => {}
             Work::Create | Work::Open | Work::Stat | Work::Delete => {
                 if !target.holds_files() {

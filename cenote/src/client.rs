@@ -16,6 +16,9 @@ use tokio::net::UnixStream;
 /// How long a daemon may take to listen after it was started.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
+/// How often it is asked whether to hang up.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Sends one request and waits for its reply, starting the daemon where none answers.
 pub fn call<A: Action>(action: &A) -> Result<A::Reply> {
     runtime()?.block_on(async {
@@ -33,6 +36,27 @@ pub fn call_at<A: Action>(socket: &Path, action: &A) -> Result<A::Reply> {
     runtime()?.block_on(async {
         let stream = server::socket::connect(socket).await;
         exchange(stream.with_context(|| format!("no daemon answers on {}", socket.display()))?, action).await
+    })
+}
+
+/// Like [`call_at`], but hangs up when `stops` says so, which is asked again and again: `None` then.
+pub fn call_at_unless<A: Action>(
+    socket: &Path,
+    action: &A,
+    stops: &dyn Fn() -> bool,
+) -> Result<Option<A::Reply>> {
+    let stopped = async {
+        while !stops() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    runtime()?.block_on(async {
+        let stream = UnixStream::connect(socket).await;
+        let stream = stream.with_context(|| format!("nothing listens on {}", socket.display()))?;
+        tokio::select! {
+            reply = exchange(stream, action) => reply.map(Some),
+            () = stopped => Ok(None),
+        }
     })
 }
 

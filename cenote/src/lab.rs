@@ -52,7 +52,7 @@ pub enum Lab {
     Run {
         /// A recipe's name, or a file like those that `new` writes
         experiment: String,
-        /// The directory of its results and, while it runs, its pools (default: ./lab-NAME)
+        /// The directory of its results and, while it runs, its pools: an empty one, or one that does not exist yet (default: ./lab-NAME)
         #[arg(short, long, value_name = "DIR")]
         output: Option<PathBuf>,
         /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and remove them afterwards; where it was killed, `resume` and `clean` remove them
@@ -151,15 +151,15 @@ impl Lab {
                     }
                 }
                 experiment.check()?;
+                experiment.target.require_paths()?;
                 let directory = output.unwrap_or_else(|| format!("lab-{}", experiment.name).into());
                 let environment = match &experiment.target {
-                    Target::Path { path, .. } => Environment::of_this_machine().with(path),
+                    Target::Path { .. } | Target::Layers { .. } => {
+                        let paths = experiment.target.paths().into_iter();
+                        paths.fold(Environment::of_this_machine(), Environment::with)
+                    }
                     Target::Volume(_) | Target::Filesystem(_) => {
                         Environment::of_this_machine().with(&std::path::absolute(&directory)?)
-                    }
-                    Target::Layers { layers, .. } => {
-                        let paths = layers.iter().map(|layer| Path::new(&layer.at)).filter(|at| at.exists());
-                        paths.fold(Environment::of_this_machine(), Environment::with)
                     }
                     Target::Host { .. } => Environment::of_this_machine().with_openzfs(),
                     Target::Nbd { .. } | Target::Iscsi { .. } => Environment::of_this_machine(),
@@ -223,11 +223,7 @@ fn load(name: &str) -> Result<Experiment> {
     let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
     let mut experiment = Experiment::parse(&text).with_context(|| format!("{name} is not an experiment"))?;
     // It may be resumed from elsewhere.
-    for workload in &mut experiment.workloads {
-        for path in [&mut workload.trace, &mut workload.source].into_iter().flatten() {
-            *path = std::path::absolute(&path)?;
-        }
-    }
+    experiment.make_absolute()?;
     Ok(experiment)
 }
 
@@ -271,12 +267,25 @@ fn clean(mut store: Store) -> Result<()> {
     let experiment = store.experiment().clone();
     let mut bench = bench(&experiment, store.directory())?;
     remove_left(&mut bench)?;
-    Ok(bench.remove()?)
+    bench.remove()?;
+    for path in bench.left_alone() {
+        eprintln!("left alone, because the lab's mark is not in it: {}", path.display());
+    }
+    Ok(())
 }
 
 fn carry_out(mut store: Store, json: bool) -> Result<()> {
     store.hold()?;
     let experiment = store.experiment().clone();
+    if let Some(path) = experiment.target.paths().into_iter().find(|path| path.is_relative()) {
+        let written = store.directory().join("experiment.toml");
+        bail!(
+            "the target {} is relative to where the experiment was begun: write the whole path in {}",
+            path.display(),
+            written.display()
+        );
+    }
+    experiment.target.require_paths()?;
     let mut bench = bench(&experiment, store.directory())?;
     remove_left(&mut bench)?;
     let shown = Shown::start()?;

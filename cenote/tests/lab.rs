@@ -515,13 +515,18 @@ fn cenote(directory: &Path, arguments: &[&str]) -> Output {
 }
 
 fn wait_for(path: &Path) {
+    until(|| path.exists());
+}
+
+#[track_caller]
+fn until(is_so: impl Fn() -> bool) {
     for _ in 0..6000 {
-        if path.exists() {
+        if is_so() {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    panic!("{} does not appear", path.display());
+    panic!("it does not come about");
 }
 
 const REPLAYED: &str = r#"
@@ -588,32 +593,80 @@ fn presets_that_flush_run_on_volumes() {
 
 /// Runs an experiment in `out` of a directory, and interrupts it as soon as there is `seen` in that.
 fn interrupted(directory: &Path, experiment: &str, seen: &str) {
+    interrupted_when(directory, experiment, |out| wait_for(&out.join(seen)));
+}
+
+/// The same, when `wait` comes back, which is told where `out` is.
+fn interrupted_when(directory: &Path, experiment: &str, wait: impl FnOnce(&Path)) {
     use std::os::unix::process::CommandExt;
     fs::write(directory.join("experiment.toml"), experiment).unwrap();
     let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
     run.args(["lab", "run", "experiment.toml", "-o", "out"]).current_dir(directory).process_group(0);
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for(&directory.join("out").join(seen));
+    wait(&directory.join("out"));
+    let interrupted = std::time::Instant::now();
     // As a terminal does: to all that is in the foreground.
     let group = format!("-{}", run.id());
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
     let ended = run.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{}", text(&ended));
+    assert!(interrupted.elapsed() < std::time::Duration::from_secs(60), "{:?}", interrupted.elapsed());
     assert!(text(&ended).contains("stopped; to go on: cenote lab resume out"), "{}", text(&ended));
     assert!(!directory.join("out/devices").exists());
 }
 
 #[test]
-fn ctrl_c_ends_an_experiment_after_the_run_that_is_under_way() {
+fn ctrl_c_ends_the_run_that_is_under_way_and_keeps_those_before() {
     let directory = tempfile::tempdir().unwrap();
-    // The logs of a run.
-    interrupted(directory.path(), SMALL, "devices/steps");
-    let report = lab(directory.path(), &["report", "out"]);
-    assert!(report.status.success(), "that run is kept: {}", text(&report));
+    // The runs of one workload would go on for two minutes each.
+    let long = SMALL.replace("seconds = 0.8\ncache", "seconds = 120\ncache");
+    interrupted_when(directory.path(), &long, |out| {
+        let steps = out.join("devices/steps");
+        // A line of its log begins with milliseconds, and there is one after a fortieth of that time.
+        let is_of_long = |it: fs::DirEntry| {
+            let log = fs::read_to_string(it.path()).unwrap_or_default();
+            log.split(',').next().is_some_and(|at| at.parse::<u64>().is_ok_and(|at| at > 2000))
+        };
+        until(|| fs::read_dir(&steps).is_ok_and(|mut logs| logs.any(|it| it.is_ok_and(is_of_long))));
+    });
+    let resumed = fs::read_to_string(directory.path().join("out/experiment.toml")).unwrap();
+    assert!(resumed.contains("seconds = 120"), "{resumed}");
+    fs::write(directory.path().join("out/experiment.toml"), resumed.replace("120.0", "0.8")).unwrap();
     let resumed = lab(directory.path(), &["resume", "out", "--json"]);
     assert!(resumed.status.success(), "{}", text(&resumed));
     let findings: serde_json::Value = serde_json::from_slice(&resumed.stdout).unwrap();
     assert_eq!((findings["runs"].as_u64(), findings["rounds"].as_u64()), (Some(16), Some(2)));
+}
+
+const IN_PROCESS: &str = r#"
+name = "inside"
+rounds = 2
+[target]
+kind = "volume"
+size = "16M"
+devices = "nvme"
+[settings]
+through = "process"
+[[workload]]
+name = "writes"
+rw = "randwrite"
+bs = "16K"
+iodepth = 8
+seconds = 600
+options = { fsync = "8" }
+"#;
+
+#[test]
+fn ctrl_c_ends_a_run_in_the_process_that_has_the_pool_open() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().unwrap();
+    interrupted_when(directory.path(), IN_PROCESS, |out| {
+        let device = out.join("devices/modelled/nvme/lab1-0");
+        // Much more than what the volume is filled with.
+        until(|| fs::metadata(&device).is_ok_and(|it| it.blocks() * 512 > 64 << 20));
+    });
+    let report = lab(directory.path(), &["report", "out"]);
+    assert!(text(&report).contains("no run has ended yet"), "{}", text(&report));
 }
 
 /// Its disk takes a quarter of a minute to be filled.
@@ -854,4 +907,111 @@ fn presets_with_sizes_and_places_of_their_own_are_done_alike_both_ways() {
             }
         }
     }
+}
+
+#[test]
+fn nothing_is_removed_that_the_lab_did_not_make() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("small.toml"), SMALL).unwrap();
+    for theirs in ["home/mnt", "home/devices", "target/lab-files"] {
+        fs::create_dir_all(at(theirs)).unwrap();
+        fs::write(at(theirs).join("theirs"), "x").unwrap();
+    }
+    // A home is no place for results.
+    let run = lab(&at("home"), &["run", "../small.toml", "-o", "."]);
+    assert!(!run.status.success() && text(&run).contains("not empty"), "{}", text(&run));
+    // Nor is a directory of somebody's the lab's, because it has the name.
+    let files = SEARCHED.replace("\"search\"", "\"each\"").replace("budget = 5", "");
+    let files = files.replace("path = \"data\"", "path = \"target\"");
+    fs::write(at("files.toml"), files).unwrap();
+    let run = lab(directory.path(), &["run", "files.toml", "-o", "out"]);
+    assert!(!run.status.success() && text(&run).contains("did not make it"), "{}", text(&run));
+    // What appears in a directory of results is not the lab's either.
+    for theirs in ["out/mnt", "out/devices"] {
+        fs::create_dir_all(at(theirs)).unwrap();
+        fs::write(at(theirs).join("theirs"), "x").unwrap();
+    }
+    let clean = lab(directory.path(), &["clean", "out"]);
+    assert!(clean.status.success() && text(&clean).contains("left alone"), "{}", text(&clean));
+    for theirs in ["home/mnt", "home/devices", "target/lab-files", "out/mnt", "out/devices"] {
+        assert!(at(theirs).join("theirs").exists(), "{theirs}");
+    }
+}
+
+const AT_A_PATH: &str = r#"
+name = "path"
+rounds = 2
+[target]
+kind = "path"
+path = "data"
+size = "4M"
+[[factor]]
+name = "iodepth"
+values = ["1", "2"]
+[[workload]]
+name = "writes"
+rw = "randwrite"
+seconds = 0.5
+"#;
+
+#[test]
+fn what_is_gone_on_with_elsewhere_measures_the_same_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let elsewhere = directory.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("data"), "theirs").unwrap();
+    interrupted(directory.path(), AT_A_PATH, "devices/steps");
+    let resumed = lab(&elsewhere, &["resume", "../out"]);
+    assert!(resumed.status.success(), "{}", text(&resumed));
+    assert_eq!(fs::read_to_string(elsewhere.join("data")).unwrap(), "theirs");
+    // One that was begun before paths were kept whole says what it needs.
+    let written = directory.path().join("out/experiment.toml");
+    let whole = directory.path().canonicalize().unwrap().join("data");
+    let relative = fs::read_to_string(&written).unwrap().replace(whole.to_str().unwrap(), "data");
+    fs::write(&written, relative).unwrap();
+    let resumed = lab(&elsewhere, &["resume", "../out"]);
+    assert!(!resumed.status.success() && text(&resumed).contains("whole path"), "{}", text(&resumed));
+}
+
+#[test]
+fn a_device_that_is_not_there_is_not_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = format!("/dev/cenote-lab-{}", std::process::id());
+    fs::write(directory.path().join("path.toml"), AT_A_PATH.replace("\"data\"", &format!("\"{missing}\"")))
+        .unwrap();
+    let run = lab(directory.path(), &["run", "path.toml", "-o", "out"]);
+    assert!(!run.status.success() && text(&run).contains("no such device"), "{}", text(&run));
+    assert!(!Path::new(&missing).exists() && !directory.path().join("out").exists());
+}
+
+/// `zpool` of OpenZFS 2.3, as far as a look at a pool asks it: what it does not have, it does not answer.
+const HOST_ZPOOL: &str = r#"#!/bin/sh
+case "$*" in
+"list -j") echo '{"pools":{"tank":{}}}';;
+"get -j --json-int all tank") echo '{"pools":{"tank":{"properties":{"capacity":{"value":10}}}}}';;
+"get -j --json-int ashift tank all-vdevs") echo '{"vdevs":{"mirror-0":{"properties":{"ashift":{"value":12}}}}}';;
+"status -j --json-int tank") echo '{"pools":{"tank":{"vdevs":{"tank":{"vdevs":{"mirror-0":{"vdevs":{
+  "sda":{"name":"sda","path":"/no/sda"},"sdb":{"name":"sdb","path":"/no/sdb"},"sdc":{"name":"sdc","path":"/no/sdc"}}}}}}}}}';;
+"iostat -Hplv tank") for it in tank:9 mirror-0:9 sda:1000 sdb:1000 sdc:90000; do
+  printf '%s\t-\t-\t1\t1\t1\t1\t-\t%s\t-\t-\t-\t-\t-\t-\t-\t-\n' "${it%:*}" "${it#*:}"; done;;
+*) echo "invalid option: $*" >&2; exit 2;;
+esac
+"#;
+
+#[test]
+fn a_host_is_advised_by_what_its_own_commands_have() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let zfs = "#!/bin/sh\necho '{\"datasets\":{}}'\n";
+    for (name, script) in [("zpool", HOST_ZPOOL), ("zfs", zfs)] {
+        let path = directory.path().join(name);
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    let mut advise = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    let advised = advise.args(["lab", "advise", "--host"]).env("PATH", path).output().unwrap();
+    assert!(advised.status.success(), "{}", text(&advised));
+    assert!(text(&advised).contains("/no/sdc: watch it"), "{}", text(&advised));
 }

@@ -368,7 +368,7 @@ fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
             let (runs, shares): (Vec<usize>, Vec<Shares>) = its
                 .filter_map(|(number, run)| {
                     let written = run.figures.written_bytes;
-                    let served = run.served.filter(|_| written > 0)?;
+                    let served = run.served.filter(|served| written > 0 && !served.is_of_more)?;
                     let share = |bytes: u64| bytes as f64 / written as f64;
                     let read = (run.figures.read_bytes == 0).then(|| share(served.read_bytes));
                     Some((number, (served.layers?.bytes().map(share), read)))
@@ -460,6 +460,7 @@ mod tests {
                     space: None,
                     series: None,
                     prepared: None,
+                    notes: Vec::new(),
                 });
             }
         }

@@ -400,6 +400,7 @@ mod tests {
             space: None,
             series: None,
             prepared: None,
+            notes: Vec::new(),
         }
     }
 

@@ -87,6 +87,7 @@ mod workload;
 
 use std::collections::BTreeSet;
 
+use device::simulated::Model;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -234,6 +235,21 @@ impl Experiment {
         toml::to_string(self).map_err(|error| Error::Experiment(error.to_string()))
     }
 
+    /// Makes its paths absolute, so that it means the same wherever it is gone on with.
+    pub fn make_absolute(&mut self) -> Result<()> {
+        let of_workloads = self.workloads.iter_mut().flat_map(|it| [&mut it.trace, &mut it.source]).flatten();
+        for path in of_workloads.chain(self.target.path_mut()) {
+            *path = std::path::absolute(&*path).map_err(Error::file(&path.clone()))?;
+        }
+        for layer in self.target.layers_mut() {
+            if let Some(path) = layer.path() {
+                let absolute = std::path::absolute(path).map_err(Error::file(path))?;
+                layer.at = absolute.display().to_string();
+            }
+        }
+        Ok(())
+    }
+
     /// The workload that the goal is about.
     pub fn goal_workload(&self) -> &str {
         let first = self.workloads.first().map_or("", |workload| &workload.name);
@@ -372,6 +388,16 @@ impl Experiment {
                 self.goal_workload()
             ));
         }
+        let goal = self.workloads.iter().find(|workload| workload.name == self.goal_workload());
+        let is_counted =
+            matches!(self.goal.metric, Metric::Amplification | Metric::ReadAmplification | Metric::Cpu);
+        if let Some(beside) = goal.and_then(Workload::counted_beside).filter(|_| is_counted) {
+            return wrong(format!(
+                "goal: {} is not told of '{}', because it would count {beside} too",
+                self.goal.metric.title(),
+                self.goal_workload()
+            ));
+        }
         let mut factors = BTreeSet::new();
         for factor in &self.factors {
             let name = &factor.name;
@@ -414,6 +440,7 @@ impl Experiment {
                 return wrong(format!("'{name}': the lab decides that option"));
             }
         }
+        self.check_values()?;
         self.check_ways()?;
         unseen::check(self)?;
         let first = plan::baseline(self);
@@ -437,6 +464,33 @@ impl Experiment {
             ));
         }
         Ok(())
+    }
+
+    /// Says which value could not be used when its turn comes, which may be hours later.
+    fn check_values(&self) -> Result<()> {
+        let of_factors =
+            self.factors.iter().flat_map(|it| it.values.iter().map(move |value| (&it.name, value)));
+        for (name, value) in of_factors.chain(self.settings.iter()).chain(self.variants.iter().flatten()) {
+            setting::check(name, value)?;
+            if Place::of(name) == Place::Job {
+                let settings = Settings::from([(name.clone(), value.clone())]);
+                for workload in &self.workloads {
+                    workload.with(&settings)?.check(&self.target).map_err(|error| match error {
+                        Error::Experiment(what) => Error::Experiment(format!("{name}={value}: {what}")),
+                        error => error,
+                    })?;
+                }
+            }
+        }
+        let Some(pools) = self.target.pools() else { return Ok(()) };
+        setting::check("layout", &pools.layout)?;
+        pools.devices.iter().try_for_each(|model| setting::check("devices", model))?;
+        match &pools.link {
+            Some(link) if Model::link(link).is_none() => {
+                Err(Error::Experiment(format!("target: there is no model of a link '{link}'")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Says what is wrong with the ways to volumes, and with what workloads ask for on them.
@@ -476,7 +530,7 @@ impl Experiment {
         let missing: u64 = if workload.missing > 0 { workload.missing } else { of_variant };
         let Some(pools) = self.target.pools().filter(|_| missing > 0) else { return true };
         let layout = settings.get("layout").unwrap_or(&pools.layout).parse::<Layout>();
-        // A layout that is none is told of when its pool is made.
+        // A layout that is none is refused by the check.
         layout.map_or(true, |layout| layout.vdevs().first().is_some_and(|vdev| vdev.tolerance() >= missing))
     }
 
@@ -486,6 +540,24 @@ impl Experiment {
             self.factors.iter().filter(|factor| factor.name == name).flat_map(|factor| &factor.values);
         let of_variants = self.variants.iter().filter_map(|variant| variant.get(name));
         of_factors.chain(self.settings.get(name)).chain(of_variants).collect()
+    }
+
+    /// Whether a workload writes to what is measured, so that it can be written before as well.
+    pub(crate) fn overwrites(&self) -> bool {
+        let writes =
+            |rw: &str| ["write", "rw", "trim", "replay", "copy"].iter().any(|word| rw.contains(word));
+        self.workloads.iter().any(|it| writes(&it.rw)) || self.values_of("rw").iter().any(|rw| writes(rw))
+    }
+
+    /// Whether pools have more than one device, which are files that lie on the same medium and play no other.
+    pub(crate) fn shares_a_medium(&self) -> bool {
+        let Some(pools) = self.target.pools() else { return false };
+        if pools.devices.is_some() || !self.values_of("devices").is_empty() {
+            return false;
+        }
+        let layouts = self.values_of("layout").into_iter().chain([&pools.layout]);
+        let has_many = |layout: &String| layout.parse().is_ok_and(|layout: Layout| layout.devices() > 1);
+        layouts.into_iter().any(has_many) || self.values_of("log").iter().any(|log| *log == "file")
     }
 
     /// What is modelled in it, in words; nothing where all of it is real.
@@ -710,6 +782,46 @@ mod tests {
     }
 
     #[test]
+    fn who_writes_and_whose_devices_share_a_medium_is_known() {
+        let experiment = |from: &str, to: &str| Experiment::parse(&SMALL.replace(from, to)).unwrap();
+        assert!(experiment("", "").overwrites() && !experiment("randwrite", "randread").overwrites());
+        let of_factor = "[[factor]]\nname = \"rw\"\nvalues = [\"randread\", \"randrw\"]\n[[workload]]";
+        assert!(experiment("[[workload]]", of_factor).overwrites());
+        let shares =
+            |to: &str| experiment("kind = \"volume\"", &format!("kind = \"volume\"\n{to}")).shares_a_medium();
+        assert!(
+            !shares("")
+                && shares("layout = \"mirror 2\"")
+                && !shares("layout = \"mirror 2\"\ndevices = \"nvme\"")
+        );
+        let of_log = "[[factor]]\nname = \"log\"\nvalues = [\"none\", \"file\"]\n[[workload]]";
+        assert!(experiment("[[workload]]", of_log).shares_a_medium());
+    }
+
+    #[test]
+    fn what_is_relative_is_made_absolute_and_uris_stay() {
+        let here = |name: &str| std::env::current_dir().unwrap().join(name);
+        let text = |target: &str| {
+            format!(
+                "name = \"x\"\n[target]\nsize = \"1G\"\n{target}\n[[workload]]\nname = \"w\"\nrw = \"replay\"\ntrace = \"t\"\n"
+            )
+        };
+        let absolute = |target: &str| {
+            let mut experiment = Experiment::parse(&text(target)).unwrap();
+            experiment.make_absolute().unwrap();
+            assert_eq!(experiment.workloads[0].trace, Some(here("t")));
+            experiment.target
+        };
+        assert_eq!(absolute("kind = \"path\"\npath = \"./data\"").paths(), [here("data")]);
+        let layers = "kind = \"layers\"\n[[target.layer]]\nname = \"a\"\nat = \"b\"\n[[target.layer]]\nname = \"c\"\nat = \"nbd://h/v\"\n";
+        let target = absolute(layers);
+        assert_eq!(
+            (target.paths(), target.layers()[1].at.as_str()),
+            (vec![here("b").as_path()], "nbd://h/v")
+        );
+    }
+
+    #[test]
     fn every_option_of_fio_can_be_a_factor_but_those_that_the_lab_decides() {
         let with = |name: &str| format!("{SMALL}[[factor]]\nname = \"{name}\"\nvalues = [\"0\", \"1\"]\n");
         assert_eq!(Place::of("fio.thinktime"), Place::Job);
@@ -741,6 +853,39 @@ mod tests {
     }
 
     #[test]
+    fn values_that_could_not_be_used_are_named_before_anything_runs() {
+        for (name, right, wrong) in [
+            ("rw", "randread:8", "randomread"),
+            ("bs", "8K", "8Q"),
+            ("bs", "1M", "1G"),
+            ("iodepth", "4", "deep"),
+            ("numjobs", "4", "many"),
+            ("layout", "raidz1 3", "raidz5 3"),
+            ("log", "optane", "optan"),
+            ("log", "file", "/dev/sdx"),
+            ("devices", "hdd-7200+10%", "hdd"),
+            ("ashift", "13", "4096"),
+            ("missing", "1", "one"),
+            ("arc_max", "64M", "half"),
+            ("feature@lz4_compress", "enabled", "on"),
+        ] {
+            let with = |value: &str| {
+                let mut experiment = Experiment::parse(SMALL).unwrap();
+                experiment.settings.insert(name.to_owned(), value.to_owned());
+                experiment.check()
+            };
+            if name != "missing" {
+                with(right).unwrap();
+            }
+            let error = with(wrong).unwrap_err().to_string();
+            assert!(error.contains(wrong) && error.contains(name), "{name}={wrong}: {error}");
+            let mut experiment = Experiment::parse(SMALL).unwrap();
+            experiment.variants.push(Settings::from([(name.to_owned(), wrong.to_owned())]));
+            assert!(experiment.check().is_err(), "{name}={wrong} of a variant");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (from, to, named) in [
             ("name = \"small\"", "name = \"a/b\"", "a/b"),
@@ -750,8 +895,13 @@ mod tests {
             ("compression", "volblocksize", "held fixed"),
             ("kind = \"volume\"", "kind = \"path\"\npath = \"x\"", "this target has no setting"),
             ("bs = \"4K\"", "bs = \"1G\"", "does not fit"),
+            ("bs = \"4K\"", "ramp_seconds = 1\n[goal]\nmetric = \"amplification\"", "ramp_seconds"),
             ("bs = \"4K\"", "bs = \"4K\"\noptions = { filename = \"/etc/passwd\" }", "filename"),
             ("rw =", "wr =", "wr"),
+            ("\"randwrite\"", "\"sideways\"", "sideways"),
+            ("kind = \"volume\"", "kind = \"volume\"\nlayout = \"mirrored two\"", "mirrored two"),
+            ("kind = \"volume\"", "kind = \"volume\"\ndevices = \"hdd-9\"", "hdd-9"),
+            ("kind = \"volume\"", "kind = \"volume\"\nlink = \"2gbe\"", "2gbe"),
         ] {
             let text = SMALL.replace(from, to);
             assert_ne!(text, SMALL, "{from}");

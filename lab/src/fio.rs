@@ -66,12 +66,17 @@ pub struct Outcome {
     pub series: Option<Series>,
 }
 
-/// Runs fio for `seconds`, as its arguments say, and has it tell what happens within that. Its logs are in `directory` meanwhile, which is made for them.
-pub fn in_steps(arguments: &[String], seconds: f64, directory: &Path) -> Result<Outcome> {
+/// Runs fio for `seconds`, as its arguments say, unless it is to stop, and has it tell what happens within that. Its logs are in `directory` meanwhile, which is made for them.
+pub fn in_steps(
+    arguments: &[String],
+    seconds: f64,
+    directory: &Path,
+    stops: &mut dyn FnMut() -> bool,
+) -> Result<Outcome> {
     let _ = fs::remove_dir_all(directory);
     fs::create_dir_all(directory).map_err(Error::file(directory))?;
     let step = series::step(seconds);
-    let mut outcome = run(&[arguments, &steps::arguments(directory, step)].concat())?;
+    let mut outcome = run_unless(&[arguments, &steps::arguments(directory, step)].concat(), stops)?;
     if let [job] = read(&outcome.json)?.jobs.as_slice() {
         let total = |of: &Direction| steps::Total { operations: of.total_ios, bytes: of.io_bytes };
         // A flush at the end of all is in none of its steps.
@@ -92,7 +97,7 @@ pub fn run(arguments: &[String]) -> Result<Outcome> {
 }
 
 /// Runs fio unless `stops` says that it is to stop, which is asked again and again.
-pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Result<()> {
+pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Result<Outcome> {
     run_with(arguments, |mut child| {
         // What it says is short, and read by another thread as it comes.
         let read = |from: Option<Box<dyn Read + Send>>| {
@@ -124,7 +129,6 @@ pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Resu
         let (stdout, stderr) = (said(stdout)?, said(stderr)?);
         Ok(told.is_none().then_some(Ended { status, stdout, stderr }))
     })
-    .map(drop)
 }
 
 /// Sends a signal to fio, and to the processes that it started: they are a group of their own.
@@ -138,7 +142,7 @@ fn end(child: &Child, signal: Signal) {
 /// Starts fio; how it ended is told by `wait`, which gives nothing where it was stopped.
 fn run_with(arguments: &[String], wait: impl FnOnce(Child) -> io::Result<Option<Ended>>) -> Result<Outcome> {
     let mut command = Command::new("fio");
-    // Ctrl-C is for the lab, which ends when this run has.
+    // Ctrl-C is for the lab, which ends this run.
     command.args(arguments).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A lab that is killed takes it along: else it would go on with what others are to measure, or to remove.
@@ -345,7 +349,7 @@ mod tests {
         for more in ["--numjobs=1", "--numjobs=3", "--ramp_time=200ms"] {
             arguments.push(more.to_owned());
             let logs = directory.path().join("logs");
-            let outcome = in_steps(&arguments, 0.35, &logs).unwrap();
+            let outcome = in_steps(&arguments, 0.35, &logs, &mut || false).unwrap();
             let series = outcome.series.unwrap();
             let bytes = outcome.figures.read_bytes + outcome.figures.written_bytes;
             assert!(series.bytes.iter().sum::<u64>().abs_diff(bytes) <= 4096, "{more}: {series:?} {bytes}");

@@ -1,7 +1,7 @@
 //! Carrying a plan out.
 //!
 //! Before each run the pool commits what the run before left, and after it what this one left, so that each pays for its own writes. Every run is kept when it ends; one that was kept is never
-//! done again, so that an experiment can be stopped at any moment and gone on with. Rounds go on beyond the least number while the goal's intervals are too wide; that only
+//! done again, so that an experiment can be stopped at any moment, within a run too, and gone on with. Rounds go on beyond the least number while the goal's intervals are too wide; that only
 //! looks at widths, never at who wins, which would find winners where there are none.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use crate::plan::{Plan, Variant};
 use crate::seek;
 use crate::size::Size;
 use crate::store::{Run, Stage, Store};
-use crate::target::{Bench, Lodging};
+use crate::target::{Bench, Counters, Lodging};
 
 /// Something that is made ready before a run, or copied by one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,7 +51,7 @@ pub trait Progress {
     fn ended(&self, run: &Run);
     /// A part goes on.
     fn goes_on(&self, _: Part<'_>) {}
-    /// Whether somebody wants it to stop: at once while something is made ready or copied, else after this run.
+    /// Whether somebody wants it to stop: at once. A run that is under way is not kept then, and is done again by whoever goes on.
     fn stops(&self) -> bool;
 }
 
@@ -158,7 +158,8 @@ fn measured(
     }
     bench.settle(&lodging)?;
     let after = bench.counters(&lodging)?;
-    let served = before.zip(after).map(|(before, after)| after.since(&before));
+    let is_of_more = workload.counted_beside().is_some();
+    let served = before.zip(after).map(|(before, after)| Counters { is_of_more, ..after.since(&before) });
     let run = Run {
         stage,
         round,
@@ -171,6 +172,7 @@ fn measured(
         space: bench.space(&lodging)?,
         series: outcome.series,
         prepared,
+        notes: bench.notes(),
     };
     Ok((run, outcome.json))
 }

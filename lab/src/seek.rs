@@ -227,6 +227,7 @@ mod tests {
                 space: None,
                 series: None,
                 prepared: None,
+                notes: Vec::new(),
             };
             let worth = worth(&self.kept.experiment, &run).unwrap();
             self.store.add(&run, "{}").unwrap();

@@ -68,6 +68,9 @@ pub struct Run {
     /// What was filled for it before, where something was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepared: Option<Prepared>,
+    /// What a reader must know of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Volumes, and files to work on, that were written once so that no run finds them empty.
@@ -86,6 +89,7 @@ impl Run {
     pub fn metric(&self, metric: Metric) -> Option<f64> {
         let figures = &self.figures;
         let bytes = (figures.read_bytes + figures.written_bytes) as f64;
+        let counted = self.served.filter(|served| !served.is_of_more);
         match metric {
             Metric::Iops => Some(figures.iops),
             // Looking at files and removing them moves no bytes.
@@ -94,16 +98,14 @@ impl Run {
             Metric::LatencyP50 => Some(figures.latency_p50),
             Metric::LatencyP99 => Some(figures.latency_p99),
             Metric::LatencyP999 => Some(figures.latency_p999),
-            Metric::Cpu => self.served.filter(|_| bytes > 0.0).map(|served| served.cpu_seconds / bytes * 1e9),
+            Metric::Cpu => counted.filter(|_| bytes > 0.0).map(|served| served.cpu_seconds / bytes * 1e9),
             Metric::Memory => {
                 self.served.map(|served| served.peak_memory_bytes as f64).filter(|bytes| *bytes > 0.0)
             }
-            Metric::Amplification => self
-                .served
+            Metric::Amplification => counted
                 .filter(|_| figures.written_bytes > 0)
                 .map(|served| served.written_bytes as f64 / figures.written_bytes as f64),
-            Metric::ReadAmplification => self
-                .served
+            Metric::ReadAmplification => counted
                 .filter(|_| figures.read_bytes > 0)
                 .map(|served| served.read_bytes as f64 / figures.read_bytes as f64),
             Metric::Space => self
@@ -125,14 +127,22 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes one for a new experiment. The directory must not hold another.
+    /// Makes one for a new experiment. The directory must be empty, or not exist yet: what is made in it is removed again, and nothing else may be in its way.
     pub fn create(directory: &Path, experiment: Experiment, environment: Environment) -> Result<Self> {
         fs::create_dir_all(directory).map_err(Error::file(directory))?;
         let path = directory.join("experiment.toml");
+        let refused = |what: &str| Err(Error::Results { path: directory.to_owned(), what: what.to_owned() });
         if path.exists() {
-            let what =
-                "there are results of an experiment already; resume it, or choose another directory".into();
-            return Err(Error::Results { path: directory.to_owned(), what });
+            return refused(
+                "there are results of an experiment already; resume it, or choose another directory",
+            );
+        }
+        let mut entries = fs::read_dir(directory).map_err(Error::file(directory))?.flatten();
+        // A filesystem that is new has that in it.
+        if entries.any(|entry| entry.file_name() != "lost+found") {
+            return refused(
+                "this directory is not empty: results go into one that is, or that does not exist yet (-o DIR)",
+            );
         }
         let json = serde_json::to_vec_pretty(&environment)
             .map_err(|error| Error::Results { path: directory.to_owned(), what: error.to_string() })?;
@@ -334,7 +344,39 @@ mod tests {
             space: Some((1, 2)),
             series: None,
             prepared: None,
+            notes: Vec::new(),
         }
+    }
+
+    #[test]
+    fn counters_of_more_than_was_measured_make_no_figures() {
+        let served = Counters {
+            written_bytes: 3 << 30,
+            read_bytes: 1 << 30,
+            cpu_seconds: 2.0,
+            peak_memory_bytes: 9,
+            ..Counters::default()
+        };
+        let of = |is_of_more| {
+            let mut run = Run { served: Some(Counters { is_of_more, ..served }), ..run(0) };
+            run.figures.written_bytes = 1 << 30;
+            let of_devices = [Metric::Amplification, Metric::ReadAmplification, Metric::Cpu]
+                .map(|it| run.metric(it).is_some());
+            (of_devices, run.metric(Metric::Memory))
+        };
+        assert_eq!(of(false), ([true; 3], Some(9.0)));
+        assert_eq!(of(true), ([false; 3], Some(9.0)));
+    }
+
+    #[test]
+    fn results_go_into_a_directory_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let experiment = recipes::find("sync").unwrap().experiment();
+        fs::create_dir(directory.path().join("mnt")).unwrap();
+        let refused = Store::create(directory.path(), experiment.clone(), Environment::default());
+        assert!(refused.is_err_and(|error| error.to_string().contains("not empty")));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        Store::create(&directory.path().join("new"), experiment, Environment::default()).unwrap();
     }
 
     #[test]

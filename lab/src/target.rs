@@ -10,6 +10,8 @@
 //! | `devices/raw` | the file or directory that the raw device is measured by |
 //! | `mnt/` | where filesystems are mounted |
 //!
+//! Both directories, and that of the files in a target's directory, have a mark since they were made, without which none is removed (`own`).
+//!
 //! The programs that make pools are behind [`Programs`]; [`Launch`] starts them.
 //!
 //! # Ways
@@ -21,6 +23,7 @@
 //!
 //! # Filling
 //! Volumes, and files to work on, are written once before they are measured, in pieces of about two seconds, so that whoever waits is told how far that is, and can have it stopped.
+//! So is what somebody named (a file, a device, an export), where workloads write to it anyway; where none does, nothing is written, and the report says that it was read as it was found.
 //! What is copied to is filled by the same copy, so that none but blocks that were written before are written. What a file, a device or an export of somebody else holds is shared by all workloads.
 //!
 //! # Intent logs
@@ -31,9 +34,10 @@
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
 
 mod lodging;
+mod own;
 mod programs;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -95,6 +99,10 @@ pub struct Bench<'a> {
     /// Numbers that were given to pools and datasets, so that no name is used twice.
     numbered: usize,
     raw_is_filled: bool,
+    /// What somebody named, and was filled.
+    filled: BTreeSet<String>,
+    /// What a reader must know of the runs since that was told.
+    notes: Vec<String>,
     /// What was filled since that was told.
     prepared: Prepared,
 }
@@ -196,6 +204,8 @@ impl<'a> Bench<'a> {
             homes: BTreeMap::new(),
             numbered: 0,
             raw_is_filled: false,
+            filled: BTreeSet::new(),
+            notes: Vec::new(),
             prepared: Prepared::default(),
         }
     }
@@ -226,16 +236,18 @@ impl<'a> Bench<'a> {
     ) -> Result<Endpoint> {
         match &self.experiment.target {
             Target::Path { path, .. } => self.at_path(path, progress),
-            Target::Nbd { uri, .. } => Ok(Endpoint::Nbd(uri.clone())),
-            Target::Iscsi { uri, .. } => Ok(Endpoint::Iscsi(uri.clone())),
+            Target::Nbd { uri, .. } => self.at_named(Endpoint::Nbd(uri.clone()), uri, progress),
+            Target::Iscsi { uri, .. } => self.at_named(Endpoint::Iscsi(uri.clone()), uri, progress),
             Target::Layers { layers, .. } => {
                 let name = lodging.settings.get("layer");
                 let layer = layers.iter().find(|layer| Some(&layer.name) == name).or(layers.first());
-                let at = layer.map_or("", |layer| layer.at.as_str());
-                match at.split_once("://") {
-                    Some(("iscsi", _)) => Ok(Endpoint::Iscsi(at.to_owned())),
-                    Some(_) => Ok(Endpoint::Nbd(at.to_owned())),
-                    None => self.at_path(Path::new(at), progress),
+                let layer = layer.ok_or_else(|| Error::Experiment("this target has no layers".into()))?;
+                match (layer.path(), layer.at.as_str()) {
+                    (Some(path), _) => self.at_path(path, progress),
+                    (None, uri) if uri.starts_with("iscsi://") => {
+                        self.at_named(Endpoint::Iscsi(uri.to_owned()), uri, progress)
+                    }
+                    (None, uri) => self.at_named(Endpoint::Nbd(uri.to_owned()), uri, progress),
                 }
             }
             target if lodging.is_device => {
@@ -278,20 +290,40 @@ impl<'a> Bench<'a> {
 
     /// A directory, a device, or a file that is made and filled where it is not there.
     fn at_path(&mut self, path: &Path, progress: &dyn Progress) -> Result<Endpoint> {
+        self.experiment.target.require_paths()?;
+        let name = path.display().to_string();
         if path.is_dir() {
-            return Ok(Endpoint::Directory(path.to_owned()));
+            return self.at_named(Endpoint::Directory(path.to_owned()), &name, progress);
         }
         let endpoint = Endpoint::Path(path.to_owned());
+        let size = self.experiment.target.size();
+        let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
         let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
-        if make_file(path, self.experiment.target.size().0)? {
+        if is_file && (1..size.0).contains(&length) && !self.experiment.overwrites() {
+            return Err(Error::Experiment(format!(
+                "{name} has {length} bytes, fewer than the target's size of {size}, and no workload writes to it: it is not made longer"
+            )));
+        }
+        if make_file(path, size.0)? {
             // Reading what was never written reads nothing.
-            let filled = self.fill_first(&endpoint, &path.display().to_string(), progress);
+            let filled = self.fill_first(&endpoint, &name, progress);
             if filled.is_err() {
                 // As short as it was, so that whoever goes on fills it.
                 let file = File::options().write(true).open(path).map_err(Error::file(path))?;
                 file.set_len(length).map_err(Error::file(path))?;
             }
             filled?;
+            self.filled.insert(name.clone());
+        }
+        self.at_named(endpoint, &name, progress)
+    }
+
+    /// What somebody named is filled once, where that may be written: by workloads that write it anyway, or because it is a file of the lab's own.
+    fn at_named(&mut self, endpoint: Endpoint, name: &str, progress: &dyn Progress) -> Result<Endpoint> {
+        let may_be_written = matches!(endpoint, Endpoint::Directory(_)) || self.experiment.overwrites();
+        if may_be_written && !self.filled.contains(name) {
+            self.fill_first(&endpoint, name, progress)?;
+            self.filled.insert(name.to_owned());
         }
         Ok(endpoint)
     }
@@ -320,6 +352,7 @@ impl<'a> Bench<'a> {
         }
         let programs = self.programs(&server)?;
         let endpoint = if let Target::Filesystem(_) = self.experiment.target {
+            own::make(&self.mounts)?;
             let at = self.mounts.join(name);
             arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
             programs.zfs(&arguments)?;
@@ -442,6 +475,9 @@ impl<'a> Bench<'a> {
         let bytes = match like.work() {
             Work::Create | Work::Open | Work::Stat | Work::Delete => return Ok(()),
             Work::Copy => {
+                if let Endpoint::Directory(directory) = endpoint {
+                    own::make(&directory.join(fio::OWN_DIRECTORY))?;
+                }
                 let Some(stream) = Stream::of(like, self.experiment.target.size()) else { return Ok(()) };
                 stream.run(endpoint, &what, progress)?.figures.written_bytes
             }
@@ -463,7 +499,8 @@ impl<'a> Bench<'a> {
     ) -> Result<u64> {
         let total = self.experiment.target.size();
         let workload = whole("write", like, total);
-        if let Endpoint::Directory(_) = endpoint {
+        if let Endpoint::Directory(directory) = endpoint {
+            own::make(&directory.join(fio::OWN_DIRECTORY))?;
             // fio would make it as long as the first piece.
             make_file(Path::new(&endpoint.file()), total.0)?;
         }
@@ -492,6 +529,11 @@ impl<'a> Bench<'a> {
         (prepared.count > 0).then_some(prepared)
     }
 
+    /// What a reader must know of what was made ready and of the job, since this was asked the last time.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
     /// Goes over the first `extent` bytes once, with data as the workload's.
     fn pass(
         &self,
@@ -502,11 +544,12 @@ impl<'a> Bench<'a> {
         progress: &dyn Progress,
     ) -> Result<()> {
         let workload = whole(rw, like, extent);
-        fio::run_unless(&fio::once(&workload, endpoint, extent, false), &mut || progress.stops())
+        fio::run_unless(&fio::once(&workload, endpoint, extent, false), &mut || progress.stops()).map(drop)
     }
 
     /// Brings about what a run begins with: the files that it needs, everything else on the devices, and the caches as the workload wants them.
     pub fn ready(&mut self, lodging: &Lodging, workload: &Workload, progress: &dyn Progress) -> Result<()> {
+        own::make(&self.devices)?;
         let endpoint = self.endpoint(lodging, workload, progress)?;
         if let Endpoint::Directory(directory) = &endpoint {
             make_files(workload, directory, progress)?;
@@ -515,7 +558,7 @@ impl<'a> Bench<'a> {
         let extent = workload.extent(self.experiment.target.size());
         match workload.cache {
             CacheState::AsItIs => {}
-            CacheState::Cold => self.make_cold(lodging)?,
+            CacheState::Cold => self.make_cold(lodging, &endpoint)?,
             CacheState::Warm => self.pass("read", workload, extent, &endpoint, progress)?,
             CacheState::Dirty => self.pass("write", workload, extent, &endpoint, progress)?,
         }
@@ -524,7 +567,7 @@ impl<'a> Bench<'a> {
             // The first flush after a pause begins an intent log, which waits for a transaction group: it would be most of what a short run shows.
             let one = Size(workload.bs.0.min(extent.0));
             let arguments = fio::once(&whole("write", workload, one), &endpoint, one, true);
-            fio::run_unless(&arguments, &mut || progress.stops())?;
+            fio::run_unless(&arguments, &mut || progress.stops()).map(drop)?;
         }
         Ok(())
     }
@@ -549,30 +592,39 @@ impl<'a> Bench<'a> {
         self.fio_job(&at, workload, seed)
     }
 
-    /// Does a job.
+    /// Does a job, unless it is to stop.
     pub fn run(&self, lodging: &Lodging, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
+        let mut stops = || progress.stops();
         match job {
-            Job::Fio { arguments, seconds: None } => fio::run(arguments),
+            Job::Fio { arguments, seconds: None } => fio::run_unless(arguments, &mut stops),
             Job::Fio { arguments, seconds: Some(seconds) } => {
-                fio::in_steps(arguments, *seconds, &self.devices.join("steps"))
+                fio::in_steps(arguments, *seconds, &self.devices.join("steps"), &mut stops)
             }
             Job::Copy { stream, at } => {
                 stream.run(at, &format!("copying {}", stream.source.display()), progress)
             }
             Job::Load { volume, load } => {
                 let server = Place::Server.pick(&lodging.settings);
-                fio::outcome(&self.programs(&server)?.load(volume, load)?, load.fsync > 0)
+                fio::outcome(&self.programs(&server)?.load(volume, load, &stops)?, load.fsync > 0)
             }
         }
     }
 
-    fn fio_job(&self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Job> {
+    fn fio_job(&mut self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Job> {
         let size = self.experiment.target.size();
         if let Some(path) = &workload.trace {
             let text = fs::read_to_string(path).map_err(Error::file(path))?;
             let trace = Trace::parse(&text)
                 .and_then(|trace| trace.within(workload.extent(size)))
                 .map_err(|what| Error::Results { path: path.clone(), what })?;
+            let trims = trace.trims();
+            if trims > 0 {
+                self.notes.push(format!(
+                    "{trims} of the {} requests in {} are trims, which fio does not replay: they were left out.",
+                    trace.events.len(),
+                    path.display()
+                ));
+            }
             let here = self.devices.join("replayed.trace");
             fs::create_dir_all(&self.devices).map_err(Error::file(&self.devices))?;
             fs::write(&here, trace.for_fio(&endpoint.file())).map_err(Error::file(&here))?;
@@ -596,7 +648,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Empties the caches that can be emptied.
-    fn make_cold(&self, lodging: &Lodging) -> Result<()> {
+    fn make_cold(&mut self, lodging: &Lodging, endpoint: &Endpoint) -> Result<()> {
         if let (Some(home), Some(_)) = (self.homes.get(lodging), self.experiment.target.pools()) {
             let programs = self.programs(&home.server)?;
             programs.zpool(&["export".to_owned(), home.pool.clone()])?;
@@ -607,8 +659,26 @@ impl<'a> Bench<'a> {
             arguments.push(home.pool.clone());
             programs.zpool(&arguments)?;
         }
-        // Only root may, and only the page cache of files is in question.
-        let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+        if !self.homes.contains_key(lodging) {
+            match endpoint {
+                Endpoint::Nbd(at) | Endpoint::Iscsi(at) => self.notes.push(format!(
+                    "Who serves {at} has caches that nobody can empty from here: what is called cold may have been cached there."
+                )),
+                Endpoint::Path(_) | Endpoint::Directory(_) => {
+                    self.notes.push("Of devices and files only the system's page cache is emptied; what is called cold may be in caches of the devices themselves.".into());
+                    // Anybody may for a file that he can open; what is not on the device yet stays.
+                    if let Ok(file) = File::open(endpoint.file()) {
+                        let _ = file.sync_all();
+                        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+                    }
+                }
+            }
+        }
+        if let Err(error) = fs::write("/proc/sys/vm/drop_caches", "3") {
+            self.notes.push(format!(
+                "The system's page cache could not be dropped as a whole ({error}), which only root may: what goes through it may have been cached where it is called cold."
+            ));
+        }
         Ok(())
     }
 
@@ -737,24 +807,20 @@ impl<'a> Bench<'a> {
         self.pools.clear();
         self.servers.clear();
         self.raw_is_filled = false;
+        self.filled.clear();
         let mut made = vec![self.devices.clone(), self.mounts.clone()];
-        let path = match &self.experiment.target {
-            Target::Path { path, .. } => Some(path.as_path()),
-            _ => None,
-        };
-        let layers = self.experiment.target.layers().iter().map(|layer| Path::new(&layer.at));
-        made.extend(
-            path.into_iter().chain(layers).filter(|at| at.is_dir()).map(|at| at.join(fio::OWN_DIRECTORY)),
-        );
+        let paths = self.experiment.target.paths().into_iter();
+        made.extend(paths.filter(|at| at.is_dir()).map(|at| at.join(fio::OWN_DIRECTORY)));
         for made in made {
-            match fs::remove_dir_all(&made) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    first = first.and(Err(error).map_err(Error::file(&made)));
-                }
-                _ => {}
-            }
+            first = first.and(own::remove(&made));
         }
         first
+    }
+
+    /// Directories of the names that the lab's own would have, which it did not make, and does not remove.
+    pub fn left_alone(&self) -> Vec<PathBuf> {
+        let of_these = [&self.devices, &self.mounts].into_iter();
+        of_these.filter(|path| path.exists() && !own::is_own(path)).cloned().collect()
     }
 }
 
@@ -779,8 +845,7 @@ fn destroy(programs: &dyn Programs, dataset: &str) -> Result<()> {
 
 /// Makes what a workload on files needs: an empty directory to create them in, or the files.
 fn make_files(workload: &Workload, directory: &Path, progress: &dyn Progress) -> Result<()> {
-    let own = directory.join(fio::OWN_DIRECTORY);
-    fs::create_dir_all(&own).map_err(Error::file(&own))?;
+    own::make(&directory.join(fio::OWN_DIRECTORY))?;
     let files = fio::files_directory(workload, directory);
     let exist = files.exists();
     match workload.work() {
@@ -804,7 +869,8 @@ fn make_files(workload: &Workload, directory: &Path, progress: &dyn Progress) ->
             progress.goes_on(Part { what: "making files", done, total, elapsed: began.elapsed() });
         }
         progress.stops()
-    });
+    })
+    .map(drop);
     if made.is_err() {
         // Those that are there are no reason not to make all of them.
         fs::remove_dir_all(&files).map_err(Error::file(&files))?;
@@ -831,7 +897,9 @@ fn modelled(devices: &Path) -> PathBuf {
 
 /// The same, for the daemon that slows them down, made where it does not exist. `directory` is the experiment's.
 pub fn modelled_devices(directory: &Path) -> Result<PathBuf> {
-    let modelled = modelled(&directory.join("devices"));
+    let devices = directory.join("devices");
+    own::make(&devices)?;
+    let modelled = modelled(&devices);
     fs::create_dir_all(&modelled).map_err(Error::file(&modelled))?;
     Ok(modelled)
 }

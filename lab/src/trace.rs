@@ -20,7 +20,7 @@ pub enum Operation {
     Read,
     /// Bytes are written.
     Write,
-    /// Bytes are given up. fio's NBD client cannot replay these, so that they are left out.
+    /// Bytes are given up. fio replays these on block devices only, and not over NBD, so that they are left out; the report says so.
     Trim,
     /// What was written is made stable.
     Sync,
@@ -117,6 +117,11 @@ impl Trace {
         }
     }
 
+    /// How many of its requests are trims, which are not replayed.
+    pub fn trims(&self) -> usize {
+        self.events.iter().filter(|event| event.operation == Operation::Trim).count()
+    }
+
     /// From its beginning to its last request.
     pub fn seconds(&self) -> f64 {
         self.events.last().map_or(0.0, |event| event.at_us as f64 / 1e6)
@@ -191,7 +196,7 @@ mod tests {
         let replayed = Trace::parse(&trace.for_fio("/dev/x")).unwrap();
         assert!(replayed.events.iter().all(|event| event.operation != Operation::Trim));
         assert_eq!(replayed.events.last(), Some(&event(2_000_000, Operation::Sync, 0, 0)));
-        assert_eq!(trace.seconds(), 2.0);
+        assert_eq!((trace.seconds(), trace.trims(), replayed.trims()), (2.0, 1, 0));
         assert!(trace.clone().within(Size(131072)).is_ok());
         assert!(trace.within(Size(65536)).is_err());
         assert!(Trace::default().within(Size(65536)).is_err());

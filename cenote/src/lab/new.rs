@@ -18,7 +18,7 @@ pub struct NewArguments {
     /// Its name
     #[arg(long)]
     name: Option<String>,
-    /// What is measured: volume, filesystem, a path, an NBD URI, host:POOL/DATASET. What is in a path or behind a URI may be overwritten
+    /// What is measured: volume, filesystem, a path that begins with / or ./, an NBD or iSCSI URI, host:POOL/DATASET. What is in a path or behind a URI may be overwritten
     #[arg(short, long)]
     target: Option<String>,
     /// How much of it is used: 256M
@@ -100,7 +100,8 @@ fn write(text: &str, output: Option<&Path>) -> Result<()> {
 fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
     let names: Vec<String> = presets::all().into_iter().map(|preset| preset.name).collect();
     if draft.target.is_none() {
-        let question = "What is measured? volume, filesystem, a path, an NBD URI, host:POOL/DATASET [volume]";
+        let question =
+            "What is measured? volume, filesystem, a path, an NBD or iSCSI URI, host:POOL/DATASET [volume]";
         draft.target = answered(answers, question, |text| draft::target(text).map(drop))?;
     }
     if draft.size.is_none() {

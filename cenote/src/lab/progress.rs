@@ -1,6 +1,7 @@
 //! How an experiment goes, as it is seen and stopped.
 //!
-//! What is made ready before a run, and may take longer than that, is told of by how far it is: in the terminal's second line, and where there is no terminal in a line of its own now and then.
+//! What is made ready before a run, and may take longer than that, is told of by how far it is: in the terminal's second line. Where there is no terminal, a line now and then says how far the
+//! experiment is and how long the rest takes, or how far what is made ready is.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,15 +18,51 @@ use lab::run::{Part, Progress};
 use lab::store::Run;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::output;
+
 /// How often lines are written where there is no terminal, and from when on.
 const LINE_EVERY: Duration = Duration::from_secs(30);
 
-/// A bar on the terminal; Ctrl-C, a hang-up or a request to terminate ends the experiment after the run that is under way, and what is made ready at once.
+/// A bar on the terminal; Ctrl-C, a hang-up or a request to terminate ends the run that is under way, or what is made ready, and the experiment with it. A second one ends this process at once.
 pub struct Shown {
     bar: ProgressBar,
     stops: Arc<AtomicBool>,
+    began: Instant,
+    lines: Mutex<Lines>,
+}
+
+/// What is written where there is no terminal.
+struct Lines {
     /// When the last line was written.
-    told: Mutex<Instant>,
+    told: Instant,
+    /// Runs that were done when this process began with them, and how many that are now.
+    from: Option<usize>,
+    done: usize,
+    total: usize,
+    /// The run that is under way.
+    what: String,
+}
+
+impl Lines {
+    /// Whether it is time for another, which is then taken as written.
+    fn is_due(&mut self, every: Duration) -> bool {
+        let is_due = self.told.elapsed() >= every;
+        if is_due {
+            self.told = Instant::now();
+        }
+        is_due
+    }
+
+    /// How far the experiment is: runs that are done, of how many, and how long the rest takes at that pace.
+    fn far(&self, elapsed: Duration) -> String {
+        let mut words = format!("{} of {} runs", self.done, self.total);
+        let here = self.done.saturating_sub(self.from.unwrap_or(self.done));
+        if here > 0 {
+            let rest = self.total.saturating_sub(self.done) as f64;
+            words.push_str(&left(elapsed.mul_f64(rest / here as f64)));
+        }
+        format!("{words}; {}", self.what)
+    }
 }
 
 impl Shown {
@@ -36,7 +73,18 @@ impl Shown {
                 .context("the progress bar's template is wrong")?;
         let bar = ProgressBar::new(0).with_style(style);
         bar.enable_steady_tick(Duration::from_millis(500));
-        Ok(Self { bar, stops: interrupted()?, told: Mutex::new(Instant::now()) })
+        let now = Instant::now();
+        let lines = Mutex::new(Lines { told: now, from: None, done: 0, total: 0, what: String::new() });
+        let last_words = "ended at once; what was made is left: `cenote lab resume` goes on with it, `cenote lab clean` removes it";
+        Ok(Self { bar, stops: interrupted(last_words)?, began: now, lines })
+    }
+
+    /// Writes a line where there is no terminal, if it is time for one.
+    fn tell(&self, words: impl FnOnce(&Lines) -> String) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.bar.is_hidden() && lines.is_due(LINE_EVERY) {
+            eprintln!("{}", words(&lines));
+        }
     }
 
     /// Ends.
@@ -45,8 +93,8 @@ impl Shown {
     }
 }
 
-/// What becomes true when Ctrl-C is pressed, the terminal goes away, or somebody asks this process to terminate.
-pub fn interrupted() -> Result<Arc<AtomicBool>> {
+/// What becomes true when Ctrl-C is pressed, the terminal goes away, or somebody asks this process to terminate. Who does that again ends it at once, with these words.
+pub fn interrupted(last_words: &'static str) -> Result<Arc<AtomicBool>> {
     let stops = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&stops);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -61,13 +109,19 @@ pub fn interrupted() -> Result<Arc<AtomicBool>> {
     };
     let mut watched = watched.context("cannot watch for Ctrl-C")?;
     let watch = move || {
-        runtime.block_on(poll_fn(|context| {
-            match watched.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        }));
+        let mut wait = || {
+            runtime.block_on(poll_fn(|context| {
+                match watched.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            }));
+        };
+        wait();
         noted.store(true, Ordering::Release);
+        wait();
+        eprintln!("{last_words}");
+        std::process::exit(output::FAILED.into());
     };
     std::thread::Builder::new().name("interrupt".into()).spawn(watch)?;
     Ok(stops)
@@ -88,14 +142,19 @@ fn far(part: &Part<'_>) -> String {
     if let Some(rate) = part.rate() {
         words.push_str(&format!(", {}", written(Metric::Throughput, rate)));
     }
-    match part.left() {
-        Some(left) if left >= Duration::from_secs(90) => {
-            words.push_str(&format!(", {:.0} min left", left.as_secs_f64() / 60.0));
-        }
-        Some(left) if !left.is_zero() => words.push_str(&format!(", {:.0} s left", left.as_secs_f64())),
-        _ => {}
-    }
+    words.push_str(&part.left().map_or_else(String::new, left));
     words
+}
+
+/// How long the rest takes, to be put behind other words; nothing where there is no rest.
+fn left(rest: Duration) -> String {
+    let seconds = rest.as_secs_f64();
+    match rest.as_secs() {
+        _ if rest.is_zero() => String::new(),
+        0..90 => format!(", {seconds:.0} s left"),
+        90..5400 => format!(", {:.0} min left", seconds / 60.0),
+        _ => format!(", {:.1} h left", seconds / 3600.0),
+    }
 }
 
 impl Progress for Shown {
@@ -103,6 +162,13 @@ impl Progress for Shown {
         self.bar.set_length(total as u64);
         self.bar.set_position(done as u64);
         self.bar.set_message(what.to_owned());
+        {
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            (lines.done, lines.total) = (done, total);
+            lines.from.get_or_insert(done);
+            what.clone_into(&mut lines.what);
+        }
+        self.tell(|lines| lines.far(self.began.elapsed()));
     }
 
     fn ended(&self, run: &Run) {
@@ -119,14 +185,14 @@ impl Progress for Shown {
         if !self.bar.is_hidden() {
             return self.bar.set_message(far(&part));
         }
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if part.elapsed >= LINE_EVERY && told.elapsed() >= LINE_EVERY {
-            *told = Instant::now();
-            eprintln!("{}", far(&part));
+        if part.elapsed >= LINE_EVERY {
+            self.tell(|_| far(&part));
         }
     }
 
     fn stops(&self) -> bool {
+        // This is asked again and again while a run goes on, however long it is.
+        self.tell(|lines| lines.far(self.began.elapsed()));
         self.stops.load(Ordering::Acquire)
     }
 }
@@ -135,6 +201,17 @@ impl Progress for Shown {
 mod tests {
     use super::*;
     use lab::size::Size;
+
+    #[test]
+    fn it_is_told_how_many_runs_are_done_and_how_long_the_rest_takes() {
+        let what = "a".to_owned();
+        let mut lines = Lines { told: Instant::now(), from: Some(4), done: 4, total: 100, what };
+        assert_eq!(lines.far(Duration::from_secs(9)), "4 of 100 runs; a");
+        lines.done = 20;
+        assert_eq!(lines.far(Duration::from_secs(16)), "20 of 100 runs, 80 s left; a");
+        assert_eq!(lines.far(Duration::from_secs(1600)), "20 of 100 runs, 2.2 h left; a");
+        assert!(!lines.is_due(Duration::from_secs(60)) && lines.is_due(Duration::ZERO));
+    }
 
     #[test]
     fn it_is_told_how_far_how_fast_and_how_long_still() {

@@ -18,7 +18,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Records until the time is over, Ctrl-C is pressed, or the file has so many requests.
 pub fn run(volume: &str, output: &Path, seconds: Option<f64>, most: usize) -> Result<()> {
-    let stops = interrupted()?;
+    let stops = interrupted("ended at once; the end of the trace may be missing")?;
     let ask = |stop| {
         let asked = client::call_running(&TakeTrace { volume: volume.to_owned(), stop })?;
         asked.context("no daemon runs, so that nothing is served and nothing can be recorded")

@@ -101,7 +101,7 @@ impl Programs for Private {
         Ok(Endpoint::Nbd(format!("nbd+unix:///{name}?socket={}", socket.display())))
     }
 
-    fn load(&self, name: &str, load: &Load) -> lab::Result<String> {
+    fn load(&self, name: &str, load: &Load, stops: &dyn Fn() -> bool) -> lab::Result<String> {
         let failed = |output: String| lab::Error::Failed { command: load.words(name).join(" "), output };
         let bytes = |what: &str, size: Size| {
             u32::try_from(size.0).map_err(|_| failed(format!("{what} {size} is too large")))
@@ -133,8 +133,9 @@ impl Programs for Private {
                 seed: load.seed,
             },
         };
-        let loaded = client::call_at(&self.sockets.path().join("api.sock"), &asked);
-        Ok(as_fio(load, &loaded.map_err(|error| failed(format!("{error:#}")))?))
+        let loaded = client::call_at_unless(&self.sockets.path().join("api.sock"), &asked, stops);
+        let loaded = loaded.map_err(|error| failed(format!("{error:#}")))?.ok_or(lab::Error::Stopped)?;
+        Ok(as_fio(load, &loaded))
     }
 
     fn lost(&self, pool: &str) -> Option<String> {

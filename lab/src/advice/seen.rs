@@ -1,5 +1,6 @@
 //! What a live pool and its machine tell.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
@@ -142,7 +143,8 @@ impl Seen {
         let properties = zpool(&["get", "-j", "--json-int", "all", pool])?;
         let status = zpool(&["status", "-j", "--json-int", pool])?;
         let ashifts = zpool(&["get", "-j", "--json-int", "ashift", pool, "all-vdevs"])?;
-        let io = zpool(&["iostat", "-v", "-j", "--json-int", pool])?;
+        // OpenZFS's iostat has no JSON.
+        let io = waits_of(&(commands.zpool)(&["iostat", "-Hplv", pool])?);
         let datasets = json(
             "zfs",
             &(commands.zfs)(&["get", "-r", "-j", "--json-int", "-t", "filesystem,volume", "all", pool])?,
@@ -178,11 +180,7 @@ impl Seen {
                 .and_then(|ashift| u32::try_from(ashift).ok())
                 .filter(|ashift| (9..=16).contains(ashift))
         };
-        let waits = |name: &str| {
-            let vdev = io.get("pools").and_then(|pools| pools.get(pool)?.get("vdevs")?.get(name));
-            ["total_wait_read_ns", "total_wait_write_ns"]
-                .map(|key| vdev.and_then(|vdev| vdev.get(key)).and_then(number).filter(|wait| *wait > 0))
-        };
+        let waits = |name: &str| io.get(name).copied().unwrap_or_default();
         let everything: Vec<(bool, String, &Value)> = data
             .map(|(name, vdev)| (true, name, vdev))
             .chain(
@@ -252,6 +250,19 @@ impl Seen {
     }
 }
 
+/// Nanoseconds that reads and writes take in the mean, where there were some, by the names of pools and vdevs in the scripted lines of `zpool iostat -Hplv`.
+///
+/// Source: OpenZFS 2.3 `zpool-iostat.8`: name, space allocated and free, operations and bandwidth of reads and writes, `total_wait` of both, other waits; `-` where there is nothing.
+fn waits_of(lines: &str) -> HashMap<String, [Option<u64>; 2]> {
+    let of_line = |line: &str| {
+        let mut words = line.trim_start_matches([' ', '\t']).split('\t').map(str::trim);
+        let name = words.next()?.to_owned();
+        let mut waits = words.skip(6).map(|word| word.parse().ok().filter(|wait: &u64| *wait > 0));
+        Some((name, [waits.next()?, waits.next()?]))
+    };
+    lines.lines().filter_map(of_line).collect()
+}
+
 /// Calls `each` with the leaves of a vdev.
 fn leaves_of<'a>(vdev: &'a Value, levels: usize, each: &mut dyn FnMut(&'a Value)) {
     match vdev.get("vdevs").and_then(Value::as_object) {
@@ -294,8 +305,9 @@ mod tests {
     const PROPERTIES: &str = r#"{"pools":{"p":{"properties":{"capacity":{"value":85},"fragmentation":{"value":"12%"},
         "dedupratio":{"value":"1.50x"},"autotrim":{"value":"on"}}}}}"#;
     const ASHIFTS: &str = r#"{"vdevs":{"raidz1-0":{"properties":{"ashift":{"value":12}}}}}"#;
-    const IO: &str =
-        r#"{"pools":{"p":{"vdevs":{"/d/1":{"total_wait_read_ns":0,"total_wait_write_ns":"5000"}}}}}"#;
+    const IO: &str = "p\t1\t2\t3\t4\t5\t6\t7\t8\t9\t10\t-\t-\t-\t-\t-\t-\n\
+        raidz1-0\t1\t2\t3\t4\t5\t6\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\n\
+        /d/1\t-\t-\t3\t4\t5\t6\t-\t5000\t-\t-\t-\t-\t-\t-\t-\t-\n\nnonsense\n";
     const DATASETS: &str = r#"{"datasets":{"p/v":{"type":"VOLUME","properties":{"volblocksize":{"value":8192},
         "sync":{"value":"disabled","source":{"type":"LOCAL"}}}},"p":{"type":"FILESYSTEM","properties":{"recordsize":{"value":131072}}}}}"#;
 
@@ -306,7 +318,9 @@ mod tests {
                 ["get", .., "all-vdevs"] => ASHIFTS,
                 ["get", ..] => PROPERTIES,
                 ["status", ..] => STATUS,
-                _ => IO,
+                ["iostat", "-Hplv", "p"] => IO,
+                ["iostat", "-Hplv", _] => "",
+                other => panic!("{other:?}"),
             }
             .to_owned())
         };

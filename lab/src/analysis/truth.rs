@@ -175,6 +175,7 @@ impl Setting {
                 space: None,
                 series: None,
                 prepared: None,
+                notes: Vec::new(),
             };
             Ok((run, "{}".to_owned()))
         };

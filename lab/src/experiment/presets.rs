@@ -105,7 +105,10 @@ mod tests {
                     [[workload]]\nname = \"own\"\nrw = \"read\"\n";
         let experiment = experiment(text).unwrap();
         let names: Vec<&str> = experiment.workloads.iter().map(|workload| workload.name.as_str()).collect();
-        assert_eq!(names, ["cold: bonnie write", "cold: bonnie rewrite", "cold: bonnie read", "own"]);
+        assert_eq!(
+            names,
+            ["cold: bonnie write", "cold: bonnie rewrite", "cold: bonnie read", "cold: bonnie seeks", "own"]
+        );
         let write = &experiment.workloads[0];
         assert_eq!((write.seconds, write.size), (2.0, Some(Size(64 << 20))));
         assert_eq!((write.options["thinktime"].as_str(), write.options["direct"].as_str()), ("1", "0"));

@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::models::speed;
+use crate::size::Size;
 
 /// Settings by their names.
 pub type Settings = BTreeMap<String, String>;
@@ -67,6 +70,34 @@ impl Factor {
         let all = std::mem::replace(&mut self.values, std::mem::take(&mut self.quick));
         self.left_out.extend(all.into_iter().filter(|value| !self.values.contains(value)));
         self.risks.retain(|value, _| self.values.contains(value));
+    }
+}
+
+/// Says what is wrong with a value of the setting `name`, where the lab itself has to understand it. What a property may be, its pool says when it is made.
+pub(super) fn check(name: &str, value: &str) -> Result<()> {
+    let wrong = |what: &str| Err(Error::Experiment(format!("{name}={value}: {what}")));
+    let named = |error: Error| match error {
+        Error::Experiment(what) => Error::Experiment(format!("{name}={value}: {what}")),
+        error => error,
+    };
+    match name {
+        "layout" => value.parse::<Layout>().map(drop).map_err(named),
+        "devices" => speed::device(value).map(drop).map_err(named),
+        "log" if value != "none" && value != "file" => speed::device(value).map(drop).map_err(named),
+        // 0 is what the devices say.
+        "ashift" if !value.parse::<u32>().is_ok_and(|ashift| ashift == 0 || (9..=16).contains(&ashift)) => {
+            wrong("it is the power of two of a sector's bytes, from 9 to 16")
+        }
+        "missing" | "iodepth" | "numjobs" | "fsync" | "fdatasync" | "rwmixread"
+            if value.parse::<u64>().is_err() =>
+        {
+            wrong("it is not a number")
+        }
+        "arc_max" if value.parse::<Size>().is_err() => wrong("it is not a size, as 512M is"),
+        _ if name.starts_with("feature@") && value != "enabled" && value != "disabled" => {
+            wrong("it is enabled or disabled")
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,10 +1,13 @@
 //! What is measured.
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::Place;
+use crate::error::{Error, Result};
 use crate::size::Size;
 
 /// What is measured.
@@ -61,6 +64,33 @@ pub struct Layer {
     pub name: String,
     /// Where it is: a path, or the URI of an NBD export or of a disk behind iSCSI.
     pub at: String,
+}
+
+impl Layer {
+    /// The path that it is, where it is no URI.
+    pub fn path(&self) -> Option<&Path> {
+        (!self.at.contains("://")).then(|| Path::new(&self.at))
+    }
+}
+
+/// Says why a path cannot be measured, where it cannot.
+fn require(path: &Path) -> Result<()> {
+    let refused = |what: &str| Err(Error::Experiment(format!("target {}: {what}", path.display())));
+    if let Ok(metadata) = fs::metadata(path) {
+        let kind = metadata.file_type();
+        return match kind.is_file() || kind.is_dir() || kind.is_block_device() {
+            true => Ok(()),
+            false => refused("it is no file, directory or block device"),
+        };
+    }
+    if fs::symlink_metadata(path).is_ok() {
+        return refused("it is a link that leads nowhere");
+    }
+    let exists = path.ancestors().skip(1).find_map(|above| fs::canonicalize(above).ok());
+    if path.starts_with("/dev") || exists.is_some_and(|above| above.starts_with("/dev")) {
+        return refused("there is no such device (`lsblk` lists those there are)");
+    }
+    Ok(())
 }
 
 /// Pools that the lab makes, on files in the experiment's directory.
@@ -128,12 +158,72 @@ impl Target {
         }
     }
 
+    /// The same, to be changed.
+    pub(super) fn layers_mut(&mut self) -> &mut [Layer] {
+        match self {
+            Self::Layers { layers, .. } => layers,
+            _ => &mut [],
+        }
+    }
+
+    /// The path that it is, where it is one.
+    pub(super) fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::Path { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The paths that are measured by themselves: of the target, or of its layers.
+    pub fn paths(&self) -> Vec<&Path> {
+        match self {
+            Self::Path { path, .. } => vec![path],
+            Self::Layers { layers, .. } => layers.iter().filter_map(Layer::path).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Says which of its paths cannot be measured, where one cannot, before anything is made.
+    ///
+    /// A name below `/dev` that does not exist is a device that is not there: a file made in its place would be in memory. So is where a link leads that leads nowhere.
+    pub fn require_paths(&self) -> Result<()> {
+        self.paths().into_iter().try_for_each(require)
+    }
+
     /// Whether workloads can make files in it.
     pub fn holds_files(&self) -> bool {
         match self {
             Self::Filesystem(_) => true,
             Self::Path { path, .. } => path.is_dir(),
             _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_not_there_is_no_file_to_be_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("file"), "x").unwrap();
+        for (link, to) in [("nowhere", "/no/such"), ("link", "file"), ("dev", "/dev")] {
+            std::os::unix::fs::symlink(to, at(link)).unwrap();
+        }
+        for right in [at("file"), at("link"), at("new"), at("new/below"), directory.path().to_owned()] {
+            require(&right).unwrap();
+        }
+        for (wrong, named) in [
+            ("/dev/no-such-disk".into(), "no such device"),
+            ("/dev/mapper/no/such".into(), "no such device"),
+            (at("dev/no-such-disk"), "no such device"),
+            ("/dev/null".into(), "no file, directory or block device"),
+            (at("nowhere"), "leads nowhere"),
+        ] {
+            let error = require(&wrong).unwrap_err().to_string();
+            assert!(error.contains(named) && error.contains(wrong.to_str().unwrap()), "{error}");
         }
     }
 }

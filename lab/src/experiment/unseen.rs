@@ -194,7 +194,7 @@ mod tests {
         let told = |kind: &str, rest: &str| super::told(&experiment(kind, rest).unwrap());
         let lines = told("volume", bonnie);
         assert!(
-            lines.len() == 1 && lines[0].contains("bonnie write, bonnie rewrite, bonnie read"),
+            lines.len() == 1 && lines[0].contains("bonnie write, bonnie rewrite, bonnie read, bonnie seeks"),
             "{lines:?}"
         );
         assert!(told("filesystem", bonnie).is_empty());

@@ -121,6 +121,27 @@ pub enum Work {
     Copy,
 }
 
+/// What fio can do with a file.
+const OF_FIO: [&str; 11] = [
+    "read",
+    "write",
+    "trim",
+    "randread",
+    "randwrite",
+    "randtrim",
+    "rw",
+    "readwrite",
+    "randrw",
+    "trimwrite",
+    "randtrimwrite",
+];
+
+/// Whether fio knows it, with what may stand behind it: `randread:8`.
+fn is_of_fio(rw: &str) -> bool {
+    let (kind, more) = rw.split_once(':').unwrap_or((rw, "1"));
+    OF_FIO.contains(&kind) && more.trim_start_matches('-').parse::<Size>().is_ok()
+}
+
 fn four_kib() -> Size {
     Size(4096)
 }
@@ -180,6 +201,18 @@ impl Workload {
             && (is_always || ["fsync", "fdatasync", "sync"].into_iter().any(asks))
     }
 
+    /// What the counters of a pool have of a run beside what it measured, in words, where they have something. They are taken before fio starts, and after everything is on the devices.
+    pub(crate) fn counted_beside(&self) -> Option<&'static str> {
+        let writes = || self.rw.contains("write") || self.rw.contains("rw");
+        match self.work() {
+            Work::Transfers if self.ramp_seconds > 0.0 => Some("what was done in `ramp_seconds`"),
+            Work::Transfers if self.cache == CacheState::Dirty && writes() => {
+                Some("what was written before, to be in a dirty cache")
+            }
+            _ => None,
+        }
+    }
+
     /// It with those of `settings` that are of the job.
     pub(crate) fn with(&self, settings: &Settings) -> Result<Self> {
         let mut job = self.clone();
@@ -219,6 +252,13 @@ impl Workload {
             return wrong(format!("the lab decides fio's option '{option}'"));
         }
         match self.work() {
+            Work::Transfers if !is_of_fio(&self.rw) => {
+                return wrong(format!(
+                    "rw = \"{}\": it is one of {}, or create, open, stat, delete, replay, copy",
+                    self.rw,
+                    OF_FIO.join(", ")
+                ));
+            }
             Work::Transfers => {}
             Work::Create | Work::Open | Work::Stat | Work::Delete => {
                 if !target.holds_files() {
@@ -255,6 +295,21 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_counters_have_beside_a_run_is_known() {
+        for (text, beside) in [
+            ("rw = \"randwrite\"", false),
+            ("rw = \"read\"\nramp_seconds = 1", true),
+            ("rw = \"randrw\"\ncache = \"dirty\"", true),
+            ("rw = \"write\"\ncache = \"dirty\"", true),
+            ("rw = \"randread\"\ncache = \"dirty\"", false),
+            ("rw = \"write\"\ncache = \"warm\"", false),
+        ] {
+            let workload: Workload = toml::from_str(&format!("name = \"w\"\n{text}")).unwrap();
+            assert_eq!(workload.counted_beside().is_some(), beside, "{text}");
+        }
+    }
 
     #[test]
     fn who_flushes_is_who_writes_and_asks_for_it() {

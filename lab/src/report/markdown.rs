@@ -93,8 +93,16 @@ fn says_the_same(experiment: &Experiment, metric: Metric) -> bool {
 
 /// What nobody may take for real.
 pub(super) fn modelled(experiment: &Experiment) -> Option<String> {
-    let models = experiment.modelled()?;
-    Some(format!("Modelled: {models}. No such hardware was there; figures are those of its model."))
+    let models = experiment.modelled().map(|models| {
+        format!("Modelled: {models}. No such hardware was there; figures are those of its model.")
+    });
+    let shared = experiment.shares_a_medium().then(|| {
+        "The pools' devices are files on one medium: several of them together, and a log on one, are no faster than that, as they would be on disks of their own. What is said of layouts and logs is \
+         what the pool does with them, and not what more disks give (`devices = \"hdd-7200\"` models such)."
+            .to_owned()
+    });
+    let both: Vec<String> = models.into_iter().chain(shared).collect();
+    (!both.is_empty()).then(|| both.join(" "))
 }
 
 /// How much is worked on, beside what can be cached.
@@ -157,6 +165,19 @@ fn latencies(experiment: &Experiment, findings: &Findings) -> Option<String> {
     (!told.is_empty()).then(|| told.join(" "))
 }
 
+/// Which figures are left out, because the counters that they would be made of have more than the runs.
+fn counted_beside(experiment: &Experiment) -> Option<String> {
+    experiment.target.pools()?;
+    let of = |workload: &Workload| Some(format!("\"{}\" ({})", workload.name, workload.counted_beside()?));
+    let of: Vec<String> = experiment.workloads.iter().filter_map(of).collect();
+    (!of.is_empty()).then(|| {
+        format!(
+            "Neither amplification nor CPU is told of {}: the pool's counters have more than what was measured, which is given with each.",
+            of.join(", ")
+        )
+    })
+}
+
 /// What a reader needs to believe it, and to repeat it.
 pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let (experiment, machine) = (store.experiment(), store.environment());
@@ -209,6 +230,19 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     }
     facts.extend(latencies(experiment, findings));
     facts.extend(unseen::told(experiment));
+    facts.extend(counted_beside(experiment));
+    let mut notes: Vec<&String> = store.runs().iter().flat_map(|run| &run.notes).collect();
+    notes.sort_unstable();
+    notes.dedup();
+    facts.extend(notes.into_iter().cloned());
+    let is_named =
+        !matches!(experiment.target, Target::Volume(_) | Target::Filesystem(_) | Target::Host { .. });
+    if is_named && !experiment.overwrites() && store.runs().iter().all(|run| run.prepared.is_none()) {
+        facts.push(
+            "No workload writes, so that nothing was written before either: the target was read as it was found. What was never written there may be read without its device."
+                .to_owned(),
+        );
+    }
     let columns = metrics(store, findings)
         .into_iter()
         .filter_map(|metric| metric.meaning().map(|meaning| format!("{} is {meaning}", metric.title())));

@@ -25,6 +25,13 @@ pub struct Counters {
     /// What became of written bytes, where that is known.
     #[serde(default)]
     pub layers: Option<Layers>,
+    /// Whether they count more than what a run measured ([`crate::experiment::Workload::counted_beside`]): then no figure is made of them but that of memory.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_of_more: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What became of bytes that a client wrote, layer by layer: each is written because of the one before, or beside it.
@@ -75,6 +82,7 @@ impl Counters {
             cpu_seconds: (self.cpu_seconds - before.cpu_seconds).max(0.0),
             peak_memory_bytes: self.peak_memory_bytes,
             layers: self.layers.zip(before.layers).map(|(now, before)| now.since(&before)),
+            is_of_more: self.is_of_more,
         }
     }
 }
@@ -89,9 +97,9 @@ pub trait Programs {
     fn volume(&self, name: &str) -> Result<Endpoint>;
     /// What was done until now to the devices of a pool, and by whoever serves it; `None` where that cannot be told.
     fn counters(&self, pool: &str) -> Result<Option<Counters>>;
-    /// Has the process that has the pool open do `load` to the volume `name`; how it went, as fio's JSON says it.
-    fn load(&self, name: &str, load: &Load) -> Result<String> {
-        let _ = load;
+    /// Has the process that has the pool open do `load` to the volume `name`, unless `stops` says that it is to stop; how it went, as fio's JSON says it.
+    fn load(&self, name: &str, load: &Load, stops: &dyn Fn() -> bool) -> Result<String> {
+        let _ = (load, stops);
         Err(Error::Experiment(format!(
             "who serves {name} does no load by itself: measure it with {THROUGH}={NBD}"
         )))

@@ -1,0 +1,89 @@
+//! What somebody named: files and directories that are there already, and what becomes of them.
+
+use std::fs;
+use std::path::Path;
+
+use lab::environment::Environment;
+use lab::experiment::Experiment;
+use lab::run::Progress;
+use lab::store::{Run, Store};
+use lab::target::Bench;
+
+struct Silent;
+
+impl Progress for Silent {
+    fn begins(&self, _: usize, _: usize, _: &str) {}
+    fn ended(&self, _: &Run) {}
+    fn stops(&self) -> bool {
+        false
+    }
+}
+
+/// Runs a workload on what is at `path`; the report, or what is wrong.
+fn run(path: &Path, results: &Path, workload: &str) -> Result<String, String> {
+    let text = format!(
+        "name = \"named\"\nrounds = 2\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n\
+         [[workload]]\nname = \"w\"\nbs = \"4K\"\nseconds = 0.1\n{workload}\n",
+        path.display()
+    );
+    let experiment = Experiment::parse(&text).unwrap();
+    let mut store = Store::create(results, experiment.clone(), Environment::default()).unwrap();
+    let mut bench = Bench::new(&experiment, results, None);
+    let ended = lab::run::run(&mut store, &mut bench, &Silent);
+    bench.remove().unwrap();
+    ended.map_err(|error| error.to_string())?;
+    Ok(lab::report::markdown(&store, &lab::analysis::findings(&store)))
+}
+
+fn holes(path: &Path) -> usize {
+    fs::read(path).unwrap().chunks(4096).filter(|block| block.iter().all(|byte| *byte == 0)).count()
+}
+
+#[test]
+fn what_is_written_anyway_is_filled_first_and_what_is_only_read_is_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::File::create(at("sparse")).unwrap().set_len(1 << 20).unwrap();
+    let report = run(&at("sparse"), &at("written"), "rw = \"randwrite\"\nsize = \"64K\"").unwrap();
+    assert_eq!(holes(&at("sparse")), 0);
+    assert!(report.contains("were filled") && !report.contains("as it was found"), "{report}");
+
+    fs::write(at("theirs"), vec![7; 1 << 20]).unwrap();
+    let report = run(&at("theirs"), &at("read"), "rw = \"randread\"\ncache = \"cold\"").unwrap();
+    assert!(report.contains("as it was found") && report.contains("caches of the devices"), "{report}");
+    assert_eq!(fs::read(at("theirs")).unwrap(), vec![7; 1 << 20]);
+
+    fs::write(at("short"), "theirs").unwrap();
+    let refused = run(&at("short"), &at("refused"), "rw = \"randread\"").unwrap_err();
+    assert!(refused.contains("not made longer"), "{refused}");
+    assert_eq!(fs::read_to_string(at("short")).unwrap(), "theirs");
+    // One that is not there is the lab's own.
+    let report = run(&at("new"), &at("made"), "rw = \"randread\"").unwrap();
+    assert!(holes(&at("new")) == 0 && !report.contains("as it was found"), "{report}");
+}
+
+#[test]
+fn files_in_a_directory_are_filled_and_removed_and_others_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("target");
+    fs::create_dir(&target).unwrap();
+    fs::write(target.join("theirs"), "x").unwrap();
+    let report = run(&target, &directory.path().join("out"), "rw = \"randread\"").unwrap();
+    assert!(report.contains("were filled"), "{report}");
+    let left: Vec<_> = fs::read_dir(&target).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["theirs"]);
+}
+
+#[test]
+fn a_trace_says_what_of_it_was_not_replayed() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(
+        at("trace"),
+        "fio version 3 iolog\n0 v add\n0 v open\n0 v write 0 4096\n5 v trim 0 4096\n9 v read 0 4096\n",
+    )
+    .unwrap();
+    let workload = format!("rw = \"replay\"\nat_once = true\ntrace = \"{}\"", at("trace").display());
+    let report = run(&at("data"), &at("out"), &workload).unwrap();
+    assert!(report.contains("1 of the 3 requests") && report.contains("left out"), "{report}");
+}

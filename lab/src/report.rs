@@ -151,6 +151,7 @@ mod tests {
             space: None,
             series: None,
             prepared: None,
+            notes: Vec::new(),
         };
         let mut store = Store::in_memory(Experiment::parse(&text).unwrap());
         for (round, variant) in [(0, "baseline"), (0, "f=1"), (1, "baseline"), (1, "f=1")] {

@@ -571,8 +571,8 @@ fn what_clients_ask_of_a_volume_is_recorded_and_replayed_by_fio() {
     let run = lab(place, &["run", "replayed.toml", "-o", "out", "--json"]);
     assert!(run.status.success(), "{}", text(&run));
     let shown = lab(place, &["report", "out", "--run", "1"]);
-    let fio: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
-    let done = |direction: &str| fio["jobs"][0][direction]["total_ios"].as_u64().unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let done = |direction: &str| shown["fio"]["jobs"][0][direction]["total_ios"].as_u64().unwrap();
     assert_eq!((done("read"), done("write")), (reads, writes));
 
     let missing = cenote(place, &["lab", "record", "tank/none", "-o", "none.trace"]);
@@ -621,13 +621,14 @@ fn ctrl_c_ends_the_run_that_is_under_way_and_keeps_those_before() {
     // The runs of one workload would go on for two minutes each.
     let long = SMALL.replace("seconds = 0.8\ncache", "seconds = 120\ncache");
     interrupted_when(directory.path(), &long, |out| {
-        let steps = out.join("devices/steps");
-        // A line of its log begins with milliseconds, and there is one after a fortieth of that time.
-        let is_of_long = |it: fs::DirEntry| {
-            let log = fs::read_to_string(it.path()).unwrap_or_default();
-            log.split(',').next().is_some_and(|at| at.parse::<u64>().is_ok_and(|at| at > 2000))
+        // What fio was called with ends each word with a null byte.
+        let words = [format!("{}/devices/steps/", out.display()), "--runtime=120000ms".to_owned()];
+        let is_long = |process: fs::DirEntry| {
+            let called = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            let called = String::from_utf8_lossy(&called);
+            called.starts_with("fio") && words.iter().all(|word| called.contains(word))
         };
-        until(|| fs::read_dir(&steps).is_ok_and(|mut logs| logs.any(|it| it.is_ok_and(is_of_long))));
+        until(|| fs::read_dir("/proc").unwrap().flatten().any(is_long));
     });
     let resumed = fs::read_to_string(directory.path().join("out/experiment.toml")).unwrap();
     assert!(resumed.contains("seconds = 120"), "{resumed}");

@@ -205,7 +205,8 @@ impl Served {
             kill_privileges: is_owned || wanted.kill_privileges,
             ..SetAttributes::default()
         };
-        device::block_on(zpl.set_attributes(object, &set))?;
+        // A file that is cut has blocks that are written again.
+        self.with_room(|| zpl.set_attributes(object, &set))?;
         if is_owned || wanted.size.is_some() {
             self.drop_capability(zpl, object)?;
         }

@@ -25,7 +25,7 @@ pub struct Counters {
     /// What became of written bytes, where that is known.
     #[serde(default)]
     pub layers: Option<Layers>,
-    /// Whether they count more than what a run measured ([`crate::experiment::Workload::counted_beside`]): then no figure is made of them but that of memory.
+    /// Whether they count more than what a run measured: then no figure is made of them but that of memory.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_of_more: bool,
 }

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use testkit::oracle::zdb_command;
 
 /// A daemon of a test's own, and a directory for its devices.
 struct Daemon {
@@ -146,7 +147,7 @@ fn dedup_and_compression_foretell_what_zdb_and_a_pool_say_of_the_same_data() {
         .unwrap();
     daemon.run(&["zpool", "export", "tank"]);
 
-    let zdb = Command::new("zdb")
+    let zdb = zdb_command()
         .arg("-e")
         .arg("-p")
         .arg(daemon.directory.path())
@@ -201,8 +202,7 @@ fn entries_and_memory_of_a_dedup_table_are_what_zdb_says_of_a_golden_pool() {
         .arg(directory.path().join("out"));
     let extracted = extract.output().unwrap();
     assert!(extracted.status.success(), "{}", text(&extracted));
-    let zdb =
-        Command::new("zdb").arg("-e").arg("-p").arg(&pool.dir).args(["-DD", "dedupfast"]).output().unwrap();
+    let zdb = zdb_command().arg("-e").arg("-p").arg(&pool.dir).args(["-DD", "dedupfast"]).output().unwrap();
     let zdb = text(&zdb);
     let line = zdb
         .lines()

@@ -20,10 +20,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::analysis::{self, ALPHA, Findings, Verdict};
+use crate::analysis::{self, ALPHA, Findings, Noise, Verdict};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Metric};
-use crate::stats::{self, Comparison, Estimate};
+use crate::stats::{self, Estimate};
 use crate::store::Store;
 
 pub use html::page;
@@ -81,23 +81,12 @@ pub struct Series {
     pub metric: Metric,
     /// The median in each result.
     pub medians: Vec<Estimate>,
-    /// The last against the first.
-    pub last_to_first: Difference,
+    /// What two equal variants differed by: the most of all results.
+    pub noise: Noise,
+    /// The last against the first; what that means is said of the last.
+    pub last_to_first: analysis::Compared,
     /// Where it changed, where there are results enough to tell; each the number of the first result after it.
     pub changes: Vec<Change>,
-}
-
-/// A difference and what it means.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Difference {
-    /// The ratio and how certain it is.
-    pub comparison: Comparison,
-    /// The p-value, corrected for all comparisons by the goal's metric, or for all by the other metrics.
-    pub corrected_p: f64,
-    /// How far two equal variants were apart in either result, as a share.
-    pub noise_floor: f64,
-    /// What that means, for the last.
-    pub verdict: Verdict,
 }
 
 /// A change over time.
@@ -247,9 +236,7 @@ fn of_family(findings: &[Findings], metrics: &[Metric]) -> Vec<Series> {
     let Some((first, rest)) = findings.split_first() else { return Vec::new() };
     let Some(last) = rest.last() else { return Vec::new() };
     let mut found = Vec::new();
-    let mut p_values = Vec::new();
-    let mut floors = Vec::new();
-    let mut medians = Vec::new();
+    let (mut family, mut medians) = (Vec::new(), Vec::new());
     for mine in first.findings.iter().filter(|finding| metrics.contains(&finding.metric)) {
         let metric = mine.metric;
         let of =
@@ -257,23 +244,25 @@ fn of_family(findings: &[Findings], metrics: &[Metric]) -> Vec<Series> {
         let Some(all) = findings.iter().map(of).collect::<Option<Vec<Estimate>>>() else { continue };
         let Some(theirs) = last.find(&mine.variant, &mine.workload, metric) else { continue };
         let Some(comparison) = stats::compare_unpaired(&theirs.values, &mine.values) else { continue };
-        let floor =
-            findings.iter().map(|findings| noise_floor(findings, &mine.workload, metric)).fold(0.0, f64::max);
-        p_values.push(comparison.p);
-        floors.push(floor);
+        let noise = findings.iter().filter_map(|findings| findings.noise(&mine.workload, metric));
+        let noise = noise.reduce(|one, other| Noise {
+            floor: one.floor.max(other.floor),
+            reach: one.reach.max(other.reach),
+            is_lasting: one.is_lasting || other.is_lasting,
+        });
+        family.push((comparison, noise.unwrap_or_default(), metric.more_is_better()));
         medians.push(all);
-        found.push((mine, comparison));
+        found.push(mine);
     }
     let changes: Vec<Vec<(usize, f64, f64)>> = medians.iter().map(|medians| changes(medians)).collect();
     // The first change of each series is one comparison; those after it were looked for because of it.
     let firsts: Vec<f64> = changes.iter().map(|of| of.first().map_or(1.0, |(_, _, p)| *p)).collect();
-    let (corrected, corrected_firsts) = (stats::holm(&p_values), stats::holm(&firsts));
+    let (judged, corrected_firsts) = (analysis::judged(&family), stats::holm(&firsts));
     let mut series = Vec::new();
-    for (index, (mine, comparison)) in found.into_iter().enumerate() {
-        let (metric, corrected_p, noise_floor) = (mine.metric, corrected[index], floors[index]);
-        let verdict = analysis::judge(&comparison, corrected_p, noise_floor, metric.more_is_better());
+    for (index, (mine, last_to_first)) in found.into_iter().zip(judged).enumerate() {
+        let (metric, noise) = (mine.metric, family[index].1);
         let is_certain = corrected_firsts[index] < ALPHA;
-        let is_seen = |ratio: f64| ratio.ln().abs() > noise_floor.ln_1p();
+        let is_seen = |ratio: f64| ratio.ln().abs() > noise.floor.ln_1p();
         let of_change = |&(at, ratio, p): &(usize, f64, f64)| Change {
             at,
             ratio,
@@ -291,17 +280,12 @@ fn of_family(findings: &[Findings], metrics: &[Metric]) -> Vec<Series> {
             workload: mine.workload.clone(),
             metric,
             medians: medians[index].clone(),
-            last_to_first: Difference { comparison, corrected_p, noise_floor, verdict },
+            noise,
+            last_to_first,
             changes,
         });
     }
     series
-}
-
-/// The noise floor of a workload in a result: the same for all of its variants.
-fn noise_floor(findings: &Findings, workload: &str, metric: Metric) -> f64 {
-    let of = findings.findings.iter().filter(|it| it.workload == workload && it.metric == metric);
-    of.filter_map(|it| it.compared).map(|compared| compared.noise_floor).fold(0.0, f64::max)
 }
 
 /// Where a series changes, the surest first: the first place after it, the ratio, and the chance of it without a change.

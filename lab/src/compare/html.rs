@@ -48,7 +48,7 @@ pub fn page(compared: &Compared) -> String {
                 ratio.low,
                 ratio.high,
                 series.last_to_first.corrected_p,
-                noise_words(series.last_to_first.noise_floor),
+                noise_words(series.noise),
                 escaped(&verdict(series))
             ));
         }

@@ -217,10 +217,21 @@ fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         let figures = metrics.iter().zip(&one.values).map(|(metric, value)| written(*metric, *value));
         rows.push(std::iter::once(one.variant.to_owned()).chain(figures).collect());
     }
-    let text = format!(
-        "With \"{}\", none of these is beaten by another in all that counts; every other variant is.",
+    let mut text = format!(
+        "With \"{}\", none of these was shown to be beaten by another in all that counts.",
         experiment.goal_workload()
     );
+    if !findings.front_open.is_empty() {
+        let open: Vec<String> =
+            findings.front_open.iter().map(|open| format!("{} by {}", open.variant, open.by)).collect();
+        text.push_str(&format!(
+            " Perhaps beaten, which could not be decided: {}; the other is certainly better by something, and by nothing was it shown to be worse.",
+            open.join(", ")
+        ));
+    }
+    if findings.front.len() + findings.front_open.len() < placed.len() {
+        text.push_str(" Whatever else was compared is beaten: another is certainly better by something, and as good by all that counts.");
+    }
     Some(Section::new("What each choice buys and costs", text, rows))
 }
 

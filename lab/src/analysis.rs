@@ -14,6 +14,7 @@ pub mod bounds;
 mod judge;
 #[cfg(test)]
 mod truth;
+mod unfinished;
 mod verdict;
 pub mod within;
 
@@ -68,6 +69,9 @@ pub struct Findings {
     /// What of it was modelled: figures are those of the model, and no such hardware was there. Nothing where all was real.
     #[serde(default)]
     pub modelled: Option<String>,
+    /// What is missing, where not all that was planned was run, or too little was planned.
+    #[serde(default)]
+    pub unfinished: Option<String>,
     /// The best variant by the goal, where one is certainly better than the baseline.
     #[serde(default)]
     pub best: Option<Best>,
@@ -219,6 +223,7 @@ pub fn findings(store: &Store) -> Findings {
     let mut all = Findings {
         verdict: String::new(),
         modelled: experiment.modelled(),
+        unfinished: None,
         best: best::find(store, &plan, &findings),
         goal_reached: None,
         rounds: rounds.count(),
@@ -240,6 +245,7 @@ pub fn findings(store: &Store) -> Findings {
     });
     (all.front, all.front_open) = (front.unbeaten, front.open);
     all.risks = risks(experiment, &plan);
+    all.unfinished = unfinished::told(store, &plan, all.rounds);
     (all.verdict, all.goal_reached) = verdict::verdict(experiment, &plan, &all);
     all
 }
@@ -499,6 +505,29 @@ mod tests {
         }
         assert!(equals >= 18, "{equals} of 20");
         assert_eq!(findings(&planted(&[1.0, 0.5], 8, 5)).best, None);
+    }
+
+    #[test]
+    fn a_goal_is_reached_or_missed_by_the_interval_and_not_by_the_point() {
+        let of = |rounds, goal: &str| {
+            let mut store = planted(&[1.5], rounds, 3);
+            let text = store.experiment().to_toml().unwrap();
+            let experiment = Experiment::parse(&text.replace("[goal]", &format!("[goal]\n{goal}"))).unwrap();
+            store = Store::of_runs(experiment, store.runs().to_vec());
+            let found = findings(&store);
+            (found.goal_reached, found.verdict)
+        };
+        // The better of the two has 1480 or so.
+        let (reached, told) = of(8, "at_least = 1300");
+        assert!(
+            reached == Some(Outcome::Reached) && told.contains("IOPS of at least 1300, is reached: f=1 has "),
+            "{told}"
+        );
+        assert_eq!(of(8, "at_least = 1700").0, Some(Outcome::Missed));
+        let (open, told) = of(8, "at_least = 1490");
+        assert!(open == Some(Outcome::Undecided) && told.contains("may be reached or missed"), "{told}");
+        assert_eq!(of(8, "at_most = 1300").0, Some(Outcome::Missed));
+        assert_eq!(of(1, "at_least = 10").0, Some(Outcome::Undecided), "of one round");
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub fn text(compared: &Compared) -> String {
         }
         text.push_str(&format!("\n## {}\n\n{}", metric.title(), table::markdown(&rows)));
     }
+    if let Some(unknown) = &compared.unknown {
+        text.push_str(&format!("\n{unknown}\n"));
+    }
     if !compared.differences.is_empty() {
         text.push_str("\nWhat else differs:\n");
         for difference in &compared.differences {

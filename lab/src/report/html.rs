@@ -31,8 +31,10 @@ pub fn page(store: &Store, findings: &Findings) -> String {
          <title>{name}</title><style>{STYLE}</style><h1>{name}</h1><p>{}</p>{}<p class=\"verdict\">{}</p>",
         escaped(&experiment.question),
         modelled(experiment)
+            .into_iter()
+            .chain(findings.unfinished.clone())
             .map(|it| format!("<p class=\"modelled\">{}</p>", escaped(&it)))
-            .unwrap_or_default(),
+            .collect::<String>(),
         escaped(&findings.verdict)
     );
     for section in choices::all(experiment, findings) {

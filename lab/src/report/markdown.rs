@@ -18,6 +18,9 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
     if let Some(modelled) = modelled(experiment) {
         text.push_str(&format!("**{modelled}**\n\n"));
     }
+    if let Some(unfinished) = &findings.unfinished {
+        text.push_str(&format!("**{unfinished}**\n\n"));
+    }
     text.push_str(&format!("**{}**\n", findings.verdict));
     for section in choices::all(experiment, findings) {
         text.push_str(&format!("\n## {}\n\n{}\n", section.title, section.text));

@@ -127,8 +127,8 @@ fn no_redundancy(seen: &Seen) -> Vec<Advice> {
 fn rebuild(top: &Top, capacity: f64) -> Option<Rebuild> {
     let layout: Layout = format!("{} {}", top.vdev.keyword()?, top.vdev.devices()).parse().ok()?;
     let disk = device::simulated::Model::HDD_7200;
-    let alone =
-        speed::Speed::of(&"1".parse().ok()?, disk, None, Size(LARGE_BLOCK), speed::Placed::default()).ok()?;
+    let (one, placed) = ("1".parse().ok()?, [speed::Placed::default()]);
+    let alone = speed::Speed::of(&one, disk, &speed::Stable::default(), Size(LARGE_BLOCK), &placed).ok()?;
     let devices = Devices {
         size: Size(top.device_bytes),
         full: capacity.clamp(0.0, 1.0),

@@ -202,7 +202,7 @@ mod tests {
             unfinished.starts_with("Unfinished: 0 of 5 rounds are complete, 4 of 20 runs"),
             "{unfinished}"
         );
-        let top = |form: &str| form.find(&unfinished).filter(|at| *at < form.find("baseline").unwrap_or(0));
+        let top = |form: &str| form.find(&unfinished).filter(|at| *at < form.find("Nothing").unwrap_or(0));
         assert!(forms[..2].iter().all(|form| top(form).is_some()), "{forms:?}");
         assert!(forms[2..].iter().all(|form| form.contains("Unfinished: 0 of 5 rounds")), "{forms:?}");
         let plan = crate::run::plan(&store);

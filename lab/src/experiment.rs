@@ -11,7 +11,7 @@
 //! [goal]
 //! metric = "iops"               # iops, throughput, latency, latency_p50, latency_p99, latency_p999, space, cpu, memory, amplification, read_amplification
 //! workload = "4K random write"  # the first one, where left out
-//! at_least = 20000              # what counts as success; may be left out
+//! at_least = 20000              # what counts as success, or at_most; with a unit where the metric has one: "500 MiB/s", "5ms" (a number without is bytes, or nanoseconds); may be left out
 //! also = ["space"]              # other metrics that variants are weighed by: the report shows which no other beats in all
 //!
 //! [target]

@@ -48,10 +48,13 @@ pub fn page(compared: &Compared) -> String {
                 ratio.low,
                 ratio.high,
                 series.last_to_first.corrected_p,
-                noise_words(series.last_to_first.noise_floor),
+                noise_words(series.noise),
                 escaped(&verdict(series))
             ));
         }
+    }
+    if let Some(unknown) = &compared.unknown {
+        page.push_str(&format!("<p>{}</p>", escaped(unknown)));
     }
     if !compared.differences.is_empty() {
         page.push_str("<h2>What else differs</h2><ul>");

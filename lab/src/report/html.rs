@@ -5,8 +5,9 @@ use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
 use super::plot::{Bar, Dot, Line, bars, dots_of, escaped};
 use super::{metrics, written};
-use crate::analysis::{Finding, Findings, Verdict, Within, apart, base_words, bounds, within};
+use crate::analysis::{Finding, Findings, Verdict, Within, base_words, bounds, within};
 use crate::experiment::{Experiment, Metric, Workload};
+use crate::models::percent;
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, Plan, TWIN};
 use crate::store::Store;
@@ -30,8 +31,10 @@ pub fn page(store: &Store, findings: &Findings) -> String {
          <title>{name}</title><style>{STYLE}</style><h1>{name}</h1><p>{}</p>{}<p class=\"verdict\">{}</p>",
         escaped(&experiment.question),
         modelled(experiment)
+            .into_iter()
+            .chain(findings.unfinished.clone())
             .map(|it| format!("<p class=\"modelled\">{}</p>", escaped(&it)))
-            .unwrap_or_default(),
+            .collect::<String>(),
         escaped(&findings.verdict)
     );
     for section in choices::all(experiment, findings) {
@@ -293,8 +296,8 @@ fn table(metric: Metric, findings: &[&Finding]) -> String {
                 format!("{:.2}", ratio.value),
                 format!("{:.2} to {:.2}", ratio.low, ratio.high),
                 format!("{:.4}", compared.corrected_p),
-                apart(compared.noise_floor),
-                compared.verdict.words().to_owned(),
+                percent(compared.noise_floor),
+                compared.words(),
             ]);
         }
         row

@@ -18,6 +18,9 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
     if let Some(modelled) = modelled(experiment) {
         text.push_str(&format!("**{modelled}**\n\n"));
     }
+    if let Some(unfinished) = &findings.unfinished {
+        text.push_str(&format!("**{unfinished}**\n\n"));
+    }
     text.push_str(&format!("**{}**\n", findings.verdict));
     for section in choices::all(experiment, findings) {
         text.push_str(&format!("\n## {}\n\n{}\n", section.title, section.text));
@@ -54,16 +57,15 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
                 Some(compared) => {
                     let ratio = compared.comparison.ratio;
                     row.push(format!("{:.2} ({:.2} to {:.2})", ratio.value, ratio.low, ratio.high));
-                    row.push(compared.verdict.words().to_owned());
+                    row.push(compared.words());
                 }
                 None => row.extend(["".to_owned(), "".to_owned()]),
             }
             rows.push(row);
         }
         text.push_str(&table::markdown(&rows));
-        let floor = findings.findings.iter().filter(|it| it.workload == workload.name && it.metric == *first);
-        if let Some(compared) = floor.filter_map(|it| it.compared).next() {
-            text.push_str(&format!("\nHere {}.\n", noise_words(compared.noise_floor)));
+        if let Some(noise) = findings.noise(&workload.name, *first) {
+            text.push_str(&format!("\nHere {}.\n", noise_words(noise)));
         }
         if let Some(caution) = choices::caution(experiment, findings, workload) {
             text.push_str(&format!("\n**{caution}**\n"));
@@ -147,7 +149,8 @@ fn lies_on(experiment: &Experiment, path: &Path, medium: &Medium) -> String {
 
 /// What figures, intervals and verdicts are.
 const INTERVALS: &str = "Figures are medians over rounds. Each interval by itself is made to hold the truth in 95 of 100 cases, if rounds differ by chance alone (Student's t of the logarithms); \
-     intervals are not corrected for being many. Better and worse are: p is corrected for all comparisons by the goal's metric, from which the answer comes, and for all by the other metrics together.";
+     intervals are not corrected for being many. Verdicts are: p is corrected for all comparisons by the goal's metric, from which the answer comes, and for all by the other metrics together. No difference means \
+     that one of a tenth or more would have shown itself (two one-sided tests, corrected likewise); what is neither is undecided.";
 
 /// What the latencies are of loads that read and write, or flush.
 fn latencies(experiment: &Experiment, findings: &Findings) -> Option<String> {

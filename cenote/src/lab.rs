@@ -6,6 +6,7 @@ mod new;
 mod progress;
 mod record;
 mod server;
+mod written;
 
 use std::path::{Path, PathBuf};
 
@@ -65,14 +66,23 @@ pub enum Lab {
         /// Rounds at least
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
+        /// Overwrite what the file or device holds that is measured, where workloads write to it. What is mounted, in an open pool or otherwise in use is never written
+        #[arg(long)]
+        overwrite: bool,
         /// Print the findings as JSON
         #[arg(short, long)]
         json: bool,
     },
-    /// Go on with an experiment that was interrupted
+    /// Go on with an experiment that was interrupted, or add rounds to one that ended
     Resume {
         /// The directory of its results
         directory: PathBuf,
+        /// So many rounds at least, of an experiment that has fewer; it may have ended
+        #[arg(long, value_name = "N")]
+        rounds: Option<usize>,
+        /// Overwrite what the file or device holds that is measured, where something else is there now than what the experiment left
+        #[arg(long)]
+        overwrite: bool,
         /// Print the findings as JSON
         #[arg(short, long)]
         json: bool,
@@ -98,9 +108,12 @@ pub enum Lab {
     Record {
         /// The volume, of a pool that the daemon has open
         volume: String,
-        /// The file to write; there must be none
+        /// The file to write; there must be none, unless --force
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
+        /// Write it in the place of whatever file is there
+        #[arg(long)]
+        force: bool,
         /// End after so many seconds
         #[arg(short, long, value_name = "N")]
         seconds: Option<f64>,
@@ -115,9 +128,12 @@ pub enum Lab {
         /// Directories of results
         #[arg(required = true, num_args = 2..)]
         directories: Vec<PathBuf>,
-        /// Write a page with plots too
+        /// Write a page with plots too, into a new file or in the place of such a page
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Write it in the place of whatever file is there
+        #[arg(long, requires = "output")]
+        force: bool,
         /// Print JSON
         #[arg(short, long)]
         json: bool,
@@ -133,16 +149,12 @@ impl Lab {
             Self::Recipes { json } => list(json),
             Self::Presets { json } => list_presets(json),
             Self::New(arguments) => arguments.run(),
-            Self::Run { experiment, output, host, quick, rounds, json } => {
+            Self::Run { experiment, output, host, quick, rounds, overwrite, json } => {
                 let mut experiment = load(&experiment)?;
                 if let Some(dataset) = host {
                     for (name, value) in experiment.move_to_host(dataset) {
                         eprintln!("left out, because the host decides it: {name}={value}");
                     }
-                }
-                if let Some(rounds) = rounds {
-                    experiment.rounds = rounds;
-                    experiment.max_rounds = experiment.max_rounds.filter(|most| *most >= rounds);
                 }
                 if quick {
                     experiment.quick(QUICK_SECONDS);
@@ -150,8 +162,13 @@ impl Lab {
                         eprintln!("left out, because its quick form has less: {left_out}");
                     }
                 }
+                // Whoever says how many says it of the quick form too.
+                if let Some(rounds) = rounds {
+                    experiment.rounds = rounds;
+                    experiment.max_rounds = experiment.max_rounds.filter(|most| *most >= rounds);
+                }
                 experiment.check()?;
-                experiment.target.require_paths()?;
+                require_targets(&experiment, overwrite, None)?;
                 let directory = output.unwrap_or_else(|| format!("lab-{}", experiment.name).into());
                 let environment = match &experiment.target {
                     Target::Path { .. } | Target::Layers { .. } => {
@@ -164,18 +181,27 @@ impl Lab {
                     Target::Host { .. } => Environment::of_this_machine().with_openzfs(),
                     Target::Nbd { .. } | Target::Iscsi { .. } => Environment::of_this_machine(),
                 };
+                experiment.draw_seed();
                 let store = Store::create(&directory, experiment, environment)?;
-                carry_out(store, json)
+                carry_out(store, overwrite, json)
             }
-            Self::Resume { directory, json } => carry_out(Store::open(&directory)?, json),
+            Self::Resume { directory, rounds, overwrite, json } => {
+                let mut store = Store::open(&directory)?;
+                rounds.map_or(Ok(()), |rounds| store.want_rounds(rounds))?;
+                carry_out(store, overwrite, json)
+            }
             Self::Clean { directory } => clean(Store::open(&directory)?),
             Self::Report { directory, run: Some(run), .. } => {
                 print(&lab::report::of_run(&Store::open(&directory)?, run)?)
             }
             Self::Report { directory, run: None, json } => report(&Store::open(&directory)?, json),
-            Self::Record { volume, output, seconds, most } => record::run(&volume, &output, seconds, most),
+            Self::Record { volume, output, force, seconds, most } => {
+                record::run(&volume, &output, force, seconds, most)
+            }
             Self::Advise(arguments) => advise::run(&arguments),
-            Self::Compare { directories, output, json } => compare(&directories, output.as_deref(), json),
+            Self::Compare { directories, output, force, json } => {
+                compare(&directories, output.as_deref(), force, json)
+            }
             Self::Model(arguments) => model::run(arguments),
         }
     }
@@ -274,7 +300,16 @@ fn clean(mut store: Store) -> Result<()> {
     Ok(())
 }
 
-fn carry_out(mut store: Store, json: bool) -> Result<()> {
+/// Says all that is wrong with the files and devices that are measured.
+fn require_targets(experiment: &Experiment, overwrite: bool, directory: Option<&Path>) -> Result<()> {
+    let faults = lab::target::faults(experiment, overwrite, directory);
+    if !faults.is_empty() {
+        bail!("{}", faults.join("\n"));
+    }
+    Ok(())
+}
+
+fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     store.hold()?;
     let experiment = store.experiment().clone();
     if let Some(path) = experiment.target.paths().into_iter().find(|path| path.is_relative()) {
@@ -285,8 +320,8 @@ fn carry_out(mut store: Store, json: bool) -> Result<()> {
             written.display()
         );
     }
-    experiment.target.require_paths()?;
-    let mut bench = bench(&experiment, store.directory())?;
+    require_targets(&experiment, overwrite, Some(store.directory()))?;
+    let mut bench = bench(&experiment, store.directory())?.overwriting(overwrite);
     remove_left(&mut bench)?;
     let shown = Shown::start()?;
     let ended = lab::run::run(&mut store, &mut bench, &shown);
@@ -328,11 +363,13 @@ fn report(store: &Store, json: bool) -> Result<()> {
     print(&format!("\nwith plots: {page}\n"))
 }
 
-fn compare(directories: &[PathBuf], output: Option<&Path>, json: bool) -> Result<()> {
+fn compare(directories: &[PathBuf], output: Option<&Path>, force: bool, json: bool) -> Result<()> {
+    // It takes a while: who would be refused in the end is at once.
+    let force = force || output.is_some_and(written::is_page);
+    output.map_or(Ok(()), |path| written::require(path, force))?;
     let compared = Compared::of(directories)?;
     if let Some(path) = output {
-        let page = lab::compare::page(&compared);
-        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        written::write(path, lab::compare::page(&compared).as_bytes(), force)?;
     }
     if json {
         return print(&format!("{}\n", serde_json::to_string_pretty(&compared)?));

@@ -26,7 +26,7 @@ use crate::experiment::{Experiment, Metric};
 use crate::stats::{self, Comparison, Estimate};
 use crate::store::Store;
 
-pub use html::page;
+pub use html::{PAGE_MARK, page};
 pub use text::text;
 
 /// Results that changes can be found in.
@@ -233,6 +233,8 @@ fn differences(stores: &[Store]) -> Vec<String> {
         question: String::new(),
         rounds: 0,
         max_rounds: None,
+        more_rounds: None,
+        seed: None,
         precision: 0.0,
         ..experiment.clone()
     };

@@ -3,6 +3,7 @@
 //! ```toml
 //! name = "volblocksize"
 //! question = "Which volblocksize is best for random writes of 4K?"
+//! seed = 7                      # what is random is drawn from it; drawn itself where left out
 //! rounds = 5                    # at least; more while intervals are wider than `precision`
 //! max_rounds = 10
 //! precision = 0.05              # half the width of an interval that is narrow enough, as a share
@@ -48,10 +49,10 @@
 //! |---|---|---|
 //! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link` |
 //! | `filesystem` | a filesystem for each variant, in such pools, mounted in the experiment's directory by that process | as of volumes |
-//! | `path` | a file, made if it is missing, a file in a directory, or a block device. **What is in it is overwritten** | `path`, `size` |
-//! | `nbd` | a volume that some NBD server serves. **What is in it is overwritten** | `uri`, `size` |
-//! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi. **What is in it is overwritten** | `uri`, `size` |
-//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. **What is in them is overwritten** | `[[target.layer]]` with `name` and `at` (a path or URI), `size` |
+//! | `path` | a file, made if it is missing, a file in a directory, or a block device. What no workload writes is only read. What workloads write is refused where it is in use, and where it holds anything unless `overwrite` says that this may be overwritten ([`crate::target::taken`]) | `path`, `size`, `overwrite` |
+//! | `nbd` | a volume that some NBD server serves. **What is in it is overwritten**, where workloads write | `uri`, `size` |
+//! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi. **What is in it is overwritten**, where workloads write | `uri`, `size` |
+//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. **What is in exports is overwritten**, where workloads write; files and devices are as `path` | `[[target.layer]]` with `name` and `at` (a path or URI), `size`, `overwrite` |
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
 //!
 //! # Settings
@@ -100,6 +101,7 @@ use crate::size::Size;
 pub use goal::{Bound, Goal, Metric};
 pub use setting::{FIO, Factor, NBD, PROCESS, Place, Settings, THROUGH};
 pub use target::{Layer, Pools, Target};
+pub(crate) use workload::does_write;
 pub use workload::{CacheState, Work, Workload};
 
 /// What a quick experiment may be.
@@ -154,6 +156,12 @@ pub struct Experiment {
     /// Names of workloads that are not measured, because this is the quick form of an experiment that has them. The report says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out_workloads: Vec<String>,
+    /// What all that is random is drawn from: the order of runs, what a search tries, where fio reads and writes. Drawn itself when the experiment is begun, where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
+    /// Rounds at least, since somebody wanted more of an experiment that had so many as it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more_rounds: Option<usize>,
     /// What counts.
     #[serde(default)]
     pub goal: Goal,
@@ -228,6 +236,29 @@ impl Experiment {
             let values = self.target.layers().iter().map(|layer| layer.name.clone()).collect();
             self.factors.insert(0, Factor { name: "layer".into(), values, ..Factor::default() });
         }
+    }
+
+    /// Draws what is random from a seed of its own, where it has none.
+    pub fn draw_seed(&mut self) {
+        self.seed.get_or_insert_with(|| fastrand::u32(..));
+    }
+
+    /// What is random is drawn from this. One that was begun before seeds were kept has its name's.
+    pub(crate) fn seed(&self) -> u64 {
+        let of_name = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        self.seed.map_or_else(|| self.name.bytes().fold(0xcbf2_9ce4_8422_2325, of_name), u64::from)
+    }
+
+    /// What fio draws from in a round: the same for all variants, so that they are asked for the same, and another in each round.
+    pub(crate) fn seed_of_round(&self, round: usize) -> u64 {
+        let round = (round as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // 0 would be none to fio.
+        (fastrand::Rng::with_seed(self.seed() ^ round).u64(..) >> 33) + 1
+    }
+
+    /// Rounds at least.
+    pub(crate) fn least_rounds(&self) -> usize {
+        self.more_rounds.unwrap_or(0).max(self.rounds)
     }
 
     /// As a file that [`Experiment::parse`] reads.
@@ -379,6 +410,13 @@ impl Experiment {
             }
             workload.check(&self.target)?;
         }
+        let dirty = self.workloads.iter().find(|workload| workload.cache == CacheState::Dirty);
+        if let Some(workload) = dirty.filter(|_| self.target.is_as_found() && !self.overwrites()) {
+            return wrong(format!(
+                "workload '{}': cache = \"dirty\" writes all that is read, and no workload writes to this target: measure it in a directory, where the lab has a file of its own, or leave it out",
+                workload.name
+            ));
+        }
         if !names.iter().any(|name| *name == self.goal_workload()) {
             return wrong(format!("goal: there is no workload '{}'", self.goal_workload()));
         }
@@ -456,7 +494,8 @@ impl Experiment {
         if matches!(self.mode, Mode::Search | Mode::Improve) && self.factors.is_empty() {
             return wrong("there is no [[factor]] to search among".into());
         }
-        let runs = self.variant_count().saturating_mul(self.workloads.len()).saturating_mul(self.rounds);
+        let runs = self.variant_count().saturating_mul(self.workloads.len());
+        let runs = runs.saturating_mul(self.least_rounds());
         let runs = runs.saturating_add(self.search_runs());
         if runs > MOST_RUNS {
             return wrong(format!(
@@ -544,9 +583,13 @@ impl Experiment {
 
     /// Whether a workload writes to what is measured, so that it can be written before as well.
     pub(crate) fn overwrites(&self) -> bool {
-        let writes =
-            |rw: &str| ["write", "rw", "trim", "replay", "copy"].iter().any(|word| rw.contains(word));
-        self.workloads.iter().any(|it| writes(&it.rw)) || self.values_of("rw").iter().any(|rw| writes(rw))
+        let others = self.values_of("rw");
+        let is_always_other =
+            self.settings.contains_key("rw") || self.factors.iter().any(|factor| factor.name == "rw");
+        self.workloads.iter().any(|it| {
+            let with = |rw: &&String| Workload { rw: (*rw).clone(), ..it.clone() }.writes();
+            (!is_always_other && it.writes()) || others.iter().any(with)
+        })
     }
 
     /// Whether pools have more than one device, which are files that lie on the same medium and play no other.

@@ -46,7 +46,11 @@ pub fn csv(store: &Store) -> String {
         text.push_str(&format!(
             "{},{},{},{},{},{},{modelled}",
             number + 1,
-            if run.stage == Stage::Search { "search" } else { "rounds" },
+            match run.stage {
+                Stage::Search => "search",
+                Stage::Rounds => "rounds",
+                Stage::Torn => "interrupted",
+            },
             run.round,
             quoted(&run.variant),
             quoted(&run.workload),

@@ -1,6 +1,7 @@
 //! `cenote lab`: experiments, from the question to the report.
 
 mod advise;
+mod known;
 mod model;
 mod new;
 mod progress;
@@ -14,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use lab::compare::Compared;
 use lab::environment::Environment;
-use lab::experiment::{Experiment, Settings, Target, presets};
+use lab::experiment::{Experiment, Settings, Target, format, presets};
 use lab::recipes::{self, RECIPES};
 use lab::run::Ended;
 use lab::store::Store;
@@ -47,6 +48,12 @@ pub enum Lab {
         #[arg(short, long)]
         json: bool,
     },
+    /// Print the reference of an experiment's file: every key, with what it takes, its default and an example
+    Format {
+        /// Print JSON
+        #[arg(short, long)]
+        json: bool,
+    },
     /// Write an experiment's file, to be changed and run: from a recipe, from options, or from answers to questions
     New(NewArguments),
     /// Run an experiment: a recipe or a file; everything happens in one directory
@@ -69,8 +76,11 @@ pub enum Lab {
         /// Overwrite what the file or device holds that is measured, where workloads write to it. What is mounted, in an open pool or otherwise in use is never written
         #[arg(long)]
         overwrite: bool,
+        /// Say what would be run, and all that is wrong with it, and make nothing
+        #[arg(long)]
+        dry_run: bool,
         /// Print the findings as JSON
-        #[arg(short, long)]
+        #[arg(short, long, conflicts_with = "dry_run")]
         json: bool,
     },
     /// Go on with an experiment that was interrupted, or add rounds to one that ended
@@ -148,15 +158,20 @@ impl Lab {
         match self {
             Self::Recipes { json } => list(json),
             Self::Presets { json } => list_presets(json),
+            Self::Format { json: false } => print(&format::text()),
+            Self::Format { json: true } => {
+                print(&format!("{}\n", serde_json::to_string_pretty(&format::TABLES)?))
+            }
             Self::New(arguments) => arguments.run(),
-            Self::Run { experiment, output, host, quick, rounds, overwrite, json } => {
+            Self::Run { experiment, output, host, quick, rounds, overwrite, dry_run, json } => {
                 let mut experiment = load(&experiment)?;
                 if let Some(dataset) = host {
                     for (name, value) in experiment.move_to_host(dataset) {
                         eprintln!("left out, because the host decides it: {name}={value}");
                     }
                 }
-                if quick {
+                // What is wrong with it is told below.
+                if quick && experiment.faults().is_empty() {
                     experiment.quick(QUICK_SECONDS);
                     for left_out in experiment.left_out() {
                         eprintln!("left out, because its quick form has less: {left_out}");
@@ -167,9 +182,13 @@ impl Lab {
                     experiment.rounds = rounds;
                     experiment.max_rounds = experiment.max_rounds.filter(|most| *most >= rounds);
                 }
-                experiment.check()?;
-                require_targets(&experiment, overwrite, None)?;
                 let directory = output.unwrap_or_else(|| format!("lab-{}", experiment.name).into());
+                let mut faults = lab::preflight::faults(&experiment, &known::Own);
+                faults.extend(lab::preflight::faults_here(&experiment, &directory, overwrite));
+                refuse(&faults)?;
+                if dry_run {
+                    return print(&lab::preflight::told(&experiment));
+                }
                 let environment = match &experiment.target {
                     Target::Path { .. } | Target::Layers { .. } => {
                         let paths = experiment.target.paths().into_iter();
@@ -247,7 +266,7 @@ fn load(name: &str) -> Result<Experiment> {
         recipe(name).with_context(|| format!("there is no file {name} either"))?;
     }
     let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
-    let mut experiment = Experiment::parse(&text).with_context(|| format!("{name} is not an experiment"))?;
+    let mut experiment = Experiment::read(&text).with_context(|| format!("{name} is not an experiment"))?;
     // It may be resumed from elsewhere.
     experiment.make_absolute()?;
     Ok(experiment)
@@ -300,13 +319,13 @@ fn clean(mut store: Store) -> Result<()> {
     Ok(())
 }
 
-/// Says all that is wrong with the files and devices that are measured.
-fn require_targets(experiment: &Experiment, overwrite: bool, directory: Option<&Path>) -> Result<()> {
-    let faults = lab::target::faults(experiment, overwrite, directory);
-    if !faults.is_empty() {
-        bail!("{}", faults.join("\n"));
+/// Says all that is wrong, where something is.
+fn refuse(faults: &[String]) -> Result<()> {
+    match faults {
+        [] => Ok(()),
+        [fault] => bail!("experiment: {fault}"),
+        faults => bail!("{} things are wrong with the experiment:\n  {}", faults.len(), faults.join("\n  ")),
     }
-    Ok(())
 }
 
 fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
@@ -320,7 +339,7 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
             written.display()
         );
     }
-    require_targets(&experiment, overwrite, Some(store.directory()))?;
+    refuse(&lab::target::faults(&experiment, overwrite, Some(store.directory())))?;
     let mut bench = bench(&experiment, store.directory())?.overwriting(overwrite);
     remove_left(&mut bench)?;
     let shown = Shown::start()?;

@@ -57,7 +57,7 @@
 //!
 //! # Settings
 //! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`,
-//! `log`, `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`), a stack (`layer`), the way to a volume (`through`), else it is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is every
+//! `log`, `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`, and its properties with `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is every
 //! option of fio with `fio.` before its name (`fio.thinktime`).
 //!
 //! `through = "nbd"` is a volume as fio finds it over NBD; with `through = "process"` the process that has the pool open does the same itself ([`crate::load`]), behind no modelled link. The gap between the two is
@@ -75,9 +75,11 @@
 //! | `workload` | what is done |
 //! | `unseen` | options of fio that make no difference, and where |
 //! | `presets` | workloads that come with the program |
+//! | [`format`] | the reference of the file: every key |
 //! | [`draft`] | an experiment out of a few words |
 
 pub mod draft;
+pub mod format;
 mod goal;
 pub mod presets;
 pub(crate) mod risk;
@@ -94,12 +96,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::load::Load;
+use crate::nearest::meant;
 use crate::plan;
 use crate::search::MOST_SEARCHED;
 use crate::size::Size;
 
 pub use goal::{Bound, Goal, Metric};
-pub use setting::{FIO, Factor, NBD, PROCESS, Place, Settings, THROUGH};
+pub use setting::{FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH};
 pub use target::{Layer, Pools, Target};
 pub(crate) use workload::does_write;
 pub use workload::{CacheState, Work, Workload};
@@ -207,16 +210,25 @@ fn five_percent() -> f64 {
     0.05
 }
 
+/// What is wrong, where something is.
+fn fault<T>(result: Result<T>) -> Option<String> {
+    match result {
+        Ok(_) => None,
+        Err(Error::Experiment(what)) => Some(what),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
 impl Experiment {
     /// Reads and checks one.
     pub fn parse(text: &str) -> Result<Self> {
-        let experiment = Self::unchecked(text)?;
+        let experiment = Self::read(text)?;
         experiment.check()?;
         Ok(experiment)
     }
 
     /// Reads one that may be changed before it is checked.
-    fn unchecked(text: &str) -> Result<Self> {
+    pub fn read(text: &str) -> Result<Self> {
         let wrong = |error: toml::de::Error| Error::Experiment(error.to_string());
         let mut experiment: Self = match presets::expanded(toml::from_str(text).map_err(wrong)?)? {
             Some(table) => table.try_into().map_err(wrong)?,
@@ -369,59 +381,73 @@ impl Experiment {
         factors.chain(workloads).collect()
     }
 
-    /// Says what is wrong with it, where something is.
+    /// Says what is wrong with it, where something is: all of it.
     pub fn check(&self) -> Result<()> {
-        let wrong = |what: String| Err(Error::Experiment(what));
+        let faults = self.faults();
+        match faults.len() {
+            0 => Ok(()),
+            1 => Err(Error::Experiment(faults.concat())),
+            _ => Err(Error::Experiment(format!(
+                "{} things are wrong:\n  {}",
+                faults.len(),
+                faults.join("\n  ")
+            ))),
+        }
+    }
+
+    /// All that is wrong with it by itself, each in a sentence.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
         let is_name = |name: &str| {
             !name.is_empty()
                 && name.len() <= 64
                 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
         };
         if !is_name(&self.name) {
-            return wrong(format!(
+            faults.push(format!(
                 "'{}' is not a name: letters, digits, '-', '_' and '.', at most 64",
                 self.name
             ));
         }
         if self.rounds < 2 || self.max_rounds.is_some_and(|most| most < self.rounds) {
-            return wrong("rounds: at least 2, and max_rounds not fewer than rounds".into());
+            faults.push("rounds: at least 2, and max_rounds not fewer than rounds".into());
         }
         if !(0.001..1.0).contains(&self.precision) {
-            return wrong(format!("precision {} is not between 0.001 and 1", self.precision));
+            faults.push(format!("precision {} is not between 0.001 and 1", self.precision));
         }
         if self.target.size().0 < 1 << 20 {
-            return wrong(format!("target: size {} is less than 1M", self.target.size()));
+            faults.push(format!("target: size {} is less than 1M", self.target.size()));
         }
         let layers = self.target.layers();
         let layer_names: BTreeSet<&String> = layers.iter().map(|layer| &layer.name).collect();
         if matches!(self.target, Target::Layers { .. })
             && (layers.len() < 2 || layer_names.len() != layers.len())
         {
-            return wrong("target: it takes two [[target.layer]] or more, with names that differ".into());
+            faults.push("target: it takes two [[target.layer]] or more, with names that differ".into());
         }
         if self.workloads.is_empty() {
-            return wrong("there is no [[workload]]".into());
+            faults.push("there is no [[workload]]".into());
         }
         let mut names = BTreeSet::new();
         for workload in &self.workloads {
             let name = &workload.name;
             if name.is_empty() || !names.insert(name) {
-                return wrong(format!("workload '{name}': names must differ, and say something"));
+                faults.push(format!("workload '{name}': names must differ, and say something"));
             }
-            workload.check(&self.target)?;
+            faults.extend(fault(workload.check(&self.target)));
         }
         let dirty = self.workloads.iter().find(|workload| workload.cache == CacheState::Dirty);
         if let Some(workload) = dirty.filter(|_| self.target.is_as_found() && !self.overwrites()) {
-            return wrong(format!(
+            faults.push(format!(
                 "workload '{}': cache = \"dirty\" writes all that is read, and no workload writes to this target: measure it in a directory, where the lab has a file of its own, or leave it out",
                 workload.name
             ));
         }
         if !names.iter().any(|name| *name == self.goal_workload()) {
-            return wrong(format!("goal: there is no workload '{}'", self.goal_workload()));
+            faults.push(format!("goal: there is no workload '{}'", self.goal_workload()));
         }
         if self.workloads.iter().any(|workload| !workload.quick && workload.name == self.goal_workload()) {
-            return wrong(format!(
+            faults.push(format!(
                 "workload '{}': the goal is about it, so that it cannot be left out of the quick form",
                 self.goal_workload()
             ));
@@ -430,7 +456,7 @@ impl Experiment {
         let is_counted =
             matches!(self.goal.metric, Metric::Amplification | Metric::ReadAmplification | Metric::Cpu);
         if let Some(beside) = goal.and_then(Workload::counted_beside).filter(|_| is_counted) {
-            return wrong(format!(
+            faults.push(format!(
                 "goal: {} is not told of '{}', because it would count {beside} too",
                 self.goal.metric.title(),
                 self.goal_workload()
@@ -440,96 +466,104 @@ impl Experiment {
         for factor in &self.factors {
             let name = &factor.name;
             if !factors.insert(name) {
-                return wrong(format!("factor '{name}' is there twice"));
+                faults.push(format!("factor '{name}' is there twice"));
             }
-            factor.check()?;
+            faults.extend(fault(factor.check()));
             if self.settings.contains_key(name) {
-                return wrong(format!(
-                    "'{name}' is a factor and also among the settings that are held fixed"
-                ));
+                faults.push(format!("'{name}' is a factor and also among the settings that are held fixed"));
             }
         }
         if let Some(bound) = self.bounds.iter().find(|bound| bound.bytes_per_second().is_none()) {
-            return wrong(format!(
+            faults.push(format!(
                 "[[bound]] '{}': rate '{}' is not a link (1gbe, 10gbe) or bytes a second (117M)",
                 bound.name, bound.rate
             ));
         }
         if !self.variants.is_empty() && self.mode != Mode::Each {
-            return wrong("[[variant]]: only mode = \"each\" has them".into());
+            faults.push("[[variant]]: only mode = \"each\" has them".into());
         }
         if self.variants.iter().any(Settings::is_empty) {
-            return wrong("[[variant]]: there is one that changes nothing".into());
+            faults.push("[[variant]]: there is one that changes nothing".into());
         }
         let of_layer = self.factors.iter().filter(|factor| factor.name == "layer");
         if let Some(value) =
             of_layer.flat_map(|factor| &factor.values).find(|value| !layer_names.contains(value))
         {
-            return wrong(format!("factor 'layer': the target has no layer '{value}'"));
+            faults.push(format!("factor 'layer': the target has no layer '{value}'"));
         }
         let of_variants = self.variants.iter().flat_map(Settings::keys);
         let of_factors = self.factors.iter().map(|factor| &factor.name);
         let all = of_factors.chain(self.settings.keys()).chain(of_variants);
         for name in all {
             if !self.target.has(Place::of(name)) {
-                return wrong(format!("this target has no setting '{name}'"));
+                let names = SETTINGS.into_iter().filter(|other| self.target.has(Place::of(other)));
+                faults.push(format!("this target has no setting '{name}'{}", meant(name, names)));
             }
             if name.strip_prefix(FIO).is_some_and(|option| workload::OURS.contains(&option)) {
-                return wrong(format!("'{name}': the lab decides that option"));
+                faults.push(format!("'{name}': the lab decides that option"));
             }
         }
-        self.check_values()?;
-        self.check_ways()?;
-        unseen::check(self)?;
+        faults.extend(self.faults_of_values());
+        faults.extend(fault(self.check_ways()));
+        faults.extend(fault(unseen::check(self)));
         let first = plan::baseline(self);
         if let Some(workload) = self.workloads.iter().find(|workload| !self.bears(&first, workload)) {
-            return wrong(format!(
+            faults.push(format!(
                 "workload '{}': the baseline's layout does not bear so many missing devices",
                 workload.name
             ));
         }
         if self.budget.is_some() && self.mode != Mode::Search {
-            return wrong("budget: only mode = \"search\" has one".into());
+            faults.push("budget: only mode = \"search\" has one".into());
         }
         if matches!(self.mode, Mode::Search | Mode::Improve) && self.factors.is_empty() {
-            return wrong("there is no [[factor]] to search among".into());
+            faults.push("there is no [[factor]] to search among".into());
         }
         let runs = self.variant_count().saturating_mul(self.workloads.len());
         let runs = runs.saturating_mul(self.least_rounds());
         let runs = runs.saturating_add(self.search_runs());
         if runs > MOST_RUNS {
-            return wrong(format!(
+            faults.push(format!(
                 "it would take {runs} runs, more than {MOST_RUNS}: leave out values or workloads"
             ));
         }
-        Ok(())
+        let mut told = BTreeSet::new();
+        faults.retain(|what: &String| told.insert(what.clone()));
+        faults
     }
 
-    /// Says which value could not be used when its turn comes, which may be hours later.
-    fn check_values(&self) -> Result<()> {
-        let of_factors =
-            self.factors.iter().flat_map(|it| it.values.iter().map(move |value| (&it.name, value)));
-        for (name, value) in of_factors.chain(self.settings.iter()).chain(self.variants.iter().flatten()) {
-            setting::check(name, value)?;
+    /// Which values could not be used when their turn comes, which may be hours later.
+    fn faults_of_values(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (name, value) in self.all_settings() {
+            faults.extend(fault(setting::check(name, value)));
             if Place::of(name) == Place::Job {
                 let settings = Settings::from([(name.clone(), value.clone())]);
-                for workload in &self.workloads {
-                    workload.with(&settings)?.check(&self.target).map_err(|error| match error {
-                        Error::Experiment(what) => Error::Experiment(format!("{name}={value}: {what}")),
-                        error => error,
-                    })?;
-                }
+                let of_workload = |workload: &Workload| {
+                    let own = fault(workload.check(&self.target));
+                    let with = workload.with(&settings).and_then(|job| job.check(&self.target));
+                    // What is wrong with it anyway is told anyway.
+                    let what = fault(with).filter(|what| own.as_ref() != Some(what))?;
+                    let named = format!("{name}={value}: ");
+                    Some(if what.starts_with(&named) { what } else { named + &what })
+                };
+                faults.extend(self.workloads.iter().find_map(of_workload));
             }
         }
-        let Some(pools) = self.target.pools() else { return Ok(()) };
-        setting::check("layout", &pools.layout)?;
-        pools.devices.iter().try_for_each(|model| setting::check("devices", model))?;
-        match &pools.link {
-            Some(link) if Model::link(link).is_none() => {
-                Err(Error::Experiment(format!("target: there is no model of a link '{link}'")))
-            }
-            _ => Ok(()),
+        let Some(pools) = self.target.pools() else { return faults };
+        faults.extend(fault(setting::check("layout", &pools.layout)));
+        faults.extend(pools.devices.iter().find_map(|model| fault(setting::check("devices", model))));
+        if let Some(link) = pools.link.as_ref().filter(|link| Model::link(link).is_none()) {
+            faults.push(format!("target: there is no model of a link '{link}'"));
         }
+        faults
+    }
+
+    /// All settings with all their values: of factors, held fixed, and of variants.
+    pub(crate) fn all_settings(&self) -> Vec<(&String, &String)> {
+        let of_factors =
+            self.factors.iter().flat_map(|it| it.values.iter().map(move |value| (&it.name, value)));
+        of_factors.chain(self.settings.iter()).chain(self.variants.iter().flatten()).collect()
     }
 
     /// Says what is wrong with the ways to volumes, and with what workloads ask for on them.

@@ -27,7 +27,9 @@ use crate::series::{self, Series};
 
 pub use latency::Latency;
 
-pub use jobs::{Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, piece, replay};
+pub use jobs::{
+    Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, parsed, piece, replay,
+};
 
 /// What a run of fio found.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -94,6 +96,24 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 /// Runs fio.
 pub fn run(arguments: &[String]) -> Result<Outcome> {
     run_with(arguments, |child| child.wait_with_output().map(Some))
+}
+
+/// Has fio look at arguments, and do nothing.
+///
+/// # Errors
+/// What it says against them.
+pub fn parse(arguments: &[String]) -> Result<()> {
+    let mut command = Command::new("fio");
+    command.arg("--parse-only").args(arguments).stdin(Stdio::null()).process_group(0);
+    let ended = command.output().map_err(|error| Error::Missing { program: "fio".into(), error })?;
+    let said = String::from_utf8_lossy(&[ended.stderr, ended.stdout].concat()).into_owned();
+    if ended.status.success() {
+        return Ok(());
+    }
+    let mut lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.dedup();
+    lines.truncate(4);
+    Err(Error::Failed { command: "fio --parse-only".into(), output: lines.join("; ") })
 }
 
 /// Runs fio unless `stops` says that it is to stop, which is asked again and again.

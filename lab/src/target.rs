@@ -47,7 +47,9 @@ use std::time::{Duration, Instant};
 
 use crate::copy;
 use crate::error::{Error, Result};
-use crate::experiment::{CacheState, Experiment, PROCESS, Place, Settings, THROUGH, Target, Work, Workload};
+use crate::experiment::{
+    CacheState, Experiment, POOL, PROCESS, Place, Pools, Settings, THROUGH, Target, Work, Workload,
+};
 use crate::fio::{self, Endpoint};
 use crate::layout::{Layout, Vdev};
 use crate::load::Load;
@@ -455,13 +457,7 @@ impl<'a> Bench<'a> {
     fn make_pool(&self, pool: &str, server: &Settings, settings: &Settings) -> Result<Vec<String>> {
         let Some(pools) = self.experiment.target.pools() else { return Ok(Vec::new()) };
         let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
-        let of_each = lodging::bytes_of_a_variant(self.experiment);
-        // One more, for what is written while it is there still.
-        let inside = of_each.saturating_mul(ROOM * (self.experiment.most_in_a_pool() as u64 + 1));
-        let data_devices: f64 = layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal()).sum();
-        let room =
-            Size(((inside as f64 / data_devices) as u64).next_multiple_of(1 << 20).max(LEAST_DEVICE_BYTES));
-        let device_size = pools.device_size.unwrap_or(room);
+        let device_size = device_size(self.experiment, pools, &layout);
         self.require_room(device_size, layout.devices())?;
         let mut count = 0;
         let mut device = |model: Option<&String>| -> Result<String> {
@@ -480,6 +476,7 @@ impl<'a> Bench<'a> {
             .iter()
             .filter(|(name, _)| !matches!(name.as_str(), "layout" | "log" | "devices" | "missing"))
         {
+            let name = name.strip_prefix(POOL).unwrap_or(name);
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
         arguments.push(pool.to_owned());
@@ -940,6 +937,40 @@ impl Drop for Bench<'_> {
         // An error was told before, or is told when the directory is used again.
         let _ = self.remove();
     }
+}
+
+/// How large each device of a pool is.
+fn device_size(experiment: &Experiment, pools: &Pools, layout: &Layout) -> Size {
+    let of_each = lodging::bytes_of_a_variant(experiment);
+    // One more, for what is written while it is there still.
+    let inside = of_each.saturating_mul(ROOM * (experiment.most_in_a_pool() as u64 + 1));
+    let room = (inside as f64 / data_devices(layout)) as u64;
+    pools.device_size.unwrap_or(Size(room.next_multiple_of(1 << 20).max(LEAST_DEVICE_BYTES)))
+}
+
+/// Devices' worth of data that a layout has, were there no rounding.
+fn data_devices(layout: &Layout) -> f64 {
+    layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal()).sum()
+}
+
+/// Room that a variant needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needs {
+    /// What it is filled with takes, on all devices.
+    pub filled: Size,
+    /// What its pool's devices may take at most, with all that is in it.
+    pub at_most: Size,
+}
+
+/// What a variant with these settings needs of the room where pools are.
+pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Needs> {
+    let pools = experiment.target.pools();
+    let pools = pools.ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
+    let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
+    let share = layout.devices() as f64 / data_devices(&layout);
+    let filled = Size((lodging::bytes_of_a_variant(experiment) as f64 * share) as u64);
+    let of_each = device_size(experiment, pools, &layout).0;
+    Ok(Needs { filled, at_most: Size(of_each.saturating_mul(layout.devices())) })
 }
 
 /// What is wrong with the files and devices that an experiment measures, before anything is made or written: all of it. `directory` is that of its results, where there are some.

@@ -8,6 +8,7 @@ use clap::Args;
 use lab::experiment::draft::{self, Draft};
 use lab::experiment::presets;
 
+use super::known::Own;
 use super::written;
 use crate::output::print;
 
@@ -84,7 +85,9 @@ impl NewArguments {
             if draft.workloads.is_empty() {
                 ask(&mut draft, &mut std::io::stdin().lock())?;
             }
-            return write(&draft.experiment()?.0.to_toml()?);
+            let (experiment, _) = draft.experiment()?;
+            super::refuse(&lab::preflight::faults(&experiment, &Own))?;
+            return write(&experiment.to_toml()?);
         };
         let recipe = super::recipe(&name)?;
         if draft == Draft::default() {
@@ -94,6 +97,7 @@ impl NewArguments {
         for (name, value) in left_out {
             eprintln!("left out, because this target does not have it: {name}={value}");
         }
+        super::refuse(&lab::preflight::faults(&experiment, &Own))?;
         write(&experiment.to_toml()?)
     }
 }

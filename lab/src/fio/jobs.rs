@@ -80,6 +80,22 @@ pub fn arguments(workload: &Workload, at: &Endpoint, size: Size, seed: u64) -> V
     with_options(arguments, workload, at, size)
 }
 
+/// The arguments of fio for a workload, to be looked at only: without the place, which may not exist yet.
+pub fn parsed(workload: &Workload, at: &Endpoint, size: Size) -> Vec<String> {
+    let mut all = match workload.work() {
+        Work::Replay => {
+            let mut all = common(workload);
+            all.extend(at.engine());
+            all.push(format!("--iodepth={}", workload.iodepth));
+            with_options(all, workload, at, size)
+        }
+        _ => arguments(workload, at, size, 1),
+    };
+    all.retain(|argument| !["--directory=", "--filename="].iter().any(|place| argument.starts_with(place)));
+    all.push("--filename=cenote-lab".to_owned());
+    all
+}
+
 /// The arguments of fio to go once over `extent` bytes from byte `from` on; what is random is another for each `from`.
 pub fn piece(workload: &Workload, at: &Endpoint, from: u64, extent: Size, flush: bool) -> Vec<String> {
     let mut arguments = once(workload, at, extent, flush);

@@ -331,6 +331,30 @@ fn what_is_wrong_with_an_experiment_is_said() {
         let run = lab(directory.path(), &["run", "wrong.toml", "-o", named.split(' ').next().unwrap()]);
         assert!(!run.status.success() && text(&run).contains(named), "{named}: {}", text(&run));
     }
+    // All of it at once, with what was meant, before anything is made.
+    let many = SMALL
+        .replace("volblocksize", "volblocksise")
+        .replace("randread", "sideways")
+        .replace("mirror 2", "mirrored two");
+    fs::write(directory.path().join("many.toml"), &many).unwrap();
+    for way in [&["--dry-run"][..], &[]] {
+        let run = lab(directory.path(), &[&["run", "many.toml", "-o", "many"], way].concat());
+        let told = text(&run);
+        for named in ["did you mean 'volblocksize'?", "sideways", "mirrored two"] {
+            assert!(!run.status.success() && told.contains(named), "{named}: {told}");
+        }
+        assert!(!directory.path().join("many").exists());
+    }
+    let option = SMALL.replace("fsync", "fsink");
+    fs::write(directory.path().join("option.toml"), option).unwrap();
+    let run = lab(directory.path(), &["run", "option.toml", "-o", "option"]);
+    assert!(!run.status.success() && text(&run).contains("fsink"), "{}", text(&run));
+    fs::write(directory.path().join("right.toml"), SMALL).unwrap();
+    let dry = lab(directory.path(), &["run", "right.toml", "-o", "right", "--dry-run", "--rounds", "3"]);
+    assert!(dry.status.success() && text(&dry).contains("24 runs in 3 rounds"), "{}", text(&dry));
+    assert!(!directory.path().join("right").exists());
+    let format = lab(directory.path(), &["format"]);
+    assert!(text(&format).contains("[[workload]]") && text(&format).contains("ramp_seconds = 1.0"));
     let unknown = lab(directory.path(), &["run", "no-such-recipe"]);
     assert!(!unknown.status.success() && text(&unknown).contains("volblocksize"), "{}", text(&unknown));
 }
@@ -344,6 +368,7 @@ fn recipes_are_listed_and_written() {
     assert!(lab(directory.path(), &["new", "sync", "-o", "mine.toml"]).status.success());
     assert!(fs::read_to_string(directory.path().join("mine.toml")).unwrap().contains("[[factor]]"));
     assert!(!lab(directory.path(), &["new", "sync", "-o", "mine.toml"]).status.success(), "it is kept");
+    assert!(lab(directory.path(), &["new", "sync", "-o", "mine.toml", "--force"]).status.success());
 }
 
 #[test]

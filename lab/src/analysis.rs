@@ -29,7 +29,7 @@ use crate::plan::{BASELINE, Plan, TWIN, Variant, VariantKind};
 use crate::run;
 use crate::seek::{self, Sought};
 use crate::stats::{self, Comparison, Estimate};
-use crate::store::Store;
+use crate::store::{Stage, Store};
 
 pub use best::{Best, Rival};
 pub(crate) use judge::judged;
@@ -227,7 +227,7 @@ pub fn findings(store: &Store) -> Findings {
         best: best::find(store, &plan, &findings),
         goal_reached: None,
         rounds: rounds.count(),
-        runs: store.runs().len(),
+        runs: store.runs().iter().filter(|run| run.stage != Stage::Torn).count(),
         sought: seek::found(store),
         front: Vec::new(),
         front_open: Vec::new(),
@@ -395,7 +395,7 @@ fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
 mod tests {
     use super::*;
     use crate::fio::Figures;
-    use crate::store::{Run, Stage};
+    use crate::store::Run;
 
     /// An experiment whose variants have planted speeds: the baseline 1000, the others as given, with 2 % noise and a drift.
     fn planted(ratios: &[f64], rounds: usize, seed: u64) -> Store {

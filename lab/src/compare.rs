@@ -29,7 +29,7 @@ use crate::experiment::Metric;
 use crate::stats::{self, Estimate};
 use crate::store::Store;
 
-pub use html::page;
+pub use html::{PAGE_MARK, page};
 pub use text::text;
 
 /// Results that changes can be found in.
@@ -302,7 +302,9 @@ fn parts(store: &Store) -> BTreeMap<String, String> {
     let mut parts = BTreeMap::new();
     let text = store.experiment().to_toml().unwrap_or_default();
     for (name, value) in text.parse::<toml::Table>().unwrap_or_default() {
-        if !["name", "question", "rounds", "max_rounds", "precision", "budget"].contains(&name.as_str()) {
+        if !["name", "question", "rounds", "max_rounds", "more_rounds", "seed", "precision", "budget"]
+            .contains(&name.as_str())
+        {
             of_part(name, &value, &mut parts);
         }
     }

@@ -47,7 +47,11 @@ pub fn csv(store: &Store, findings: &Findings) -> String {
         text.push_str(&format!(
             "{},{},{},{},{},{},{modelled},{unfinished}",
             number + 1,
-            if run.stage == Stage::Search { "search" } else { "rounds" },
+            match run.stage {
+                Stage::Search => "search",
+                Stage::Rounds => "rounds",
+                Stage::Torn => "interrupted",
+            },
             run.round,
             quoted(&run.variant),
             quoted(&run.workload),

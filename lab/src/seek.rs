@@ -87,7 +87,7 @@ fn is_searched(experiment: &Experiment) -> bool {
 
 fn seek<M: Measure>(experiment: &Experiment, measure: &mut M) -> std::result::Result<Sought, M::Error> {
     let space = Space::new(experiment.factors.iter().map(|factor| factor.values.len()).collect());
-    let seed = run::seed(&experiment.name);
+    let seed = experiment.seed();
     let exhaustive_runs = space.points().saturating_mul(experiment.rounds);
     let settings = |point: &Point| plan::with_values(experiment, point);
     let (budget, points) = (experiment.search_runs(), space.points());

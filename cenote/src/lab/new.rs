@@ -1,13 +1,15 @@
 //! `cenote lab new`: an experiment's file, out of a recipe, of options, or of answers to questions.
 
-use std::io::{BufRead, Write};
-use std::path::{Path, PathBuf};
+use std::io::BufRead;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use lab::experiment::draft::{self, Draft};
 use lab::experiment::presets;
 
+use super::known::Own;
+use super::written;
 use crate::output::print;
 
 /// What the experiment is to be.
@@ -48,9 +50,12 @@ pub struct NewArguments {
     /// Another layout of its pools: 'mirror 2 + mirror 2'
     #[arg(short, long)]
     layout: Option<String>,
-    /// Where to write it; printed where left out
+    /// Where to write it, a file that does not exist yet; printed where left out
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Write it in the place of whatever file is there
+    #[arg(long, requires = "output")]
+    force: bool,
 }
 
 impl NewArguments {
@@ -70,30 +75,31 @@ impl NewArguments {
             layout: self.layout,
         };
         let output = self.output.as_deref();
+        // Before anything is asked.
+        output.map_or(Ok(()), |path| written::require(path, self.force))?;
+        let write = |text: &str| match output {
+            Some(path) => written::write(path, text.as_bytes(), self.force),
+            None => print(text),
+        };
         let Some(name) = self.recipe else {
             if draft.workloads.is_empty() {
                 ask(&mut draft, &mut std::io::stdin().lock())?;
             }
-            return write(&draft.experiment()?.0.to_toml()?, output);
+            let (experiment, _) = draft.experiment()?;
+            super::refuse(&lab::preflight::faults(&experiment, &Own))?;
+            return write(&experiment.to_toml()?);
         };
         let recipe = super::recipe(&name)?;
         if draft == Draft::default() {
-            return write(recipe.text(), output);
+            return write(recipe.text());
         }
         let (experiment, left_out) = draft.changed(&recipe.experiment())?;
         for (name, value) in left_out {
             eprintln!("left out, because this target does not have it: {name}={value}");
         }
-        write(&experiment.to_toml()?, output)
+        super::refuse(&lab::preflight::faults(&experiment, &Own))?;
+        write(&experiment.to_toml()?)
     }
-}
-
-/// Writes it into a new file, or prints it.
-fn write(text: &str, output: Option<&Path>) -> Result<()> {
-    let Some(path) = output else { return print(text) };
-    let mut file =
-        std::fs::File::create_new(path).with_context(|| format!("cannot make {}", path.display()))?;
-    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Asks for what was not said. An empty line takes what stands in brackets.

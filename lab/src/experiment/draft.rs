@@ -217,7 +217,7 @@ impl Draft {
             table.insert("mode".into(), mode.as_str().into());
         }
         let text = table.to_string();
-        let mut experiment = Experiment::unchecked(&text)?;
+        let mut experiment = Experiment::read(&text)?;
         left_out.extend(experiment.leave_out_ways());
         experiment.vary(&self.factors, self.layout.as_deref())?;
         if experiment.question.is_empty() || !self.workloads.is_empty() || !self.factors.is_empty() {

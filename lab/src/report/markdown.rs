@@ -8,7 +8,7 @@ use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, unseen
 use crate::medium::Medium;
 use crate::plan::BASELINE;
 use crate::size::Size;
-use crate::store::{Prepared, Store};
+use crate::store::{Prepared, Stage, Store};
 use crate::table;
 
 /// The report.
@@ -238,6 +238,12 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     notes.sort_unstable();
     notes.dedup();
     facts.extend(notes.into_iter().cloned());
+    let torn = store.runs().iter().filter(|run| run.stage == Stage::Torn).count();
+    if torn > 0 {
+        facts.push(format!(
+            "{torn} runs are of rounds that were interrupted: these were done again as a whole, and their first runs count nowhere."
+        ));
+    }
     let is_named =
         !matches!(experiment.target, Target::Volume(_) | Target::Filesystem(_) | Target::Host { .. });
     if is_named && !experiment.overwrites() && store.runs().iter().all(|run| run.prepared.is_none()) {

@@ -8,6 +8,7 @@
 //! Blocks come from [`crate::Pool::read_block`] verified, decrypted and decompressed, in the byte order of the machine that
 //! wrote them; whoever takes numbers out of a block is given that order with it.
 
+mod difference;
 #[cfg(test)]
 pub(crate) mod forge;
 pub mod live;
@@ -19,6 +20,7 @@ pub mod sa;
 mod tree;
 pub mod zap;
 
+pub use difference::differing_objects;
 pub use live::{LiveObject, LiveObjset, NewObject, Policy, Space, Stored, SyncedObjset};
 pub use object::{Object, Span};
 pub use objset::Objset;

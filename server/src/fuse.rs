@@ -8,6 +8,8 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `place` | where it is mounted, and whether it still is |
+//! | `gate` | what stands between requests and what is served, so that this can be exchanged |
+//! | `replacing` | another tree behind a mount that stays (`zfs rollback`) |
 //! | `wire` | the protocol: bytes and requests |
 //! | `channel` | how requests and answers travel: through the device |
 //! | `readers` | which of a mount's threads reads them there |
@@ -33,12 +35,14 @@ mod channel;
 mod files;
 mod filesystem;
 mod flags;
+mod gate;
 mod listing;
 mod names;
 mod node;
 mod options;
 mod place;
 mod readers;
+mod replacing;
 mod ring;
 mod served;
 mod session;
@@ -49,6 +53,8 @@ mod xattrs;
 
 pub use options::MountOptions;
 pub use place::{clear_stale, clear_stale_of};
+pub use replacing::Difference;
+
 pub use trees::{LiveSource, SnapshotsClosed, Source};
 
 use std::os::fd::AsRawFd;
@@ -58,6 +64,7 @@ use std::time::{Duration, Instant};
 
 use engine::dataset::zpl::LiveZpl;
 
+use gate::{Closed, Gate};
 use place::Place;
 use served::Served;
 use session::Session;
@@ -71,6 +78,9 @@ const KERNEL_READ_AHEAD_KIB: u32 = 1024;
 
 /// A session whose mount was taken away ends within this time after it let the last file go, unless somebody else has files open or has it mounted.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
+
+/// Requests that were begun end within this time, unless the pool's devices do not answer.
+const ENDS_AT_MOST: Duration = Duration::from_secs(30);
 
 /// Why a filesystem could not be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +121,12 @@ pub enum MountError {
         /// The mountpoint.
         at: PathBuf,
     },
+    /// Requests are under way that do not end.
+    #[error("requests of the filesystem at {} are under way and do not end", at.display())]
+    Stuck {
+        /// The mountpoint.
+        at: PathBuf,
+    },
     /// The system refused to unmount.
     #[error("cannot unmount {}: {error}", at.display())]
     Unmount {
@@ -141,7 +157,7 @@ pub struct FuseMount {
     options: Mutex<MountOptions>,
     /// Held while they are changed, which may wait for devices. Before `options`.
     updating: Mutex<()>,
-    served: Arc<Served>,
+    gate: Arc<Gate>,
     /// Held to look or to take it.
     session: Mutex<Option<Session>>,
 }
@@ -160,15 +176,17 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
     let options = &options;
     let trees = device::block_on(Trees::open(source, options))
         .map_err(|error| MountError::Open { dataset: name.clone(), error })?;
-    let served = Arc::new(Served::new(trees, options));
+    let gate = Arc::new(Gate::new(Served::new(trees, options)));
     let acl = if options.allow_other { fuser::SessionACL::All } else { fuser::SessionACL::Owner };
     let refused = |error| MountError::Refused { dataset: name.clone(), at: at.to_owned(), error };
     let (place, connection) = Place::mount(&name, at, options).map_err(refused)?;
-    let session = Session::begin(&served, connection, acl, options.ring).map_err(|error| {
+    let session = Session::begin(&gate, connection, acl, options.ring).map_err(|error| {
         let _ = place.unmount(true);
         refused(error)
     })?;
-    served.set_notifier(session.notifier());
+    if let Some(served) = gate.served() {
+        served.set_notifier(session.notifier());
+    }
     raise_read_ahead(place.device());
     Ok(FuseMount {
         dataset: name,
@@ -176,7 +194,7 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
         place,
         options: Mutex::new(options.clone()),
         updating: Mutex::default(),
-        served,
+        gate,
         session: Mutex::new(Some(session)),
     })
 }
@@ -221,8 +239,8 @@ impl FuseMount {
     }
 
     /// The filesystem, where it may change.
-    pub fn live(&self) -> Option<&Arc<LiveZpl>> {
-        self.served.live()
+    pub fn live(&self) -> Option<Arc<LiveZpl>> {
+        self.gate.served()?.live().cloned()
     }
 
     /// Whether these options take another session: what is fixed cannot become writable, and how files are shown and requests come is agreed on once.
@@ -231,7 +249,7 @@ impl FuseMount {
         let shown = |options: &MountOptions| {
             (options.zpl.acl, options.zpl.xattr, options.zpl.long_names, options.ring)
         };
-        (options.writable && self.served.live().is_none()) || shown(&current) != shown(options)
+        (options.writable && self.live().is_none()) || shown(&current) != shown(options)
     }
 
     fn options(&self) -> MutexGuard<'_, MountOptions> {
@@ -250,16 +268,17 @@ impl FuseMount {
         let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.options().clone();
         let mut wanted = MountOptions { allow_other: current.allow_other, ..options.clone() };
-        match self.served.live() {
+        let Some(served) = self.gate.served() else { return Ok(()) };
+        match served.live() {
             Some(zpl) => wanted.apply_to(zpl),
             None => wanted = wanted.of_what_is_fixed(),
         }
-        self.served.set_snapdir(wanted.snapdir);
+        served.set_snapdir(wanted.snapdir);
         if !wanted.writable {
             // What is mapped and changed is written back first, as long as that is allowed.
             write_back(self.place.path());
         }
-        self.served.set_writable(wanted.writable);
+        served.set_writable(wanted.writable);
         let is_kept =
             |options: &MountOptions| (options.writable, options.exec, options.setuid, options.devices);
         if is_kept(&current) == is_kept(&wanted) {
@@ -268,7 +287,7 @@ impl FuseMount {
         }
         place::remount(self.place.path(), &wanted).map_err(|error| {
             // The server goes back to what the kernel believes.
-            self.served.set_writable(current.writable);
+            served.set_writable(current.writable);
             MountError::Refused { dataset: self.dataset.clone(), at: self.at.clone(), error }
         })?;
         *self.options() = wanted;
@@ -282,15 +301,15 @@ impl FuseMount {
 
     /// Files that somebody has open, or that are kept for the kernel.
     pub fn files_held(&self) -> usize {
-        self.served.files_held()
+        self.gate.served().map_or(0, |served| served.files_held())
     }
 
     /// Closes snapshots below `.zfs/snapshot` to whoever would open a file there, as long as what is returned is kept.
     ///
     /// # Errors
     /// The name of a snapshot in which a file is open; none is closed.
-    pub fn close_snapshots(&self, names: &[&str]) -> Result<SnapshotsClosed, String> {
-        SnapshotsClosed::of(&self.served, names)
+    pub fn close_snapshots(&self, names: &[&str]) -> Result<Option<SnapshotsClosed>, String> {
+        self.gate.served().map(|served| SnapshotsClosed::of(&served, names)).transpose()
     }
 
     /// Whether it is still at its mountpoint: whoever unmounts it takes it away before the session ends. True where that cannot be found out.
@@ -323,10 +342,30 @@ impl FuseMount {
             self.place.clear();
         } else {
             // Whoever still has a file open keeps the session; it ends with them. Until then they may read.
-            self.served.set_writable(false);
-            self.served.set_detached();
+            self.serve_no_writer();
         }
         Ok(())
+    }
+
+    /// It left the tree, and who has it may read until they let go.
+    fn serve_no_writer(&self) {
+        if let Some(served) = self.gate.served() {
+            served.set_writable(false);
+            served.set_detached();
+        }
+    }
+
+    /// Holds all requests back, until what is returned is dropped or goes on. What programs mapped and changed is written back before. Blocks the thread.
+    ///
+    /// # Errors
+    /// [`MountError::Stuck`] where requests under way do not end.
+    pub fn hold_back(self: &Arc<Self>) -> Result<HeldBack, MountError> {
+        if self.is_in_place() {
+            write_back(self.place.path());
+        }
+        let closed = self.gate.close(ENDS_AT_MOST);
+        let closed = closed.ok_or_else(|| MountError::Stuck { at: self.at.clone() })?;
+        Ok(HeldBack { mount: Arc::clone(self), closed })
     }
 
     /// Waits for the session of a mount that was taken away, as long as it lets files go. Whether it ended.
@@ -346,6 +385,45 @@ impl FuseMount {
     }
 }
 
+/// A mount whose requests wait.
+#[derive(Debug)]
+pub struct HeldBack {
+    mount: Arc<FuseMount>,
+    closed: Closed,
+}
+
+impl HeldBack {
+    /// Goes on with another tree of the same filesystem, and has the kernel forget what is not the same in it. Blocks the thread.
+    ///
+    /// # Errors
+    /// [`MountError::Open`] when it cannot be opened; requests are answered out of the tree before then.
+    pub fn go_on_with(self, source: Source, difference: &Difference) -> Result<(), MountError> {
+        let Self { mount, closed } = self;
+        let options = mount.options().clone();
+        let trees = device::block_on(Trees::open(source, &options))
+            .map_err(|error| MountError::Open { dataset: mount.dataset.clone(), error })?;
+        let Some(before) = mount.gate.served() else { return Ok(()) };
+        let after = Served::after(&before, trees, difference.gone().clone(), &options);
+        if let Some(live) = after.live() {
+            options.apply_to(live);
+            live.remember_unlinked();
+        }
+        // Whoever else has it lets it go in a moment.
+        drop((before, closed.open_to(after)));
+        if let Some(served) = mount.gate.served() {
+            if let Some(notifier) = served.notifier() {
+                difference.tell(notifier);
+            }
+            if let Some(live) = served.live().filter(|_| mount.is_in_place()) {
+                let open = served.open_live_files();
+                replacing::look_again(mount.place.path(), live.zpl(), open.into_iter());
+            }
+        }
+        mount.gate.takes_pages();
+        Ok(())
+    }
+}
+
 impl Drop for FuseMount {
     fn drop(&mut self) {
         let Some(session) = self.session().take() else { return };
@@ -353,7 +431,7 @@ impl Drop for FuseMount {
             self.place.clear();
             return;
         }
-        self.served.set_writable(false);
+        self.serve_no_writer();
         if let Err(error) = self.place.unmount(true) {
             tracing::warn!(%error, "a mount that nobody serves any longer stays");
         }

@@ -9,11 +9,13 @@
 //! | `create` | filesystems, volumes, clones, and those above them |
 //! | `destroy` | datasets with all that depends on them |
 //! | `snapshots` | taking, destroying and holding snapshots; rollback; bookmarks |
+//! | `exchange` | what becomes of a mount whose filesystem goes back to a snapshot |
 //! | `rename` | names, and promotion |
 //! | `properties` | setting and inheriting |
 
 mod create;
 mod destroy;
+mod exchange;
 mod properties;
 mod rename;
 mod snapshots;

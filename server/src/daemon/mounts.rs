@@ -352,12 +352,34 @@ impl OpenPool {
                 .filter_map(|(of, names)| Some((*of, Arc::clone(&mounts.get(*of)?.fuse), names)))
                 .collect()
         };
-        let closed = mounts.iter().map(|(of, mount, names)| {
+        let closed = mounts.iter().filter_map(|(of, mount, names)| {
             let busy =
                 |name| ApiError::busy(format!("{doing}: a file is open in '{of}@{name}': dataset is busy"));
-            mount.close_snapshots(names).map_err(busy)
+            mount.close_snapshots(names).map_err(busy).transpose()
         });
         closed.collect()
+    }
+
+    /// The mount of a filesystem that is written, as long as somebody has it.
+    pub(super) fn live_mount(&self, name: &str) -> Option<Arc<FuseMount>> {
+        let mounts = lock(&self.mounts);
+        let mount = mounts.get(name).filter(|mount| mount.fuse.is_alive() && mount.fuse.live().is_some())?;
+        Some(Arc::clone(&mount.fuse))
+    }
+
+    /// What is mounted inside another filesystem, deepest first.
+    pub(super) fn mounted_inside(&self, name: &str) -> Vec<Mounted> {
+        let mut mounts = self.mounts_deepest_first();
+        let top = mounts.iter().find(|mount| mount.dataset == name).map(|mount| mount.mountpoint.clone());
+        mounts.retain(|mount| {
+            mount.dataset != name && top.as_ref().is_some_and(|top| mount.mountpoint.starts_with(top))
+        });
+        mounts
+    }
+
+    /// Whether a filesystem is mounted and at its mountpoint.
+    pub(super) fn is_in_place(&self, name: &str) -> bool {
+        lock(&self.mounts).get(name).is_some_and(|mount| mount.fuse.is_alive() && mount.fuse.is_in_place())
     }
 
     /// What is mounted, in an order in which it can be unmounted.
@@ -625,6 +647,28 @@ impl Daemon {
         failed
     }
 
+    /// Mounts again what lost its place because the directory that it was mounted on is no more.
+    pub(super) async fn mount_displaced(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        before: Vec<Mounted>,
+    ) {
+        let displaced = |mount: &Mounted| !pool.is_in_place(&mount.dataset);
+        if !before.iter().any(displaced) {
+            return;
+        }
+        pool.await_unmounted();
+        let displaced: Vec<Mounted> = before.into_iter().filter(displaced).collect();
+        for mount in &displaced {
+            // Somebody may use it where it is not to be seen any more.
+            if let Err(error) = pool.unmount_one(&mount.dataset, true) {
+                tracing::warn!(%error, "a filesystem lost its place");
+            }
+        }
+        self.mount_again(pool, changing, displaced).await;
+    }
+
     /// Mounts where it was what an export that failed halfway had unmounted.
     pub(super) async fn mount_again(&self, pool: &OpenPool, _: &Changing<'_>, unmounted: Vec<Mounted>) {
         for mounted in unmounted.into_iter().rev() {
@@ -850,7 +894,7 @@ fn remove_directories(made: &[PathBuf]) {
     }
 }
 
-fn mount_error(error: MountError) -> ApiError {
+pub(super) fn mount_error(error: MountError) -> ApiError {
     let kind = match &error {
         MountError::Busy { .. } | MountError::BusyElsewhere { .. } => api::ErrorKind::Busy,
         MountError::Open { error: engine::Error::KeyNotLoaded { .. }, .. } => api::ErrorKind::Refused,

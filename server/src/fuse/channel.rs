@@ -59,11 +59,16 @@ pub fn serve(device: Arc<File>, mounted: &Mounted, readers: &Arc<Readers>) -> io
         if request.operation.is_long() {
             reader.leave();
         }
-        match mounted.answer(&request, &mut outgoing[ANSWER_HEADER_BYTES..]) {
-            Outcome::Answer(answer) => reply(&device, request.unique, answer, &mut outgoing),
+        let (outcome, inside) = mounted.answer(&request, &mut outgoing[ANSWER_HEADER_BYTES..]);
+        match outcome {
+            Outcome::Answer(answer) => {
+                reply(&device, request.unique, answer, &mut outgoing);
+                drop(inside);
+            }
             Outcome::WhenStable(number) => {
                 let (device, mounted, unique) = (Arc::clone(&device), mounted.clone(), request.unique);
                 let waiters = Arc::clone(&mounted.waiters);
+                drop(inside);
                 waiters.wait(move || {
                     let answer = mounted.make_stable(number);
                     reply(&device, unique, answer, &mut [0; ANSWER_HEADER_BYTES]);
@@ -71,6 +76,7 @@ pub fn serve(device: Arc<File>, mounted: &Mounted, readers: &Arc<Readers>) -> io
             }
             Outcome::Nothing => {}
             Outcome::End => {
+                drop(inside);
                 reply(&device, request.unique, Ok(0), &mut outgoing);
                 reader.end();
                 return Ok(());

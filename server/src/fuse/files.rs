@@ -36,6 +36,8 @@ pub enum OpenFile {
     Fixed(FixedFile),
     /// One that may change.
     Live(LiveFile),
+    /// One that is no more: the filesystem went back to a snapshot that does not have it.
+    Stale,
 }
 
 /// An open file of a filesystem that never changes.
@@ -56,7 +58,8 @@ pub struct LiveFile {
 }
 
 impl LiveFile {
-    fn open(zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<Self> {
+    /// Opens a file or directory.
+    pub(super) fn open(zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<Self> {
         zpl.hold(object);
         Self::held(zpl, object)
     }
@@ -72,12 +75,31 @@ impl LiveFile {
     }
 }
 
+impl LiveFile {
+    /// Which it is.
+    pub(super) fn object(&self) -> ObjectId {
+        self.object
+    }
+
+    pub(super) fn is_regular(&self) -> bool {
+        self.reader.is_some()
+    }
+}
+
 impl Drop for LiveFile {
     fn drop(&mut self) {
+        if self.zpl.objset().is_gone() {
+            // So is what was to be freed.
+            return;
+        }
         if let Err(error) = device::block_on(self.zpl.close(self.object, 1)) {
             tracing::warn!(%error, object = self.object.0, "a file that was unlinked could not be freed");
         }
     }
+}
+
+fn stale() -> Error {
+    Error::Os { what: "a file that is gone".into(), errno: libc::ESTALE }
 }
 
 impl Served {
@@ -171,6 +193,7 @@ impl Served {
                 device::block_on(file.read_at(offset, into))
             }
             OpenFile::Live(file) => self.read_live(file, offset, into),
+            OpenFile::Stale => Err(stale()),
         }
     }
 
@@ -298,6 +321,7 @@ impl Served {
                 true => device::block_on(zpl.seek_data(*object, from)),
                 false => device::block_on(zpl.seek_hole(*object, from)),
             },
+            OpenFile::Stale => Err(stale()),
             OpenFile::Fixed(FixedFile { file, .. }) if from >= file.node().size() => Ok(None),
             OpenFile::Fixed(FixedFile { file, .. }) => match is_data {
                 true => device::block_on(file.node().next_data(from)),

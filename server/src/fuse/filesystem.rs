@@ -1,4 +1,4 @@
-//! The kernel's requests: what each asks of [`Served`], and what it is answered. Whichever way they come.
+//! The kernel's requests: what each asks of [`Served`], and what it is answered. Whichever way they come, they pass the [`Gate`].
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use engine::dataset::zpl::live::NewKind;
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo};
 
 use super::changes::Creator;
+use super::gate::{Gate, Pass};
 use super::listing::Part;
 use super::names::Told;
 use super::node::{Node, Tree};
@@ -31,7 +32,7 @@ pub enum Outcome {
 #[derive(Debug, Clone)]
 pub struct Mounted {
     /// What is served.
-    pub served: Arc<Served>,
+    pub gate: Arc<Gate>,
     /// The only user who may look in, unless all may.
     pub only_for: Option<u32>,
     /// Where requests wait for a commit that came through the device.
@@ -39,33 +40,51 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Does what is asked, and writes the answer into `room`.
-    pub fn answer(&self, request: &Request<'_>, room: &mut [u8]) -> Outcome {
+    /// Does what is asked, and writes the answer into `room`. The request is inside the gate until what comes with the answer is dropped.
+    pub fn answer(&self, request: &Request<'_>, room: &mut [u8]) -> (Outcome, Option<Pass<'_>>) {
+        let pass = self.gate.pass();
+        (self.answered(request, room, pass.as_ref()), pass)
+    }
+
+    fn answered(&self, request: &Request<'_>, room: &mut [u8], pass: Option<&Pass<'_>>) -> Outcome {
         let Request { operation, node, by, .. } = *request;
         if self.only_for.is_some_and(|owner| owner != by.uid) && !operation.may_be_nobodys() {
             return Outcome::Answer(Err(Errno::EACCES));
         }
+        let Some(served) = pass else {
+            return match operation {
+                Operation::Forget | Operation::ForgetMany(_) => Outcome::Nothing,
+                Operation::Destroy => Outcome::End,
+                _ => Outcome::Answer(Err(Errno::ENOTCONN)),
+            };
+        };
         match operation {
             Operation::Forget => {
-                self.served.forget(node);
+                served.forget(node);
                 Outcome::Nothing
             }
             Operation::ForgetMany(forgotten) => {
-                forgotten.nodes().for_each(|node| self.served.forget(node));
+                forgotten.nodes().for_each(|node| served.forget(node));
                 Outcome::Nothing
             }
+            Operation::Write { bytes, from_page: true, .. } if served.drops_pages => {
+                // Requests have no 4 GiB.
+                Outcome::Answer(Room::new(room).count(bytes.len() as u32))
+            }
+            _ if served.is_stale(request) => Outcome::Answer(Err(Errno::ESTALE)),
             Operation::Sync => {
                 wakeful::note_request();
                 Outcome::WhenStable(node)
             }
             Operation::Destroy => Outcome::End,
-            _ => Outcome::Answer(self.served.answered(request, room)),
+            _ => Outcome::Answer(served.answered(request, room)),
         }
     }
 
     /// Returns when a file is stable.
     pub fn make_stable(&self, number: INodeNo) -> Result<usize, Errno> {
-        self.served.done("make stable", number, self.served.fsync(number))
+        let served = self.gate.pass().ok_or(Errno::ENOTCONN)?;
+        served.done("make stable", number, served.fsync(number))
     }
 }
 
@@ -156,7 +175,7 @@ impl Served {
                 let read = self.read(node, handle, offset, into);
                 read.map_err(|error| failed(&format!("read offset {offset} of"), error))
             }
-            Operation::Write { offset, bytes, kill_privileges } => {
+            Operation::Write { offset, bytes, kill_privileges, .. } => {
                 match self.write(node, offset, bytes, kill_privileges) {
                     // Requests have no 4 GiB.
                     Ok(()) => room.count(bytes.len() as u32),

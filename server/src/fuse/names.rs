@@ -3,7 +3,7 @@
 //! # How long the kernel may believe what it was told
 //! Nobody but the kernel changes a mounted filesystem, and it knows what its own changes make of names, link counts and times: it forgets the attributes that
 //! a change of its own has made old, of directories too. So names, also those that do not exist, last as long as the kernel likes. What changes a filesystem from elsewhere
-//! (`zfs rollback`, `zfs receive`) takes its mount down first. The exceptions:
+//! (`zfs rollback`) tells it so (`replacing`). The exceptions:
 //!
 //! - Names of which several spellings name one file (`casesensitivity`, `normalization`): creating one makes others exist. They are asked for each time.
 //! - Space allocated (`st_blocks`) is known when the group is committed. Attributes of a file that changed lately last a second.
@@ -110,6 +110,7 @@ impl Served {
     fn told_in(&self, zpl: &Arc<Zpl>, tree: Tree, object: ObjectId) -> Result<Told> {
         let stat = device::block_on(zpl.stat(object))?;
         let number = self.number(tree, object)?;
+        self.is_told(tree, object);
         let attr = attributes(number, &stat);
         let lasts = self.attributes_last(tree, &attr);
         Ok(Told { attr, lasts, name_lasts: FOREVER, generation: stat.generation })

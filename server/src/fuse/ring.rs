@@ -304,7 +304,8 @@ impl<'scope> Crew<'scope, '_> {
     fn answer(self: &Arc<Self>, place: usize, entry: &mut Entry) {
         let queue = &self.rings.queues[place];
         self.change(place, |staff| staff.busy += 1);
-        entry.answer(|request, room| match self.mounted.answer(request, room) {
+        // The answer is given with the call that asks for the next request: much sooner than anything is exchanged behind the gate, which takes a commit.
+        entry.answer(|request, room| match self.mounted.answer(request, room).0 {
             Outcome::Answer(answer) => answer,
             Outcome::WhenStable(number) => {
                 self.change(place, |staff| staff.waiting += 1);

@@ -11,7 +11,7 @@
 //!
 //! `filesystem` says which request is which of these. All wait in [`device::block_on`], on the thread that asks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -23,17 +23,19 @@ use ondisk::ObjectId;
 
 use super::MountOptions;
 use super::attributes::errno;
-use super::files::OpenFile;
+use super::files::{LiveFile, OpenFile};
 use super::listing::Listings;
 use super::node::{Node, Tree};
 use super::options::Snapdir;
 use super::trees::Trees;
+use super::wire::{Operation, Request};
 
 /// A filesystem that is mounted.
 ///
 /// | lock | guards | order |
 /// |---|---|---|
 /// | `files` | the open files; held to look one up | taken alone |
+/// | `stale` | files that are gone; for a few lines | taken alone |
 /// | `listings` | what open directories keep of their lists; held to take or keep it | taken alone |
 #[derive(Debug)]
 pub struct Served {
@@ -45,6 +47,9 @@ pub struct Served {
     /// It has left the tree, and is kept by whoever has files open. Nobody asks them before a snapshot goes.
     detached: AtomicBool,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
+    /// Files of a tree that was exchanged for this one, which it does not have, and of which the kernel may know: until it is told of others with their numbers.
+    stale: Mutex<HashSet<ObjectId>>,
+    has_stale: AtomicBool,
     pub(super) listings: Listings,
     next_handle: AtomicU64,
     /// Tells the kernel what it does not know; absent until the session began.
@@ -61,10 +66,86 @@ impl Served {
             posix_acls: options.zpl.acl == AclType::Posix,
             trees,
             files: Mutex::default(),
+            stale: Mutex::default(),
+            has_stale: AtomicBool::new(false),
             listings: Listings::default(),
             next_handle: AtomicU64::new(1),
             notifier: OnceLock::new(),
         }
+    }
+
+    /// Answers out of `trees` for who was answered out of `before`: what is open goes on, but for files that are `gone`.
+    pub fn after(before: &Self, mut trees: Trees, gone: HashSet<ObjectId>, options: &MountOptions) -> Self {
+        trees.take_snapshots_of(&before.trees);
+        let after = Self::new(trees, options);
+        after.snapdir.store(before.snapdir.load(Ordering::Acquire), Ordering::Release);
+        after.writable.store(before.is_writable() && after.live().is_some(), Ordering::Release);
+        after.detached.store(before.is_detached(), Ordering::Release);
+        after.next_handle.store(before.next_handle(), Ordering::Release);
+        if let Some(notifier) = before.notifier.get() {
+            after.set_notifier(notifier.clone());
+        }
+        let opened = before.files().clone();
+        for (handle, file) in opened {
+            let again = match (&*file, after.live()) {
+                (OpenFile::Live(file), Some(live)) if !gone.contains(&file.object()) => {
+                    LiveFile::open(live, file.object()).map_or(OpenFile::Stale, OpenFile::Live)
+                }
+                (OpenFile::Live(_) | OpenFile::Stale, _) => OpenFile::Stale,
+                // Of a snapshot.
+                (OpenFile::Fixed(_), _) => {
+                    after.files().insert(handle, file);
+                    continue;
+                }
+            };
+            after.files().insert(handle, Arc::new(again));
+        }
+        after.has_stale.store(!gone.is_empty(), Ordering::Release);
+        *after.stale() = gone;
+        after
+    }
+
+    fn stale(&self) -> MutexGuard<'_, HashSet<ObjectId>> {
+        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a request is about a file that is gone.
+    pub(super) fn is_stale(&self, request: &Request<'_>) -> bool {
+        if !self.has_stale.load(Ordering::Acquire) {
+            return false;
+        }
+        let other = match request.operation {
+            Operation::Release { .. } | Operation::Destroy => return false,
+            Operation::Rename { to, .. } | Operation::CopyRange { to, .. } => Some(to),
+            Operation::Link { file, .. } => Some(file),
+            _ => None,
+        };
+        let stale = self.stale();
+        let is_gone =
+            |number| matches!(self.place(number), Some((Tree::Head, file)) if stale.contains(&file));
+        is_gone(request.node) || other.is_some_and(is_gone)
+    }
+
+    /// The kernel is told of a file: from now on its number is not that of another one which is gone.
+    pub(super) fn is_told(&self, tree: Tree, object: ObjectId) {
+        if tree == Tree::Head && self.has_stale.load(Ordering::Acquire) {
+            self.stale().remove(&object);
+        }
+    }
+
+    /// Regular files that are open and may change.
+    pub(super) fn open_live_files(&self) -> HashSet<ObjectId> {
+        let files = self.files();
+        let live = files.values().filter_map(|file| match &**file {
+            OpenFile::Live(file) if file.is_regular() => Some(file.object()),
+            _ => None,
+        });
+        live.collect()
+    }
+
+    /// Tells the kernel what it does not know.
+    pub(super) fn notifier(&self) -> Option<&Notifier> {
+        self.notifier.get()
     }
 
     /// The name of the dataset.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use fuser::{InitFlags, KernelConfig, Notifier, SessionACL};
 
 use super::filesystem::Mounted;
+use super::gate::Gate;
 use super::readers::Readers;
 use super::ring::{self, Missing, Prepared, Rings};
 use super::served::Served;
@@ -36,16 +37,18 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins on the connection of a mount, and answers requests out of `served`: through rings, if they are wanted and the kernel has them.
+    /// Begins on the connection of a mount, and answers requests out of what is behind `gate`: through rings, if they are wanted and the kernel has them.
     ///
     /// # Errors
     /// What the system says.
     pub fn begin(
-        served: &Arc<Served>,
+        gate: &Arc<Gate>,
         connection: OwnedFd,
         acl: SessionACL,
         wants_rings: bool,
     ) -> io::Result<Self> {
+        let served = gate.served().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
+        let served = &served;
         let mut prepared = match wants_rings.then(Prepared::new).transpose() {
             Ok(prepared) => prepared,
             Err(why) => {
@@ -54,7 +57,7 @@ impl Session {
             }
         };
         let agreed = prepared.is_some().then(Arc::<AtomicBool>::default);
-        let handshake = Handshake { served: Arc::clone(served), rings: agreed.clone() };
+        let handshake = Handshake { gate: Arc::clone(gate), rings: agreed.clone() };
         let kernel = fuser::Session::from_fd(handshake, connection, acl, fuser::Config::default())?;
         if agreed.is_some_and(|agreed| !agreed.load(Ordering::Acquire)) {
             log_without_rings(served, &Missing::NotOffered);
@@ -65,7 +68,7 @@ impl Session {
             // SAFETY: geteuid has no preconditions and cannot fail.
             _ => Some(unsafe { libc::geteuid() }),
         };
-        let mounted = Mounted { served: Arc::clone(served), only_for, waiters: Arc::default() };
+        let mounted = Mounted { gate: Arc::clone(gate), only_for, waiters: Arc::default() };
         let device = Arc::new(File::from(kernel.as_fd().try_clone_to_owned()?));
         let mut rings = prepared.as_ref().map(|prepared| Arc::clone(prepared.rings()));
         let (report, begun) = mpsc::channel();
@@ -73,7 +76,9 @@ impl Session {
         let guard = thread::Builder::new().name("fuse".into()).spawn(move || {
             let _life: mpsc::Sender<()> = life;
             answer(device, &mounted, prepared, report);
-            mounted.served.release_all();
+            if let Some(served) = mounted.gate.end() {
+                served.release_all();
+            }
         })?;
         // A thread that panicked reports nothing.
         match begun.recv().unwrap_or_else(|_| Err(io::Error::other("the session did not begin"))) {
@@ -133,7 +138,7 @@ fn answer(
         if begun.is_err()
             && let Err(error) = ring::take_back(&device)
         {
-            tracing::error!(%error, "the kernel waits for rings; unmount '{}' by force", mounted.served.name());
+            tracing::error!(%error, "the kernel waits for rings; unmount by force");
         }
         // The mount is told; it may be gone.
         let _ = report.send(begun);
@@ -166,13 +171,14 @@ fn log_without_rings(served: &Served, why: &Missing) {
 /// What is agreed on when a session begins.
 #[derive(Debug)]
 struct Handshake {
-    served: Arc<Served>,
+    gate: Arc<Gate>,
     /// Set when the kernel agrees to rings; absent when they are not wanted.
     rings: Option<Arc<AtomicBool>>,
 }
 
 impl fuser::Filesystem for Handshake {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        let served = self.gate.served().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
         let mut wanted = InitFlags::FUSE_ASYNC_READ
             | InitFlags::FUSE_BIG_WRITES
             | InitFlags::FUSE_DO_READDIRPLUS
@@ -184,7 +190,7 @@ impl fuser::Filesystem for Handshake {
             | InitFlags::FUSE_HAS_IOCTL_DIR
             | InitFlags::FUSE_MAX_PAGES;
         // Not FUSE_ASYNC_DIO: the kernel would leave pages in its cache that somebody read while they were written past it.
-        if self.served.posix_acls {
+        if served.posix_acls {
             wanted |= InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
         }
         // One by one: an older kernel lacks some, and none is needed.
@@ -201,7 +207,7 @@ impl fuser::Filesystem for Handshake {
         }
         let _ = config.set_max_write(data);
         let _ = config.set_max_background(64);
-        if let Some(live) = self.served.live() {
+        if let Some(live) = served.live() {
             live.remember_unlinked();
         }
         Ok(())

@@ -228,6 +228,13 @@ impl Trees {
         Ok(Self { source, head, options: zpl, available_bytes, record_bytes, snapshots: Mutex::default() })
     }
 
+    /// Takes the places of snapshots from another tree of the same filesystem: the kernel knows files by them.
+    pub(super) fn take_snapshots_of(&mut self, before: &Self) {
+        let mut snapshots = std::mem::take(&mut *before.lock());
+        snapshots.as_of = None;
+        *self.snapshots.get_mut().unwrap_or_else(PoisonError::into_inner) = snapshots;
+    }
+
     /// Name of the mounted dataset.
     pub fn name(&self) -> &str {
         &self.source.dataset().name

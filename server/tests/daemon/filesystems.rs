@@ -661,6 +661,75 @@ fn snapshots_appear_and_disappear_below_a_mount_and_it_can_go_back_to_one() {
 }
 
 #[test]
+fn a_filesystem_goes_back_under_those_who_use_it() {
+    let Some((running, at)) = start() else { return };
+    create(&running, "tank/child", &[]);
+    let child = at.join("child");
+    fs::write(at.join("kept"), b"before\n").unwrap();
+    fs::write(at.join("old name"), b"renamed").unwrap();
+    fs::write(at.join("removed"), b"comes back").unwrap();
+    fs::create_dir(at.join("dir")).unwrap();
+    snapshot(&running, "tank@s");
+    // A child that is mounted on a directory that the snapshot does not have.
+    create(&running, "tank/later", &[]);
+    fs::write(at.join("later/file"), b"later").unwrap();
+    let in_child = File::create(child.join("file")).unwrap();
+    in_child.write_all_at(b"child", 0).unwrap();
+    let mut kept = File::options().read(true).append(true).open(at.join("kept")).unwrap();
+    kept.write_all(b"after\n").unwrap();
+    let renamed = File::open(at.join("old name")).unwrap();
+    fs::rename(at.join("old name"), at.join("dir/new name")).unwrap();
+    fs::remove_file(at.join("removed")).unwrap();
+    // Of which the number may be one that was just freed.
+    let new =
+        File::options().read(true).write(true).create(true).truncate(true).open(at.join("new")).unwrap();
+    new.write_all_at(b"new", 0).unwrap();
+    fs::create_dir(at.join("new dir")).unwrap();
+    let new_dir = File::options().read(true).custom_flags(libc::O_PATH).open(at.join("new dir")).unwrap();
+    let top = File::open(&at).unwrap();
+    // What the kernel is to know: attributes, lists, names that do not exist.
+    assert_eq!(see(&at.join("dir")).len(), 2);
+    assert_eq!(names(&at), ["child", "dir", "kept", "later", "new", "new dir"]);
+    assert!(!at.join("removed").exists());
+    let mounts = running.daemon.list_mounts(ListMounts {}).unwrap();
+
+    let rollback = Rollback { snapshot: "tank@s".into(), ..Rollback::default() };
+    assert_eq!(block_on(running.daemon.rollback(rollback)).unwrap().warnings, [] as [&str; 0]);
+    assert_eq!(names(&at), ["child", "dir", "kept", "later", "old name", "removed"]);
+    assert_eq!(fs::read(at.join("kept")).unwrap(), b"before\n");
+    assert_eq!(fs::read(at.join("removed")).unwrap(), b"comes back");
+    assert!(!at.join("dir/new name").exists() && !at.join("new").exists());
+    // What is open goes on, if it is there.
+    kept.write_all(b"again\n").unwrap();
+    let mut content = String::new();
+    kept.seek(SeekFrom::Start(0)).unwrap();
+    kept.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "before\nagain\n");
+    assert_eq!(fs::metadata(at.join("kept")).unwrap().size(), 13);
+    assert_eq!(renamed.metadata().unwrap().size(), 7);
+    let link = fs::read_link(format!("/proc/self/fd/{}", renamed.as_raw_fd())).unwrap();
+    assert!(link.starts_with(&at), "{}", link.display());
+    for errno in [errno(new.read_at(&mut [0], 0)), errno(new.write_at(b"x", 0)), errno(new_dir.metadata())] {
+        assert!([libc::ESTALE, libc::EIO].contains(&errno), "{errno}");
+    }
+    rustix::fs::openat(&top, "kept", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap();
+    // Others of the same names, and perhaps of the same numbers.
+    fs::create_dir(at.join("new dir")).unwrap();
+    fs::write(at.join("new dir/new"), b"another").unwrap();
+    assert_eq!(fs::read(at.join("new dir/new")).unwrap(), b"another");
+    // Nothing of what is inside was touched.
+    in_child.write_all_at(b"CHILD", 5).unwrap();
+    assert_eq!(fs::read(child.join("file")).unwrap(), b"childCHILD");
+    assert_eq!(fs::read(at.join("later/file")).unwrap(), b"later");
+    assert_eq!(running.daemon.list_mounts(ListMounts {}).unwrap(), mounts);
+    drop((kept, renamed, new, new_dir, top, in_child));
+    again(&running);
+    assert_eq!(fs::read(at.join("kept")).unwrap(), b"before\nagain\n");
+    assert_eq!(fs::read(child.join("file")).unwrap(), b"childCHILD");
+    judge(&running);
+}
+
+#[test]
 fn ranges_are_allocated_punched_and_copied() {
     let Some((running, at)) = start() else { return };
     let file = File::options().read(true).write(true).create(true).truncate(true).open(at.join("f")).unwrap();

@@ -209,7 +209,8 @@ impl Daemon {
         self.destroy_all(&pool, doomed, None, &gone).await?;
         let changing = pool.change().await?;
         let _closed = pool.keep_unused(&doing, |volume| volume == of)?;
-        let unmounted = self.unmount_mounts(&pool, &changing, true, |mounted| mounted == of).await?;
+        let inside = pool.mounted_inside(&of);
+        let exchange = self.begin_exchange(&pool, &changing, &doing, &of, name).await?;
         self.close_log(&pool, &of).await?;
         let snapshot = name.clone();
         let done = edits::change(live, request.command, move |s| async move {
@@ -219,11 +220,17 @@ impl Daemon {
             edits::rollback(&s, &snapshot).await
         });
         let done = done.await.map_err(|error| said(&doing, error));
-        self.mount_again(&pool, &changing, unmounted).await;
+        let mut warnings = Vec::new();
+        match &done {
+            Ok(_) => warnings.extend(self.end_exchange(&pool, &changing, &of, exchange).await.err()),
+            Err(_) => self.call_exchange_off(&pool, &changing, exchange).await,
+        }
+        self.mount_displaced(&pool, &changing, inside).await;
         let found = pool.find_volumes().await;
         done?;
-        let warnings =
+        let unserved =
             found.err().map(|error| format!("not all volumes of '{}' are served: {error}", pool.name()));
-        Ok(Warnings { warnings: warnings.into_iter().collect() })
+        let warnings = warnings.into_iter().map(|error| error.message).chain(unserved);
+        Ok(Warnings { warnings: warnings.collect() })
     }
 }

@@ -60,6 +60,8 @@ mod valid {
 const LONG_BYTES: usize = 64 << 10;
 /// A write that takes away set-user-id and set-group-id.
 const WRITE_KILLS_PRIVILEGES: u32 = 1 << 2;
+/// A write of a page that the kernel kept.
+const WRITE_OF_PAGE: u32 = 1 << 0;
 /// An ioctl whose argument the server would have to fetch itself.
 const IOCTL_UNRESTRICTED: u32 = 1 << 1;
 
@@ -188,8 +190,8 @@ pub enum Operation<'a> {
     Open { flags: i32 },
     /// Bytes of it.
     Read { handle: FileHandle, offset: u64, size: u32 },
-    /// To change bytes of it.
-    Write { offset: u64, bytes: &'a [u8], kill_privileges: bool },
+    /// To change bytes of it; `from_page`: a page was mapped and changed, which the kernel writes back.
+    Write { offset: u64, bytes: &'a [u8], kill_privileges: bool, from_page: bool },
     /// The figures of the filesystem.
     StatFs,
     /// To close a file or directory.
@@ -301,7 +303,8 @@ impl<'a> Operation<'a> {
                 fields.skip(8)?;
                 let (offset, size, flags) = (fields.offset()?, fields.u32()?, fields.u32()?);
                 let kill_privileges = flags & WRITE_KILLS_PRIVILEGES != 0;
-                Self::Write { offset, bytes: rest.bytes(size)?, kill_privileges }
+                let from_page = flags & WRITE_OF_PAGE != 0;
+                Self::Write { offset, bytes: rest.bytes(size)?, kill_privileges, from_page }
             }
             17 => Self::StatFs,
             18 | 29 => Self::Release { handle: fields.handle()? },
@@ -540,7 +543,7 @@ mod tests {
         let fixed = [u64s(&[9, 4096]), u32s(&[3, 4]), u64s(&[0]), u32s(&[0, 0])].concat();
         assert_eq!(
             asked(&request(16, &[&fixed], b"abc")),
-            Operation::Write { offset: 4096, bytes: b"abc", kill_privileges: true }
+            Operation::Write { offset: 4096, bytes: b"abc", kill_privileges: true, from_page: false }
         );
         assert_eq!(asked(&request(16, &[&fixed], b"ab")), Operation::Malformed);
         assert_eq!(

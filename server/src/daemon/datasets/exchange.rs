@@ -1,0 +1,104 @@
+//! What becomes of the mount of a filesystem whose contents are exchanged: it stays, and shows the new ones.
+//!
+//! As in OpenZFS the filesystem is suspended and goes on with what it is then, wherever it is mounted; what is mounted inside it is not touched. Where the two states cannot be compared, because one of them
+//! is damaged, or where the mount is of something that can only be read, it is unmounted by force and mounted again.
+
+use std::sync::Arc;
+
+use super::super::mounts::mount_error;
+use super::super::pools::Changing;
+use super::super::{Daemon, OpenPool};
+use super::said;
+use crate::api::{ApiError, Mounted};
+use crate::fuse::{Difference, HeldBack, LiveSource, Source};
+
+/// A filesystem whose contents are about to be others.
+pub(super) enum Exchange {
+    /// Its mount waits for the new ones.
+    Held(HeldBack, Difference),
+    /// It is to be mounted again, if it was.
+    Unmounted(Vec<Mounted>),
+}
+
+impl Daemon {
+    /// Holds back who uses a filesystem that goes back to a snapshot, until one of the other two is called.
+    pub(super) async fn begin_exchange(
+        &self,
+        pool: &Arc<OpenPool>,
+        changing: &Changing<'_>,
+        doing: &str,
+        of: &str,
+        snapshot: &str,
+    ) -> Result<Exchange, ApiError> {
+        if let Some(mount) = pool.live_mount(of) {
+            let held = mount.hold_back().map_err(|error| ApiError::busy(format!("{doing}: {error}")))?;
+            match difference(pool, of, snapshot).await {
+                Ok(difference) => return Ok(Exchange::Held(held, difference)),
+                Err(error) => tracing::warn!("{doing}: it is unmounted for that: {error}"),
+            }
+        }
+        let unmounted = self.unmount_mounts(pool, changing, true, |mounted| mounted == of).await?;
+        Ok(Exchange::Unmounted(unmounted))
+    }
+
+    /// Its contents are others: goes on with them.
+    pub(super) async fn end_exchange(
+        &self,
+        pool: &Arc<OpenPool>,
+        changing: &Changing<'_>,
+        of: &str,
+        exchange: Exchange,
+    ) -> Result<(), ApiError> {
+        let (held, difference) = match exchange {
+            Exchange::Held(held, difference) => (held, difference),
+            Exchange::Unmounted(unmounted) => {
+                self.mount_again(pool, changing, unmounted).await;
+                return Ok(());
+            }
+        };
+        let doing = format!("cannot go on with '{of}'");
+        let opened = async {
+            let live = Arc::clone(pool.writable(&doing)?);
+            let failed = |error| said(&doing, error);
+            let dataset = pool.dsl().await.map_err(failed)?.find(of).await.map_err(failed)?;
+            let zpl = live.filesystem(dataset.objset_id()).await.map_err(failed)?;
+            Ok(Source::Live(LiveSource { pool: live, dataset, zpl }))
+        };
+        let went_on = match opened.await {
+            Ok(source) => held.go_on_with(source, &difference).map_err(mount_error),
+            Err(error) => {
+                drop(held);
+                Err(error)
+            }
+        };
+        if went_on.is_err() {
+            // What was there before is gone.
+            let unmounted = self.unmount_mounts(pool, changing, true, |mounted| mounted == of).await?;
+            self.mount_again(pool, changing, unmounted).await;
+        }
+        went_on
+    }
+
+    /// Its contents stay what they were.
+    pub(super) async fn call_exchange_off(
+        &self,
+        pool: &Arc<OpenPool>,
+        changing: &Changing<'_>,
+        exchange: Exchange,
+    ) {
+        match exchange {
+            Exchange::Held(held, _) => drop(held),
+            Exchange::Unmounted(unmounted) => self.mount_again(pool, changing, unmounted).await,
+        }
+    }
+}
+
+/// What of a filesystem that nobody changes is not as a snapshot has it.
+async fn difference(pool: &OpenPool, of: &str, snapshot: &str) -> engine::Result<Difference> {
+    if let Some(live) = pool.live() {
+        live.txgs().wait_synced(live.txgs().open_txg()).await?;
+    }
+    let dsl = pool.dsl().await?;
+    let (head, snapshot) = (dsl.find(of).await?, dsl.find(snapshot).await?);
+    Difference::between(&dsl.open_objset(&head).await?, &dsl.open_objset(&snapshot).await?).await
+}

@@ -1,0 +1,131 @@
+//! Another tree behind a mount that stays: `zfs rollback`.
+//!
+//! # What goes on and what is stale
+//! The kernel knows files by number. A file that both trees have (the same number and generation) goes on, with what it is now; programs that have it open, work in it or mapped it notice
+//! no more than that. A file that is gone is *stale*, also where its number is another file's now: whoever asks for it is told `ESTALE`, until the kernel was told of a new file of that number, which
+//! it tells from the old one by its generation.
+//!
+//! # What the kernel is to forget
+//! It keeps names, attributes and pages for as long as it likes. So it is told of each object that is not the same in both trees, and of each name of a directory that names something else. Both are found in
+//! [`Difference`], as fast as little was changed. What programs mapped and changed before is written back before the exchange; what they change after that and before the kernel forgot it
+//! was done to a file that is no more, and is dropped.
+//!
+//! The kernel is told when the gate is open again, and by a thread that answers no request: to forget a page it may have to wait for an answer.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::Result;
+use engine::dataset::zpl::Zpl;
+use engine::dmu::{Objset, differing_objects};
+use fuser::{INodeNo, Notifier};
+use ondisk::ObjectId;
+use ondisk::zpl::FileType;
+
+use super::node::{Node, Tree};
+
+/// What is not the same in two trees of one filesystem.
+#[derive(Debug, Default)]
+pub struct Difference {
+    /// Files that differ, or that one tree has only.
+    files: Vec<ObjectId>,
+    /// Files that the second tree does not have, though another one may have the number.
+    gone: HashSet<ObjectId>,
+    /// Names that name something else, or that one tree has only, and in which directory.
+    names: Vec<(ObjectId, Vec<u8>)>,
+    root: Option<ObjectId>,
+}
+
+impl Difference {
+    /// Compares two committed states.
+    ///
+    /// # Errors
+    /// What cannot be read of either.
+    pub async fn between(before: &Arc<Objset>, after: &Arc<Objset>) -> Result<Self> {
+        let mut difference = Self::default();
+        let objects = differing_objects(before, after).await?;
+        let before = Zpl::open(before, Default::default()).await?;
+        let after = Zpl::open(after, Default::default()).await?;
+        difference.root = Some(after.root());
+        for id in objects {
+            // What is no file has no name, and the kernel does not know it.
+            let (old, new) = (before.node(id).await.ok(), after.node(id).await.ok());
+            let stats = (old.as_ref().map(|old| old.stat()), new.as_ref().map(|new| new.stat()));
+            let (old_stat, new_stat) = (stats.0.transpose()?, stats.1.transpose()?);
+            if old_stat.is_none() && new_stat.is_none() {
+                continue;
+            }
+            difference.files.push(id);
+            let generation = |stat: &engine::dataset::zpl::Stat| stat.generation;
+            match (old_stat.as_ref().map(generation), new_stat.as_ref().map(generation)) {
+                (Some(old), new) if new != Some(old) => {
+                    difference.gone.insert(id);
+                }
+                _ => {
+                    let (old, new) = (entries(old.as_ref()).await?, entries(new.as_ref()).await?);
+                    let other = |(name, object): (&Vec<u8>, &ObjectId), than: &BTreeMap<_, _>| {
+                        (than.get(name) != Some(object)).then(|| (id, name.clone()))
+                    };
+                    difference.names.extend(old.iter().filter_map(|entry| other(entry, &new)));
+                    let added = new.iter().filter(|(name, _)| !old.contains_key(*name));
+                    difference.names.extend(added.map(|(name, _)| (id, name.clone())));
+                }
+            }
+        }
+        Ok(difference)
+    }
+
+    /// Files that are stale.
+    pub(super) fn gone(&self) -> &HashSet<ObjectId> {
+        &self.gone
+    }
+
+    /// Has the kernel forget what it knew of the tree before. Not for threads that answer requests.
+    pub(super) fn tell(&self, notifier: &Notifier) {
+        let number = |object: ObjectId| match Some(object) == self.root {
+            true => Some(INodeNo(1)),
+            false => Node::number_of(Tree::Head, object),
+        };
+        let note = |told: std::io::Result<()>| match told {
+            // It does not know it.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(error) => tracing::warn!(%error, "the kernel keeps what it knew before a rollback"),
+            Ok(()) => {}
+        };
+        for (directory, name) in &self.names {
+            if let Some(parent) = number(*directory) {
+                note(notifier.inval_entry(parent, OsStr::from_bytes(name)));
+            }
+        }
+        for number in self.files.iter().filter_map(|object| number(*object)) {
+            note(notifier.inval_inode(number, 0, 0));
+        }
+    }
+}
+
+/// The names in a directory; none of anything else.
+async fn entries(node: Option<&engine::dataset::zpl::Znode>) -> Result<BTreeMap<Vec<u8>, ObjectId>> {
+    let mut entries = BTreeMap::new();
+    if let Some(directory) = node.filter(|node| node.file_type() == FileType::Directory) {
+        // Behind `.` and `..`.
+        let mut cursor = directory.read_dir(2).await?;
+        while let Some(entry) = cursor.next().await? {
+            entries.insert(entry.name, entry.object);
+        }
+    }
+    Ok(entries)
+}
+
+/// Has the kernel ask for the sizes of files: it appends where it believes that a file ends.
+pub(super) fn look_again(at: &Path, zpl: &Arc<Zpl>, files: impl Iterator<Item = ObjectId>) {
+    for file in files {
+        if let Ok(Some(path)) = device::block_on(zpl.path_of(file)) {
+            let path = path.strip_prefix(b"/").unwrap_or(&path);
+            // One that is not found there is behind another mount.
+            let _ = at.join(OsStr::from_bytes(path)).symlink_metadata();
+        }
+    }
+}

@@ -43,7 +43,7 @@ pub use error::{Cause, IoError, Operation, in_words};
 pub use executor::{Duty, RingDriver, block_on, hand_duty_over, set_duty};
 pub use file::{FileDevice, Lock, OpenOptions};
 pub use memory::MemoryDevice;
-pub use ring::submit_and_reap;
+pub use ring::{release_ring, submit_and_reap};
 pub use shared::SharedBuf;
 
 /// The result of a device operation, to be awaited.

@@ -30,6 +30,7 @@
 //! file does. A daemon that was killed leaves a mount that answers nothing; [`clear_stale`] takes it away.
 
 mod attributes;
+mod buffer;
 mod changes;
 mod channel;
 mod files;
@@ -70,7 +71,7 @@ use served::Served;
 use session::Session;
 use trees::Trees;
 
-/// Threads that take turns at reading requests: misses wait on the thread that took them, so that more of them than cores keep a device busy.
+/// Most threads that take turns at reading requests: misses wait on the thread that took them, so that more of them than cores keep a device busy.
 const THREADS: usize = 8;
 
 /// Bytes that the kernel reads ahead in a file, where we may tell it. Enough that requests overlap.

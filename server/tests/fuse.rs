@@ -124,6 +124,60 @@ fn a_mount_in_use_is_busy_until_forced() {
     }
 }
 
+/// Runs a test once more in a process of its own, where nobody else begins threads or opens files; true in that one.
+fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "CENOTE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = again.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    false
+}
+
+#[test]
+fn an_idle_mount_costs_a_thread_and_a_descriptor_and_no_memory_to_speak_of() {
+    const MOUNTS: usize = 60;
+    let Some(golden) = golden("single") else { return };
+    if !is_alone("an_idle_mount_costs_a_thread_and_a_descriptor_and_no_memory_to_speak_of") {
+        return;
+    }
+    let dsl = open(&golden);
+    let places: Vec<_> = (0..=MOUNTS).map(|_| tempfile::tempdir().unwrap()).collect();
+    let costs = || {
+        let count = |what: &str| std::fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let resident_kib: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
+        (count("task"), count("fd"), resident_kib)
+    };
+    // What all of them share begins with the first.
+    let first = mount(&dsl, "single/fs", places[0].path(), Way::Device);
+    assert!(places[0].path().join("empty").exists());
+    let before = costs();
+    let mut mounts: Vec<_> = places[1..]
+        .iter()
+        .map(|place| {
+            let mount = mount(&dsl, "single/fs", place.path(), Way::Device);
+            assert!(place.path().join("empty").exists());
+            mount
+        })
+        .collect();
+    let after = costs();
+    println!("{MOUNTS} mounts: threads, descriptors and KiB {before:?}, then {after:?}");
+    assert_eq!(after.0 - before.0, MOUNTS, "threads");
+    // A thread that has read from the device keeps its ring for a while: two more.
+    assert!(after.1 - before.1 <= 3 * MOUNTS, "descriptors: {before:?}, {after:?}");
+    assert!(after.2 - before.2 <= 512 * MOUNTS, "KiB of memory: {before:?}, {after:?}");
+    mounts.push(first);
+    mounts.into_iter().for_each(|mount| mount.unmount(false).map_err(|failed| failed.1).unwrap());
+    // Threads tell that they end before they have.
+    while costs().0 > before.0 {
+        std::thread::yield_now();
+    }
+}
+
 /// Where the kernel lists its connections for the time of a test; `None` where that is not allowed.
 struct Connections(tempfile::TempDir);
 

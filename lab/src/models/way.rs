@@ -12,7 +12,7 @@
 //! | `fuse` | `write(2)` on a mounted filesystem | 130 us |
 //!
 //! They are what a write of 4 KiB with `sync=always` takes beside its log device, one at a time, by a release build on a virtual machine of two cores; on others they are a few times less or more. So `--way 80us` says what it is on
-//! yours: the mean latency of such writes, less what the log device takes. The test `stable_writes_take_the_way_and_the_log_device` in `cenote/tests/lab_models.rs` prints that of the machine that it runs on. A link
+//! yours: the mean latency of such writes, less what the log device takes. The test `stable_writes_take_the_way_and_the_log_device` in `cenote/tests/lab_models.rs` prints that over NBD of the machine that it runs on. A link
 //! between machines comes on top.
 
 use std::fmt;

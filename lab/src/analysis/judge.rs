@@ -143,6 +143,16 @@ impl Compared {
         }
     }
 
+    /// The verdict in few words, with the rounds that would tell where there is none.
+    pub fn short(&self) -> String {
+        let words = self.verdict.words();
+        match (self.why.is_some(), self.rounds_to_tell) {
+            (true, Some(rounds)) if rounds <= MOST_ROUNDS => format!("{words}, ~{rounds} rounds"),
+            (true, Some(_)) => format!("{words}, >{MOST_ROUNDS} rounds"),
+            _ => words.to_owned(),
+        }
+    }
+
     /// Why it is undecided, and how many rounds would tell.
     pub fn reason(&self) -> Option<String> {
         let rounds = match self.rounds_to_tell {
@@ -152,12 +162,7 @@ impl Compared {
         };
         Some(match self.why? {
             Why::TooFewRounds => format!("too few rounds, {rounds}"),
-            Why::TooNoisy => {
-                format!(
-                    "too noisy, one round differs by {} from another, {rounds}",
-                    percent(self.comparison.spread())
-                )
-            }
+            Why::TooNoisy => format!("too noisy, {rounds}"),
             Why::WithinNoise => {
                 format!("too noisy, two equal variants differ by {}, {rounds}", percent(self.noise_floor))
             }
@@ -230,7 +235,8 @@ mod tests {
         let noisy = of(&[0.5, 1.7, 1.1, 0.8], 1, 0.0);
         assert_eq!(noisy.why, Some(Why::TooNoisy));
         assert!(
-            noisy.rounds_to_tell > few.rounds_to_tell && noisy.words().contains("from another"),
+            noisy.rounds_to_tell > few.rounds_to_tell
+                && noisy.words().starts_with("undecided: too noisy, about "),
             "{noisy:?}"
         );
         let within = of(&[1.31, 1.29, 1.3, 1.32, 1.28], 1, 0.5);
@@ -240,6 +246,9 @@ mod tests {
             "{}",
             within.words()
         );
-        assert_eq!(of(&[1.31, 1.29, 1.3], 1, 0.0).reason(), None);
+        assert_eq!(few.short(), format!("undecided, ~{} rounds", few.rounds_to_tell.unwrap()));
+        assert_eq!(within.short(), "undecided");
+        let better = of(&[1.31, 1.29, 1.3], 1, 0.0);
+        assert_eq!((better.reason(), better.short().as_str()), (None, "better"));
     }
 }

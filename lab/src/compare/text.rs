@@ -55,5 +55,5 @@ pub(super) fn shown(compared: &Compared, metric: Metric) -> Vec<&Series> {
 pub(super) fn verdict(series: &Series) -> String {
     let changes =
         series.changes.iter().map(|change| format!(", {:.2} times from {} on", change.ratio, change.at + 1));
-    format!("{}{}", series.last_to_first.words(), changes.collect::<String>())
+    format!("{}{}", series.last_to_first.short(), changes.collect::<String>())
 }

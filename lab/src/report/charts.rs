@@ -167,7 +167,7 @@ mod tests {
 
     fn shown(all: &[Course<'_>], most: f64) -> String {
         let write = |value: f64| format!("{value:.0}");
-        courses(all, &Axis { title: "IOPS", write: &write }, most, "since the first run")
+        courses(all, &Axis { title: "IOPS", write: &write, unit: 1.0 }, most, "since the first run")
     }
 
     #[test]

@@ -119,6 +119,11 @@ fn limits(
     device.into_iter().chain(bounds).collect()
 }
 
+/// What round values of a metric are round in.
+fn unit(metric: Metric) -> f64 {
+    if matches!(metric, Metric::Throughput | Metric::Memory) { 1048576.0 } else { 1.0 }
+}
+
 /// How latencies spread.
 fn spread(findings: &Findings, workload: &Workload) -> String {
     let shown = [Metric::LatencyP50, Metric::LatencyP99, Metric::LatencyP999];
@@ -165,7 +170,7 @@ fn over_time(store: &Store, findings: &Findings, workload: &Workload) -> String 
         .collect();
     let most = of.iter().flat_map(|it| &it.values).copied().fold(0.0, f64::max);
     let title = metric.title();
-    let axis = Axis { title, write: &|value| written(metric, value) };
+    let axis = Axis { title, write: &|value| written(metric, value), unit: unit(metric) };
     format!("<h3>{title} over time</h3>{}", courses(&all, &axis, most, "since the first run began"))
 }
 
@@ -209,7 +214,7 @@ fn within_runs(experiment: &Experiment, findings: &Findings, workload: &Workload
     };
     let bands = if has_bands { ", and between its quartiles" } else { "" };
     let title = first.metric.title();
-    let axis = Axis { title, write: &|value| written(first.metric, value) };
+    let axis = Axis { title, write: &|value| written(first.metric, value), unit: unit(first.metric) };
     let plot = courses(&all, &axis, most, "since the run began");
     let seen = within::told(&findings.within, workload);
     let seen = seen.map_or_else(String::new, |seen| format!("<p>{}</p>", escaped(&seen)));
@@ -263,9 +268,13 @@ fn weighed(experiment: &Experiment, findings: &Findings) -> String {
                 is_marked: findings.front.iter().any(|name| name == one.variant),
             })
             .collect();
-        let axis = |metric: Metric, write| Axis { title: metric.title(), write };
+        let better =
+            |metric: Metric| if metric.more_is_better() { "more is better" } else { "less is better" };
+        let titles = [*metric, metrics[0]].map(|metric| format!("{} ({})", metric.title(), better(metric)));
         let (across, up) = (|value| written(*metric, value), |value| written(metrics[0], value));
-        dots_of(&dots, &axis(*metric, &across), &axis(metrics[0], &up))
+        let [across, up]: [(Metric, &dyn Fn(f64) -> String); 2] = [(*metric, &across), (metrics[0], &up)];
+        let axis = |(metric, write), title| Axis { title, write, unit: unit(metric) };
+        dots_of(&dots, &axis(across, &titles[0]), &axis(up, &titles[1]))
     };
     metrics.iter().enumerate().skip(1).map(plot).collect()
 }
@@ -280,29 +289,35 @@ fn class(finding: &Finding) -> &'static str {
     }
 }
 
-/// The figures, how they compare with the baseline where they are compared, and the runs that they come from.
+/// The figures, how they compare with the baseline where they are compared (the verdict, the corrected p-values of no difference and of a difference of a tenth), and the runs that they come from.
 fn table(metric: Metric, findings: &[&Finding]) -> String {
-    let head = ["variant", "median", "interval", "runs"].map(str::to_owned);
-    let of_compared = ["times the baseline", "interval", "p, corrected", "noise floor", "verdict"];
     let is_compared = findings.iter().any(|it| it.compared.is_some());
+    let of_compared =
+        ["times the baseline", "interval", "verdict", "noise floor", "p, differs", "p, is alike"];
+    let of_compared = of_compared.into_iter().filter(|_| is_compared);
+    let head = ["variant", "median", "interval"].into_iter().chain(of_compared.clone()).chain(["runs"]);
+    let head: Vec<String> = head.map(str::to_owned).collect();
     let row = |it: &&Finding| {
         let interval = format!("{} to {}", written(metric, it.median.low), written(metric, it.median.high));
         let runs: Vec<String> = it.runs.iter().map(usize::to_string).collect();
-        let mut row = vec![it.variant.clone(), written(metric, it.median.value), interval, runs.join(" ")];
-        if let Some(compared) = it.compared {
-            let ratio = compared.comparison.ratio;
-            row.extend([
-                format!("{:.2}", ratio.value),
-                format!("{:.2} to {:.2}", ratio.low, ratio.high),
-                format!("{:.4}", compared.corrected_p),
-                percent(compared.noise_floor),
-                compared.words(),
-            ]);
+        let mut row = vec![it.variant.clone(), written(metric, it.median.value), interval];
+        match it.compared {
+            Some(compared) => {
+                let ratio = compared.comparison.ratio;
+                row.extend([
+                    format!("{:.2}", ratio.value),
+                    format!("{:.2} to {:.2}", ratio.low, ratio.high),
+                    compared.short(),
+                    percent(compared.noise_floor),
+                    format!("{:.4}", compared.corrected_p),
+                    format!("{:.4}", compared.corrected_p_apart),
+                ]);
+            }
+            None => row.extend(of_compared.clone().map(|_| String::new())),
         }
+        row.push(runs.join(" "));
         row
     };
-    let more = of_compared.into_iter().filter(|_| is_compared).map(str::to_owned);
-    let head = head.into_iter().chain(more).collect();
     let all: Vec<Vec<String>> = std::iter::once(head).chain(findings.iter().map(row)).collect();
     rows(&all, &[])
 }

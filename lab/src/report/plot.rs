@@ -121,6 +121,14 @@ pub struct Axis<'a> {
     pub title: &'a str,
     /// A value with its unit.
     pub write: &'a dyn Fn(f64) -> String,
+    /// The unit that round values are round in.
+    pub unit: f64,
+}
+
+impl Axis<'_> {
+    fn ticks(&self, most: f64) -> Vec<f64> {
+        ticks(most / self.unit).into_iter().map(|tick| tick * self.unit).collect()
+    }
 }
 
 /// Round values from zero on that divide an axis up to `most` into three to six parts.
@@ -136,7 +144,7 @@ pub fn ticks(most: f64) -> Vec<f64> {
 
 /// Room for what stands beside an axis.
 pub fn ticks_width(axis: &Axis<'_>, most: f64) -> f64 {
-    let texts: Vec<String> = ticks(most).into_iter().map(|tick| (axis.write)(tick)).collect();
+    let texts: Vec<String> = axis.ticks(most).into_iter().map(|tick| (axis.write)(tick)).collect();
     label_width(texts.iter().map(String::as_str))
 }
 
@@ -161,7 +169,7 @@ pub fn dots_of(dots: &[Dot<'_>], x_axis: &Axis<'_>, y_axis: &Axis<'_>) -> String
         escaped(x_axis.title),
     );
     // Writing to a string does not fail.
-    for tick in ticks(most_x) {
+    for tick in x_axis.ticks(most_x) {
         let (at, text) = (x(tick), escaped(&(x_axis.write)(tick)));
         let _ = write!(
             svg,
@@ -170,7 +178,9 @@ pub fn dots_of(dots: &[Dot<'_>], x_axis: &Axis<'_>, y_axis: &Axis<'_>) -> String
         );
     }
     svg.push_str(&marks_beside(y_axis, most_y, left, across, y));
-    let mut texts: Vec<(f64, f64, f64)> = Vec::new();
+    // Left and right ends, and the middle, of what is there already.
+    let of_dot = |dot: &Dot<'_>| (x(dot.x) - 12.0, x(dot.x) - 2.0, y(dot.y));
+    let mut texts: Vec<(f64, f64, f64)> = dots.iter().map(of_dot).collect();
     for dot in dots {
         let (x, y) = (x(dot.x), y(dot.y));
         let class = if dot.is_marked { "marked" } else { "" };
@@ -182,7 +192,9 @@ pub fn dots_of(dots: &[Dot<'_>], x_axis: &Axis<'_>, y_axis: &Axis<'_>) -> String
             };
             texts.iter().any(meets)
         };
-        let below = (0..dots.len()).map(|line| y + LINE_HEIGHT * line as f64).find(|below| !is_taken(*below));
+        let lines =
+            (0..dots.len()).flat_map(|line| [y + LINE_HEIGHT * line as f64, y - LINE_HEIGHT * line as f64]);
+        let below = lines.into_iter().find(|below| !is_taken(*below));
         let below = below.unwrap_or(y);
         texts.push((x, x + text_width, below));
         let _ = write!(
@@ -206,7 +218,7 @@ pub fn marks_beside(
     place: impl Fn(f64) -> f64,
 ) -> String {
     let mut svg = String::new();
-    for tick in ticks(most) {
+    for tick in axis.ticks(most) {
         let (at, text) = (place(tick), escaped(&(axis.write)(tick)));
         // Writing to a string does not fail.
         let _ = write!(
@@ -257,7 +269,7 @@ mod tests {
     fn dots_stand_where_their_values_are() {
         let dot = |label, x, y, is_marked| Dot { label, x, y, is_marked };
         let write = |value: f64| format!("{value} u");
-        let axes = ["space", "IOPS"].map(|title| Axis { title, write: &write });
+        let axes = ["space", "IOPS"].map(|title| Axis { title, write: &write, unit: 1.0 });
         let svg = dots_of(&[dot("a<b", 1.0, 50.0, false), dot("c", 2.0, 100.0, true)], &axes[0], &axes[1]);
         let left = 16.0 + LETTER_WIDTH * 5.0;
         assert!(svg.contains(&format!("cx=\"{:.1}\" cy=\"200.0\"", left + 240.0)), "{svg}");

@@ -30,9 +30,7 @@ pub fn text(compared: &Compared) -> String {
         }
         text.push_str(&format!("\n## {}\n\n{}", metric.title(), table::markdown(&rows)));
     }
-    if let Some(unknown) = &compared.unknown {
-        text.push_str(&format!("\n{unknown}\n"));
-    }
+    text.push_str(&format!("\n{}\n", compared.unknown));
     if !compared.differences.is_empty() {
         text.push_str("\nWhat else differs:\n");
         for difference in &compared.differences {

@@ -355,7 +355,9 @@ fn an_experiment_is_written_from_options_and_from_answers() {
     let made = lab(directory.path(), &[&words[..], &more[..]].concat());
     assert!(made.status.success(), "{}", text(&made));
     let written = fs::read_to_string(directory.path().join("mine.toml")).unwrap();
-    for expected in ["kind = \"filesystem\"", "latency_p99", "5000000", "4K randwrite, depth 2", "1gbe"] {
+    for expected in
+        ["kind = \"filesystem\"", "latency_p99", "at_most = \"5ms\"", "4K randwrite, depth 2", "1gbe"]
+    {
         assert!(written.contains(expected), "{expected}: {written}");
     }
 

@@ -380,7 +380,9 @@ fn an_experiment_is_written_from_options_and_from_answers() {
     let made = lab(directory.path(), &[&words[..], &more[..]].concat());
     assert!(made.status.success(), "{}", text(&made));
     let written = fs::read_to_string(directory.path().join("mine.toml")).unwrap();
-    for expected in ["kind = \"filesystem\"", "latency_p99", "5000000", "4K randwrite, depth 2", "1gbe"] {
+    for expected in
+        ["kind = \"filesystem\"", "latency_p99", "at_most = \"5ms\"", "4K randwrite, depth 2", "1gbe"]
+    {
         assert!(written.contains(expected), "{expected}: {written}");
     }
 
@@ -1011,26 +1013,29 @@ fn a_device_that_is_not_there_is_not_made() {
     assert!(!Path::new(&missing).exists() && !directory.path().join("out").exists());
 }
 
-/// `zpool` of OpenZFS 2.3, as far as a look at a pool asks it: what it does not have, it does not answer.
+/// `zpool` of OpenZFS 0.8, as far as a look at a pool asks it: it has no JSON and no properties of vdevs.
 const HOST_ZPOOL: &str = r#"#!/bin/sh
 case "$*" in
-"list -j") echo '{"pools":{"tank":{}}}';;
-"get -j --json-int all tank") echo '{"pools":{"tank":{"properties":{"capacity":{"value":10}}}}}';;
-"get -j --json-int ashift tank all-vdevs") echo '{"vdevs":{"mirror-0":{"properties":{"ashift":{"value":12}}}}}';;
-"status -j --json-int tank") echo '{"pools":{"tank":{"vdevs":{"tank":{"vdevs":{"mirror-0":{"vdevs":{
-  "sda":{"name":"sda","path":"/no/sda"},"sdb":{"name":"sdb","path":"/no/sdb"},"sdc":{"name":"sdc","path":"/no/sdc"}}}}}}}}}';;
-"iostat -Hplv tank") for it in tank:9 mirror-0:9 sda:1000 sdb:1000 sdc:90000; do
+"list -H -o name") echo tank;;
+"get -Hp -o property,value all tank") printf 'capacity\t10\nashift\t12\n';;
+"status -Pp tank") printf '  pool: tank\n state: DEGRADED\n  scan: none requested\nconfig:\n\n\tNAME        STATE     READ WRITE CKSUM\n'
+  printf '\ttank        DEGRADED     0     0     0\n\t  mirror-0  DEGRADED     0     0     0\n'
+  printf '\t    /no/sda  ONLINE       0     0     0\n\t    /no/sdb  ONLINE       0     0     0\n'
+  printf '\t    /no/sdc  FAULTED      0     0     0  too many errors\n\nerrors: No known data errors\n';;
+"iostat -HplvP tank") for it in tank:9 mirror-0:9 /no/sda:1000 /no/sdb:1000 /no/sdc:90000; do
   printf '%s\t-\t-\t1\t1\t1\t1\t-\t%s\t-\t-\t-\t-\t-\t-\t-\t-\n' "${it%:*}" "${it#*:}"; done;;
 *) echo "invalid option: $*" >&2; exit 2;;
 esac
+"#;
+const HOST_ZFS: &str = r#"#!/bin/sh
+printf 'tank\ttype\tfilesystem\t-\ntank\tchecksum\toff\tlocal\ntank/fs\ttype\tfilesystem\t-\ntank/fs\tchecksum\toff\tinherited from tank\n'
 "#;
 
 #[test]
 fn a_host_is_advised_by_what_its_own_commands_have() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
-    let zfs = "#!/bin/sh\necho '{\"datasets\":{}}'\n";
-    for (name, script) in [("zpool", HOST_ZPOOL), ("zfs", zfs)] {
+    for (name, script) in [("zpool", HOST_ZPOOL), ("zfs", HOST_ZFS)] {
         let path = directory.path().join(name);
         fs::write(&path, script).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -1039,5 +1044,7 @@ fn a_host_is_advised_by_what_its_own_commands_have() {
     let mut advise = Command::new(env!("CARGO_BIN_EXE_cenote"));
     let advised = advise.args(["lab", "advise", "--host"]).env("PATH", path).output().unwrap();
     assert!(advised.status.success(), "{}", text(&advised));
-    assert!(text(&advised).contains("/no/sdc: watch it"), "{}", text(&advised));
+    let told = text(&advised);
+    assert!(told.contains("/no/sdc: watch it") && told.contains("/no/sdc is FAULTED"), "{told}");
+    assert!(told.contains("DANGER tank: set checksum=on") && !told.contains("tank/fs"), "{told}");
 }

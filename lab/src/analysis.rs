@@ -32,8 +32,8 @@ use crate::stats::{self, Comparison, Estimate};
 use crate::store::{Stage, Store};
 
 pub use best::{Best, Rival};
-pub(crate) use judge::judged;
 pub use judge::{Compared, Noise, Verdict, Why};
+pub(crate) use judge::{judged, verdicts};
 pub use verdict::{Outcome, base_words, noise_words};
 pub use within::Within;
 

@@ -38,9 +38,9 @@ pub const LEAST_FOR_CHANGES: usize = 5;
 const DRAWS: usize = 4000;
 /// Where chance is known to reach more seldom than this, draws say nothing.
 const RARE: f64 = 0.002;
-/// What no two sessions can tell.
-const UNKNOWN: &str = "Each result is a session of its own. What changes from session to session by itself (heat, neighbours, where files come to lie) is in these differences, and neither intervals nor p-values of two results \
-     know of it: a difference between sessions is proven by several sessions of each.";
+/// What a comparison of one session with another cannot know.
+const UNKNOWN: &str = "Each result is a session of its own. What changes from session to session by itself (heat, neighbours, where files come to lie) is in the difference of the last to the first, and neither its interval nor its \
+     p-value knows of it: a difference between sessions is proven by several sessions of each, as changes over time are.";
 
 /// Results beside each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -51,8 +51,8 @@ pub struct Compared {
     pub results: Vec<Given>,
     /// What is known to differ between them beside their figures.
     pub differences: Vec<String>,
-    /// What figures of so many sessions cannot tell.
-    pub unknown: Option<String>,
+    /// What the difference of the last to the first cannot know.
+    pub unknown: &'static str,
     /// By what they are judged, from the first.
     pub goal: Metric,
     /// Each variant, workload and metric that all of them have.
@@ -156,7 +156,7 @@ impl Compared {
             verdict: String::new(),
             results: results.collect(),
             differences,
-            unknown: (stores.len() < LEAST_FOR_CHANGES).then(|| UNKNOWN.to_owned()),
+            unknown: UNKNOWN,
             goal,
             series,
         };

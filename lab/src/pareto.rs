@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::{Findings, Verdict, judged};
+use crate::analysis::{Findings, Verdict, verdicts};
 use crate::experiment::{Experiment, Metric};
 use crate::plan::{DEVICE, TWIN};
 use crate::stats::Comparison;
@@ -132,12 +132,10 @@ impl Relations {
                 }
             }
         }
-        let verdicts = judged(&family);
+        let verdicts = verdicts(&family);
         let mut relations = BTreeMap::new();
         for (one, other) in pairs() {
-            let of = |at: usize| {
-                places.get(&(one, other, at)).map_or(Verdict::Undecided, |it| verdicts[*it].verdict)
-            };
+            let of = |at: usize| places.get(&(one, other, at)).map_or(Verdict::Undecided, |it| verdicts[*it]);
             let here: Vec<Verdict> = (0..metrics.len()).map(of).collect();
             let turned = |verdict: &Verdict| match verdict {
                 Verdict::Better => Verdict::Worse,

@@ -207,7 +207,10 @@ mod tests {
             "{unfinished}"
         );
         let top = |form: &str| form.find(&unfinished).filter(|at| *at < form.find("Nothing").unwrap_or(0));
-        assert!(forms[..2].iter().all(|form| top(form).is_some()), "{forms:?}");
+        assert!(
+            forms[..2].iter().all(|form| top(form).is_some() && !form.contains("keep that")),
+            "{forms:?}"
+        );
         assert!(forms[2..].iter().all(|form| form.contains("Unfinished: 0 of 5 rounds")), "{forms:?}");
         let plan = crate::run::plan(&store);
         let first = store.runs()[0].clone();
@@ -221,6 +224,7 @@ mod tests {
         }
         let (unfinished, forms) = of(&store);
         assert_eq!(unfinished, None);
+        assert!(forms[0].contains("f=0: keep that."), "{}", forms[0]);
         assert!(forms.iter().all(|form| !form.contains("Unfinished")));
     }
 

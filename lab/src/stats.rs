@@ -32,8 +32,8 @@ pub const CONFIDENCE: f64 = 0.95;
 pub const MARGIN: f64 = 0.1;
 /// How often so many rounds as are foretold to be enough are enough.
 const POWER: f64 = 0.8;
-/// More rounds than this are not foretold.
-const MOST_ROUNDS: usize = 1 << 20;
+/// More rounds than this are not counted out: nobody runs them.
+pub const MOST_ROUNDS: usize = 1024;
 
 /// A figure and the interval that it most likely lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -115,26 +115,29 @@ impl Comparison {
     }
 
     /// Rounds after which it would most likely be told that there is a difference, or that there is none, if they go on as they did; more than there were, for those did not tell. `alpha` is what p-values
-    /// must be below, and less than `noise_floor`, as a share, is no difference. `None` where no number of rounds would tell.
+    /// must be below, and less than `noise_floor`, as a share, is no difference. More than [`MOST_ROUNDS`] are all one; `None` where no number of rounds would tell.
     pub fn rounds_to_tell(&self, alpha: f64, noise_floor: f64) -> Option<usize> {
         let (mean, margin, floor) = (self.ratio.value.ln().abs(), MARGIN.ln_1p(), noise_floor.ln_1p());
         let room = if floor < margin { margin - mean } else { 0.0 };
+        if mean <= floor && room <= 0.0 {
+            return None;
+        }
         let is_told = |rounds: usize| {
             let freedom = (rounds - 1) as f64;
             let error = self.error * (self.rounds as f64 / rounds as f64).sqrt();
-            let reach =
-                |share: f64| Some((student_at(1.0 - share, freedom)? + student_at(POWER, freedom)?) * error);
-            let differs = mean > floor && reach(alpha / 2.0).is_some_and(|reach| reach < mean);
-            // Either of the two tests may fail then.
-            let is_none = reach(alpha).is_some_and(|reach| reach < room);
-            differs || is_none
+            let Some(power) = student_at(POWER, freedom) else { return false };
+            let reaches = |share: f64, least: f64| {
+                student_at(1.0 - share, freedom).is_some_and(|certain| (certain + power) * error < least)
+            };
+            // Either of the two tests of none may fail.
+            (mean > floor && reaches(alpha / 2.0, mean)) || (room > 0.0 && reaches(alpha, room))
         };
         let mut most = (self.rounds + 1).max(3);
         while !is_told(most) {
-            most *= 2;
             if most > MOST_ROUNDS {
-                return None;
+                return Some(most);
             }
+            most *= 2;
         }
         let mut least = self.rounds.max(2);
         while least + 1 < most {

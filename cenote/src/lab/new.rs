@@ -32,7 +32,7 @@ pub struct NewArguments {
     /// What counts: iops, throughput, latency, latency_p99, space, cpu, memory …
     #[arg(short, long, value_name = "METRIC")]
     goal: Option<String>,
-    /// What counts as success: 20000, 500M, 5ms
+    /// What counts as success, with a unit where the metric has one: 20000, '500 MiB/s', 5ms
     #[arg(long, value_name = "VALUE")]
     at_least: Option<String>,
     /// The same, where less is better

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ALPHA, NOISY};
 use crate::models::percent;
-use crate::stats::{self, Comparison, MARGIN};
+use crate::stats::{self, Comparison, MARGIN, MOST_ROUNDS};
 
 /// What a comparison says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,37 +85,20 @@ pub struct Compared {
     pub rounds_to_tell: Option<usize>,
 }
 
-/// More rounds than this are as good as none.
-const MOST_ROUNDS: usize = 1000;
-
 impl Compared {
     /// Beside so many others that are not decided either.
-    fn of(
-        comparison: Comparison,
-        [p, p_apart]: [f64; 2],
-        noise: Noise,
-        more_is_better: bool,
-        undecided: usize,
-    ) -> Self {
-        let ratio = comparison.ratio.value;
-        let above_noise = ratio.ln().abs() > noise.floor.ln_1p();
-        let verdict = match (p < ALPHA && above_noise, p_apart < ALPHA && noise.floor < MARGIN) {
-            (true, _) if (ratio > 1.0) == more_is_better => Verdict::Better,
-            (true, _) => Verdict::Worse,
-            (false, true) => Verdict::NoDifference,
-            (false, false) => Verdict::Undecided,
-        };
+    fn of(it: &Judging, undecided: usize) -> Self {
         let mut compared = Self {
-            comparison,
-            corrected_p: p,
-            corrected_p_apart: p_apart,
-            noise_floor: noise.floor,
-            verdict,
+            comparison: it.comparison,
+            corrected_p: it.p,
+            corrected_p_apart: it.p_apart,
+            noise_floor: it.noise.floor,
+            verdict: it.verdict(),
             why: None,
             rounds_to_tell: None,
         };
-        if verdict == Verdict::Undecided {
-            compared.explain(noise, undecided);
+        if compared.verdict == Verdict::Undecided {
+            compared.explain(it.noise, undecided);
         }
         compared
     }
@@ -143,6 +126,16 @@ impl Compared {
         }
     }
 
+    /// The verdict in few words, with the rounds that would tell where there is none.
+    pub fn short(&self) -> String {
+        let words = self.verdict.words();
+        match (self.why.is_some(), self.rounds_to_tell) {
+            (true, Some(rounds)) if rounds <= MOST_ROUNDS => format!("{words}, ~{rounds} rounds"),
+            (true, Some(_)) => format!("{words}, >{MOST_ROUNDS} rounds"),
+            _ => words.to_owned(),
+        }
+    }
+
     /// Why it is undecided, and how many rounds would tell.
     pub fn reason(&self) -> Option<String> {
         let rounds = match self.rounds_to_tell {
@@ -152,12 +145,7 @@ impl Compared {
         };
         Some(match self.why? {
             Why::TooFewRounds => format!("too few rounds, {rounds}"),
-            Why::TooNoisy => {
-                format!(
-                    "too noisy, one round differs by {} from another, {rounds}",
-                    percent(self.comparison.spread())
-                )
-            }
+            Why::TooNoisy => format!("too noisy, {rounds}"),
             Why::WithinNoise => {
                 format!("too noisy, two equal variants differ by {}, {rounds}", percent(self.noise_floor))
             }
@@ -165,19 +153,56 @@ impl Compared {
     }
 }
 
-/// What all comparisons of a family mean, each with its noise and whether more is better: p-values are corrected for how many there are.
-pub(crate) fn judged(family: &[(Comparison, Noise, bool)]) -> Vec<Compared> {
-    let corrected = |of: fn(&Comparison) -> f64| {
+/// A comparison with all that its verdict depends on.
+struct Judging {
+    comparison: Comparison,
+    /// Corrected for the others of its family.
+    p: f64,
+    p_apart: f64,
+    noise: Noise,
+    more_is_better: bool,
+}
+
+impl Judging {
+    fn verdict(&self) -> Verdict {
+        let (ratio, floor) = (self.comparison.ratio.value, self.noise.floor);
+        let is_more = self.p < ALPHA && ratio.ln().abs() > floor.ln_1p();
+        match (is_more, self.p_apart < ALPHA && floor < MARGIN) {
+            (true, _) if (ratio > 1.0) == self.more_is_better => Verdict::Better,
+            (true, _) => Verdict::Worse,
+            (false, true) => Verdict::NoDifference,
+            (false, false) => Verdict::Undecided,
+        }
+    }
+}
+
+/// All comparisons of a family, each with its noise and whether more is better, with p-values that are corrected for how many there are.
+fn corrected(family: &[(Comparison, Noise, bool)]) -> Vec<Judging> {
+    let holm = |of: fn(&Comparison) -> f64| {
         stats::holm(&family.iter().map(|(comparison, ..)| of(comparison)).collect::<Vec<_>>())
     };
-    let (p, p_apart) = (corrected(|it| it.p), corrected(|it| it.p_apart));
-    let open = |p: &[f64]| p.iter().filter(|p| **p >= ALPHA).count();
-    let undecided = open(&p).max(open(&p_apart));
-    let both = p.into_iter().zip(p_apart);
-    let all = family.iter().zip(both).map(|((comparison, noise, more_is_better), (p, p_apart))| {
-        Compared::of(*comparison, [p, p_apart], *noise, *more_is_better, undecided)
+    let both = holm(|it| it.p).into_iter().zip(holm(|it| it.p_apart));
+    let all = family.iter().zip(both).map(|(&(comparison, noise, more_is_better), (p, p_apart))| Judging {
+        comparison,
+        p,
+        p_apart,
+        noise,
+        more_is_better,
     });
     all.collect()
+}
+
+/// What all comparisons of a family mean.
+pub(crate) fn judged(family: &[(Comparison, Noise, bool)]) -> Vec<Compared> {
+    let all = corrected(family);
+    let open = |of: fn(&Judging) -> f64| all.iter().filter(|it| of(it) >= ALPHA).count();
+    let undecided = open(|it| it.p).max(open(|it| it.p_apart));
+    all.iter().map(|it| Compared::of(it, undecided)).collect()
+}
+
+/// Their verdicts alone.
+pub(crate) fn verdicts(family: &[(Comparison, Noise, bool)]) -> Vec<Verdict> {
+    corrected(family).iter().map(Judging::verdict).collect()
 }
 
 #[cfg(test)]
@@ -230,7 +255,8 @@ mod tests {
         let noisy = of(&[0.5, 1.7, 1.1, 0.8], 1, 0.0);
         assert_eq!(noisy.why, Some(Why::TooNoisy));
         assert!(
-            noisy.rounds_to_tell > few.rounds_to_tell && noisy.words().contains("from another"),
+            noisy.rounds_to_tell > few.rounds_to_tell
+                && noisy.words().starts_with("undecided: too noisy, about "),
             "{noisy:?}"
         );
         let within = of(&[1.31, 1.29, 1.3, 1.32, 1.28], 1, 0.5);
@@ -240,6 +266,9 @@ mod tests {
             "{}",
             within.words()
         );
-        assert_eq!(of(&[1.31, 1.29, 1.3], 1, 0.0).reason(), None);
+        assert_eq!(few.short(), format!("undecided, ~{} rounds", few.rounds_to_tell.unwrap()));
+        assert_eq!(within.short(), "undecided");
+        let better = of(&[1.31, 1.29, 1.3], 1, 0.0);
+        assert_eq!((better.reason(), better.short().as_str()), (None, "better"));
     }
 }

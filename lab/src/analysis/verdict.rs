@@ -43,7 +43,7 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
             sentences.extend(chosen.and_then(|chosen| risks(experiment, chosen)));
             sentences
         }
-        (false, None) => vec![none_better(experiment, &findings)],
+        (false, None) => vec![none_better(experiment, &findings, all.unfinished.is_some())],
     };
     sentences.extend(others(&findings));
     sentences.extend(levels(experiment, all));
@@ -168,13 +168,16 @@ fn may_be_better(metric: Metric, findings: &[&Finding], best: &Finding) -> Optio
 }
 
 /// That nothing was shown to be better.
-fn none_better(experiment: &Experiment, findings: &[&Finding]) -> String {
+fn none_better(experiment: &Experiment, findings: &[&Finding], is_unfinished: bool) -> String {
     let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
     let base = base_words(experiment);
     match findings.iter().any(|it| is(it, Verdict::Undecided)) {
         true => format!(
             "Nothing was shown to have better {title} with \"{workload}\" than {base}, but not all could be decided."
         ),
+        false if is_unfinished => {
+            format!("Nothing has better {title} with \"{workload}\" than {base} as yet.")
+        }
         false => format!("Nothing has better {title} with \"{workload}\" than {base}: keep that."),
     }
 }

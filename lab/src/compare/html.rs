@@ -56,9 +56,7 @@ pub fn page(compared: &Compared) -> String {
             ));
         }
     }
-    if let Some(unknown) = &compared.unknown {
-        page.push_str(&format!("<p>{}</p>", escaped(unknown)));
-    }
+    page.push_str(&format!("<p>{}</p>", escaped(compared.unknown)));
     if !compared.differences.is_empty() {
         page.push_str("<h2>What else differs</h2><ul>");
         for difference in &compared.differences {

@@ -57,7 +57,7 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
                 Some(compared) => {
                     let ratio = compared.comparison.ratio;
                     row.push(format!("{:.2} ({:.2} to {:.2})", ratio.value, ratio.low, ratio.high));
-                    row.push(compared.words());
+                    row.push(compared.short());
                 }
                 None => row.extend(["".to_owned(), "".to_owned()]),
             }

@@ -239,7 +239,7 @@ impl System {
         if let Some(found) = signature(&start) {
             held.push(match found.is_table {
                 true => format!("has a table of partitions ({})", found.kind),
-                false => format!("holds {}", found.kind),
+                false => format!("has the signature of {}", found.kind),
             });
         }
         Ok(held)
@@ -247,7 +247,7 @@ impl System {
 }
 
 /// What is said of bytes of no known kind.
-const BYTES: &str = "holds data";
+const BYTES: &str = "holds data of no known kind";
 
 /// Where somebody's block device or file ends.
 pub(crate) fn size(file: &File) -> io::Result<u64> {
@@ -374,6 +374,17 @@ struct Claimed {
     path: PathBuf,
     identity: String,
     held: Vec<String>,
+    /// Whether a pool of the lab's is on it, so that it has labels, and as a disk a table of partitions.
+    #[serde(default)]
+    has_pool: bool,
+}
+
+impl Claimed {
+    /// Whether what was found is from then, or what the lab left there.
+    fn explains(&self, what: &String) -> bool {
+        let of_pool = what.contains("has the label of") || what.contains("table of partitions");
+        what == BYTES || self.held.contains(what) || (self.has_pool && of_pool)
+    }
 }
 
 /// Which file or device is at a path: another device may have its name after the next start of the machine.
@@ -388,6 +399,23 @@ fn identity(path: &Path) -> Result<String> {
 
 /// Claims what is at a path, to write to it, unless somebody else needs it. What was claimed before for the experiment in `directory` may hold what it held then, and data.
 pub(super) fn claim(path: &Path, may_overwrite: bool, directory: &Path) -> Result<Claim> {
+    claim_as(path, may_overwrite, directory, false)
+}
+
+/// The same for a pool to be made on it, which then holds it itself.
+pub(super) fn claim_for_pool(path: &Path, may_overwrite: bool, directory: &Path) -> Result<()> {
+    claim_as(path, may_overwrite, directory, true).map(drop)
+}
+
+/// A device and its partitions, of which one is a pool's where a disk was given to it as a whole.
+pub(super) fn devices_of(path: &Path) -> Vec<PathBuf> {
+    let system = System::default();
+    let partitions = Number::at(path).map(|number| system.partitions(&number)).unwrap_or_default();
+    let partitions = partitions.into_iter().map(|(name, _)| system.device(&name));
+    std::iter::once(path.to_owned()).chain(partitions.filter(|path| path.exists())).collect()
+}
+
+fn claim_as(path: &Path, may_overwrite: bool, directory: &Path, has_pool: bool) -> Result<Claim> {
     let mut found = System::default().look(path)?;
     let held = match take(path) {
         Ok(held) => held,
@@ -407,14 +435,14 @@ pub(super) fn claim(path: &Path, may_overwrite: bool, directory: &Path) -> Resul
     let known = all.iter().find(|it| it.path == path && it.identity == identity);
     let before = found.holds.clone();
     if let Some(known) = known {
-        found.holds.retain(|what| what != BYTES && !known.held.contains(what));
+        found.holds.retain(|what| !known.explains(what));
     }
     if let Some(what) = found.fault(path, may_overwrite) {
         return Err(Error::Experiment(what));
     }
     if known.is_none() {
         all.retain(|it| it.path != path);
-        all.push(Claimed { path: path.to_owned(), identity, held: before });
+        all.push(Claimed { path: path.to_owned(), identity, held: before, has_pool });
         let file = directory.join(CLAIMS);
         let text = serde_json::to_vec_pretty(&all);
         let text = text.map_err(|error| Error::Results { path: file.clone(), what: error.to_string() })?;
@@ -430,7 +458,7 @@ pub fn fault(path: &Path, may_overwrite: bool, directory: Option<&Path>) -> Resu
         && let Ok(identity) = identity(path)
         && let Some(known) = claims(directory)?.iter().find(|it| it.path == path && it.identity == identity)
     {
-        found.holds.retain(|what| what != BYTES && !known.held.contains(what));
+        found.holds.retain(|what| !known.explains(what));
     }
     Ok(found.fault(path, may_overwrite))
 }
@@ -516,7 +544,7 @@ mod tests {
         with("empty", 0, b"");
         let claim = |name: &str, may| super::claim(&at(name), may, root.path());
         for (name, told) in
-            [("xfs", "holds xfs"), ("disk", "table of partitions (dos)"), ("end", "holds data")]
+            [("xfs", "signature of xfs"), ("disk", "table of partitions (dos)"), ("end", "holds data")]
         {
             let error = claim(name, false).unwrap_err().to_string();
             assert!(error.contains(told) && error.contains("--overwrite"), "{error}");
@@ -535,7 +563,7 @@ mod tests {
         if is_filled(&at("end")) {
             super::claim(&at("end"), false, &at("")).unwrap();
             File::options().write(true).open(at("end")).unwrap().write_all_at(b"XFSB", 0).unwrap();
-            assert!(fault(&at("end"), false, None).unwrap().unwrap().contains("holds xfs"));
+            assert!(fault(&at("end"), false, None).unwrap().unwrap().contains("signature of xfs"));
         }
     }
 

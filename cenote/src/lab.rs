@@ -352,6 +352,7 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
             written.display()
         );
     }
+    experiment.check()?;
     refuse(&lab::target::faults(&experiment, overwrite, Some(store.directory())))?;
     let mut bench = bench(&experiment, store.directory())?.overwriting(overwrite);
     remove_left(&mut bench)?;

@@ -547,7 +547,7 @@ fn pools_are_made_of_disks_that_are_free_and_of_no_others() {
     let taken = ["run", "disks.toml", "-o", "taken", "--overwrite", "--use-disks", "two,disk"];
     let run = lab(directory.path(), &taken);
     let told = text(&run);
-    assert!(!run.status.success() && told.contains("locked by a process"), "{told}");
+    assert!(!run.status.success() && told.contains("disk is open for writing in process"), "{told}");
     assert!(!at("taken").exists());
 }
 

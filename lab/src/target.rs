@@ -371,7 +371,9 @@ impl<'a> Bench<'a> {
         if is_short || (taken::is_made(path) && !taken::is_filled(path)) {
             // Reading what was never written reads nothing.
             let filled = self.fill_first(&endpoint, &name, progress);
-            if filled.is_err() && is_short {
+            if filled.is_err() && !is_there {
+                fs::remove_file(path).map_err(Error::file(path))?;
+            } else if filled.is_err() && is_short {
                 // As short as it was, so that whoever goes on fills it.
                 let file = File::options().write(true).open(path).map_err(Error::file(path))?;
                 file.set_len(length).map_err(Error::file(path))?;

@@ -5,7 +5,7 @@
 //! | found | of | may be written |
 //! |---|---|---|
 //! | it is mounted, swapped to, part of something else (md, dm, LVM, bcache), or the kernel says that it is in use | a device, its partitions | never |
-//! | a pool that is imported has it, a process has it locked as one does that has a pool open, a loop device or swap lies on it | a device or file | never |
+//! | a pool that is imported has it, a process has it open for writing as a virtual machine does, or locked as one does that has a pool open, a loop device or swap lies on it | a device or file | never |
 //! | the label of a pool, the signature of a filesystem or of something else, a table of partitions | a device, its partitions, a file | where the experiment says `overwrite` |
 //! | bytes other than zero | a device, or a file that the lab did not make | where the experiment says `overwrite` |
 //!
@@ -169,6 +169,30 @@ impl System {
         uses
     }
 
+    /// The other processes that have a file or device open for writing, as far as one may see that.
+    fn writers(&self, path: &Path) -> Vec<String> {
+        let Ok(path) = fs::canonicalize(path) else { return Vec::new() };
+        let own = std::process::id().to_string();
+        let mut all = Vec::new();
+        for process in fs::read_dir(&self.proc).into_iter().flatten().flatten() {
+            let number = process.file_name().to_string_lossy().into_owned();
+            if !number.bytes().all(|byte| byte.is_ascii_digit()) || number == own {
+                continue;
+            }
+            let process = process.path();
+            let writes = |open: &fs::DirEntry| {
+                // Where it leads is read and not followed: what is behind it may not answer.
+                fs::read_link(open.path()).is_ok_and(|to| to == path)
+                    && is_for_writing(&self.read(process.join("fdinfo").join(open.file_name())))
+            };
+            if fs::read_dir(process.join("fd")).into_iter().flatten().flatten().any(|open| writes(&open)) {
+                let name = self.read(process.join("comm"));
+                all.push(format!("is open for writing in process {number} ({})", name.trim()));
+            }
+        }
+        all
+    }
+
     /// Whether OpenZFS in the kernel has a pool of that name imported.
     fn has_imported(&self, pool: &str) -> bool {
         !pool.contains('/') && self.proc.join("spl/kstat/zfs").join(pool).join("state").exists()
@@ -201,6 +225,7 @@ impl System {
         } else {
             found.uses = self.uses_of_file(path);
         }
+        found.uses.extend(self.writers(path));
         let mut held = self.held(path, &mut found.uses)?;
         if held.is_empty() && found.holds.is_empty() && (is_block || !is_made(path)) {
             let holds_bytes = holds_bytes(path).map_err(Error::file(path))?;
@@ -244,6 +269,13 @@ impl System {
         }
         Ok(held)
     }
+}
+
+/// Whether a file was opened for writing, by what the kernel tells of that.
+fn is_for_writing(told: &str) -> bool {
+    let flags = told.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| OFlags::from_bits_retain(flags).intersects(OFlags::WRONLY | OFlags::RDWR))
 }
 
 /// What is said of bytes of no known kind.
@@ -527,6 +559,18 @@ mod tests {
         fs::write(at.join("proc/swaps"), format!("Filename Type\n{} file 1 0 -2\n", swap.display())).unwrap();
         assert_eq!(system.look(&image).unwrap().uses, ["is what loop7 lies on"]);
         assert_eq!(system.look(&swap).unwrap().uses, ["is swapped to"]);
+        // A virtual machine has its disk open for writing, who only reads harms nobody.
+        let disk = at.join("disk");
+        fs::write(&disk, "").unwrap();
+        for (process, flags) in [("77", "0100002"), ("78", "0100000")] {
+            let process = at.join("proc").join(process);
+            fs::create_dir_all(process.join("fd")).unwrap();
+            fs::create_dir_all(process.join("fdinfo")).unwrap();
+            std::os::unix::fs::symlink(&disk, process.join("fd/3")).unwrap();
+            fs::write(process.join("fdinfo/3"), format!("pos:\t0\nflags:\t{flags}\n")).unwrap();
+            fs::write(process.join("comm"), "qemu\n").unwrap();
+        }
+        assert_eq!(system.look(&disk).unwrap().uses, ["is open for writing in process 77 (qemu)"]);
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub enum Lab {
         /// no workload with `quick = false`: an impression, with wide intervals
         #[arg(long)]
         quick: bool,
-        /// Rounds at least
+        /// Rounds at least, of the quick form too
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
         /// Make the pools of these disks or files of one's own, instead of files in the directory of results: as `disks` in [target]

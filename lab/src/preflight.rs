@@ -93,7 +93,7 @@ fn is_program(name: &str) -> bool {
 }
 
 /// Settings that are properties, with names or values that there are none of.
-fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
+pub fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
     let of_volume = match experiment.target {
         Target::Volume(_) | Target::Host { .. } => true,
         Target::Filesystem(_) => false,

@@ -70,10 +70,13 @@ pub enum Lab {
         /// no workload with `quick = false`: an impression, with wide intervals
         #[arg(long)]
         quick: bool,
-        /// Rounds at least
+        /// Rounds at least, of the quick form too
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
-        /// Overwrite what the file or device holds that is measured, where workloads write to it. What is mounted, in an open pool or otherwise in use is never written
+        /// Make the pools of these disks or files of one's own, instead of files in the directory of results: as `disks` in [target]
+        #[arg(long, value_name = "DISK,…", value_delimiter = ',')]
+        use_disks: Vec<PathBuf>,
+        /// Overwrite what the file, device or disks hold that are measured, where workloads write to them. What is mounted, in an open pool or otherwise in use is never written
         #[arg(long)]
         overwrite: bool,
         /// Say what would be run, and all that is wrong with it, and make nothing
@@ -163,12 +166,19 @@ impl Lab {
                 print(&format!("{}\n", serde_json::to_string_pretty(&format::TABLES)?))
             }
             Self::New(arguments) => arguments.run(),
-            Self::Run { experiment, output, host, quick, rounds, overwrite, dry_run, json } => {
+            Self::Run { experiment, output, host, quick, rounds, use_disks, overwrite, dry_run, json } => {
                 let mut experiment = load(&experiment)?;
                 if let Some(dataset) = host {
                     for (name, value) in experiment.move_to_host(dataset) {
                         eprintln!("left out, because the host decides it: {name}={value}");
                     }
+                }
+                if !use_disks.is_empty() {
+                    let Some(disks) = experiment.target.disks_mut() else {
+                        bail!("--use-disks: only volumes and filesystems have pools to be made of disks");
+                    };
+                    *disks = use_disks;
+                    experiment.make_absolute()?;
                 }
                 // What is wrong with it is told below.
                 if quick && experiment.faults().is_empty() {
@@ -193,6 +203,9 @@ impl Lab {
                     Target::Path { .. } | Target::Layers { .. } => {
                         let paths = experiment.target.paths().into_iter();
                         paths.fold(Environment::of_this_machine(), Environment::with)
+                    }
+                    Target::Volume(pools) | Target::Filesystem(pools) if !pools.disks.is_empty() => {
+                        pools.disks.iter().fold(Environment::of_this_machine(), |it, disk| it.with(disk))
                     }
                     Target::Volume(_) | Target::Filesystem(_) => {
                         Environment::of_this_machine().with(&std::path::absolute(&directory)?)
@@ -339,6 +352,7 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
             written.display()
         );
     }
+    experiment.check()?;
     refuse(&lab::target::faults(&experiment, overwrite, Some(store.directory())))?;
     let mut bench = bench(&experiment, store.directory())?.overwriting(overwrite);
     remove_left(&mut bench)?;

@@ -47,7 +47,7 @@
 //! # Targets
 //! | kind | what it is | fields |
 //! |---|---|---|
-//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link` |
+//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link`; or `disks`, of which the pools are made instead, and `overwrite` |
 //! | `filesystem` | a filesystem for each variant, in such pools, mounted in the experiment's directory by that process | as of volumes |
 //! | `path` | a file, made if it is missing, a file in a directory, or a block device. What no workload writes is only read. What workloads write is refused where it is in use, and where it holds anything unless `overwrite` says that this may be overwritten ([`crate::target::taken`]) | `path`, `size`, `overwrite` |
 //! | `nbd` | a volume that some NBD server serves. **What is in it is overwritten**, where workloads write | `uri`, `size` |
@@ -284,6 +284,9 @@ impl Experiment {
         for path in of_workloads.chain(self.target.path_mut()) {
             *path = std::path::absolute(&*path).map_err(Error::file(&path.clone()))?;
         }
+        for disk in self.target.disks_mut().into_iter().flatten() {
+            *disk = std::path::absolute(&*disk).map_err(Error::file(&disk.clone()))?;
+        }
         for layer in self.target.layers_mut() {
             if let Some(path) = layer.path() {
                 let absolute = std::path::absolute(path).map_err(Error::file(path))?;
@@ -434,7 +437,7 @@ impl Experiment {
             if name.is_empty() || !names.insert(name) {
                 faults.push(format!("workload '{name}': names must differ, and say something"));
             }
-            faults.extend(fault(workload.check(&self.target)));
+            faults.extend(workload.faults(&self.target));
         }
         let dirty = self.workloads.iter().find(|workload| workload.cache == CacheState::Dirty);
         if let Some(workload) = dirty.filter(|_| self.target.is_as_found() && !self.overwrites()) {
@@ -504,6 +507,7 @@ impl Experiment {
             }
         }
         faults.extend(self.faults_of_values());
+        faults.extend(self.fault_of_disks());
         faults.extend(fault(self.check_ways()));
         faults.extend(fault(unseen::check(self)));
         let first = plan::baseline(self);
@@ -540,10 +544,13 @@ impl Experiment {
             if Place::of(name) == Place::Job {
                 let settings = Settings::from([(name.clone(), value.clone())]);
                 let of_workload = |workload: &Workload| {
-                    let own = fault(workload.check(&self.target));
-                    let with = workload.with(&settings).and_then(|job| job.check(&self.target));
+                    let own = workload.faults(&self.target);
+                    let with = match workload.with(&settings) {
+                        Ok(job) => job.faults(&self.target),
+                        Err(error) => fault::<()>(Err(error)).into_iter().collect(),
+                    };
                     // What is wrong with it anyway is told anyway.
-                    let what = fault(with).filter(|what| own.as_ref() != Some(what))?;
+                    let what = with.into_iter().find(|what| !own.contains(what))?;
                     let named = format!("{name}={value}: ");
                     Some(if what.starts_with(&named) { what } else { named + &what })
                 };
@@ -557,6 +564,59 @@ impl Experiment {
             faults.push(format!("target: there is no model of a link '{link}'"));
         }
         faults
+    }
+
+    /// What is wrong with the disks that pools are to be made of.
+    fn fault_of_disks(&self) -> Option<String> {
+        let pools = self.target.pools().filter(|pools| !pools.disks.is_empty())?;
+        let models = pools.devices.iter().chain(self.values_of("devices"));
+        let logs = self.values_of("log").into_iter().filter(|log| *log != "none" && *log != "file");
+        if let Some(model) = models.chain(logs).next() {
+            return Some(format!("disks: they play no other medium: leave out '{model}', or the disks"));
+        }
+        if pools.device_size.is_some() {
+            return Some("device_size: disks are as large as they are".to_owned());
+        }
+        let names: BTreeSet<_> = pools.disks.iter().collect();
+        if names.len() != pools.disks.len() {
+            return Some("disks: one is named twice".to_owned());
+        }
+        if matches!(self.mode, Mode::Search | Mode::Improve) && self.has_own_pools() {
+            return Some(
+                "disks: a search makes pools as it goes, for which there would be no disks: mode = \"each\" or \"full\", or factors that pools share".to_owned(),
+            );
+        }
+        let (made, needed) = self.pools_and_disks()?;
+        (needed > pools.disks.len() as u64).then(|| {
+            let count = pools.disks.len();
+            format!("disks: {made} pools of {needed} devices together are needed at once, and {count} disks are named: name more, or leave out what needs pools of its own")
+        })
+    }
+
+    /// How many pools there are at once, and how many devices they have together; nothing where a layout is none.
+    fn pools_and_disks(&self) -> Option<(usize, u64)> {
+        let pools = self.target.pools()?;
+        let plan = plan::Plan::new(self, None, 0);
+        let mut all = BTreeSet::new();
+        for (at, variant) in plan.variants().iter().enumerate() {
+            for (of, workload) in self.workloads.iter().enumerate() {
+                if variant.kind == plan::VariantKind::Device || !plan.has(at, of) {
+                    continue;
+                }
+                let mut own = Place::Server.pick(&variant.settings);
+                own.extend(Place::Pool.pick(&variant.settings));
+                if workload.missing > 0 {
+                    own.insert("missing".into(), workload.missing.to_string());
+                }
+                all.insert(own);
+            }
+        }
+        let devices = |own: &Settings| {
+            let layout: Layout = own.get("layout").unwrap_or(&pools.layout).parse().ok()?;
+            Some(layout.devices())
+        };
+        let needed = all.iter().map(devices).sum::<Option<u64>>()?;
+        Some((all.len(), needed))
     }
 
     /// All settings with all their values: of factors, held fixed, and of variants.
@@ -629,7 +689,7 @@ impl Experiment {
     /// Whether pools have more than one device, which are files that lie on the same medium and play no other.
     pub(crate) fn shares_a_medium(&self) -> bool {
         let Some(pools) = self.target.pools() else { return false };
-        if pools.devices.is_some() || !self.values_of("devices").is_empty() {
+        if pools.devices.is_some() || !pools.disks.is_empty() || !self.values_of("devices").is_empty() {
             return false;
         }
         let layouts = self.values_of("layout").into_iter().chain([&pools.layout]);

@@ -93,7 +93,7 @@ fn is_program(name: &str) -> bool {
 }
 
 /// Settings that are properties, with names or values that there are none of.
-fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
+pub fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
     let of_volume = match experiment.target {
         Target::Volume(_) | Target::Host { .. } => true,
         Target::Filesystem(_) => false,
@@ -104,22 +104,22 @@ fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
     let mut all = Vec::new();
     for (name, value) in experiment.all_settings() {
         let fault = match Place::of(name) {
-            Place::Dataset if !properties.contains(&name.as_str()) && !name.contains(':') => {
+            Place::Dataset => known.fault(of_volume, name, value).and_then(|why| {
+                let is_host = matches!(experiment.target, Target::Host { .. });
+                if properties.contains(&name.as_str()) {
+                    // What values a host's properties may have, only the host knows.
+                    return (!is_host).then(|| format!("{name}={value}: {why}"));
+                }
                 let kind = if of_volume { "volume" } else { "filesystem" };
-                let why = known
-                    .fault(of_volume, name, value)
-                    .filter(|_| known.fault(!of_volume, name, value).is_none());
-                let names = properties.iter().copied().chain(SETTINGS);
-                let why = why.map_or_else(|| meant(name, names), |why| format!(" ({why})"));
-                // Each of its values has the same fault.
-                told.insert(name.clone()).then(|| {
+                let meant = meant(name, properties.iter().copied().chain(SETTINGS));
+                // A host may have properties that are not known here. Each value has the same fault.
+                let is_told = (!is_host || !meant.is_empty()) && told.insert(name.clone());
+                let of_other = known.properties(!of_volume).contains(&name.as_str());
+                let why = if of_other { format!(" ({why})") } else { meant };
+                is_told.then(|| {
                     format!("'{name}' is no property that a new {kind} can have, and no other setting{why}")
                 })
-            }
-            // What values a host's properties may have, only the host knows.
-            Place::Dataset if !matches!(experiment.target, Target::Host { .. }) => {
-                known.fault(of_volume, name, value).map(|why| format!("{name}={value}: {why}"))
-            }
+            }),
             Place::Pool => {
                 let property = name.strip_prefix(crate::experiment::POOL);
                 let property = property.or(name.starts_with("feature@").then_some(name));
@@ -245,8 +245,12 @@ fn room(experiment: &Experiment, directory: &Path) -> Vec<String> {
         let raw = plan.variants().iter().any(|variant| variant.kind == VariantKind::Device);
         let raw = if raw { size.0 } else { 0 };
         let together = needs.clone().fold(raw, |sum, need| sum.saturating_add(need.filled.0));
-        require(directory, Size(together >> 20 << 20), "all variants together");
-        if let Some(most) = needs.map(|need| need.at_most).max() {
+        if experiment.target.disks().is_empty() {
+            require(directory, Size(together >> 20 << 20), "all variants together");
+        }
+        if let Some(most) =
+            needs.filter(|_| experiment.target.disks().is_empty()).map(|need| need.at_most).max()
+        {
             require(directory, most, "the devices of a pool");
         }
     }
@@ -274,6 +278,9 @@ pub fn told(experiment: &Experiment) -> String {
         for path in paths {
             text.push_str(&format!("{} of {}: {what}\n", size, path.display()));
         }
+    }
+    for disk in experiment.target.disks() {
+        text.push_str(&format!("{}: a pool is made of it, which overwrites it\n", disk.display()));
     }
     text.push_str(&format!("{} variants:\n", plan.variants().len()));
     for variant in plan.variants() {

@@ -173,7 +173,7 @@ impl Store {
         Self { database: Some(database.unwrap()), ..Self::of_runs(experiment, Vec::new()) }
     }
 
-    /// Opens what is there.
+    /// Opens what is there. Whoever goes on with it checks the experiment first.
     pub fn open(directory: &Path) -> Result<Self> {
         if !directory.join("experiment.toml").exists() {
             let what =
@@ -185,7 +185,8 @@ impl Store {
             let path = directory.join(name);
             fs::read_to_string(&path).map_err(Error::file(&path))
         };
-        let experiment = Experiment::parse(&read("experiment.toml")?)?;
+        // What it found stays readable, whatever is asked of new ones since.
+        let experiment = Experiment::read(&read("experiment.toml")?)?;
         let environment = serde_json::from_str(&read("environment.json")?).map_err(|error| {
             Error::Results { path: directory.join("environment.json"), what: error.to_string() }
         })?;

@@ -9,6 +9,9 @@
 //! | `devices/modelled/MODEL/lab0-0` | devices that play a medium: the experiment's own daemon slows them down by their directory |
 //! | `devices/raw` | the file or directory that the raw device is measured by |
 //! | `mnt/` | where filesystems are mounted |
+//! | `claims.json` | files and devices of somebody's own that are written ([`taken`]) |
+//!
+//! Where the experiment names `disks`, pools are made of those instead of files, each of one pool.
 //!
 //! Both directories, and that of the files in a target's directory, have a mark since they were made, without which none is removed (`own`).
 //!
@@ -101,6 +104,8 @@ pub struct Bench<'a> {
     servers: BTreeMap<Settings, Box<dyn Programs>>,
     /// The pools that were made, by the settings that only a pool or its server can have.
     pools: BTreeMap<Settings, String>,
+    /// The disks of somebody's own that pools are made of.
+    disks: BTreeMap<String, Vec<PathBuf>>,
     /// The devices that pools will miss as soon as something is in them.
     to_be_missed: BTreeMap<String, Vec<String>>,
     /// What was made.
@@ -232,6 +237,7 @@ impl<'a> Bench<'a> {
             mounts: directory.join("mnt"),
             servers: BTreeMap::new(),
             pools: BTreeMap::new(),
+            disks: BTreeMap::new(),
             to_be_missed: BTreeMap::new(),
             homes: BTreeMap::new(),
             numbered: 0,
@@ -365,7 +371,9 @@ impl<'a> Bench<'a> {
         if is_short || (taken::is_made(path) && !taken::is_filled(path)) {
             // Reading what was never written reads nothing.
             let filled = self.fill_first(&endpoint, &name, progress);
-            if filled.is_err() && is_short {
+            if filled.is_err() && !is_there {
+                fs::remove_file(path).map_err(Error::file(path))?;
+            } else if filled.is_err() && is_short {
                 // As short as it was, so that whoever goes on fills it.
                 let file = File::options().write(true).open(path).map_err(Error::file(path))?;
                 file.set_len(length).map_err(Error::file(path))?;
@@ -454,11 +462,16 @@ impl<'a> Bench<'a> {
     }
 
     /// Makes a pool; the devices that it is to miss once it has been filled.
-    fn make_pool(&self, pool: &str, server: &Settings, settings: &Settings) -> Result<Vec<String>> {
+    fn make_pool(&mut self, pool: &str, server: &Settings, settings: &Settings) -> Result<Vec<String>> {
         let Some(pools) = self.experiment.target.pools() else { return Ok(Vec::new()) };
         let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
         let device_size = device_size(self.experiment, pools, &layout);
-        self.require_room(device_size, layout.devices())?;
+        if pools.disks.is_empty() {
+            self.require_room(device_size, layout.devices())?;
+        } else {
+            self.take_disks(pool, &layout, device_size)?;
+        }
+        let mut disks = self.disks.get(pool).into_iter().flatten();
         let mut count = 0;
         let mut device = |model: Option<&String>| -> Result<String> {
             let directory = match model {
@@ -484,7 +497,10 @@ impl<'a> Bench<'a> {
         for vdev in layout.vdevs() {
             arguments.extend(vdev.keyword());
             for _ in 0..vdev.devices() {
-                arguments.push(device(settings.get("devices").or(pools.devices.as_ref()))?);
+                arguments.push(match disks.next() {
+                    Some(disk) => disk.display().to_string(),
+                    None => device(settings.get("devices").or(pools.devices.as_ref()))?,
+                });
             }
         }
         match settings.get("log") {
@@ -496,6 +512,28 @@ impl<'a> Bench<'a> {
         let missing = settings.get("missing").map_or(Ok(0), |count| count.parse::<usize>());
         let missing = missing.map_err(|error| Error::Experiment(format!("missing: {error}")))?;
         Ok(arguments.into_iter().skip(first).take(missing).collect())
+    }
+
+    /// Gives a pool disks that no other has, if nobody else needs them.
+    fn take_disks(&mut self, pool: &str, layout: &Layout, least: Size) -> Result<()> {
+        let mut own = Vec::new();
+        for disk in self.experiment.target.disks() {
+            if own.len() as u64 == layout.devices() {
+                break;
+            }
+            if self.disks.values().flatten().any(|taken| taken == disk) {
+                continue;
+            }
+            require_disk(disk, least)?;
+            // The pool holds it from then on.
+            taken::claim_for_pool(disk, self.may_overwrite, &self.directory)?;
+            own.push(disk.clone());
+        }
+        if (own.len() as u64) < layout.devices() {
+            return Err(Error::Experiment(format!("there are not enough disks for a pool of {layout}")));
+        }
+        self.disks.insert(pool.to_owned(), own);
+        Ok(())
     }
 
     /// Devices take as much as is ever written to them at once: where the system's disk was full, the pool would wait for ever.
@@ -760,8 +798,10 @@ impl<'a> Bench<'a> {
             let programs = self.programs(&home.server)?;
             programs.zpool(&["export".to_owned(), home.pool.clone()])?;
             let mut arguments = vec!["import".to_owned()];
-            for directory in self.device_directories() {
-                arguments.extend(["-d".to_owned(), directory.display().to_string()]);
+            let disks = self.disks.get(&home.pool).into_iter().flatten();
+            let disks = disks.flat_map(|disk| taken::devices_of(disk));
+            for place in self.device_directories().into_iter().chain(disks) {
+                arguments.extend(["-d".to_owned(), place.display().to_string()]);
             }
             arguments.push(home.pool.clone());
             programs.zpool(&arguments)?;
@@ -864,6 +904,7 @@ impl<'a> Bench<'a> {
         }
         programs.zpool(&["destroy".to_owned(), "-f".to_owned(), home.pool.clone()])?;
         self.pools.retain(|_, pool| *pool != home.pool);
+        self.disks.remove(&home.pool);
         let of_pool = format!("{}-", home.pool);
         for directory in self.device_directories() {
             let files = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -912,6 +953,7 @@ impl<'a> Bench<'a> {
         }
         self.homes.clear();
         self.pools.clear();
+        self.disks.clear();
         self.servers.clear();
         self.raw_is_filled = false;
         self.filled.clear();
@@ -993,7 +1035,34 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
         Err(Error::Experiment(what)) => Some(what),
         Err(error) => Some(error.to_string()),
     };
-    target.paths().into_iter().filter_map(said).collect()
+    let of_disk = |path: &Path| -> Result<Option<String>> {
+        target.require_path(path)?;
+        let pools = target.pools().ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
+        require_disk(path, device_size(experiment, pools, &pools.layout.parse()?))?;
+        taken::fault(path, may_overwrite, directory)
+    };
+    let of_disks = target.disks().iter().filter_map(|path| match of_disk(path) {
+        Ok(fault) => fault,
+        Err(Error::Experiment(what)) => Some(what),
+        Err(error) => Some(error.to_string()),
+    });
+    target.paths().into_iter().filter_map(said).chain(of_disks).collect()
+}
+
+/// Says that a disk is none, or has less room than a pool needs, where that is so.
+fn require_disk(path: &Path, least: Size) -> Result<()> {
+    let refused = |what: String| Err(Error::Experiment(format!("disk {}: {what}", path.display())));
+    if !path.exists() || path.is_dir() {
+        return refused("there is no such disk or file".to_owned());
+    }
+    let file = File::open(path).map_err(Error::file(path))?;
+    let size = Size(taken::size(&file).map_err(Error::file(path))?);
+    if size < least {
+        return refused(format!(
+            "it has {size}, fewer than the {least} that its pool needs: make the target's `size` smaller"
+        ));
+    }
+    Ok(())
 }
 
 /// Destroys a volume or filesystem, with snapshots that others made of it. On a host others look at a device that was just closed, as udev does: for so long it is busy.

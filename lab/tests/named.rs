@@ -78,8 +78,7 @@ fn what_no_workload_writes_is_never_written_whatever_else_is_asked() {
     let replay = format!("rw = \"replay\"\nat_once = true\ntrace = \"{}\"", at("trace").display());
     for (number, workload) in [
         // fio would make the file longer for the last job, and remove the one that is there to do so.
-        "rw = \"read\"\noptions = { numjobs = \"4\", offset_increment = \"25%\" }",
-        "rw = \"read\"\ncache = \"warm\"\noptions = { offset = \"512K\" }",
+        "rw = \"read\"\ncache = \"warm\"\noptions = { numjobs = \"4\", offset = \"64K\", offset_increment = \"25%\" }",
         &replay,
     ]
     .into_iter()

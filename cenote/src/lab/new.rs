@@ -20,7 +20,7 @@ pub struct NewArguments {
     /// Its name
     #[arg(long)]
     name: Option<String>,
-    /// What is measured: volume, filesystem, a path that begins with / or ./, an NBD or iSCSI URI, host:POOL/DATASET. What is in a path or behind a URI may be overwritten
+    /// What is measured: volume, filesystem, a path that begins with / or ./, an NBD or iSCSI URI, host:POOL/DATASET. Where workloads write, what is behind a URI is overwritten, and what a path holds with `lab run --overwrite`
     #[arg(short, long)]
     target: Option<String>,
     /// How much of it is used: 256M

@@ -50,7 +50,7 @@ const OVERWRITE: Key = key(
     "true",
     "Whether what a file or device holds may be overwritten by workloads that write; what is in use never is",
 );
-const POOLS: [Key; 5] = [
+const POOLS: [Key; 7] = [
     SIZE,
     key(
         "layout",
@@ -80,6 +80,14 @@ const POOLS: [Key; 5] = [
         "\"1gbe\"",
         "The link that clients are behind: 1gbe, 10gbe; none where left out",
     ),
+    key(
+        "disks",
+        "paths",
+        Some("[]"),
+        "[\"/dev/sdx\", \"/dev/sdy\"]",
+        "Disks or files of one's own that the pools are made of, each of one pool; files of the lab's where left out",
+    ),
+    OVERWRITE,
 ];
 
 /// All tables, in the order in which a file has them.

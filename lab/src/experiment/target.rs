@@ -123,6 +123,12 @@ pub struct Pools {
     /// The link that clients are behind: `1gbe`, `10gbe`; none where left out.
     #[serde(default)]
     pub link: Option<String>,
+    /// Disks, or files, of somebody's own that the pools are made of, each of one pool; files of the lab's where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<PathBuf>,
+    /// Whether what these hold may be overwritten.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub overwrite: bool,
 }
 
 fn is_not(it: &bool) -> bool {
@@ -154,6 +160,19 @@ impl Target {
         }
     }
 
+    /// The disks of somebody's own that pools are made of.
+    pub fn disks(&self) -> &[PathBuf] {
+        self.pools().map_or(&[], |pools| &pools.disks)
+    }
+
+    /// The same, to be changed; nothing where no pools are made.
+    pub fn disks_mut(&mut self) -> Option<&mut Vec<PathBuf>> {
+        match self {
+            Self::Volume(pools) | Self::Filesystem(pools) => Some(&mut pools.disks),
+            _ => None,
+        }
+    }
+
     /// Whether variants can differ in a setting of `place`.
     pub fn has(&self, place: Place) -> bool {
         match self {
@@ -168,7 +187,11 @@ impl Target {
 
     /// Whether the experiment says that what a file or device holds may be overwritten.
     pub fn may_overwrite(&self) -> bool {
-        matches!(self, Self::Path { overwrite: true, .. } | Self::Layers { overwrite: true, .. })
+        match self {
+            Self::Path { overwrite, .. } | Self::Layers { overwrite, .. } => *overwrite,
+            Self::Volume(pools) | Self::Filesystem(pools) => pools.overwrite,
+            Self::Nbd { .. } | Self::Iscsi { .. } | Self::Host { .. } => false,
+        }
     }
 
     /// The layers of a stack; none of any other target.

@@ -298,34 +298,35 @@ impl Workload {
         Ok(job)
     }
 
-    /// Says what is wrong with it, where something is.
-    pub(super) fn check(&self, target: &Target) -> Result<()> {
-        let wrong = |what: String| Err(Error::Experiment(format!("workload '{}': {what}", self.name)));
+    /// All that is wrong with it, each in a sentence.
+    pub(super) fn faults(&self, target: &Target) -> Vec<String> {
+        let mut faults: Vec<String> = Vec::new();
         if !(0.1..=86_400.0).contains(&self.seconds) || !(0.0..=86_400.0).contains(&self.ramp_seconds) {
-            return wrong("seconds from 0.1 to 86400".into());
+            faults.push("seconds from 0.1 to 86400".into());
         }
         let extent = self.extent(target.size());
         if extent > target.size() {
-            return wrong(format!("size {extent} is more than the target's {}", target.size()));
+            faults.push(format!("size {extent} is more than the target's {}", target.size()));
         }
         if self.bs.0 == 0 || self.bs > extent {
-            return wrong(format!("bs {} does not fit the target", self.bs));
+            faults.push(format!("bs {} does not fit the target", self.bs));
         }
-        if self.work() == Work::Transfers && self.share(target.size()).0 < self.bs.0 {
-            return wrong(format!(
+        let is_one_left = self.bs > extent || self.share(target.size()) >= self.bs;
+        if self.work() == Work::Transfers && !is_one_left {
+            faults.push(format!(
                 "its options offset, offset_increment and numjobs leave its last job nothing of the target's {}",
                 target.size()
             ));
         }
         if self.compressible > 99 || self.duplicates > 99 {
-            return wrong("compressible and duplicates are percentages below 100".into());
+            faults.push("compressible and duplicates are percentages below 100".into());
         }
         if let Some(option) = self.options.keys().find(|option| OURS.contains(&option.as_str())) {
-            return wrong(format!("the lab decides fio's option '{option}'"));
+            faults.push(format!("the lab decides fio's option '{option}'"));
         }
         match self.work() {
             Work::Transfers if !is_of_fio(&self.rw) => {
-                return wrong(format!(
+                faults.push(format!(
                     "rw = \"{}\": it is one of {}, or create, open, stat, delete, replay, copy",
                     self.rw,
                     OF_FIO.join(", ")
@@ -334,33 +335,33 @@ impl Workload {
             Work::Transfers => {}
             Work::Create | Work::Open | Work::Stat | Work::Delete => {
                 if !target.holds_files() {
-                    return wrong(format!("rw = \"{}\" needs a filesystem or directory", self.rw));
+                    faults.push(format!("rw = \"{}\" needs a filesystem or directory", self.rw));
                 }
                 let bytes = u64::from(self.files).checked_mul(self.bs.0);
                 if self.files == 0
                     || self.files > MOST_FILES
                     || bytes.is_none_or(|bytes| bytes > target.size().0)
                 {
-                    return wrong(format!("{} files of {} do not fit the target", self.files, self.bs));
+                    faults.push(format!("{} files of {} do not fit the target", self.files, self.bs));
                 }
             }
-            Work::Replay if self.trace.is_none() => return wrong("rw = \"replay\" needs a trace".into()),
-            Work::Copy if self.source.is_none() => return wrong("rw = \"copy\" needs a source".into()),
+            Work::Replay if self.trace.is_none() => faults.push("rw = \"replay\" needs a trace".into()),
+            Work::Copy if self.source.is_none() => faults.push("rw = \"copy\" needs a source".into()),
             Work::Replay | Work::Copy => {}
         }
         if self.missing > 0 && target.pools().is_none() {
-            return wrong("missing: only pools that the lab makes can miss devices".into());
+            faults.push("missing: only pools that the lab makes can miss devices".into());
         }
         if self.as_disk && self.work() != Work::Copy {
-            return wrong("as_disk: only rw = \"copy\" has it".into());
+            faults.push("as_disk: only rw = \"copy\" has it".into());
         }
         if self.source.is_some() && self.work() != Work::Copy {
-            return wrong("source: only rw = \"copy\" has one".into());
+            faults.push("source: only rw = \"copy\" has one".into());
         }
         if self.trace.is_some() && self.work() != Work::Replay {
-            return wrong("trace: only rw = \"replay\" has one".into());
+            faults.push("trace: only rw = \"replay\" has one".into());
         }
-        Ok(())
+        faults.into_iter().map(|what| format!("workload '{}': {what}", self.name)).collect()
     }
 }
 

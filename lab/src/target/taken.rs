@@ -5,7 +5,7 @@
 //! | found | of | may be written |
 //! |---|---|---|
 //! | it is mounted, swapped to, part of something else (md, dm, LVM, bcache), or the kernel says that it is in use | a device, its partitions | never |
-//! | a pool that is imported has it, a process has it locked as one does that has a pool open, a loop device or swap lies on it | a device or file | never |
+//! | a pool that is imported has it, a process has it open for writing as a virtual machine does, or locked as one does that has a pool open, a loop device or swap lies on it | a device or file | never |
 //! | the label of a pool, the signature of a filesystem or of something else, a table of partitions | a device, its partitions, a file | where the experiment says `overwrite` |
 //! | bytes other than zero | a device, or a file that the lab did not make | where the experiment says `overwrite` |
 //!
@@ -169,6 +169,30 @@ impl System {
         uses
     }
 
+    /// The other processes that have a file or device open for writing, as far as one may see that.
+    fn writers(&self, path: &Path) -> Vec<String> {
+        let Ok(path) = fs::canonicalize(path) else { return Vec::new() };
+        let own = std::process::id().to_string();
+        let mut all = Vec::new();
+        for process in fs::read_dir(&self.proc).into_iter().flatten().flatten() {
+            let number = process.file_name().to_string_lossy().into_owned();
+            if !number.bytes().all(|byte| byte.is_ascii_digit()) || number == own {
+                continue;
+            }
+            let process = process.path();
+            let writes = |open: &fs::DirEntry| {
+                // Where it leads is read and not followed: what is behind it may not answer.
+                fs::read_link(open.path()).is_ok_and(|to| to == path)
+                    && is_for_writing(&self.read(process.join("fdinfo").join(open.file_name())))
+            };
+            if fs::read_dir(process.join("fd")).into_iter().flatten().flatten().any(|open| writes(&open)) {
+                let name = self.read(process.join("comm"));
+                all.push(format!("is open for writing in process {number} ({})", name.trim()));
+            }
+        }
+        all
+    }
+
     /// Whether OpenZFS in the kernel has a pool of that name imported.
     fn has_imported(&self, pool: &str) -> bool {
         !pool.contains('/') && self.proc.join("spl/kstat/zfs").join(pool).join("state").exists()
@@ -201,6 +225,7 @@ impl System {
         } else {
             found.uses = self.uses_of_file(path);
         }
+        found.uses.extend(self.writers(path));
         let mut held = self.held(path, &mut found.uses)?;
         if held.is_empty() && found.holds.is_empty() && (is_block || !is_made(path)) {
             let holds_bytes = holds_bytes(path).map_err(Error::file(path))?;
@@ -239,15 +264,22 @@ impl System {
         if let Some(found) = signature(&start) {
             held.push(match found.is_table {
                 true => format!("has a table of partitions ({})", found.kind),
-                false => format!("holds {}", found.kind),
+                false => format!("has the signature of {}", found.kind),
             });
         }
         Ok(held)
     }
 }
 
+/// Whether a file was opened for writing, by what the kernel tells of that.
+fn is_for_writing(told: &str) -> bool {
+    let flags = told.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| OFlags::from_bits_retain(flags).intersects(OFlags::WRONLY | OFlags::RDWR))
+}
+
 /// What is said of bytes of no known kind.
-const BYTES: &str = "holds data";
+const BYTES: &str = "holds data of no known kind";
 
 /// Where somebody's block device or file ends.
 pub(crate) fn size(file: &File) -> io::Result<u64> {
@@ -374,6 +406,17 @@ struct Claimed {
     path: PathBuf,
     identity: String,
     held: Vec<String>,
+    /// Whether a pool of the lab's is on it, so that it has labels, and as a disk a table of partitions.
+    #[serde(default)]
+    has_pool: bool,
+}
+
+impl Claimed {
+    /// Whether what was found is from then, or what the lab left there.
+    fn explains(&self, what: &String) -> bool {
+        let of_pool = what.contains("has the label of") || what.contains("table of partitions");
+        what == BYTES || self.held.contains(what) || (self.has_pool && of_pool)
+    }
 }
 
 /// Which file or device is at a path: another device may have its name after the next start of the machine.
@@ -388,6 +431,23 @@ fn identity(path: &Path) -> Result<String> {
 
 /// Claims what is at a path, to write to it, unless somebody else needs it. What was claimed before for the experiment in `directory` may hold what it held then, and data.
 pub(super) fn claim(path: &Path, may_overwrite: bool, directory: &Path) -> Result<Claim> {
+    claim_as(path, may_overwrite, directory, false)
+}
+
+/// The same for a pool to be made on it, which then holds it itself.
+pub(super) fn claim_for_pool(path: &Path, may_overwrite: bool, directory: &Path) -> Result<()> {
+    claim_as(path, may_overwrite, directory, true).map(drop)
+}
+
+/// A device and its partitions, of which one is a pool's where a disk was given to it as a whole.
+pub(super) fn devices_of(path: &Path) -> Vec<PathBuf> {
+    let system = System::default();
+    let partitions = Number::at(path).map(|number| system.partitions(&number)).unwrap_or_default();
+    let partitions = partitions.into_iter().map(|(name, _)| system.device(&name));
+    std::iter::once(path.to_owned()).chain(partitions.filter(|path| path.exists())).collect()
+}
+
+fn claim_as(path: &Path, may_overwrite: bool, directory: &Path, has_pool: bool) -> Result<Claim> {
     let mut found = System::default().look(path)?;
     let held = match take(path) {
         Ok(held) => held,
@@ -407,14 +467,14 @@ pub(super) fn claim(path: &Path, may_overwrite: bool, directory: &Path) -> Resul
     let known = all.iter().find(|it| it.path == path && it.identity == identity);
     let before = found.holds.clone();
     if let Some(known) = known {
-        found.holds.retain(|what| what != BYTES && !known.held.contains(what));
+        found.holds.retain(|what| !known.explains(what));
     }
     if let Some(what) = found.fault(path, may_overwrite) {
         return Err(Error::Experiment(what));
     }
     if known.is_none() {
         all.retain(|it| it.path != path);
-        all.push(Claimed { path: path.to_owned(), identity, held: before });
+        all.push(Claimed { path: path.to_owned(), identity, held: before, has_pool });
         let file = directory.join(CLAIMS);
         let text = serde_json::to_vec_pretty(&all);
         let text = text.map_err(|error| Error::Results { path: file.clone(), what: error.to_string() })?;
@@ -430,7 +490,7 @@ pub fn fault(path: &Path, may_overwrite: bool, directory: Option<&Path>) -> Resu
         && let Ok(identity) = identity(path)
         && let Some(known) = claims(directory)?.iter().find(|it| it.path == path && it.identity == identity)
     {
-        found.holds.retain(|what| what != BYTES && !known.held.contains(what));
+        found.holds.retain(|what| !known.explains(what));
     }
     Ok(found.fault(path, may_overwrite))
 }
@@ -499,6 +559,18 @@ mod tests {
         fs::write(at.join("proc/swaps"), format!("Filename Type\n{} file 1 0 -2\n", swap.display())).unwrap();
         assert_eq!(system.look(&image).unwrap().uses, ["is what loop7 lies on"]);
         assert_eq!(system.look(&swap).unwrap().uses, ["is swapped to"]);
+        // A virtual machine has its disk open for writing, who only reads harms nobody.
+        let disk = at.join("disk");
+        fs::write(&disk, "").unwrap();
+        for (process, flags) in [("77", "0100002"), ("78", "0100000")] {
+            let process = at.join("proc").join(process);
+            fs::create_dir_all(process.join("fd")).unwrap();
+            fs::create_dir_all(process.join("fdinfo")).unwrap();
+            std::os::unix::fs::symlink(&disk, process.join("fd/3")).unwrap();
+            fs::write(process.join("fdinfo/3"), format!("pos:\t0\nflags:\t{flags}\n")).unwrap();
+            fs::write(process.join("comm"), "qemu\n").unwrap();
+        }
+        assert_eq!(system.look(&disk).unwrap().uses, ["is open for writing in process 77 (qemu)"]);
     }
 
     #[test]
@@ -516,7 +588,7 @@ mod tests {
         with("empty", 0, b"");
         let claim = |name: &str, may| super::claim(&at(name), may, root.path());
         for (name, told) in
-            [("xfs", "holds xfs"), ("disk", "table of partitions (dos)"), ("end", "holds data")]
+            [("xfs", "signature of xfs"), ("disk", "table of partitions (dos)"), ("end", "holds data")]
         {
             let error = claim(name, false).unwrap_err().to_string();
             assert!(error.contains(told) && error.contains("--overwrite"), "{error}");
@@ -535,7 +607,7 @@ mod tests {
         if is_filled(&at("end")) {
             super::claim(&at("end"), false, &at("")).unwrap();
             File::options().write(true).open(at("end")).unwrap().write_all_at(b"XFSB", 0).unwrap();
-            assert!(fault(&at("end"), false, None).unwrap().unwrap().contains("holds xfs"));
+            assert!(fault(&at("end"), false, None).unwrap().unwrap().contains("signature of xfs"));
         }
     }
 

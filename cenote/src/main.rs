@@ -22,7 +22,7 @@ mod zdb;
 mod zfs;
 mod zpool;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
             tracing_subscriber::EnvFilter::try_from_env("CENOTE_LOG").unwrap_or_else(|_| "warn".into()),
         )
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         // It would be told on standard error, which may be a file on a disk that is full: whoever had something to say, as a thread that commits groups, ended with a panic.
         .log_internal_errors(false)
         .init();

@@ -1,5 +1,7 @@
 //! `cenote serve`: the daemon in the foreground, until SIGINT, SIGTERM or a request to shut down.
 
+mod notify;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +95,9 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         let asked = Arc::clone(&daemon);
         let stop = async move {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, () = asked.stopped() => {} }
+            notify::tell(notify::STOPPING);
         };
+        notify::tell(notify::READY);
         sockets.serve(&daemon, stop).await
     });
     // A request that hangs must not keep the process.

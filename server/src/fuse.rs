@@ -25,9 +25,10 @@
 //! a remount, which takes root. `acltype` is agreed on when the session begins, and changes with the next one.
 //!
 //! # Unmounting
-//! [`FuseMount::unmount`] refuses while files are open, unless forced: then the mount leaves the tree at once and the session ends when the
-//! last file is closed. What others mounted at the same place is left alone, and what they mounted of this filesystem elsewhere (a bind mount, a container) keeps the session, as an open
-//! file does. A daemon that was killed leaves a mount that answers nothing; [`clear_stale`] takes it away.
+//! As `umount` does, [`FuseMount::take_away`] refuses while files are open, and leaves alone what others mounted: at the same place, or of this filesystem elsewhere (a bind mount, a container), which keeps the
+//! session. Mounted again it comes back with that session ([`FuseMount::put_back`]): two of one filesystem would each keep what the other changes.
+//!
+//! By force nobody keeps it: what programs mapped and changed is written back, as long as the pool's devices answer, then the connection is cut, and whoever has a file open gets errors. A daemon that was killed leaves a mount that answers nothing; [`clear_stale`] takes it away.
 
 mod attributes;
 mod buffer;
@@ -50,23 +51,23 @@ mod session;
 mod trees;
 mod waiting;
 mod wire;
+mod writeback;
 mod xattrs;
 
 pub use options::MountOptions;
-pub use place::{clear_stale, clear_stale_of};
+pub use place::{Table, answers, clear_stale, clear_stale_of};
 pub use replacing::Difference;
 
 pub use trees::{LiveSource, SnapshotsClosed, Source};
 
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use engine::dataset::zpl::LiveZpl;
 
 use gate::{Closed, Gate};
-use place::Place;
+use place::{Aside, Place};
 use served::Served;
 use session::Session;
 use trees::Trees;
@@ -82,6 +83,11 @@ const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Requests that were begun end within this time, unless the pool's devices do not answer.
 const ENDS_AT_MOST: Duration = Duration::from_secs(30);
+
+/// What was mapped and changed is written back within this time when a mount is cut, or lost.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(20);
+/// How long is waited for what a mount that was cut lets go.
+const RELEASED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Why a filesystem could not be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -107,19 +113,26 @@ pub enum MountError {
         error: std::io::Error,
     },
     /// Files are open below the mountpoint.
-    #[error("cannot unmount {}: it is in use; close what uses it, or force", at.display())]
+    #[error("cannot unmount '{}': pool or dataset is busy", at.display())]
     Busy {
+        /// The mountpoint.
+        at: PathBuf,
+    },
+    /// Something else was mounted over it.
+    #[error("cannot unmount '{}': pool or dataset is busy: something else was mounted over it", at.display())]
+    Covered {
         /// The mountpoint.
         at: PathBuf,
     },
     /// It is not at its mountpoint any more, and still in use.
     #[error(
-        "cannot unmount {}: it is not there any more, but in use: files are open, it is mounted elsewhere too (a bind mount, a container), \
-         or something was mounted over it; end that, or force",
+        "'{dataset}' is in use although it is not at {} any more: it is mounted elsewhere too (a bind mount, a container), or files are open there",
         at.display()
     )]
     BusyElsewhere {
-        /// The mountpoint.
+        /// The dataset.
+        dataset: String,
+        /// Where it was mounted.
         at: PathBuf,
     },
     /// Requests are under way that do not end.
@@ -148,12 +161,23 @@ fn hint(error: &std::io::Error) -> &'static str {
     }
 }
 
+/// What is left of a mount that was taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing: its session ended.
+    Nothing,
+    /// Somebody has it elsewhere, and so its session.
+    Elsewhere,
+}
+
 /// A mounted filesystem. Dropping it unmounts, forced.
 #[derive(Debug)]
 pub struct FuseMount {
     dataset: String,
-    at: PathBuf,
-    place: Place,
+    /// Where it is, or was last.
+    place: Mutex<Place>,
+    /// Where it is kept while it is only elsewhere.
+    aside: Mutex<Option<Aside>>,
     /// As they are now; held to look or change.
     options: Mutex<MountOptions>,
     /// Held while they are changed, which may wait for devices. Before `options`.
@@ -191,8 +215,8 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
     raise_read_ahead(place.device());
     Ok(FuseMount {
         dataset: name,
-        at: at.to_owned(),
-        place,
+        place: Mutex::new(place),
+        aside: Mutex::default(),
         options: Mutex::new(options.clone()),
         updating: Mutex::default(),
         gate,
@@ -216,8 +240,16 @@ impl FuseMount {
     }
 
     /// Where it is mounted.
-    pub fn mountpoint(&self) -> &Path {
-        &self.at
+    pub fn mountpoint(&self) -> PathBuf {
+        self.place().shown().to_owned()
+    }
+
+    fn place(&self) -> Place {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn aside(&self) -> MutexGuard<'_, Option<Aside>> {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The words of the mount table.
@@ -275,21 +307,22 @@ impl FuseMount {
             None => wanted = wanted.of_what_is_fixed(),
         }
         served.set_snapdir(wanted.snapdir);
+        let place = self.place();
         if !wanted.writable {
             // What is mapped and changed is written back first, as long as that is allowed.
-            write_back(self.place.path());
+            self.write_back();
         }
         served.set_writable(wanted.writable);
         let is_kept =
             |options: &MountOptions| (options.writable, options.exec, options.setuid, options.devices);
-        if is_kept(&current) == is_kept(&wanted) {
+        if is_kept(&current) == is_kept(&wanted) || !place.is_taken() {
             *self.options() = wanted;
             return Ok(());
         }
-        place::remount(self.place.path(), &wanted).map_err(|error| {
+        place::remount(place.path(), &wanted).map_err(|error| {
             // The server goes back to what the kernel believes.
             served.set_writable(current.writable);
-            MountError::Refused { dataset: self.dataset.clone(), at: self.at.clone(), error }
+            MountError::Refused { dataset: self.dataset.clone(), at: self.mountpoint(), error }
         })?;
         *self.options() = wanted;
         Ok(())
@@ -315,44 +348,158 @@ impl FuseMount {
 
     /// Whether it is still at its mountpoint: whoever unmounts it takes it away before the session ends. True where that cannot be found out.
     pub fn is_in_place(&self) -> bool {
-        self.place.is_taken()
+        self.place().is_taken()
     }
 
-    /// Unmounts and waits for the session to end. With `force` a mount in use leaves the tree at once, and nothing is waited for.
+    /// Whether the kernel's table of mounts has it at its mountpoint.
+    pub fn is_listed(&self, table: &Table) -> bool {
+        table.has(&self.place())
+    }
+
+    /// Has the kernel write back what programs mapped and changed. Blocks the thread.
+    pub fn write_back(&self) {
+        if let (Some(served), Some(directory)) = (self.gate.served(), self.directory()) {
+            writeback::write_back(&directory, &served);
+        }
+    }
+
+    /// The root directory, wherever it is.
+    fn directory(&self) -> Option<std::fs::File> {
+        let place = self.place();
+        match &*self.aside() {
+            Some(aside) => aside.directory().ok(),
+            None if place.is_taken() => std::fs::File::open(place.path()).ok(),
+            None => None,
+        }
+    }
+
+    /// Unmounts it. Dropped then, it leaves nobody who has it elsewhere anything.
     ///
     /// # Errors
-    /// [`MountError::Busy`] or [`MountError::Unmount`], with the mount, which stays as it was. [`MountError::BusyElsewhere`], with the mount, which is not in its place.
+    /// As [`Self::take_away`], with the mount, which stays as it was.
     pub fn unmount(self, force: bool) -> Result<(), Box<(Self, MountError)>> {
-        self.take_away(force).map_err(|error| Box::new((self, error)))
+        self.take_away(force).map(drop).map_err(|error| Box::new((self, error)))
     }
 
-    /// The same where somebody else looks at it.
+    /// Takes it away from its mountpoint, as `umount` does, if it is there. With `force` nobody has it any longer, and nothing is waited for but that what was mapped and changed is written back.
     ///
     /// # Errors
-    /// As [`Self::unmount`].
-    pub fn take_away(&self, force: bool) -> Result<(), MountError> {
+    /// [`MountError::Busy`], [`MountError::Covered`] or [`MountError::Unmount`]; it stays as it was.
+    pub fn take_away(&self, force: bool) -> Result<Left, MountError> {
+        if force {
+            self.cut();
+            return Ok(Left::Nothing);
+        }
+        let place = self.place();
         if self.is_alive() {
-            self.place.unmount(force)?;
+            if place.is_covered() {
+                return Err(MountError::Covered { at: self.mountpoint() });
+            }
+            let kept = self.aside().take();
+            let aside = kept.or_else(|| place.aside().ok());
+            place.unmount(false)?;
+            if aside.is_some() && place::is_elsewhere(place.device()) {
+                *self.aside() = aside;
+                return Ok(Left::Elsewhere);
+            }
         }
-        if !force && !self.has_ended() {
-            return Err(MountError::BusyElsewhere { at: self.at.clone() });
+        if !self.has_ended() {
+            return Ok(Left::Elsewhere);
         }
-        let Some(session) = self.session().take() else { return Ok(()) };
-        if !force || session.is_finished() {
+        if let Some(session) = self.session().take() {
             session.join();
-            self.place.clear();
-        } else {
-            // Whoever still has a file open keeps the session; it ends with them. Until then they may read.
-            self.serve_no_writer();
+            place.clear();
         }
-        Ok(())
+        Ok(Left::Nothing)
     }
 
-    /// It left the tree, and who has it may read until they let go.
-    fn serve_no_writer(&self) {
-        if let Some(served) = self.gate.served() {
-            served.set_writable(false);
-            served.set_detached();
+    /// Puts it at a mountpoint again, after it left one and somebody has it elsewhere: with the session that it has. Blocks the thread.
+    ///
+    /// # Errors
+    /// [`MountError::BusyElsewhere`] where this is not possible; [`MountError::Refused`] by the system.
+    pub fn put_back(&self, at: &Path, options: &MountOptions) -> Result<(), MountError> {
+        let busy = || MountError::BusyElsewhere { dataset: self.dataset.clone(), at: self.mountpoint() };
+        if self.needs_another_session(options) {
+            return Err(busy());
+        }
+        let mut kept = self.aside();
+        let aside = kept.take().or_else(|| self.place().aside().ok()).ok_or_else(busy)?;
+        match aside.put(at) {
+            Ok(place) => *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place,
+            Err(error) => {
+                *kept = Some(aside);
+                return Err(MountError::Refused { dataset: self.dataset.clone(), at: at.to_owned(), error });
+            }
+        }
+        drop(kept);
+        self.update(options)
+    }
+
+    /// Lets a filesystem go that is at no mountpoint, if nobody has it elsewhere any more: its session ends then.
+    pub fn let_go_if_unused(&self) {
+        let mut aside = self.aside();
+        if aside.is_some() && !place::is_elsewhere(self.place().device()) {
+            *aside = None;
+        }
+    }
+
+    /// Whether it is kept for who has it elsewhere.
+    pub fn is_aside(&self) -> bool {
+        self.aside().is_some()
+    }
+
+    /// Ends it whoever has it: writes back what was mapped and changed, leaves the tree, and answers nothing any longer.
+    fn cut(&self) {
+        let place = self.place();
+        let is_alive = self.is_alive();
+        if is_alive {
+            self.write_back_in_time();
+            match place.unmount(true) {
+                Ok(true) => {}
+                Ok(false) => place.abort(),
+                Err(error) => tracing::warn!(%error, "a mount that nobody serves any longer stays"),
+            }
+        }
+        *self.aside() = None;
+        if let Some(served) = self.gate.end() {
+            // Files that nobody can reach any more are freed; where devices do not answer, that waits.
+            let (tell, told) = mpsc::channel::<()>();
+            let release = move || {
+                let _tell = tell;
+                served.release_all();
+            };
+            if let Err(error) = std::thread::Builder::new().name("fuse-end".into()).spawn(release) {
+                tracing::warn!(%error, "files that were unlinked are freed with the next import");
+            }
+            let _ = told.recv_timeout(RELEASED_WITHIN);
+        }
+        let Some(session) = self.session().take() else { return };
+        // Where the connection could not be cut, it ends with the last who has it.
+        if session.ends_within(RELEASED_WITHIN) {
+            session.join();
+            place.clear();
+        }
+    }
+
+    /// Has written back what programs mapped and changed, unless the pool's devices are away, for as long as that goes on.
+    fn write_back_in_time(&self) {
+        let Some(served) = self.gate.served().filter(|served| served.is_writable()) else { return };
+        if served.trees.pool().is_some_and(|pool| pool.suspended().is_some()) {
+            return;
+        }
+        let (place, aside) = (self.place(), self.aside().take());
+        let write = move || {
+            let directory = match aside {
+                Some(aside) => aside.directory(),
+                None if place.is_taken() => std::fs::File::open(place.path()),
+                None => return,
+            };
+            if let Ok(directory) = directory {
+                writeback::write_back(&directory, &served);
+            }
+        };
+        if place::within(WRITTEN_WITHIN, write).is_none() {
+            tracing::warn!(dataset = self.dataset, "not all mapped pages were written back in time");
         }
     }
 
@@ -361,11 +508,9 @@ impl FuseMount {
     /// # Errors
     /// [`MountError::Stuck`] where requests under way do not end.
     pub fn hold_back(self: &Arc<Self>) -> Result<HeldBack, MountError> {
-        if self.is_in_place() {
-            write_back(self.place.path());
-        }
+        self.write_back();
         let closed = self.gate.close(ENDS_AT_MOST);
-        let closed = closed.ok_or_else(|| MountError::Stuck { at: self.at.clone() })?;
+        let closed = closed.ok_or_else(|| MountError::Stuck { at: self.mountpoint() })?;
         Ok(HeldBack { mount: Arc::clone(self), closed })
     }
 
@@ -417,7 +562,7 @@ impl HeldBack {
             }
             if let Some(live) = served.live().filter(|_| mount.is_in_place()) {
                 let open = served.open_live_files();
-                replacing::look_again(mount.place.path(), live.zpl(), open.into_iter());
+                replacing::look_again(mount.place().path(), live.zpl(), open.into_iter());
             }
         }
         mount.gate.takes_pages();
@@ -427,24 +572,6 @@ impl HeldBack {
 
 impl Drop for FuseMount {
     fn drop(&mut self) {
-        let Some(session) = self.session().take() else { return };
-        if session.is_finished() {
-            self.place.clear();
-            return;
-        }
-        self.serve_no_writer();
-        if let Err(error) = self.place.unmount(true) {
-            tracing::warn!(%error, "a mount that nobody serves any longer stays");
-        }
-    }
-}
-
-/// Has the kernel write back what it holds of the filesystem at `at`: pages that were mapped and changed. Blocks the thread.
-pub fn write_back(at: &Path) {
-    let Ok(directory) = std::fs::File::open(at) else { return };
-    // SAFETY: the descriptor is open.
-    if unsafe { libc::syncfs(directory.as_raw_fd()) } != 0 {
-        let error = std::io::Error::last_os_error();
-        tracing::warn!(%error, at = %at.display(), "not all mapped pages were written back");
+        self.cut();
     }
 }

@@ -7,8 +7,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::Arc;
 
 use device::block_on;
 use engine::dataset::dsl::Dsl;
@@ -18,7 +17,7 @@ use engine::pool::import::{ImportOptions, import};
 use engine::pool::{discovery, errlog};
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;
-use server::fuse::{self, FuseMount, MountError, MountOptions, Source};
+use server::fuse::{self, FuseMount, Left, MountError, MountOptions, Source};
 use testkit::GoldenPool;
 use testkit::manifest::HostTree;
 
@@ -277,7 +276,7 @@ fn what_somebody_mounted_over_a_filesystem_stays_when_that_goes() {
     let file = place.path().join("of the upper one");
     std::fs::write(&file, "").unwrap();
     let (held, error) = *held.unmount(false).unwrap_err();
-    assert!(matches!(error, MountError::BusyElsewhere { .. }), "{error}");
+    assert!(matches!(error, MountError::Covered { .. }), "{error}");
     assert!(file.exists());
     drop(above);
     held.unmount(false).map_err(|failed| failed.1).unwrap();
@@ -285,26 +284,27 @@ fn what_somebody_mounted_over_a_filesystem_stays_when_that_goes() {
 }
 
 #[test]
-fn a_filesystem_that_is_mounted_elsewhere_too_is_busy_until_forced() {
+fn a_filesystem_that_is_mounted_elsewhere_too_leaves_its_place_and_stays_there() {
     let Some(golden) = golden("single") else { return };
     let dsl = open(&golden);
     let (place, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let there = other.path().join("empty");
     for force in [false, true] {
         let held = mount(&dsl, "single/fs", place.path(), Way::Device);
         let beside = MountedBeside::new(c"none", place.path(), other.path(), libc::MS_BIND);
         let Some(beside) = beside else { return };
-        let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || tell.send(held.unmount(force)));
-        let unmounted = told.recv_timeout(Duration::from_secs(60)).expect("it waits for ever");
-        assert!(other.path().join("empty").exists(), "still served there");
-        if force {
-            unmounted.map_err(|failed| failed.1).unwrap();
-            continue;
-        }
-        let (held, error) = *unmounted.unwrap_err();
-        assert!(matches!(error, MountError::BusyElsewhere { .. }), "{error}");
+        let device = std::fs::metadata(place.path()).unwrap().dev();
+        assert_eq!(held.take_away(false).unwrap(), Left::Elsewhere);
+        assert!(!place.path().join("empty").exists() && there.exists());
+        held.put_back(place.path(), &MountOptions { writable: false, ..MountOptions::default() }).unwrap();
+        assert_eq!(std::fs::metadata(place.path()).unwrap().dev(), device, "the same session");
+        assert_eq!(held.take_away(force).unwrap(), if force { Left::Nothing } else { Left::Elsewhere });
+        assert_eq!(File::open(&there).is_ok(), !force, "by force nobody has it");
         drop(beside);
-        held.unmount(false).map_err(|failed| failed.1).unwrap();
+        held.let_go_if_unused();
+        while held.is_alive() {
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use server::api::{CloneSnapshot, CreateDataset, Created};
 use server::sizes::parse_size;
 
 use super::change;
-use crate::output::{self, usage};
+use crate::output::{self, Exit, FAILED, usage};
 use crate::typed;
 
 /// Arguments of `zfs create`.
@@ -85,8 +85,7 @@ impl Arguments {
         if self.verbose || self.parsable {
             output::print(&self.text(&name, &created))?;
         }
-        created.warnings.iter().for_each(|warning| eprintln!("{warning}"));
-        Ok(())
+        told(&created)
     }
 
     fn text(&self, name: &str, created: &Created) -> String {
@@ -110,6 +109,12 @@ impl Arguments {
         }
         text
     }
+}
+
+/// Says what went wrong; what could not be mounted is a failure.
+fn told(created: &Created) -> Result<()> {
+    created.warnings.iter().chain(&created.unmounted).for_each(|warning| eprintln!("{warning}"));
+    if created.unmounted.is_empty() { Ok(()) } else { Err(Exit(FAILED).into()) }
 }
 
 /// Arguments of `zfs clone`.
@@ -143,7 +148,6 @@ impl CloneArguments {
             command: typed::command(),
         };
         let created = change(&request, || super::absent(&snapshot))?;
-        created.warnings.iter().for_each(|warning| eprintln!("{warning}"));
-        Ok(())
+        told(&created)
     }
 }

@@ -1,5 +1,11 @@
 //! `zfs mount`, `zfs unmount`, and the helper of the system's `mount`. Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves this out.
 
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
 use crate::session::Session;
 
 #[test]
@@ -95,5 +101,212 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
     assert_eq!(words, "exec\toff\ttemporary\nreadonly\ton\ttemporary\natime\ton\tdefault\n");
     session.print(&["zfs", "mount", "-o", "remount,rw", "tank/fs"]);
     std::fs::write(&file, b"yes").unwrap();
+    session.print(&["zpool", "export", "tank"]);
+}
+
+/// What mounts everything else than a user may, and where; `None` for others than root.
+fn root_session(what: &str) -> Option<(Session, tempfile::TempDir)> {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    if testkit::skipped("fuse", what) || unsafe { libc::geteuid() } != 0 {
+        return None;
+    }
+    let disks = tempfile::tempdir().unwrap();
+    File::create(disks.path().join("disk")).unwrap().set_len(128 << 20).unwrap();
+    let session = Session::start();
+    let (disk, root) = (disks.path().join("disk"), disks.path().join("root"));
+    session.print(&["zpool", "create", "-R", root.to_str().unwrap(), "tank", disk.to_str().unwrap()]);
+    session.print(&["zfs", "create", "tank/fs"]);
+    Some((session, disks))
+}
+
+const MAPPED_BYTES: usize = 16 << 10;
+
+/// A file that is mapped, which another process serves.
+struct Mapped(*mut u8);
+
+impl Mapped {
+    fn of(path: &Path) -> Self {
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping of an open file; nothing else is replaced.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), MAPPED_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        Self(at.cast())
+    }
+
+    fn fill(&self, byte: u8) {
+        // SAFETY: the mapping has so many bytes, and nobody else uses it.
+        unsafe { self.0.write_bytes(byte, MAPPED_BYTES) };
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped so, and is not used any more.
+        unsafe { libc::munmap(self.0.cast(), MAPPED_BYTES) };
+    }
+}
+
+#[test]
+fn what_programs_mapped_and_changed_is_kept_however_a_filesystem_goes() {
+    let Some((session, disks)) = root_session("forced unmounts") else { return };
+    let disk_directory = disks.path().to_str().unwrap().to_owned();
+    let root = disks.path().join("root").to_str().unwrap().to_owned();
+    let file = disks.path().join("root/tank/fs/file");
+    let import = ["zpool", "import", "-R", &root, "-d", &disk_directory, "tank"];
+    let holds = |byte: u8| {
+        let content = fs::read(&file).unwrap();
+        assert!(
+            content.len() == MAPPED_BYTES && content.iter().all(|at| *at == byte),
+            "{byte}: {:?}",
+            content[0]
+        );
+    };
+    fs::write(&file, [0; MAPPED_BYTES]).unwrap();
+
+    // Back to a snapshot: what was changed before that is in it, and nothing of what was changed after.
+    let mapped = Mapped::of(&file);
+    mapped.fill(1);
+    session.print(&["zfs", "snapshot", "tank/fs@one"]);
+    mapped.fill(2);
+    session.print(&["zfs", "rollback", "tank/fs@one"]);
+    holds(1);
+    mapped.fill(3);
+    drop(mapped);
+    holds(3);
+
+    let mapped = Mapped::of(&file);
+    mapped.fill(4);
+    assert_eq!(
+        session.run(&["zfs", "unmount", "tank/fs"]).err,
+        format!("cannot unmount '{root}/tank/fs': pool or dataset is busy\n")
+    );
+    session.print(&["zfs", "unmount", "-f", "tank/fs"]);
+    session.print(&["zfs", "mount", "tank/fs"]);
+    holds(4);
+    drop(mapped);
+
+    let mapped = Mapped::of(&file);
+    mapped.fill(5);
+    session.print(&["zpool", "export", "-f", "tank"]);
+    // Another process has the devices at once, although the file is still mapped.
+    let other = Session::start_heard();
+    other.print(&import);
+    holds(5);
+    drop(mapped);
+
+    let mapped = Mapped::of(&file);
+    mapped.fill(6);
+    let ended = other.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    session.print(&import);
+    holds(6);
+    drop(mapped);
+    session.print(&["zpool", "export", "tank"]);
+}
+
+/// A process with a mount namespace of its own, as that of a container.
+struct Container(Child);
+
+impl Container {
+    fn start() -> Self {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "--propagation", "private", "sleep", "1000"]).stdin(Stdio::null());
+        let child = unshare.spawn().unwrap();
+        let container = Self(child);
+        // By then it has its namespace, in which nothing is changed that is changed outside.
+        while fs::read_to_string(format!("/proc/{}/comm", container.0.id())).unwrap() != "sleep\n" {
+            std::thread::yield_now();
+        }
+        container
+    }
+
+    /// A path as it is there.
+    fn sees(&self, path: &Path) -> PathBuf {
+        Path::new(&format!("/proc/{}/root", self.0.id())).join(path.strip_prefix("/").unwrap())
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_filesystem_that_somebody_has_elsewhere_leaves_its_place_and_comes_back_as_it_is() {
+    let Some((session, disks)) = root_session("mount namespaces") else { return };
+    let at = disks.path().join("root/tank/fs");
+    let file = at.join("file");
+    fs::write(&file, "before").unwrap();
+    let device = fs::metadata(&at).unwrap().dev();
+    let mounted = || session.print(&["zfs", "get", "-Ho", "value", "mounted", "tank/fs"]);
+    let container = Container::start();
+
+    session.print(&["zfs", "unmount", "tank/fs"]);
+    assert_eq!(mounted(), "no\n");
+    assert!(!file.exists());
+    assert_eq!(fs::read(container.sees(&file)).unwrap(), b"before");
+    fs::write(container.sees(&file), "within").unwrap();
+    let busy = session.run(&["zpool", "export", "tank"]);
+    assert_eq!(busy.code, 1);
+    assert!(busy.err.contains("it is mounted elsewhere too"), "{}", busy.err);
+    let busy = session.run(&["zfs", "destroy", "tank/fs"]);
+    assert_eq!((busy.code, busy.err.as_str()), (1, "cannot destroy 'tank/fs': dataset is busy\n"));
+
+    session.print(&["zfs", "mount", "tank/fs"]);
+    assert_eq!(mounted(), "yes\n");
+    assert_eq!(fs::metadata(&at).unwrap().dev(), device, "the same session");
+    assert_eq!(fs::read(&file).unwrap(), b"within");
+    fs::write(&file, "after").unwrap();
+    assert_eq!(fs::read(container.sees(&file)).unwrap(), b"after");
+
+    // What was done although a filesystem could not be mounted is a failure.
+    fs::write(disks.path().join("root/file"), "").unwrap();
+    let unmounted = session.run(&["zfs", "create", "-o", "mountpoint=/file", "tank/new"]);
+    assert_eq!(unmounted.code, 1);
+    assert!(unmounted.err.starts_with("cannot mount 'tank/new': "), "{}", unmounted.err);
+    assert!(
+        unmounted.err.ends_with("filesystem successfully created, but not mounted\n"),
+        "{}",
+        unmounted.err
+    );
+    session.print(&["zfs", "set", "mountpoint=/new", "tank/new"]);
+    session.print(&["zfs", "mount", "tank/new"]);
+    let unmounted = session.run(&["zfs", "set", "mountpoint=/file", "tank/new"]);
+    assert_eq!(unmounted.code, 1);
+    assert!(
+        unmounted.err.starts_with("property may be set but unable to remount filesystem: "),
+        "{}",
+        unmounted.err
+    );
+    let refused = session.run(&["zfs", "set", "mountpoint=/x/../y", "tank/new"]);
+    assert_eq!(
+        (refused.code, refused.err.as_str()),
+        (1, "cannot set property for 'tank/new': 'mountpoint' must be a path without '.' and '..'\n")
+    );
+    // Parents that a rename makes are mounted as others are.
+    session.print(&["zfs", "rename", "-p", "tank/new", "tank/a/b/new"]);
+    let mounted_now = session.print(&["zfs", "get", "-Ho", "value", "mounted", "tank/a", "tank/a/b"]);
+    assert_eq!(mounted_now, "yes\nyes\n");
+    let refused = session.run(&["zpool", "set", "cachefile=/etc/zfs/zpool.cache", "tank"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("no such file is kept"), "{}", refused.err);
+    session.print(&["zpool", "set", "cachefile=none", "tank"]);
+
+    // Another place, and somebody else who takes it away.
+    session.print(&["zfs", "set", "mountpoint=/moved", "tank/fs"]);
+    let moved = disks.path().join("root/moved");
+    assert_eq!(fs::read(moved.join("file")).unwrap(), b"after");
+    assert_eq!(fs::metadata(&moved).unwrap().dev(), device);
+    assert!(Command::new("umount").arg(&moved).status().unwrap().success());
+    assert_eq!(mounted(), "no\n");
+
+    drop(container);
+    session.print(&["zfs", "mount", "tank/fs"]);
+    assert_eq!(fs::read(moved.join("file")).unwrap(), b"after");
     session.print(&["zpool", "export", "tank"]);
 }

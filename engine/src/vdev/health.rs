@@ -135,7 +135,7 @@ impl VdevTree {
     }
 
     /// Closes all devices: each when its last transfer is done. Nothing can be read or written from then on.
-    pub(crate) fn let_go(&self) {
+    pub fn let_go(&self) {
         for vdev in self.tops.iter().chain(self.spares.iter()).chain(self.l2cache.iter()).flat_map(Vdev::walk)
         {
             if let Kind::Leaf(slot) = &vdev.kind {

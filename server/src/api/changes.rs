@@ -41,6 +41,8 @@ pub struct Created {
     pub properties: Vec<(String, String)>,
     /// What went wrong without stopping it, each a sentence.
     pub warnings: Vec<String>,
+    /// What of it is new and could not be mounted, each a sentence.
+    pub unmounted: Vec<String>,
 }
 
 impl Action for CreateDataset {
@@ -275,7 +277,7 @@ impl Action for InheritProperty {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PropertiesSet {
-    /// Datasets whose properties could not be set, and why. The others have theirs.
+    /// Datasets whose properties could not be set, or that have them and could not be mounted as these say, and why.
     pub failed: Vec<ApiError>,
     /// What went wrong without stopping it, each a sentence.
     pub warnings: Vec<String>,

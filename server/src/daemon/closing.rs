@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //! Closing goes the other way than opening: unmount, deepest first; refuse if something is in use, unless forced; take the pool out of the list; commit what is left; let
-//! the devices go. With force a filesystem that cannot be unmounted holds up nothing: it is served no longer, and what was written is committed all the same. Its devices close when the last reader is done, which after a forced export may be a file that somebody still holds open.
+//! the devices go. With force a filesystem that cannot be unmounted holds up nothing: it is served no longer, and what was written is committed all the same. Its devices are let go whoever still has something of it, so that others can have them at once.
 //!
 //! That waits for devices, which may never answer. So each pool is closed on a thread of its own, side by side with others, and whoever asked for it looks after that thread:
 //!
@@ -331,10 +331,12 @@ impl Daemon {
         self.forget(open);
         changing.closed();
         open.disconnect();
-        if let Some(live) = open.live() {
-            live.close(order.state).await.map_err(|error| order.crashed(open, &error.to_string()))?;
-        }
-        Ok(())
+        let closed = match open.live() {
+            Some(live) => live.close(order.state).await,
+            None => Ok(()),
+        };
+        open.let_go();
+        closed.map_err(|error| order.crashed(open, &error.to_string()))
     }
 
     /// For whoever opens a pool, as long as it is not in the list.

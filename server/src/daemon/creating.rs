@@ -20,6 +20,7 @@ use super::pool_properties::{self, When, fault};
 use super::pools::{Held, Options};
 use super::{Daemon, OpenPool, dataset_error, edits, names};
 use crate::api::{self, ApiError, Listed, OpenedPool, UpgradedPool, VdevClass, VdevNode};
+use crate::fuse;
 
 impl Daemon {
     /// Creates a pool.
@@ -373,6 +374,11 @@ fn check_mountpoint(
         None => at,
     };
     let shown = place.display();
+    if !fuse::answers(&place) {
+        return Err(ApiError::refused(format!(
+            "mountpoint '{shown}' : what is mounted there or above it does not answer\nunmount that ('umount -f'), or use '-m' option to provide a different default"
+        )));
+    }
     let entries = std::fs::read_dir(&place).map(|mut entries| entries.next().is_some());
     match entries {
         Ok(true) => Err(ApiError::refused(format!(

@@ -4,6 +4,9 @@
 //! being asked, and an encrypted filesystem waits for its key. Parents come before what lies below them, and go after it. What has the mountpoint
 //! `legacy` is mounted by the system's `mount`, through its helper.
 //! Directories that had to be made for a mountpoint are removed with it.
+//!
+//! What is *mounted* is what the kernel's table of mounts has at its mountpoint. A filesystem that left it and that somebody has elsewhere (a bind mount, a container) is *in use*: it is not listed as
+//! mounted, keeps its key and its pool, and comes back to its mountpoint as it is.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +23,7 @@ use super::datasets::is_at_or_below;
 use super::pools::Changing;
 use super::{Daemon, OpenPool, dataset_error, lock};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
-use crate::fuse::{self, FuseMount, LiveSource, MountError, MountOptions, SnapshotsClosed, Source};
+use crate::fuse::{self, FuseMount, LiveSource, MountError, MountOptions, SnapshotsClosed, Source, Table};
 
 /// A session whose mount was taken away ends within this time after it let the last file go, unless somebody else has files open.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
@@ -42,7 +45,7 @@ impl Mount {
     fn described(&self) -> Mounted {
         Mounted {
             dataset: self.dataset.clone(),
-            mountpoint: self.fuse.mountpoint().to_owned(),
+            mountpoint: self.fuse.mountpoint(),
             options: self.fuse.options_words(),
             given: self.words.clone(),
             answered_through_rings: self.fuse.answered_through_rings(),
@@ -86,9 +89,12 @@ enum Left {
 impl OpenPool {
     /// How each filesystem is mounted that is.
     pub(super) fn mounted(&self) -> HashMap<String, MountedAs> {
+        let is_listed = is_listed();
         let mounts = lock(&self.mounts);
-        let alive = mounts.iter().filter(|(_, mount)| mount.fuse.is_alive());
-        alive.map(|(name, mount)| (name.clone(), MountedAs { options: mount.fuse.options_words() })).collect()
+        let listed = mounts.iter().filter(|(_, mount)| is_listed(mount));
+        listed
+            .map(|(name, mount)| (name.clone(), MountedAs { options: mount.fuse.options_words() }))
+            .collect()
     }
 
     /// Where each filesystem is mounted that is.
@@ -99,19 +105,22 @@ impl OpenPool {
 
     /// Has the kernel write back what programs mapped and changed. Blocks the thread.
     pub(super) fn write_back(&self, is_meant: impl Fn(&str) -> bool) {
-        for mount in self.mounts_described().into_iter().filter(|mount| is_meant(&mount.dataset)) {
-            fuse::write_back(&mount.mountpoint);
-        }
+        let meant: Vec<_> = {
+            let mounts = lock(&self.mounts);
+            let meant = mounts.values().filter(|mount| mount.fuse.is_alive() && is_meant(&mount.dataset));
+            meant.map(|mount| Arc::clone(&mount.fuse)).collect()
+        };
+        meant.iter().for_each(|mount| mount.write_back());
     }
 
     fn find_mount(&self, is_wanted: impl Fn(&Path) -> bool) -> Option<Mounted> {
-        let mounts = lock(&self.mounts);
-        mounts.values().find(|mount| is_wanted(mount.fuse.mountpoint())).map(Mount::described)
+        self.mounts_described().into_iter().find(|mount| is_wanted(&mount.mountpoint))
     }
 
     fn mounts_described(&self) -> Vec<Mounted> {
+        let is_listed = is_listed();
         let mounts = lock(&self.mounts);
-        mounts.values().filter(|mount| mount.fuse.is_alive()).map(Mount::described).collect()
+        mounts.values().filter(|mount| is_listed(mount)).map(Mount::described).collect()
     }
 
     /// All properties of a dataset, where `mounted` is how filesystems are mounted now.
@@ -125,9 +134,11 @@ impl OpenPool {
         dsl.properties(entry, &environment).await
     }
 
-    /// What is mounted of one encryption root or below one dataset: names for which `is_wanted` holds.
-    pub(super) fn mounted_where(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
-        self.mounted().into_keys().filter(|name| is_wanted(name)).collect()
+    /// What is in use of one encryption root or below one dataset, mounted or not: names for which `is_wanted` holds.
+    pub(super) fn in_use_where(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        self.forget_dead();
+        let mounts = lock(&self.mounts);
+        mounts.keys().filter(|name| is_wanted(name)).cloned().collect()
     }
 
     /// What a mount serves. In a pool that is open for writing it must not keep a committed state, whose space could never be reused: it is the live
@@ -211,11 +222,18 @@ impl OpenPool {
         for word in self.mount_options().iter().chain(words) {
             options.apply_word(word).map_err(|why| ApiError::invalid(refuse(why)))?;
         }
+        options.writable &= self.live().is_some() && !plan.dataset.is_snapshot();
         self.forget_dead();
         if let Some(other) = self.find_mount(|at| at == plan.at) {
             return Err(ApiError::busy(refuse(format!(
                 "'{}' is already mounted at {}",
                 other.dataset,
+                plan.at.display()
+            ))));
+        }
+        if !fuse::answers(&plan.at) {
+            return Err(ApiError::failed(refuse(format!(
+                "what is mounted at {} or above it does not answer; unmount that ('umount -f'), or say where to mount it",
                 plan.at.display()
             ))));
         }
@@ -233,6 +251,22 @@ impl OpenPool {
         let not_empty = || fs::read_dir(&plan.at).is_ok_and(|mut entries| entries.next().is_some());
         if !plan.overlay && !overlay && not_empty() {
             return Err(ApiError::refused(refuse(format!("directory '{}' is not empty", plan.at.display()))));
+        }
+        let left = lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse));
+        if let Some(fuse) = left {
+            // Somebody has it elsewhere.
+            let put = fuse.put_back(&plan.at, &options);
+            if fuse.is_in_place() {
+                self.describe_anew(name, &made, words);
+            } else {
+                remove_directories(&made);
+            }
+            return match put {
+                Ok(()) => self
+                    .find_mount(|at| at == plan.at)
+                    .ok_or_else(|| ApiError::failed(refuse("it did not stay where it was mounted".into()))),
+                Err(error) => Err(ApiError { message: refuse(error.to_string()), ..mount_error(error) }),
+            };
         }
         let source = self.source(plan, &options).await;
         let mounted = match source {
@@ -260,8 +294,23 @@ impl OpenPool {
         }
     }
 
+    /// A filesystem is at a place again.
+    fn describe_anew(&self, name: &str, made: &[PathBuf], words: &[String]) {
+        if let Some(mount) = lock(&self.mounts).get_mut(name) {
+            mount.made.splice(..0, made.iter().cloned());
+            mount.words = words.to_vec();
+        }
+    }
+
     /// Mounts that somebody else took away.
     fn forget_dead(&self) {
+        let aside: Vec<_> = {
+            let mounts = lock(&self.mounts);
+            let aside = mounts.values().filter(|mount| mount.fuse.is_aside());
+            aside.map(|mount| Arc::clone(&mount.fuse)).collect()
+        };
+        aside.iter().for_each(|mount| mount.let_go_if_unused());
+        drop(aside);
         let dead: Vec<Mount> = {
             let mut mounts = lock(&self.mounts);
             let names: Vec<String> = mounts
@@ -283,7 +332,9 @@ impl OpenPool {
     fn await_unmounted(&self) {
         let held = || {
             let mounts = lock(&self.mounts);
-            let leaving = mounts.values().filter(|mount| mount.fuse.is_alive() && !mount.fuse.is_in_place());
+            let leaving = mounts
+                .values()
+                .filter(|mount| mount.fuse.is_alive() && !mount.fuse.is_aside() && !mount.fuse.is_in_place());
             leaving.map(|mount| mount.fuse.files_held()).reduce(|all, more| all + more)
         };
         let (mut deadline, mut last) = (Instant::now() + ENDS_WITHIN, None);
@@ -317,8 +368,12 @@ impl OpenPool {
         let Some(mount) = lock(&self.mounts).remove(name) else { return Ok(None) };
         let described = mount.described();
         match mount.fuse.take_away(force) {
-            Ok(()) => {
-                remove_directories(&mount.made);
+            Ok(left) => {
+                match left {
+                    fuse::Left::Nothing => remove_directories(&mount.made),
+                    // A directory that is removed takes with it what is mounted on it in other mount namespaces.
+                    fuse::Left::Elsewhere => drop(lock(&self.mounts).insert(name.to_owned(), mount)),
+                }
                 Ok(Some(described))
             }
             Err(error) => {
@@ -409,7 +464,7 @@ impl OpenPool {
         changed
     }
 
-    /// Serves no mount any longer: those that could not be unmounted may be read by whoever has them, and not written.
+    /// Serves no mount any longer, whoever has it.
     pub(super) fn abandon_mounts(&self) {
         let left = std::mem::take(&mut *lock(&self.mounts));
         drop(left);
@@ -485,20 +540,22 @@ impl Daemon {
         }
     }
 
-    /// Lets what the properties of filesystems say now hold for those of them that are mounted. What could not be made to, as sentences.
+    /// Lets what the properties of filesystems say now hold for those of them that are mounted. What could not be made to.
     pub(super) async fn update_mounts(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
         is_meant: impl Fn(&str) -> bool,
-    ) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for mount in pool.mounts_described().into_iter().filter(|mount| is_meant(&mount.dataset)) {
-            if let Err(error) = self.update_mount(pool, changing, &mount).await {
-                warnings.push(format!("property may be set but unable to remount filesystem: {error}"));
-            }
+    ) -> Vec<ApiError> {
+        let mut failed = Vec::new();
+        let in_use: Vec<Mounted> = {
+            let mounts = lock(&pool.mounts);
+            mounts.values().filter(|mount| mount.fuse.is_alive()).map(Mount::described).collect()
+        };
+        for mount in in_use.into_iter().filter(|mount| is_meant(&mount.dataset)) {
+            failed.extend(self.update_mount(pool, changing, &mount).await.err());
         }
-        warnings
+        failed
     }
 
     /// Lets options hold for what is mounted, beside those that it was mounted with.
@@ -560,6 +617,10 @@ impl Daemon {
                 updated => return updated.map_err(mount_error),
             }
         }
+        if !fuse.is_in_place() {
+            // It begins another session when nobody has this one any more.
+            return Ok(());
+        }
         drop(fuse);
         let unmounted = self.unmount_mounts(pool, changing, false, |other| other == name).await?;
         self.mount_again(pool, changing, unmounted).await;
@@ -591,12 +652,33 @@ impl Daemon {
                 }
             }
         }
+        if force {
+            // Whoever has it elsewhere loses it.
+            for name in pool.in_use_where(|name| is_meant(name)) {
+                pool.unmount_one(&name, true)?;
+            }
+        }
         Ok(unmounted)
     }
 
-    /// Unmounts all filesystems of a pool, until one is in use.
+    /// Unmounts all filesystems of a pool, until one is in use. One that somebody has elsewhere is.
     pub(super) async fn unmount_all(&self, pool: &OpenPool, _: &Changing<'_>, force: bool) -> MountsChanged {
-        pool.unmount_below(Path::new("/"), force)
+        let mut changed = pool.unmount_below(Path::new("/"), force);
+        if !changed.failed.is_empty() && !force {
+            return changed;
+        }
+        for name in pool.in_use_where(|_| true) {
+            let left = pool.unmount_one(&name, force);
+            let error = match left {
+                Err(error) => Some(error),
+                Ok(_) => lock(&pool.mounts).get(&name).map(|mount| {
+                    let at = mount.fuse.mountpoint();
+                    mount_error(MountError::BusyElsewhere { dataset: name.clone(), at })
+                }),
+            };
+            changed.failed.extend(error);
+        }
+        changed
     }
 
     /// Unmounts what `zfs mount -a` mounts: what says so itself is left alone (`canmount=noauto`, `mountpoint=legacy` or `none`), and so are snapshots.
@@ -888,20 +970,28 @@ fn make_directories(at: &Path) -> std::io::Result<Vec<PathBuf>> {
 /// Removes directories as long as they are empty.
 fn remove_directories(made: &[PathBuf]) {
     for directory in made {
-        if fs::remove_dir(directory).is_err() {
-            return;
-        }
+        // One that is not empty is somebody's now.
+        let _ = fs::remove_dir(directory);
     }
 }
 
 pub(super) fn mount_error(error: MountError) -> ApiError {
     let kind = match &error {
-        MountError::Busy { .. } | MountError::BusyElsewhere { .. } => api::ErrorKind::Busy,
+        MountError::Busy { .. }
+        | MountError::Covered { .. }
+        | MountError::BusyElsewhere { .. }
+        | MountError::Stuck { .. } => api::ErrorKind::Busy,
         MountError::Open { error: engine::Error::KeyNotLoaded { .. }, .. } => api::ErrorKind::Refused,
         _ => api::ErrorKind::Failed,
     };
     // What the helper says ends with a line end.
     ApiError::new(kind, error.to_string().trim_end())
+}
+
+/// Whether a mount lives and is in the kernel's table of mounts, as that is now. All that live are, where it cannot be read.
+fn is_listed() -> impl Fn(&Mount) -> bool {
+    let table = Table::read().ok();
+    move |mount| mount.fuse.is_alive() && table.as_ref().is_none_or(|table| mount.fuse.is_listed(table))
 }
 
 fn is_root() -> bool {

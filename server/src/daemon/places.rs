@@ -216,7 +216,7 @@ impl Daemon {
             true => format!("{to}{}", name.strip_prefix(from).unwrap_or_default()),
             false => name.to_owned(),
         };
-        for name in pool.mounted_where(|name| is_at_or_below(name, from)) {
+        for name in pool.in_use_where(|name| is_at_or_below(name, from)) {
             pool.rename_mount(&name, &renamed(&name));
         }
         for mount in &mut moving.unmounted {

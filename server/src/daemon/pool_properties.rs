@@ -96,8 +96,10 @@ pub(super) fn fault(name: &str, value: &str, when: When) -> Option<String> {
         PoolProp::Comment => comment_fault(value),
         PoolProp::Compatibility => features_of(value).err(),
         PoolProp::Cachefile => {
-            let fine = matches!(value, "" | "none") || Path::new(value).is_absolute();
-            (!fine).then(|| format!("property '{name}' must be empty, an absolute path, or 'none'"))
+            let fine = matches!(value, "" | "none");
+            (!fine).then(|| {
+                format!("property '{name}' must be empty or 'none': no such file is kept; 'zpool import' finds pools on their devices")
+            })
         }
         PoolProp::Bootfs if when == When::Create => {
             Some(format!("property '{name}' cannot be set at creation time"))

@@ -172,6 +172,14 @@ impl OpenPool {
         }
     }
 
+    /// Closes its devices, whoever still has something of it.
+    pub(super) fn let_go(&self) {
+        match &self.held {
+            Held::Reading(dsl) => dsl.pool().vdevs().let_go(),
+            Held::Writing(live, _) => live.let_go(),
+        }
+    }
+
     /// Where its mountpoints begin.
     pub fn altroot(&self) -> Option<&Path> {
         self.altroot.as_deref()

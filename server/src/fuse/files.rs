@@ -10,6 +10,7 @@
 //! A cache of writes in the kernel would make small files slower: to close one would wait for the write all the same, and for another request that tells its times.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dataset::zpl::live::{AllocateMode, SetAttributes, WriteOptions};
 use engine::dataset::zpl::{File, LiveZpl, Time};
@@ -55,18 +56,20 @@ pub struct LiveFile {
     object: ObjectId,
     /// Absent for a directory.
     reader: Option<Reader>,
+    /// It is open for reading and writing.
+    may_be_mapped: AtomicBool,
 }
 
 impl LiveFile {
-    /// Opens a file or directory.
-    pub(super) fn open(zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<Self> {
+    fn open(zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<Self> {
         zpl.hold(object);
         Self::held(zpl, object)
     }
 
     /// One that is held already. From here on it is released, whatever happens.
     fn held(zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<Self> {
-        let mut opened = Self { zpl: Arc::clone(zpl), object, reader: None };
+        let may_be_mapped = AtomicBool::new(false);
+        let mut opened = Self { zpl: Arc::clone(zpl), object, reader: None, may_be_mapped };
         let node = device::block_on(zpl.zpl().node(object))?;
         if node.file_type() == FileType::Regular {
             opened.reader = Some(Reader::new(node.object().clone()));
@@ -76,6 +79,18 @@ impl LiveFile {
 }
 
 impl LiveFile {
+    /// The same file of another tree.
+    pub(super) fn again(&self, zpl: &Arc<LiveZpl>) -> Result<Self> {
+        let again = Self::open(zpl, self.object)?;
+        again.may_be_mapped.store(self.may_be_mapped.load(Ordering::Acquire), Ordering::Release);
+        Ok(again)
+    }
+
+    /// It is open in such a way that programs may change it where they mapped it.
+    pub(super) fn may_be_mapped(&self) {
+        self.may_be_mapped.store(true, Ordering::Release);
+    }
+
     /// Which it is.
     pub(super) fn object(&self) -> ObjectId {
         self.object
@@ -94,6 +109,16 @@ impl Drop for LiveFile {
         }
         if let Err(error) = device::block_on(self.zpl.close(self.object, 1)) {
             tracing::warn!(%error, object = self.object.0, "a file that was unlinked could not be freed");
+        }
+    }
+}
+
+impl OpenFile {
+    /// Which file it is, if programs may have mapped it to change it there.
+    pub(super) fn perhaps_mapped(&self) -> Option<ObjectId> {
+        match self {
+            Self::Live(file) if file.may_be_mapped.load(Ordering::Acquire) => Some(file.object),
+            _ => None,
         }
     }
 }
@@ -185,13 +210,7 @@ impl Served {
         into: &mut [u8],
     ) -> Result<usize> {
         match &*self.file(number, handle)? {
-            OpenFile::Fixed(FixedFile { file, .. }) => {
-                if self.is_detached() {
-                    // Destroyed meanwhile, perhaps: then its blocks are others'.
-                    self.trees.require(self.object(number)?.0)?;
-                }
-                device::block_on(file.read_at(offset, into))
-            }
+            OpenFile::Fixed(FixedFile { file, .. }) => device::block_on(file.read_at(offset, into)),
             OpenFile::Live(file) => self.read_live(file, offset, into),
             OpenFile::Stale => Err(stale()),
         }

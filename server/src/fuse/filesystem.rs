@@ -147,7 +147,10 @@ impl Served {
             }
             Operation::Link { file, name } => entry(room, "create a name in", self.link(file, node, name)),
             Operation::Open { flags } => match self.open(node, flags) {
-                Ok(handle) => room.opened(handle, FILE_FLAGS.bits()),
+                Ok(handle) => {
+                    self.is_opened(handle, flags);
+                    room.opened(handle, FILE_FLAGS.bits())
+                }
                 Err(error) => Err(failed("open", error)),
             },
             Operation::Create { name, mode, umask, flags } => {
@@ -155,6 +158,7 @@ impl Served {
                 let is_new = flags & libc::O_EXCL != 0;
                 match self.create_and_open(node, name, by, is_new) {
                     Ok((told, handle)) => {
+                        self.is_opened(handle, flags);
                         // The attributes of an empty file last: nothing of it changes with the commit.
                         let entry = Entry { lasts: told.name_lasts, ..told.entry() };
                         room.created(&entry, handle, FILE_FLAGS.bits())
@@ -165,7 +169,10 @@ impl Served {
             Operation::CreateNameless { mode, umask, flags } => {
                 let by = Creator::new(by, mode, umask);
                 match self.create_nameless(node, by, flags & libc::O_EXCL == 0) {
-                    Ok((told, handle)) => room.created(&told.entry(), handle, FILE_FLAGS.bits()),
+                    Ok((told, handle)) => {
+                        self.is_opened(handle, flags);
+                        room.created(&told.entry(), handle, FILE_FLAGS.bits())
+                    }
                     Err(error) => Err(failed("create a file without a name in", error)),
                 }
             }

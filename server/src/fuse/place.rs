@@ -7,6 +7,13 @@
 //!
 //! Paths are kept as they were when it was mounted, without symbolic links.
 //!
+//! # Elsewhere
+//! A filesystem that leaves its place lives on as long as somebody has it elsewhere: bound to another directory, or in another mount namespace. So that it can come back as the same filesystem, with
+//! the same session, a mount that is nowhere to be seen is put [`Aside`] before; it keeps the filesystem as every mount does, and so is dropped when [`is_elsewhere`] says that nobody has it.
+//!
+//! # What hangs
+//! A filesystem of somebody else that answers nothing holds up whoever asks it. So nothing is asked of a path before [`answers`] did it on a thread of its own.
+//!
 //! # Without root
 //! The helper `fusermount3` mounts and unmounts what its user may. It hands over the connection through a socket, which it gets as its standard input.
 
@@ -21,6 +28,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use super::{MountError, MountOptions};
 
@@ -28,9 +37,14 @@ use super::{MountError, MountOptions};
 const HELPER: &str = "fusermount3";
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 
+/// How long a filesystem may take to say anything about itself.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
+
 /// Where a filesystem is mounted.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Place {
+    /// As it was asked for.
+    shown: PathBuf,
     /// Without symbolic links.
     at: PathBuf,
     /// The number by which the kernel knows the filesystem.
@@ -52,6 +66,7 @@ impl Place {
     /// # Errors
     /// What the system says.
     pub fn mount(dataset: &str, at: &Path, options: &MountOptions) -> io::Result<(Self, OwnedFd)> {
+        let shown = at.to_owned();
         let at = at.canonicalize()?;
         let connection = match mount_as_root(dataset, &at, options) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -60,12 +75,17 @@ impl Place {
             mounted => mounted?,
         };
         match device_at(&at) {
-            Ok(device) => Ok((Self { at, device }, connection)),
+            Ok(device) => Ok((Self { shown, at, device }, connection)),
             Err(error) => {
                 let _ = unmount_path(&at, true);
                 Err(error)
             }
         }
+    }
+
+    /// The path as it was asked for.
+    pub fn shown(&self) -> &Path {
+        &self.shown
     }
 
     /// The path.
@@ -103,12 +123,180 @@ impl Place {
         unmount_path(&self.at, lazily).map(|()| true)
     }
 
+    /// Whether something else lies over it. False where that cannot be found out.
+    pub fn is_covered(&self) -> bool {
+        self.lies() == Lies::Another && Table::read().is_ok_and(|table| table.has(self))
+    }
+
+    /// Puts one more mount of the filesystem aside.
+    ///
+    /// # Errors
+    /// What the system says: only root may.
+    pub fn aside(&self) -> io::Result<Aside> {
+        if self.lies() == Lies::Ours {
+            return Aside::of(&self.at);
+        }
+        let elsewhere = Table::read()?.whole(self.device);
+        Aside::of(&elsewhere.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?)
+    }
+
+    /// Ends the connection where the filesystem is not at its place. Nothing where the system does not list connections.
+    pub fn abort(&self) {
+        let minor = libc::minor(self.device);
+        // Not listed: who uses it is told that there is nothing any more.
+        let _ = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+    }
+
     /// Takes away what a session left that broke off.
     pub fn clear(&self) {
         if self.lies() == Lies::Ours && is_stale(&self.at) {
             let _ = unmount_path(&self.at, true);
         }
     }
+}
+
+/// A mount of a filesystem that is in no directory.
+#[derive(Debug)]
+pub struct Aside(OwnedFd);
+
+impl Aside {
+    fn of(at: &Path) -> io::Result<Self> {
+        const OPEN_TREE_CLONE: libc::c_int = 1;
+        let path = CString::new(at.as_os_str().as_bytes())?;
+        let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC | libc::AT_SYMLINK_NOFOLLOW;
+        // SAFETY: `path` is a terminated string that lives through the call.
+        let opened = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
+        match RawFd::try_from(opened) {
+            // SAFETY: the kernel just opened it, and nobody else knows it.
+            Ok(descriptor) if descriptor >= 0 => Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) })),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Puts it at a directory.
+    ///
+    /// # Errors
+    /// What the system says; it is still aside then.
+    pub fn put(&self, shown: &Path) -> io::Result<Place> {
+        const MOVE_MOUNT_F_EMPTY_PATH: libc::c_int = 4;
+        let at = shown.canonicalize()?;
+        let path = CString::new(at.as_os_str().as_bytes())?;
+        let (from, nothing) = (self.0.as_raw_fd(), c"".as_ptr());
+        // SAFETY: both are terminated strings that live through the call, and the descriptor is open.
+        let code = unsafe {
+            libc::syscall(
+                libc::SYS_move_mount,
+                from,
+                nothing,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                MOVE_MOUNT_F_EMPTY_PATH,
+            )
+        };
+        if code != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let device = device_at(&at)?;
+        Ok(Place { shown: shown.to_owned(), at, device })
+    }
+
+    /// Its root directory.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn directory(&self) -> io::Result<std::fs::File> {
+        std::fs::File::open(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+}
+
+/// The kernel's table of mounts.
+#[derive(Debug)]
+pub struct Table(Vec<Row>);
+
+/// One mount.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    device: libc::dev_t,
+    /// Of the whole filesystem, not of a directory in it.
+    is_whole: bool,
+    at: PathBuf,
+}
+
+impl Table {
+    /// What this process sees.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn read() -> io::Result<Self> {
+        Ok(Self::parse(&std::fs::read_to_string("/proc/self/mountinfo")?))
+    }
+
+    fn parse(table: &str) -> Self {
+        let row = |line: &str| {
+            let mut words = line.split(' ').skip(2);
+            let (major, minor) = words.next()?.split_once(':')?;
+            let device = libc::makedev(major.parse().ok()?, minor.parse().ok()?);
+            let is_whole = words.next()? == "/";
+            Some(Row { device, is_whole, at: PathBuf::from(OsString::from_vec(unescaped(words.next()?))) })
+        };
+        Self(table.lines().filter_map(row).collect())
+    }
+
+    /// Whether a filesystem is mounted at its place, whatever lies over it.
+    pub fn has(&self, place: &Place) -> bool {
+        self.0.iter().any(|row| row.device == place.device && row.at == place.at)
+    }
+
+    fn has_any(&self, device: libc::dev_t) -> bool {
+        self.0.iter().any(|row| row.device == device)
+    }
+
+    /// Where all of a filesystem is mounted.
+    fn whole(&self, device: libc::dev_t) -> Option<PathBuf> {
+        self.0.iter().find(|row| row.device == device && row.is_whole).map(|row| row.at.clone())
+    }
+}
+
+/// Whether a filesystem is mounted in any directory, in this mount namespace or another one that this process may look into.
+pub fn is_elsewhere(device: libc::dev_t) -> bool {
+    if Table::read().is_ok_and(|table| table.has_any(device)) {
+        return true;
+    }
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let mut seen: Vec<PathBuf> = std::fs::read_link("/proc/self/ns/mnt").into_iter().collect();
+    for process in processes.filter_map(|entry| entry.ok()) {
+        // What is no process has no namespace.
+        let Ok(namespace) = std::fs::read_link(process.path().join("ns/mnt")) else { continue };
+        if seen.contains(&namespace) {
+            continue;
+        }
+        if let Ok(table) = std::fs::read_to_string(process.path().join("mountinfo")) {
+            if Table::parse(&table).has_any(device) {
+                return true;
+            }
+            seen.push(namespace);
+        }
+    }
+    false
+}
+
+/// What a thread of its own finds out; `None` when it is held up.
+pub fn within<T: Send + 'static>(limit: Duration, ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = mpsc::channel();
+    let asking = move || {
+        // Nobody may wait for it any more.
+        let _ = tell.send(ask());
+    };
+    std::thread::Builder::new().name("fuse-ask".into()).spawn(asking).ok()?;
+    told.recv_timeout(limit).ok()
+}
+
+/// Whether what is at a path, or on the way to it, says anything.
+pub fn answers(at: &Path) -> bool {
+    let path = at.to_owned();
+    // What the kernel remembers of a path tells nothing of who is to answer the next question.
+    let ask = move || path.ancestors().for_each(|path| drop(statfs(path)));
+    within(ANSWERS_WITHIN, ask).is_some()
 }
 
 /// The number of the filesystem at a path, of which the kernel knows by itself: no session is asked.
@@ -241,15 +429,23 @@ pub fn remount(at: &Path, options: &MountOptions) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether every access answers "transport endpoint is not connected".
+/// Whether every access answers "transport endpoint is not connected". One that does not answer has somebody who may yet do it.
 fn is_stale(at: &Path) -> bool {
-    let Ok(path) = CString::new(at.as_os_str().as_bytes()) else { return false };
-    // Asks the file system itself: attributes and names may be known from before.
+    let path = at.to_owned();
+    let ask = move || statfs(&path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    within(ANSWERS_WITHIN, ask).unwrap_or(false)
+}
+
+/// Asks a filesystem itself: attributes and names may be known from before.
+fn statfs(at: &Path) -> io::Result<()> {
+    let path = CString::new(at.as_os_str().as_bytes())?;
     // SAFETY: an all-zero `statfs` is a valid one.
     let mut answer: libc::statfs = unsafe { mem::zeroed() };
     // SAFETY: `path` is a terminated string, and both live through the call.
-    let code = unsafe { libc::statfs(path.as_ptr(), &mut answer) };
-    code != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOTCONN)
+    match unsafe { libc::statfs(path.as_ptr(), &mut answer) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Takes away a mount whose daemon is gone: where every access answers "transport endpoint is not connected".
@@ -313,7 +509,8 @@ fn unescaped(word: &str) -> Vec<u8> {
 fn unmount_path(at: &Path, lazily: bool) -> Result<(), MountError> {
     let failed = |error: String| MountError::Unmount { at: at.to_owned(), error };
     let path = CString::new(at.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
-    let flags = libc::UMOUNT_NOFOLLOW | if lazily { libc::MNT_DETACH } else { 0 };
+    // By force the kernel ends the connection, so that nobody waits for an answer.
+    let flags = libc::UMOUNT_NOFOLLOW | if lazily { libc::MNT_DETACH | libc::MNT_FORCE } else { 0 };
     // SAFETY: `path` is a terminated string that lives through the call.
     if unsafe { libc::umount2(path.as_ptr(), flags) } == 0 {
         return Ok(());
@@ -338,4 +535,32 @@ fn unmount_path(at: &Path, lazily: bool) -> Result<(), MountError> {
         return Ok(());
     }
     if said.contains("busy") { Err(MountError::Busy { at: at.to_owned() }) } else { Err(failed(said)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_mounts_is_understood() {
+        let table = "36 35 0:52 / /mnt/with\\040blank rw,noatime shared:1 - fuse.cenote tank/fs rw\n\
+                     37 35 0:53 /dir /bound rw - fuse.cenote tank/other rw\n\
+                     nonsense\n";
+        let table = Table::parse(table);
+        let at = PathBuf::from("/mnt/with blank");
+        let place = Place { shown: at.clone(), at: at.clone(), device: libc::makedev(0, 52) };
+        assert!(
+            table.has(&place) && table.has_any(libc::makedev(0, 53)) && !table.has_any(libc::makedev(0, 54))
+        );
+        assert!(!table.has(&Place { at: "/bound".into(), ..place }));
+        assert_eq!(table.whole(libc::makedev(0, 52)), Some(at));
+        assert_eq!(table.whole(libc::makedev(0, 53)), None, "only a directory of it");
+    }
+
+    #[test]
+    fn what_holds_up_is_left() {
+        let (_held, waits) = mpsc::channel::<()>();
+        assert_eq!(within(Duration::from_millis(1), move || waits.recv().is_ok()), None);
+        assert_eq!(within(Duration::from_secs(60), || 5), Some(5));
+    }
 }

@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use engine::dataset::zpl::{AclType, LiveZpl, Znode};
 use engine::pool::live::with_room;
 use engine::{Error, Result};
-use fuser::{Errno, INodeNo, Notifier};
+use fuser::{Errno, FileHandle, INodeNo, Notifier};
 use ondisk::ObjectId;
 
 use super::MountOptions;
 use super::attributes::errno;
-use super::files::{LiveFile, OpenFile};
+use super::files::OpenFile;
 use super::listing::Listings;
 use super::node::{Node, Tree};
 use super::options::Snapdir;
@@ -44,8 +44,6 @@ pub struct Served {
     /// A [`Snapdir`].
     snapdir: AtomicU8,
     writable: AtomicBool,
-    /// It has left the tree, and is kept by whoever has files open. Nobody asks them before a snapshot goes.
-    detached: AtomicBool,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
     /// Files of a tree that was exchanged for this one, which it does not have, and of which the kernel may know: until it is told of others with their numbers.
     stale: Mutex<HashSet<ObjectId>>,
@@ -62,7 +60,6 @@ impl Served {
         Self {
             snapdir: AtomicU8::new(options.snapdir as u8),
             writable: AtomicBool::new(options.writable && trees.live().is_some()),
-            detached: AtomicBool::new(false),
             posix_acls: options.zpl.acl == AclType::Posix,
             trees,
             files: Mutex::default(),
@@ -80,7 +77,6 @@ impl Served {
         let after = Self::new(trees, options);
         after.snapdir.store(before.snapdir.load(Ordering::Acquire), Ordering::Release);
         after.writable.store(before.is_writable() && after.live().is_some(), Ordering::Release);
-        after.detached.store(before.is_detached(), Ordering::Release);
         after.next_handle.store(before.next_handle(), Ordering::Release);
         if let Some(notifier) = before.notifier.get() {
             after.set_notifier(notifier.clone());
@@ -89,7 +85,7 @@ impl Served {
         for (handle, file) in opened {
             let again = match (&*file, after.live()) {
                 (OpenFile::Live(file), Some(live)) if !gone.contains(&file.object()) => {
-                    LiveFile::open(live, file.object()).map_or(OpenFile::Stale, OpenFile::Live)
+                    file.again(live).map_or(OpenFile::Stale, OpenFile::Live)
                 }
                 (OpenFile::Live(_) | OpenFile::Stale, _) => OpenFile::Stale,
                 // Of a snapshot.
@@ -143,6 +139,31 @@ impl Served {
         live.collect()
     }
 
+    /// Says how a file was opened, by the flags of `open`.
+    pub(super) fn is_opened(&self, handle: FileHandle, flags: i32) {
+        if flags & libc::O_ACCMODE == libc::O_RDWR
+            && let Some(OpenFile::Live(file)) = self.files().get(&handle.0).map(|file| &**file)
+        {
+            file.may_be_mapped();
+        }
+    }
+
+    /// The files that programs may have mapped to change them there, each with its generation.
+    pub(super) fn perhaps_mapped(&self) -> Vec<(INodeNo, u64)> {
+        let files: Vec<_> = self.files().values().cloned().collect();
+        let objects: HashSet<ObjectId> = files.iter().filter_map(|file| file.perhaps_mapped()).collect();
+        let known = objects.into_iter().filter_map(|object| {
+            let stat = device::block_on(self.trees.head().stat(object)).ok()?;
+            Some((self.number(Tree::Head, object).ok()?, stat.generation))
+        });
+        known.collect()
+    }
+
+    /// Lets the kernel forget the content of a file, which it writes back before.
+    pub(super) fn forget_content(&self, number: INodeNo) {
+        self.forget_known(number, 0);
+    }
+
     /// Tells the kernel what it does not know.
     pub(super) fn notifier(&self) -> Option<&Notifier> {
         self.notifier.get()
@@ -186,16 +207,6 @@ impl Served {
     /// Accepts changes from now on, or refuses them.
     pub fn set_writable(&self, writable: bool) {
         self.writable.store(writable && self.live().is_some(), Ordering::Release);
-    }
-
-    /// It left the tree although files are open.
-    pub fn set_detached(&self) {
-        self.detached.store(true, Ordering::Release);
-    }
-
-    /// See [`Served::set_detached`].
-    pub(super) fn is_detached(&self) -> bool {
-        self.detached.load(Ordering::Acquire)
     }
 
     /// Whether `.zfs` is listed.

@@ -295,14 +295,6 @@ impl Trees {
         }
     }
 
-    /// Fails where a snapshot is no more.
-    pub fn require(&self, tree: Tree) -> Result<()> {
-        match tree {
-            Tree::Head => Ok(()),
-            Tree::Snapshot(place) => self.snapshot(place).map(|_| ()),
-        }
-    }
-
     /// Keeps a snapshot from being destroyed, for a file that is opened in it. Nothing for the mounted filesystem itself.
     pub fn hold(&self, tree: Tree) -> Result<Option<SnapshotHeld>> {
         let Tree::Snapshot(place) = tree else { return Ok(None) };

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use device::block_on;
 use server::api::{
-    ApiError, DestroyDataset, ErrorKind, ListMounts, Mount, MountsChanged, RenameDataset, SetProperties,
-    Unmount,
+    ApiError, CreateDataset, DestroyDataset, ErrorKind, ListMounts, Mount, MountsChanged, RenameDataset,
+    SetProperties, Unmount,
 };
 
 use crate::filesystems::{again, create, errno, judge, names, set, snapshot, start};
@@ -304,6 +304,42 @@ fn a_remount_that_hangs_holds_up_no_listing() {
     assert_eq!(errno(fs::write(top.join("file"), b"x")), libc::EROFS);
 }
 
+#[test]
+fn what_somebody_else_mounted_and_does_not_answer_holds_up_nobody() {
+    let Some((running, _)) = start() else { return };
+    let hung = running.altroot().join("hung");
+    fs::create_dir_all(&hung).unwrap();
+    let connection = mount_unserved("other", &hung);
+    let properties = vec![("mountpoint".to_owned(), "/hung".to_owned())];
+    let create = CreateDataset { name: "tank/fs".into(), properties, ..CreateDataset::default() };
+    let created = block_on(running.daemon.create_dataset(create)).unwrap();
+    assert!(created.unmounted[0].contains("does not answer"), "{:?}", created.unmounted);
+    // Whoever waits for it goes on.
+    drop(connection);
+    unmount_lazily(&hung);
+    mount_one(&running, "tank/fs", None);
+}
+
+/// Mounts a filesystem of this name that says nothing as long as the connection is kept, and is gone then.
+fn mount_unserved(source: &str, at: &Path) -> File {
+    let connection = File::options().read(true).write(true).open("/dev/fuse").unwrap();
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", connection.as_raw_fd());
+    let terminated = |text: &str| std::ffi::CString::new(text).unwrap();
+    let (source, at, options) = (terminated(source), terminated(at.to_str().unwrap()), terminated(&options));
+    // SAFETY: all are terminated and live through the call.
+    let code = unsafe {
+        libc::mount(source.as_ptr(), at.as_ptr(), c"fuse.cenote".as_ptr(), 0, options.as_ptr().cast())
+    };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+    connection
+}
+
+fn unmount_lazily(at: &Path) {
+    let at = std::ffi::CString::new(at.to_str().unwrap()).unwrap();
+    // SAFETY: it is terminated and lives through the call.
+    assert_eq!(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) }, 0);
+}
+
 /// What the kernel lists as mounted below a directory.
 fn table(below: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -318,16 +354,7 @@ fn what_a_killed_daemon_left_mounted_anywhere_goes_with_the_import() {
     for (name, source) in [("hand", "tank/by-hand"), ("snapshot", "tank@one"), ("other", "other/fs")] {
         let at = place.join(name);
         fs::create_dir_all(&at).unwrap();
-        let connection = File::options().read(true).write(true).open("/dev/fuse").unwrap();
-        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", connection.as_raw_fd());
-        let terminated = |text: &str| std::ffi::CString::new(text).unwrap();
-        let (source, at, options) =
-            (terminated(source), terminated(at.to_str().unwrap()), terminated(&options));
-        // SAFETY: all are terminated and live through the call.
-        let code = unsafe {
-            libc::mount(source.as_ptr(), at.as_ptr(), c"fuse.cenote".as_ptr(), 0, options.as_ptr().cast())
-        };
-        assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+        let connection = mount_unserved(source, &at);
         // Nobody answers any more.
         drop(connection);
     }
@@ -335,7 +362,5 @@ fn what_a_killed_daemon_left_mounted_anywhere_goes_with_the_import() {
     again(&running);
     let other = place.join("other");
     assert_eq!(table(&place), [other.to_str().unwrap()], "what is of another pool is none of ours");
-    let at = std::ffi::CString::new(other.to_str().unwrap()).unwrap();
-    // SAFETY: it is terminated and lives through the call.
-    assert_eq!(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) }, 0);
+    unmount_lazily(&other);
 }

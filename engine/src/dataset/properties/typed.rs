@@ -101,6 +101,9 @@ fn check_mountpoint(text: &str) -> Result<()> {
     if !text.starts_with('/') {
         return Err(Error::Invalid("'mountpoint' must be an absolute path, 'none', or 'legacy'".to_owned()));
     }
+    if text.split('/').any(|component| matches!(component, "." | "..")) {
+        return Err(Error::Invalid("'mountpoint' must be a path without '.' and '..'".to_owned()));
+    }
     if text.len() >= MAX_PATH_BYTES || text.split('/').any(|component| component.len() > 255) {
         return Err(Error::Invalid("'mountpoint' is too long".to_owned()));
     }

@@ -47,7 +47,8 @@ impl Daemon {
         } else if let (Some((bytes, false)), true) = (volume, request.dry_run) {
             properties.push(("refreservation".to_owned(), bytes.to_string()));
         }
-        let created = Created { created: true, parents: parents.clone(), properties, warnings };
+        let created =
+            Created { created: true, parents: parents.clone(), properties, warnings, unmounted: Vec::new() };
         if request.dry_run {
             return Ok(created);
         }
@@ -67,7 +68,7 @@ impl Daemon {
         done.await.map_err(|error| said(&doing, error))?;
         let mut created = created;
         for name in parents.iter().chain([name]) {
-            created.warnings.extend(self.serve_new(&pool, &changing, name, request.no_mount).await);
+            self.serve_new(&pool, &changing, name, request.no_mount, &mut created).await;
         }
         Ok(created)
     }
@@ -107,29 +108,34 @@ impl Daemon {
             edits::clone(&s, &from, &new).await
         });
         done.await.map_err(|error| said(&doing, error))?;
-        let mut warnings = Vec::new();
+        let mut created = Created {
+            created: true,
+            parents: parents.clone(),
+            properties: request.properties,
+            ..Created::default()
+        };
         for name in parents.iter().chain([name]) {
-            warnings.extend(self.serve_new(&of, &changing, name, false).await);
+            self.serve_new(&of, &changing, name, false, &mut created).await;
         }
-        Ok(Created { created: true, parents, properties: request.properties, warnings })
+        Ok(created)
     }
 
-    /// Mounts or exports what was just created. What went wrong with that.
+    /// Mounts or exports what was just created, and notes what went wrong with that.
     async fn serve_new(
         &self,
         pool: &Arc<OpenPool>,
         changing: &super::super::pools::Changing<'_>,
         name: &str,
         no_mount: bool,
-    ) -> Vec<String> {
-        let mut warnings = Vec::new();
+        created: &mut Created,
+    ) {
         if let Err(error) = pool.find_volumes().await {
-            warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
+            created.warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
         }
         if !no_mount && let Err(error) = self.mount_if_wanted(pool, changing, name).await {
-            warnings.push(format!("{}\nfilesystem successfully created, but not mounted", error.message));
+            let message = error.message;
+            created.unmounted.push(format!("{message}\nfilesystem successfully created, but not mounted"));
         }
-        warnings
     }
 }
 

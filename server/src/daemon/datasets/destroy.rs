@@ -136,7 +136,12 @@ impl Daemon {
         let is_doomed = |name: &str| names.iter().any(|doomed| doomed == name);
         let _closed = pool.keep_unused(&doing, is_doomed)?;
         let _snapshots = pool.close_snapshots(&doing, &names)?;
-        self.unmount_mounts(pool, &changing, request.force, is_doomed).await?;
+        let unmounted = self.unmount_mounts(pool, &changing, request.force, is_doomed).await?;
+        if !pool.in_use_where(is_doomed).is_empty() {
+            // Somebody has it elsewhere.
+            self.mount_again(pool, &changing, unmounted).await;
+            return Err(ApiError::busy(format!("{doing}: dataset is busy")));
+        }
         let mut rest = names.as_slice();
         while let Some(first) = rest.first() {
             let snapshots = rest.iter().take_while(|name| name.contains('@')).count();

@@ -13,7 +13,7 @@ impl Daemon {
     /// Sets properties of datasets, each although others may fail.
     ///
     /// # Errors
-    /// None: a dataset whose properties cannot be set becomes an entry of `failed`.
+    /// None: a dataset whose properties cannot be set, or that cannot be mounted then, becomes an entry of `failed`.
     pub async fn set_properties(&self, request: api::SetProperties) -> Result<PropertiesSet, ApiError> {
         let mut set = PropertiesSet::default();
         let change = match request.no_mount {
@@ -138,15 +138,21 @@ impl Daemon {
             return Err(said(doing, error));
         }
         for error in self.end_moving(&pool, &changing, moving).await {
-            set.warnings.push(format!("property may be set but unable to remount filesystem: {error}"));
+            set.failed.push(not_mounted(error));
         }
         let updated = self.update_mounts(&pool, &changing, |mounted| is_at_or_below(mounted, name)).await;
-        set.warnings.extend(updated);
+        set.failed.extend(updated.into_iter().map(not_mounted));
         if let Err(error) = pool.find_volumes().await {
             set.warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
         }
         Ok(())
     }
+}
+
+/// What is said where a property was set and a filesystem could not be mounted as it says.
+fn not_mounted(error: ApiError) -> ApiError {
+    let message = format!("property may be set but unable to remount filesystem: {}", error.message);
+    ApiError { message, ..error }
 }
 
 /// What of mounts properties move that are to be set.

@@ -60,6 +60,7 @@ impl Daemon {
         let how = (request.no_remount, request.force);
         let moving = self.begin_renaming(&pool, &changing, from, how).await?;
         let (old, new) = (from.clone(), to.clone());
+        let made = missing.clone();
         let done = edits::change(live, request.command, move |s| async move {
             for name in missing {
                 edits::create(&s, &New { name, volume: None, properties: Vec::new() }).await?;
@@ -70,7 +71,11 @@ impl Daemon {
             self.stop_moving(&pool, &changing, moving).await;
             return Err(said(&doing, error));
         }
-        let failed = self.end_renaming(&pool, &changing, (from, to), moving).await;
+        let mut failed = Vec::new();
+        for parent in &made {
+            failed.extend(self.mount_if_wanted(&pool, &changing, parent).await.err());
+        }
+        failed.extend(self.end_renaming(&pool, &changing, (from, to), moving).await);
         let mut warnings: Vec<String> = failed.into_iter().map(|error| error.message).collect();
         if let Err(error) = pool.find_volumes().await {
             warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
@@ -119,7 +124,7 @@ impl Daemon {
         }
         let is_meant = |name: &str| renamed.iter().any(|(old, _)| old == name);
         let _closed = pool.keep_unused(&doing, is_meant)?;
-        let stay_mounted = pool.mounted_where(is_meant);
+        let stay_mounted = pool.in_use_where(is_meant);
         let names = renamed.clone();
         let done = edits::change(live, request.command.clone(), move |s| async move {
             for (old, new) in &renamed {

@@ -1,0 +1,53 @@
+//! Tells a service manager how the daemon is (`sd_notify`): one datagram to the socket that `$NOTIFY_SOCKET` names, if it does.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// It can be asked.
+pub const READY: &str = "READY=1";
+/// It is about to end.
+pub const STOPPING: &str = "STOPPING=1";
+
+/// Says so to who started the daemon, if anybody wants to know.
+pub fn tell(state: &str) {
+    if let Some(at) = std::env::var_os("NOTIFY_SOCKET")
+        && let Err(error) = tell_at(&at, state)
+    {
+        tracing::warn!(%error, "the service manager cannot be told: {state}");
+    }
+}
+
+/// A path, or behind `@` an abstract name.
+fn tell_at(at: &OsStr, state: &str) -> io::Result<()> {
+    let address = match at.as_bytes().split_first() {
+        Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,
+        Some((b'/', _)) => SocketAddr::from_pathname(at)?,
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "NOTIFY_SOCKET is no Unix socket")),
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_listens_is_told_at_a_path_and_at_an_abstract_name() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("notify");
+        let name = format!("cenote-notify-{}", std::process::id());
+        let told = |listening: UnixDatagram, at: &OsStr| {
+            tell_at(at, READY).unwrap();
+            let mut bytes = [0; 64];
+            let length = listening.recv(&mut bytes).unwrap();
+            assert_eq!(&bytes[..length], b"READY=1");
+        };
+        told(UnixDatagram::bind(&path).unwrap(), path.as_os_str());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        told(UnixDatagram::bind_addr(&address).unwrap(), OsStr::new(&format!("@{name}")));
+        assert!(tell_at(OsStr::new("vsock:2:1"), READY).is_err());
+    }
+}

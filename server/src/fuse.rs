@@ -34,6 +34,7 @@ mod channel;
 mod files;
 mod filesystem;
 mod flags;
+mod groups;
 mod listing;
 mod names;
 mod node;

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use engine::dataset::zpl::live::{AllocateMode, SetAttributes, WriteOptions};
-use engine::dataset::zpl::{File, LiveZpl, Time};
+use engine::dataset::zpl::{File, LiveZpl, Stat, Time};
 use engine::dmu::Reader;
 use engine::{Error, Result};
 use fuser::{FileHandle, INodeNo};
@@ -78,6 +78,11 @@ impl Drop for LiveFile {
             tracing::warn!(%error, object = self.object.0, "a file that was unlinked could not be freed");
         }
     }
+}
+
+/// Whether set-group-id goes also where the group may not execute the file: `by` is not of it.
+pub(super) fn is_strangers(stat: &Stat, by: Caller) -> bool {
+    stat.mode & libc::S_ISGID != 0 && !by.is_of_group(stat.gid)
 }
 
 impl Served {
@@ -192,11 +197,23 @@ impl Served {
         }
     }
 
-    /// Writes all of `bytes`.
-    pub(super) fn write(&self, number: INodeNo, offset: u64, bytes: &[u8], kill: bool) -> Result<()> {
+    /// Writes all of `bytes`. Privileges go where somebody is named who is to leave none.
+    pub(super) fn write(
+        &self,
+        number: INodeNo,
+        offset: u64,
+        bytes: &[u8],
+        without_privileges: Option<Caller>,
+    ) -> Result<()> {
         let (zpl, object) = self.changeable(number)?;
-        let options = WriteOptions { kill_privileges: kill, ..WriteOptions::default() };
-        let loses = kill && device::block_on(zpl.zpl().node(object))?.mode() & PRIVILEGES != 0;
+        let mut options = WriteOptions::default();
+        let mut loses = false;
+        if let Some(by) = without_privileges {
+            let stat = device::block_on(zpl.zpl().stat(object))?;
+            loses = stat.mode & PRIVILEGES != 0;
+            options.kill_privileges = true;
+            options.kill_setgid = loses && is_strangers(&stat, by);
+        }
         self.with_room(|| zpl.write(object, offset, bytes, &options))?;
         if loses {
             // Direct writes leave the mode that the kernel knows as it is.
@@ -232,7 +249,7 @@ impl Served {
             if stat.mode & PRIVILEGES == 0 {
                 return Ok(());
             }
-            let kill_setgid = stat.gid != by.gid;
+            let kill_setgid = is_strangers(&stat, by);
             let set = SetAttributes { kill_privileges: true, kill_setgid, ..SetAttributes::default() };
             zpl.set_attributes(object, &set).await
         })?;

@@ -97,7 +97,7 @@ impl Served {
                 Err(error) => Err(failed("read the attributes of", error)),
             },
             Operation::SetAttributes(wanted) => {
-                let set = self.set_attributes(node, &wanted);
+                let set = self.set_attributes(node, &wanted, by);
                 match set.and_then(|()| self.stat(node)) {
                     Ok((attributes, lasts)) => room.attributes(&attributes, lasts),
                     Err(error) => Err(failed("change the attributes of", error)),
@@ -157,7 +157,7 @@ impl Served {
                 read.map_err(|error| failed(&format!("read offset {offset} of"), error))
             }
             Operation::Write { offset, bytes, kill_privileges } => {
-                match self.write(node, offset, bytes, kill_privileges) {
+                match self.write(node, offset, bytes, kill_privileges.then_some(by)) {
                     // Requests have no 4 GiB.
                     Ok(()) => room.count(bytes.len() as u32),
                     Err(error) => Err(failed(&format!("write offset {offset} of"), error)),
@@ -210,7 +210,7 @@ impl Served {
                 Ok(None) => Err(Errno::ENODATA),
                 Err(error) => Err(failed("read an extended attribute of", error)),
             },
-            Operation::ListXattr { room: wanted } => match self.xattr_names(node) {
+            Operation::ListXattr { room: wanted } => match self.xattr_names(node, by) {
                 Ok(list) => sized(room, wanted, &list),
                 Err(error) => Err(failed("list the extended attributes of", error)),
             },

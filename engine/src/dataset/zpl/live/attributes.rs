@@ -81,9 +81,9 @@ pub enum AtimeMode {
     Relative,
 }
 
-/// A mode without the privileges that a change by somebody else takes away.
-pub(super) fn without_privileges(mode: u32) -> u32 {
-    let setgid = if mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
+/// A mode without the privileges that a change by somebody else takes away; set-group-id `in_any_case`, or where the group may execute.
+pub(super) fn without_privileges(mode: u32, in_any_case: bool) -> u32 {
+    let setgid = if in_any_case || mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
     mode & !(SETUID | setgid)
 }
 
@@ -137,7 +137,7 @@ impl LiveZpl {
             values = values.number(Attr::DaclCount, count).bytes(Attr::DaclAces, &aces);
         }
         if set.kill_privileges && !node.is_directory() {
-            mode = without_privileges(mode) & if set.kill_setgid { !SETGID } else { !0 };
+            mode = without_privileges(mode, set.kill_setgid);
         }
         if mode != node.znode.mode() {
             values = values.number(Attr::Mode, mode.into());

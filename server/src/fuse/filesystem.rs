@@ -103,6 +103,10 @@ impl Served {
                     Err(error) => Err(failed("change the attributes of", error)),
                 }
             }
+            Operation::StatX => match self.stat(node) {
+                Ok((attributes, lasts)) => room.statx(&attributes, lasts),
+                Err(error) => Err(failed("read the attributes of", error)),
+            },
             Operation::ReadLink => {
                 let target = self.znode(node).and_then(|(_, node)| device::block_on(node.read_link()));
                 room.data(&target.map_err(|error| failed("read the link", error))?)

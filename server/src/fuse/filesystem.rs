@@ -94,7 +94,7 @@ impl Served {
             }
             Operation::GetAttributes => match self.stat(node) {
                 Ok((attributes, lasts)) => room.attributes(&attributes, lasts),
-                Err(error) => Err(failed("read the attributes of", error)),
+                Err(error) => Err(gone(failed("read the attributes of", error))),
             },
             Operation::SetAttributes(wanted) => {
                 let set = self.set_attributes(node, &wanted, by);
@@ -105,7 +105,7 @@ impl Served {
             }
             Operation::StatX => match self.stat(node) {
                 Ok((attributes, lasts)) => room.statx(&attributes, lasts),
-                Err(error) => Err(failed("read the attributes of", error)),
+                Err(error) => Err(gone(failed("read the attributes of", error))),
             },
             Operation::ReadLink => {
                 let target = self.znode(node).and_then(|(_, node)| device::block_on(node.read_link()));
@@ -133,7 +133,7 @@ impl Served {
             Operation::Link { file, name } => entry(room, "create a name in", self.link(file, node, name)),
             Operation::Open { flags } => match self.open(node, flags) {
                 Ok(handle) => room.opened(handle, FILE_FLAGS.bits()),
-                Err(error) => Err(failed("open", error)),
+                Err(error) => Err(gone(failed("open", error))),
             },
             Operation::Create { name, mode, umask, flags } => {
                 let by = Creator::new(by, mode, umask);
@@ -274,6 +274,11 @@ impl Served {
 const FIRST_PLUS_BYTES: u32 = 1 << 10;
 /// Most bytes that one request copies: a multiple of every size of blocks.
 const MOST_COPIED_BYTES: u64 = 1 << 30;
+
+/// The number of an error for what is known by its number: where that is no file any more, whoever came by a name looks that up again, and a handle is old.
+fn gone(error: Errno) -> Errno {
+    if error.code() == libc::ENOENT { Errno::ESTALE } else { error }
+}
 
 const FILE_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 const DIRECTORY_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_CACHE_DIR);

@@ -257,13 +257,16 @@ impl FuseMount {
             None => wanted = wanted.of_what_is_fixed(),
         }
         self.served.set_snapdir(wanted.snapdir);
+        self.served.set_habits(&wanted);
         if !wanted.writable {
             // What is mapped and changed is written back first, as long as that is allowed.
             write_back(self.place.path());
         }
         self.served.set_writable(wanted.writable);
-        let is_kept =
-            |options: &MountOptions| (options.writable, options.exec, options.setuid, options.devices);
+        let is_kept = |options: &MountOptions| {
+            let MountOptions { writable, exec, setuid, devices, sync_all, sync_names, .. } = *options;
+            (writable, exec, setuid, devices, sync_all, sync_names)
+        };
         if is_kept(&current) == is_kept(&wanted) {
             *self.options() = wanted;
             return Ok(());

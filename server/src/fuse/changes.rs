@@ -14,7 +14,7 @@ use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 
 use super::attributes::device_number;
-use super::files::is_strangers;
+use super::files::{Access, is_strangers};
 use super::names::Told;
 use super::node::{Node, Tree};
 use super::served::Served;
@@ -82,6 +82,7 @@ impl Served {
         name: &[u8],
         by: Creator,
         exclusive: bool,
+        access: Access,
     ) -> Result<(Told, FileHandle)> {
         let told = match self.create(parent, name, NewKind::Regular, by) {
             Err(Error::Exists(_)) if !exclusive => {
@@ -90,7 +91,7 @@ impl Served {
             told => told?,
         };
         let (tree, object) = self.object(told.attr.number)?;
-        Ok((told, self.open_object(tree, object)?))
+        Ok((told, self.open_object(tree, object, access)?))
     }
 
     /// Makes a regular file without a name, beside those of a directory, and opens it. If it is `linkable`, it may get a name.

@@ -1,11 +1,83 @@
 //! What programs expect of any filesystem of Linux, and the kernel leaves to the one that serves it. Needs root and `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileTimes, OpenOptions};
+use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
 
-use crate::filesystems::{again, as_user, errno, start, terminated};
+use device::block_on;
+use server::api::{ImportPool, Mount, Unmount};
+
+use crate::filesystems::{again, as_user, create, errno, names, start, terminated};
+use crate::harness::Running;
+
+/// Mounts a filesystem again, with options.
+fn mount_with(running: &Running, dataset: &str, options: &[&str]) {
+    let target = Some(dataset.to_owned());
+    block_on(running.daemon.unmount(Unmount { target, ..Unmount::default() })).unwrap();
+    let options = options.iter().map(|word| (*word).to_owned()).collect();
+    let mount = Mount { dataset: Some(dataset.into()), options, ..Mount::default() };
+    block_on(running.daemon.mount(mount)).unwrap();
+}
+
+fn accessed(path: &Path) -> SystemTime {
+    fs::symlink_metadata(path).unwrap().accessed().unwrap()
+}
+
+#[test]
+fn reading_is_an_access_although_the_kernel_keeps_what_is_read() {
+    let Some((running, at)) = start() else { return };
+    let past = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    // The properties, whether the first access is noted, and whether a second one is.
+    let cases = [("on", "off", true, true), ("on", "on", true, false), ("off", "on", false, false)];
+    for (number, (atime, relatime, is_noted, is_noted_again)) in cases.into_iter().enumerate() {
+        let name = format!("tank/{number}");
+        create(&running, &name, &[("atime", atime), ("relatime", relatime)]);
+        let top = at.join(number.to_string());
+        let (dir, file) = (top.join("dir"), top.join("dir/file"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(&file, "content").unwrap();
+        let read = |path: &Path, flags: i32| {
+            let mut opened = OpenOptions::new().read(true).custom_flags(flags).open(path).unwrap();
+            match path == dir {
+                true => assert_eq!(names(&dir), ["file"]),
+                false => assert_eq!(opened.read_to_end(&mut Vec::new()).unwrap(), 7),
+            }
+        };
+        let case = format!("atime={atime} relatime={relatime}");
+        for path in [&file, &dir] {
+            // The kernel keeps it from here on.
+            read(path, 0);
+            let set = OpenOptions::new().read(true).custom_flags(libc::O_NOATIME).open(path).unwrap();
+            set.set_times(FileTimes::new().set_accessed(past)).unwrap();
+            assert_eq!(accessed(path), past, "{case}");
+            if path == &file {
+                read(path, libc::O_NOATIME);
+                assert_eq!(accessed(path), past, "{case}: O_NOATIME");
+            }
+            read(path, 0);
+            let first = accessed(path);
+            assert_eq!(first > past, is_noted, "{case}: {}", path.display());
+            read(path, 0);
+            assert_eq!(accessed(path) > first, is_noted_again, "{case}: {} again", path.display());
+        }
+    }
+    // Nobody lists a directory here, whatever properties say.
+    mount_with(&running, "tank/0", &["nodiratime"]);
+    let dir = at.join("0/dir");
+    let before = accessed(&dir);
+    assert_eq!(names(&dir), ["file"]);
+    assert_eq!(accessed(&dir), before);
+    // When it was created stays as it was.
+    let created = fs::metadata(dir.join("file")).unwrap().created().unwrap();
+    assert!(created > past && created <= SystemTime::now());
+    fs::write(dir.join("file"), "other").unwrap();
+    let file = fs::metadata(dir.join("file")).unwrap();
+    assert!(file.created().unwrap() == created && file.modified().unwrap() > created);
+}
 
 #[test]
 fn what_is_made_in_a_directory_of_a_group_is_the_groups() {
@@ -109,4 +181,40 @@ fn handles_of_files_outlive_mounts_and_not_files() {
         std::thread::yield_now();
     }
     assert_eq!(errno(kept.open(&at)), libc::ESTALE);
+}
+
+#[test]
+fn a_mount_with_sync_or_dirsync_has_made_stable_what_it_answered() {
+    let Some((running, at)) = start() else { return };
+    for option in ["sync", "dirsync"] {
+        mount_with(&running, "tank", &[option]);
+        let mounted = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = mounted.lines().find(|line| line.contains(at.to_str().unwrap())).unwrap();
+        assert!(line.split([' ', ',']).any(|word| word == option), "{line}");
+        let dir = at.join(option);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("old"), "content").unwrap();
+        fs::rename(dir.join("old"), dir.join("new")).unwrap();
+        if option == "sync" {
+            fs::set_permissions(dir.join("new"), fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        // What a crash leaves at this moment.
+        let left = Running::start();
+        let (disk, copy) = (running.place.path().join("disk"), left.place.path().join("disk"));
+        assert!(Command::new("cp").arg("--sparse=auto").args([disk, copy]).status().unwrap().success());
+        let import = ImportPool {
+            pool: Some("tank".into()),
+            search: vec![left.place.path().to_owned()],
+            altroot: Some(left.altroot()),
+            force: true,
+            ..ImportPool::default()
+        };
+        let imported = block_on(left.daemon.import(import)).unwrap();
+        let dir = imported.pools[0].mounts[0].mountpoint.join(option);
+        assert_eq!(names(&dir), ["new"], "{option}");
+        if option == "sync" {
+            assert_eq!(fs::read_to_string(dir.join("new")).unwrap(), "content");
+            assert_eq!(fs::metadata(dir.join("new")).unwrap().mode() & 0o777, 0o600);
+        }
+    }
 }

@@ -210,7 +210,7 @@ pub enum Operation<'a> {
     /// Said when a descriptor is closed.
     Flush,
     /// To open it as a directory.
-    OpenDirectory,
+    OpenDirectory { flags: i32 },
     /// Its entries behind a cookie.
     ReadDirectory { handle: FileHandle, cookie: u64, room: u32 },
     /// The same with attributes.
@@ -318,7 +318,7 @@ impl<'a> Operation<'a> {
             23 => Self::ListXattr { room: fields.u32()? },
             24 => Self::RemoveXattr { name: rest.name()? },
             25 => Self::Flush,
-            27 => Self::OpenDirectory,
+            27 => Self::OpenDirectory { flags: fields.i32()? },
             28 | 44 => {
                 let (handle, cookie, room) = (fields.handle()?, fields.u64()?, fields.u32()?);
                 match opcode {

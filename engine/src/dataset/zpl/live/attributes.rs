@@ -238,27 +238,33 @@ impl LiveZpl {
         self.atime.store(mode as u8, Ordering::Release);
     }
 
-    /// Notes that a file was read: its access time becomes `now` where the properties ask for that, and nothing else changes.
-    pub async fn accessed(&self, file: ObjectId, now: Time) -> Result<()> {
-        let mode = self.atime.load(Ordering::Acquire);
-        if mode == AtimeMode::Off as u8 {
-            return Ok(());
+    /// Whether a file that is read at `now` gets another access time, by what the properties ask for.
+    pub async fn access_is_due(&self, file: ObjectId, now: Time) -> Result<bool> {
+        if self.atime.load(Ordering::Acquire) == AtimeMode::Off as u8 {
+            return Ok(false);
         }
-        let due = |node: &Znode| -> Result<bool> {
-            let stat = node.stat()?;
-            Ok(mode == AtimeMode::On as u8
-                || stat.atime <= stat.mtime.max(stat.ctime)
-                || now.seconds.saturating_sub(stat.atime.seconds) >= ATIME_SECONDS)
-        };
-        if !due(&self.zpl.node(file).await?)? {
-            return Ok(());
+        self.changes_atime(&self.zpl.node(file).await?, now)
+    }
+
+    fn changes_atime(&self, node: &Znode, now: Time) -> Result<bool> {
+        let stat = node.stat()?;
+        Ok(self.atime.load(Ordering::Acquire) == AtimeMode::On as u8
+            || stat.atime <= stat.mtime.max(stat.ctime)
+            || now.seconds.saturating_sub(stat.atime.seconds) >= ATIME_SECONDS)
+    }
+
+    /// Notes that a file was read: its access time becomes `now` where the properties ask for that, and nothing else changes. Whether it did.
+    pub async fn accessed(&self, file: ObjectId, now: Time) -> Result<bool> {
+        if !self.access_is_due(file, now).await? {
+            return Ok(false);
         }
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;
-        if !due(&node.znode)? {
-            return Ok(());
+        if !self.changes_atime(&node.znode, now)? {
+            return Ok(false);
         }
         let tx = self.begin_freeing().await?;
-        self.update(&node.object, &tx, Values::default().time(Attr::Atime, now)).await
+        self.update(&node.object, &tx, Values::default().time(Attr::Atime, now)).await?;
+        Ok(true)
     }
 }

@@ -89,25 +89,26 @@ impl Served {
 
     /// The file or directory whose change is to be stable before it is answered, on a mount with `sync` or `dirsync`.
     fn to_be_stable(&self, request: &Request<'_>) -> Option<INodeNo> {
-        let habits = self.habits();
-        let (changed, is_due) = match request.operation {
+        let (changed, is_of_names) = match request.operation {
             Operation::Symlink { .. }
             | Operation::MakeNode { .. }
             | Operation::MakeDirectory { .. }
             | Operation::Unlink { .. }
             | Operation::RemoveDirectory { .. }
             | Operation::Rename { .. }
-            | Operation::Create { .. } => (request.node, habits.sync_all || habits.sync_names),
-            Operation::Link { file, .. } => (file, habits.sync_all || habits.sync_names),
+            | Operation::Create { .. } => (request.node, true),
+            Operation::Link { file, .. } => (file, true),
             Operation::SetAttributes(_)
             | Operation::Write { .. }
             | Operation::SetXattr { .. }
             | Operation::RemoveXattr { .. }
             | Operation::Ioctl { .. }
-            | Operation::Allocate { .. } => (request.node, habits.sync_all),
-            Operation::CopyRange { to, .. } => (to, habits.sync_all),
+            | Operation::Allocate { .. } => (request.node, false),
+            Operation::CopyRange { to, .. } => (to, false),
             _ => return None,
         };
+        let habits = self.habits();
+        let is_due = habits.sync_all || (habits.sync_names && is_of_names);
         (is_due && self.is_writable()).then_some(changed)
     }
 

@@ -38,6 +38,7 @@ mod files;
 mod filesystem;
 mod flags;
 mod gate;
+mod groups;
 mod listing;
 mod names;
 mod node;
@@ -307,14 +308,17 @@ impl FuseMount {
             None => wanted = wanted.of_what_is_fixed(),
         }
         served.set_snapdir(wanted.snapdir);
+        served.set_habits(&wanted);
         let place = self.place();
         if !wanted.writable {
             // What is mapped and changed is written back first, as long as that is allowed.
             self.write_back();
         }
         served.set_writable(wanted.writable);
-        let is_kept =
-            |options: &MountOptions| (options.writable, options.exec, options.setuid, options.devices);
+        let is_kept = |options: &MountOptions| {
+            let MountOptions { writable, exec, setuid, devices, sync_all, sync_names, .. } = *options;
+            (writable, exec, setuid, devices, sync_all, sync_names)
+        };
         if is_kept(&current) == is_kept(&wanted) || !place.is_taken() {
             *self.options() = wanted;
             return Ok(());

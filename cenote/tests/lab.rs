@@ -796,13 +796,15 @@ fn daemon_of(lab: u32) -> Option<String> {
 
 #[test]
 fn a_pool_whose_devices_take_nothing_more_ends_an_experiment_that_can_be_gone_on_with() {
+    use std::os::unix::fs::MetadataExt;
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("lost.toml"), LOST).unwrap();
     let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
     run.args(["lab", "run", "lost.toml", "-o", "out"]).current_dir(directory.path());
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let device = directory.path().join("out/devices/lab1-0");
-    wait_for(&device);
+    // The pool is there, and a volume is being filled.
+    until(|| fs::metadata(&device).is_ok_and(|it| it.blocks() * 512 > 4 << 20));
     let daemon = daemon_of(run.id()).unwrap();
     let set = Command::new("prlimit").args(["--pid", &daemon, "--fsize=0:unlimited"]).status();
     assert!(set.unwrap().success());

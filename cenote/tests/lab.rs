@@ -395,6 +395,11 @@ fn an_experiment_is_written_from_options_and_from_answers() {
     let written = String::from_utf8(made.stdout).unwrap();
     assert!(written.contains("at_least = 20000") && written.contains("database 8K"), "{written}");
     assert!(String::from_utf8_lossy(&made.stderr).contains("'webb'"));
+    // What somebody's file would be asked for is told while the experiment is written.
+    fs::write(directory.path().join("theirs"), vec![7; 1 << 20]).unwrap();
+    let words = ["new", "-t", "./theirs", "--size", "1M", "-w", "randwrite,4K"];
+    let told = lab(directory.path(), &words);
+    assert!(told.status.success() && text(&told).contains("would be refused: target"), "{}", text(&told));
     let left_out = lab(directory.path(), &["new", "sync", "--target", "./file"]);
     assert!(
         !left_out.status.success() && text(&left_out).contains("no setting 'sync'"),

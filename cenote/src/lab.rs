@@ -55,7 +55,7 @@ pub enum Lab {
         json: bool,
     },
     /// Write an experiment's file, to be changed and run: from a recipe, from options, or from answers to questions
-    New(NewArguments),
+    New(Box<NewArguments>),
     /// Run an experiment: a recipe or a file; everything happens in one directory
     Run {
         /// A recipe's name, or a file like those that `new` writes
@@ -192,7 +192,7 @@ impl Lab {
                     experiment.rounds = rounds;
                     experiment.max_rounds = experiment.max_rounds.filter(|most| *most >= rounds);
                 }
-                let directory = output.unwrap_or_else(|| format!("lab-{}", experiment.name).into());
+                let directory = output.unwrap_or_else(|| default_directory(&experiment));
                 let mut faults = lab::preflight::faults(&experiment, &known::Own);
                 faults.extend(lab::preflight::faults_here(&experiment, &directory, overwrite));
                 refuse(&faults)?;
@@ -330,6 +330,11 @@ fn clean(mut store: Store) -> Result<()> {
         eprintln!("left alone, because the lab's mark is not in it: {}", path.display());
     }
     Ok(())
+}
+
+/// Where results go if nobody says where.
+fn default_directory(experiment: &Experiment) -> PathBuf {
+    format!("lab-{}", experiment.name).into()
 }
 
 /// Says all that is wrong, where something is.

@@ -397,6 +397,11 @@ fn an_experiment_is_written_from_options_and_from_answers() {
     let written = String::from_utf8(made.stdout).unwrap();
     assert!(written.contains("at_least = 20000") && written.contains("database 8K"), "{written}");
     assert!(String::from_utf8_lossy(&made.stderr).contains("'webb'"));
+    // What somebody's file would be asked for is told while the experiment is written.
+    fs::write(directory.path().join("theirs"), vec![7; 1 << 20]).unwrap();
+    let words = ["new", "-t", "./theirs", "--size", "1M", "-w", "randwrite,4K"];
+    let told = lab(directory.path(), &words);
+    assert!(told.status.success() && text(&told).contains("would be refused: target"), "{}", text(&told));
     let left_out = lab(directory.path(), &["new", "sync", "--target", "./file"]);
     assert!(
         !left_out.status.success() && text(&left_out).contains("no setting 'sync'"),
@@ -798,13 +803,15 @@ fn daemon_of(lab: u32) -> Option<String> {
 
 #[test]
 fn a_pool_whose_devices_take_nothing_more_ends_an_experiment_that_can_be_gone_on_with() {
+    use std::os::unix::fs::MetadataExt;
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("lost.toml"), LOST).unwrap();
     let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
     run.args(["lab", "run", "lost.toml", "-o", "out"]).current_dir(directory.path());
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let device = directory.path().join("out/devices/lab1-0");
-    wait_for(&device);
+    // The pool is there, and a volume is being filled.
+    until(|| fs::metadata(&device).is_ok_and(|it| it.blocks() * 512 > 4 << 20));
     let daemon = daemon_of(run.id()).unwrap();
     let set = Command::new("prlimit").args(["--pid", &daemon, "--fsize=0:unlimited"]).status();
     assert!(set.unwrap().success());

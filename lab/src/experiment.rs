@@ -75,7 +75,7 @@
 //! | `workload` | what is done |
 //! | `unseen` | options of fio that make no difference, and where |
 //! | `presets` | workloads that come with the program |
-//! | [`format`] | the reference of the file: every key |
+//! | [`mod@format`] | the reference of the file: every key |
 //! | [`draft`] | an experiment out of a few words |
 
 pub mod draft;

@@ -7,6 +7,7 @@
 //! | `results.redb` | each run with all that fio said of it, durable when the run has ended |
 //! | `report.html`, `report.md`, `report.csv`, `report.json` | the findings |
 //! | `devices/`, `mnt/` | the pools, while the experiment runs |
+//! | `claims.json` | files and devices of somebody's own that are written ([`crate::target::taken`]) |
 //!
 //! # The database
 //! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, with the series of what happened within it, table `fio` fio's own JSON of it. Both are written in one transaction, so a run that a crash cut

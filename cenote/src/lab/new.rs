@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use lab::Experiment;
 use lab::experiment::draft::{self, Draft};
 use lab::experiment::presets;
 
@@ -86,7 +87,7 @@ impl NewArguments {
                 ask(&mut draft, &mut std::io::stdin().lock())?;
             }
             let (experiment, _) = draft.experiment()?;
-            super::refuse(&lab::preflight::faults(&experiment, &Own))?;
+            require(&experiment)?;
             return write(&experiment.to_toml()?);
         };
         let recipe = super::recipe(&name)?;
@@ -97,9 +98,19 @@ impl NewArguments {
         for (name, value) in left_out {
             eprintln!("left out, because this target does not have it: {name}={value}");
         }
-        super::refuse(&lab::preflight::faults(&experiment, &Own))?;
+        require(&experiment)?;
         write(&experiment.to_toml()?)
     }
+}
+
+/// Refuses an experiment that is wrong wherever it runs, and tells what would keep it from running here and now.
+fn require(experiment: &Experiment) -> Result<()> {
+    super::refuse(&lab::preflight::faults(experiment, &Own))?;
+    let directory = super::default_directory(experiment);
+    for fault in lab::preflight::faults_here(experiment, &directory, false) {
+        eprintln!("as things are it would be refused: {fault}");
+    }
+    Ok(())
 }
 
 /// Asks for what was not said. An empty line takes what stands in brackets.

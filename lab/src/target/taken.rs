@@ -9,10 +9,10 @@
 //! | the label of a pool, the signature of a filesystem or of something else, a table of partitions | a device, its partitions, a file | where the experiment says `overwrite` |
 //! | bytes other than zero | a device, or a file that the lab did not make | where the experiment says `overwrite` |
 //!
-//! What may be written is claimed for as long as the experiment runs: a device exclusively, as a mount would, a file by its lock. What was claimed is noted in the directory of results ([`CLAIMS`]), so that
+//! What may be written is claimed for as long as the experiment runs: a device exclusively, as a mount would, a file by its lock. What was claimed is noted in the directory of results (`claims.json`), so that
 //! whoever goes on with the experiment is not asked again because of what the lab itself left there; it is, where something else was put there meanwhile.
 //!
-//! Files that the lab makes have the attribute [`MADE`] since then, which says whether they were filled.
+//! Files that the lab makes have the attribute `user.cenote.lab` since then, which says whether they were filled.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};

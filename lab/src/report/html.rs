@@ -13,7 +13,7 @@ use crate::plan::{BASELINE, DEVICE, Plan, TWIN};
 use crate::store::Store;
 
 /// How pages look.
-pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}\
+pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}\
 .verdict{font-size:1.15rem;border-left:4px solid #2a6;padding:.4rem 1rem;background:#f3f8f5}\
 .modelled{border-left:4px solid #c83;padding:.4rem 1rem;background:#fbf4ea}\
 svg{max-width:100%;height:auto;font-size:13px}table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}\
@@ -293,7 +293,7 @@ fn class(finding: &Finding) -> &'static str {
 fn table(metric: Metric, findings: &[&Finding]) -> String {
     let is_compared = findings.iter().any(|it| it.compared.is_some());
     let of_compared =
-        ["times the baseline", "interval", "verdict", "noise floor", "p, differs", "p, is alike"];
+        ["verdict", "times the baseline", "interval", "noise floor", "p, differs", "p, is alike"];
     let of_compared = of_compared.into_iter().filter(|_| is_compared);
     let head = ["variant", "median", "interval"].into_iter().chain(of_compared.clone()).chain(["runs"]);
     let head: Vec<String> = head.map(str::to_owned).collect();
@@ -305,9 +305,9 @@ fn table(metric: Metric, findings: &[&Finding]) -> String {
             Some(compared) => {
                 let ratio = compared.comparison.ratio;
                 row.extend([
+                    compared.short(),
                     format!("{:.2}", ratio.value),
                     format!("{:.2} to {:.2}", ratio.low, ratio.high),
-                    compared.short(),
                     percent(compared.noise_floor),
                     format!("{:.4}", compared.corrected_p),
                     format!("{:.4}", compared.corrected_p_apart),

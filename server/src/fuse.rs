@@ -553,7 +553,7 @@ impl HeldBack {
         let trees = device::block_on(Trees::open(source, &options))
             .map_err(|error| MountError::Open { dataset: mount.dataset.clone(), error })?;
         let Some(before) = mount.gate.served() else { return Ok(()) };
-        let after = Served::after(&before, trees, difference.gone().clone(), &options);
+        let after = Served::after(&before, trees, difference, &options);
         if let Some(live) = after.live() {
             options.apply_to(live);
             live.remember_unlinked();

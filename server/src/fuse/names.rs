@@ -110,10 +110,10 @@ impl Served {
     fn told_in(&self, zpl: &Arc<Zpl>, tree: Tree, object: ObjectId) -> Result<Told> {
         let stat = device::block_on(zpl.stat(object))?;
         let number = self.number(tree, object)?;
-        self.is_told(tree, object);
         let attr = attributes(number, &stat);
         let lasts = self.attributes_last(tree, &attr);
-        Ok(Told { attr, lasts, name_lasts: FOREVER, generation: stat.generation })
+        let generation = self.told_generation(tree, object, stat.generation);
+        Ok(Told { attr, lasts, name_lasts: FOREVER, generation })
     }
 
     /// What a name in a directory names.

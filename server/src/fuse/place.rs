@@ -40,6 +40,10 @@ const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 /// How long a filesystem may take to say anything about itself.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 
+/// How often and for how long it is tried to unmount what is busy.
+const PASSING: u32 = 5;
+const PASSES_WITHIN: Duration = Duration::from_millis(50);
+
 /// Where a filesystem is mounted.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -120,7 +124,17 @@ impl Place {
         if !self.is_taken() {
             return Ok(false);
         }
-        unmount_path(&self.at, lazily).map(|()| true)
+        // Whoever asks for its figures (`df`) has it for a moment.
+        let mut passing = PASSING;
+        loop {
+            match unmount_path(&self.at, lazily) {
+                Err(MountError::Busy { .. }) if passing > 0 => {
+                    passing -= 1;
+                    std::thread::sleep(PASSES_WITHIN / PASSING);
+                }
+                unmounted => return unmounted.map(|()| true),
+            }
+        }
     }
 
     /// Whether something else lies over it. False where that cannot be found out.

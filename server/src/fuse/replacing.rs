@@ -3,7 +3,8 @@
 //! # What goes on and what is stale
 //! The kernel knows files by number. A file that both trees have (the same number and generation) goes on, with what it is now; programs that have it open, work in it or mapped it notice
 //! no more than that. A file that is gone is *stale*, also where its number is another file's now: whoever asks for it is told `ESTALE`, until the kernel was told of a new file of that number, which
-//! it tells from the old one by its generation.
+//! it tells from the old one by its generation. A directory that was removed and comes back is a new one to the kernel too, which lists nothing of a directory that it saw removed: it is told of it with
+//! another generation.
 //!
 //! # What the kernel is to forget
 //! It keeps names, attributes and pages for as long as it likes. So it is told of each object that is not the same in both trees, and of each name of a directory that names something else. Both are found in
@@ -19,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::Result;
-use engine::dataset::zpl::Zpl;
+use engine::dataset::zpl::{Stat, Znode, Zpl};
 use engine::dmu::{Objset, differing_objects};
 use fuser::{INodeNo, Notifier};
 use ondisk::ObjectId;
@@ -34,6 +35,8 @@ pub struct Difference {
     files: Vec<ObjectId>,
     /// Files that the second tree does not have, though another one may have the number.
     gone: HashSet<ObjectId>,
+    /// Directories among these that only the kernel takes for others: it saw them removed.
+    reborn: HashSet<ObjectId>,
     /// Names that name something else, or that one tree has only, and in which directory.
     names: Vec<(ObjectId, Vec<u8>)>,
     root: Option<ObjectId>,
@@ -50,6 +53,8 @@ impl Difference {
         let before = Zpl::open(before, Default::default()).await?;
         let after = Zpl::open(after, Default::default()).await?;
         difference.root = Some(after.root());
+        let removed: HashSet<ObjectId> = before.unlinked().await?.into_iter().collect();
+        let mut directories = Vec::new();
         for id in objects {
             // What is no file has no name, and the kernel does not know it.
             let (old, new) = (before.node(id).await.ok(), after.node(id).await.ok());
@@ -59,21 +64,29 @@ impl Difference {
                 continue;
             }
             difference.files.push(id);
-            let generation = |stat: &engine::dataset::zpl::Stat| stat.generation;
+            let generation = |stat: &Stat| stat.generation;
             match (old_stat.as_ref().map(generation), new_stat.as_ref().map(generation)) {
                 (Some(old), new) if new != Some(old) => {
                     difference.gone.insert(id);
                 }
-                _ => {
-                    let (old, new) = (entries(old.as_ref()).await?, entries(new.as_ref()).await?);
-                    let other = |(name, object): (&Vec<u8>, &ObjectId), than: &BTreeMap<_, _>| {
-                        (than.get(name) != Some(object)).then(|| (id, name.clone()))
-                    };
-                    difference.names.extend(old.iter().filter_map(|entry| other(entry, &new)));
-                    let added = new.iter().filter(|(name, _)| !old.contains_key(*name));
-                    difference.names.extend(added.map(|(name, _)| (id, name.clone())));
+                (Some(_), _) if removed.contains(&id) && is_directory(new.as_ref()) => {
+                    difference.gone.insert(id);
+                    difference.reborn.insert(id);
+                }
+                _ if is_directory(old.as_ref()) || is_directory(new.as_ref()) => {
+                    directories.push((id, entries(old.as_ref()).await?, entries(new.as_ref()).await?));
+                }
+                _ => {}
+            }
+        }
+        for (id, old, new) in directories {
+            for (name, object) in &old {
+                if new.get(name) != Some(object) || difference.gone.contains(object) {
+                    difference.names.push((id, name.clone()));
                 }
             }
+            let added = new.into_keys().filter(|name| !old.contains_key(name));
+            difference.names.extend(added.map(|name| (id, name)));
         }
         Ok(difference)
     }
@@ -81,6 +94,11 @@ impl Difference {
     /// Files that are stale.
     pub(super) fn gone(&self) -> &HashSet<ObjectId> {
         &self.gone
+    }
+
+    /// Those of them that are there under the same number, and of which the kernel is to be told anew.
+    pub(super) fn reborn(&self) -> &HashSet<ObjectId> {
+        &self.reborn
     }
 
     /// Has the kernel forget what it knew of the tree before. Not for threads that answer requests.
@@ -106,10 +124,14 @@ impl Difference {
     }
 }
 
+fn is_directory(node: Option<&Znode>) -> bool {
+    node.is_some_and(|node| node.file_type() == FileType::Directory)
+}
+
 /// The names in a directory; none of anything else.
-async fn entries(node: Option<&engine::dataset::zpl::Znode>) -> Result<BTreeMap<Vec<u8>, ObjectId>> {
+async fn entries(node: Option<&Znode>) -> Result<BTreeMap<Vec<u8>, ObjectId>> {
     let mut entries = BTreeMap::new();
-    if let Some(directory) = node.filter(|node| node.file_type() == FileType::Directory) {
+    if let Some(directory) = node.filter(|node| is_directory(Some(*node))) {
         // Behind `.` and `..`.
         let mut cursor = directory.read_dir(2).await?;
         while let Some(entry) = cursor.next().await? {

@@ -27,6 +27,7 @@ use super::files::OpenFile;
 use super::listing::Listings;
 use super::node::{Node, Tree};
 use super::options::Snapdir;
+use super::replacing::Difference;
 use super::trees::Trees;
 use super::wire::{Operation, Request};
 
@@ -68,6 +69,8 @@ pub struct Served {
     /// Files of a tree that was exchanged for this one, which it does not have, and of which the kernel may know: until it is told of others with their numbers.
     stale: Mutex<HashSet<ObjectId>>,
     has_stale: AtomicBool,
+    /// Directories that came back after they were removed: the kernel is told of them with another generation.
+    reborn: HashSet<ObjectId>,
     pub(super) listings: Listings,
     next_handle: AtomicU64,
     /// Tells the kernel what it does not know; absent until the session began.
@@ -86,16 +89,20 @@ impl Served {
             files: Mutex::default(),
             stale: Mutex::default(),
             has_stale: AtomicBool::new(false),
+            reborn: HashSet::new(),
             listings: Listings::default(),
             next_handle: AtomicU64::new(1),
             notifier: OnceLock::new(),
         }
     }
 
-    /// Answers out of `trees` for who was answered out of `before`: what is open goes on, but for files that are `gone`.
-    pub fn after(before: &Self, mut trees: Trees, gone: HashSet<ObjectId>, options: &MountOptions) -> Self {
+    /// Answers out of `trees` for who was answered out of `before`: what is open goes on, but for files that are gone.
+    pub fn after(before: &Self, mut trees: Trees, difference: &Difference, options: &MountOptions) -> Self {
         trees.take_snapshots_of(&before.trees);
-        let after = Self::new(trees, options);
+        let gone = difference.gone().clone();
+        let mut after = Self::new(trees, options);
+        // One that came back twice may have the first generation again: nobody has that directory any more.
+        after.reborn = &before.reborn ^ difference.reborn();
         after.snapdir.store(before.snapdir.load(Ordering::Acquire), Ordering::Release);
         after.writable.store(before.is_writable() && after.live().is_some(), Ordering::Release);
         after.next_handle.store(before.next_handle(), Ordering::Release);
@@ -117,7 +124,7 @@ impl Served {
             };
             after.files().insert(handle, Arc::new(again));
         }
-        after.has_stale.store(!gone.is_empty(), Ordering::Release);
+        after.has_stale.store(!gone.is_empty() || !after.reborn.is_empty(), Ordering::Release);
         *after.stale() = gone;
         after
     }
@@ -143,11 +150,15 @@ impl Served {
         is_gone(request.node) || other.is_some_and(is_gone)
     }
 
-    /// The kernel is told of a file: from now on its number is not that of another one which is gone.
-    pub(super) fn is_told(&self, tree: Tree, object: ObjectId) {
-        if tree == Tree::Head && self.has_stale.load(Ordering::Acquire) {
-            self.stale().remove(&object);
+    /// The generation by which the kernel is told of a file: from now on its number is not that of another one which is gone.
+    pub(super) fn told_generation(&self, tree: Tree, object: ObjectId, generation: u64) -> u64 {
+        // The kernel keeps 32 bits.
+        const REBORN: u64 = 1 << 31;
+        if tree != Tree::Head || !self.has_stale.load(Ordering::Acquire) {
+            return generation;
         }
+        self.stale().remove(&object);
+        if self.reborn.contains(&object) { generation ^ REBORN } else { generation }
     }
 
     /// Regular files that are open and may change.

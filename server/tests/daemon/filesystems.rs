@@ -685,7 +685,11 @@ fn a_filesystem_goes_back_under_those_who_use_it() {
     fs::write(at.join("old name"), b"renamed").unwrap();
     fs::write(at.join("removed"), b"comes back").unwrap();
     fs::create_dir(at.join("dir")).unwrap();
+    fs::create_dir_all(at.join("removed dir/inner")).unwrap();
     snapshot(&running, "tank@s");
+    // Of a directory that it saw removed the kernel lists nothing, as long as somebody has it.
+    let removed_dir = File::open(at.join("removed dir")).unwrap();
+    fs::remove_dir_all(at.join("removed dir")).unwrap();
     // A child that is mounted on a directory that the snapshot does not have.
     create(&running, "tank/later", &[]);
     fs::write(at.join("later/file"), b"later").unwrap();
@@ -711,7 +715,8 @@ fn a_filesystem_goes_back_under_those_who_use_it() {
 
     let rollback = Rollback { snapshot: "tank@s".into(), ..Rollback::default() };
     assert_eq!(block_on(running.daemon.rollback(rollback)).unwrap().warnings, [] as [&str; 0]);
-    assert_eq!(names(&at), ["child", "dir", "kept", "later", "old name", "removed"]);
+    assert_eq!(names(&at), ["child", "dir", "kept", "later", "old name", "removed", "removed dir"]);
+    assert_eq!(names(&at.join("removed dir")), ["inner"]);
     assert_eq!(fs::read(at.join("kept")).unwrap(), b"before\n");
     assert_eq!(fs::read(at.join("removed")).unwrap(), b"comes back");
     assert!(!at.join("dir/new name").exists() && !at.join("new").exists());
@@ -738,7 +743,7 @@ fn a_filesystem_goes_back_under_those_who_use_it() {
     assert_eq!(fs::read(child.join("file")).unwrap(), b"childCHILD");
     assert_eq!(fs::read(at.join("later/file")).unwrap(), b"later");
     assert_eq!(running.daemon.list_mounts(ListMounts {}).unwrap(), mounts);
-    drop((kept, renamed, new, new_dir, top, in_child));
+    drop((kept, renamed, new, new_dir, removed_dir, top, in_child));
     again(&running);
     assert_eq!(fs::read(at.join("kept")).unwrap(), b"before\nagain\n");
     assert_eq!(fs::read(child.join("file")).unwrap(), b"childCHILD");

@@ -7,11 +7,11 @@
 //! # Ways
 //! | name | from the client to the log and back | | whence |
 //! |---|---|---|---|
-//! | `process` | a call within the process that has the pool open | 60 us | that over NBD less two changes of the process and a message each way, 40 us |
-//! | `nbd` | a request over NBD, by a Unix socket of the same machine | 100 us | a write of 4 KiB took 165 us with a log of 14 us, and a timer that was 50 us late |
-//! | `fuse` | `write(2)` and `fsync(2)` on a mounted filesystem | 120 us | two requests to the process, of which the first only copies |
+//! | `process` | a call within the process that has the pool open | 60 us | estimated: that over NBD less a message each way and what wakes its reader |
+//! | `nbd` | a request over NBD, by a Unix socket of the same machine | 100 us | from a release build: about twelve times the 14 us of an Optane log, of which a late timer was 50 us |
+//! | `fuse` | `write(2)` and `fsync(2)` on a mounted filesystem | 120 us | estimated: two requests to the process, of which the first only copies |
 //!
-//! These are round figures of a release build on one virtual machine of two cores; elsewhere they are a few times less or more, and a debug build takes twice as long. So `--way 80us` says what it is on yours: the mean latency of
+//! These are round figures for one virtual machine of two cores; elsewhere they are a few times less or more, and a debug build took 145 us over NBD and 80 us within the process. So `--way 80us` says what it is on yours: the mean latency of
 //! stable writes of 4 KiB one at a time, less what the log device takes. The test `stable_writes_take_the_way_and_the_log_device` in `cenote/tests/lab_models.rs` prints that over NBD of the machine that it runs on. A link between
 //! machines comes on top.
 

@@ -2,7 +2,7 @@
 //!
 //! `jobs` has the arguments of a run, `steps` what its logs say of the time within it, `latency` what operations of several kinds took together; here it is carried out, and its JSON read.
 //!
-//! fio's own figures are taken as they are: `iops`, `bw_bytes`, `clat_ns`, of the reads and the writes together.
+//! fio's own figures are taken as they are: `iops`, `bw_bytes`, `lat_ns`, of the reads and the writes together.
 //!
 //! Source: fio 3.33, `HOWTO` and its JSON output. Its `sync` counts `fdatasync` in no `total_ios`, but in the `N` of its latencies; in a load that also reads, that version flushes after reads too while
 //! the number of writes is a multiple of `fsync`.
@@ -240,7 +240,7 @@ struct Direction {
     /// Milliseconds.
     #[serde(default)]
     runtime: u64,
-    clat_ns: latency::Said,
+    lat_ns: latency::Said,
 }
 
 #[derive(Deserialize, Default)]
@@ -261,7 +261,7 @@ fn figures(output: &Output, flushes: bool) -> Result<Figures> {
     if job.error != 0 {
         return Err(wrong(format!("its job ended with error {}", job.error)));
     }
-    let (reads, mut writes) = (job.read.clat_ns.times(), job.write.clat_ns.times());
+    let (reads, mut writes) = (job.read.lat_ns.times(), job.write.lat_ns.times());
     if flushes {
         writes = writes.flushed(&job.sync.lat_ns.times());
     }
@@ -304,9 +304,9 @@ mod tests {
     }
 
     const OUTPUT: &str = r#"{"jobs": [{"error": 0, "usr_cpu": 10.0, "sys_cpu": 15.0,
-          "read": {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "total_ios": 0, "clat_ns": {"mean": 0.0}},
+          "read": {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "total_ios": 0, "lat_ns": {"mean": 0.0}},
           "write": {"io_bytes": 8192, "bw_bytes": 4096, "iops": 1.0, "total_ios": 2,
-            "clat_ns": {"mean": 6.5, "N": 2, "bins": {"4": 1, "9": 1}}}}]}"#;
+            "lat_ns": {"mean": 6.5, "N": 2, "bins": {"4": 1, "9": 1}}}}]}"#;
 
     #[test]
     fn figures_come_out_of_fios_json() {
@@ -343,7 +343,7 @@ mod tests {
         let of = |reads: u64, writes: u64| {
             let said = |count: u64, ns: u64| {
                 format!(
-                    "{{\"io_bytes\": 1, \"bw_bytes\": 1, \"iops\": 1.0, \"total_ios\": {count}, \"clat_ns\": {{\"mean\": {ns}, \"N\": {count}, \"bins\": {{\"{ns}\": {count}}}}}}}"
+                    "{{\"io_bytes\": 1, \"bw_bytes\": 1, \"iops\": 1.0, \"total_ios\": {count}, \"lat_ns\": {{\"mean\": {ns}, \"N\": {count}, \"bins\": {{\"{ns}\": {count}}}}}}}"
                 )
             };
             let sync = format!(

@@ -154,6 +154,8 @@ fn only_reading(is_so: bool) -> Option<[String; 2]> {
 fn common(workload: &Workload) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["name=lab", "output-format=json+", "group_reporting"].map(|option| format!("--{option}")).to_vec();
+    // Of whole operations: who writes through the page cache waits while he submits. (Those of completion stay, for the logs of steps.)
+    arguments.push("--lat_percentiles=1".to_owned());
     arguments.push("--percentile_list=50:99:99.9".to_owned());
     if workload.compressible > 0 {
         arguments.push(format!("--buffer_compress_percentage={}", workload.compressible));

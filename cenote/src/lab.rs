@@ -1,11 +1,13 @@
 //! `cenote lab`: experiments, from the question to the report.
 
 mod advise;
+mod known;
 mod model;
 mod new;
 mod progress;
 mod record;
 mod server;
+mod written;
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use lab::compare::Compared;
 use lab::environment::Environment;
-use lab::experiment::{Experiment, Settings, Target, presets};
+use lab::experiment::{Experiment, Settings, Target, format, presets};
 use lab::recipes::{self, RECIPES};
 use lab::run::Ended;
 use lab::store::Store;
@@ -46,8 +48,14 @@ pub enum Lab {
         #[arg(short, long)]
         json: bool,
     },
+    /// Print the reference of an experiment's file: every key, with what it takes, its default and an example
+    Format {
+        /// Print JSON
+        #[arg(short, long)]
+        json: bool,
+    },
     /// Write an experiment's file, to be changed and run: from a recipe, from options, or from answers to questions
-    New(NewArguments),
+    New(Box<NewArguments>),
     /// Run an experiment: a recipe or a file; everything happens in one directory
     Run {
         /// A recipe's name, or a file like those that `new` writes
@@ -62,17 +70,32 @@ pub enum Lab {
         /// no workload with `quick = false`: an impression, with wide intervals
         #[arg(long)]
         quick: bool,
-        /// Rounds at least
+        /// Rounds at least, of the quick form too
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
+        /// Make the pools of these disks or files of one's own, instead of files in the directory of results: as `disks` in [target]
+        #[arg(long, value_name = "DISK,…", value_delimiter = ',')]
+        use_disks: Vec<PathBuf>,
+        /// Overwrite what the file, device or disks hold that are measured, where workloads write to them. What is mounted, in an open pool or otherwise in use is never written
+        #[arg(long)]
+        overwrite: bool,
+        /// Say what would be run, and all that is wrong with it, and make nothing
+        #[arg(long)]
+        dry_run: bool,
         /// Print the findings as JSON
-        #[arg(short, long)]
+        #[arg(short, long, conflicts_with = "dry_run")]
         json: bool,
     },
-    /// Go on with an experiment that was interrupted
+    /// Go on with an experiment that was interrupted, or add rounds to one that ended
     Resume {
         /// The directory of its results
         directory: PathBuf,
+        /// So many rounds at least, of an experiment that has fewer; it may have ended
+        #[arg(long, value_name = "N")]
+        rounds: Option<usize>,
+        /// Overwrite what the file or device holds that is measured, where something else is there now than what the experiment left
+        #[arg(long)]
+        overwrite: bool,
         /// Print the findings as JSON
         #[arg(short, long)]
         json: bool,
@@ -98,9 +121,12 @@ pub enum Lab {
     Record {
         /// The volume, of a pool that the daemon has open
         volume: String,
-        /// The file to write; there must be none
+        /// The file to write; there must be none, unless --force
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
+        /// Write it in the place of whatever file is there
+        #[arg(long)]
+        force: bool,
         /// End after so many seconds
         #[arg(short, long, value_name = "N")]
         seconds: Option<f64>,
@@ -115,9 +141,12 @@ pub enum Lab {
         /// Directories of results
         #[arg(required = true, num_args = 2..)]
         directories: Vec<PathBuf>,
-        /// Write a page with plots too
+        /// Write a page with plots too, into a new file or in the place of such a page
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Write it in the place of whatever file is there
+        #[arg(long, requires = "output")]
+        force: bool,
         /// Print JSON
         #[arg(short, long)]
         json: bool,
@@ -132,31 +161,51 @@ impl Lab {
         match self {
             Self::Recipes { json } => list(json),
             Self::Presets { json } => list_presets(json),
+            Self::Format { json: false } => print(&format::text()),
+            Self::Format { json: true } => {
+                print(&format!("{}\n", serde_json::to_string_pretty(&format::TABLES)?))
+            }
             Self::New(arguments) => arguments.run(),
-            Self::Run { experiment, output, host, quick, rounds, json } => {
+            Self::Run { experiment, output, host, quick, rounds, use_disks, overwrite, dry_run, json } => {
                 let mut experiment = load(&experiment)?;
                 if let Some(dataset) = host {
                     for (name, value) in experiment.move_to_host(dataset) {
                         eprintln!("left out, because the host decides it: {name}={value}");
                     }
                 }
-                if let Some(rounds) = rounds {
-                    experiment.rounds = rounds;
-                    experiment.max_rounds = experiment.max_rounds.filter(|most| *most >= rounds);
+                if !use_disks.is_empty() {
+                    let Some(disks) = experiment.target.disks_mut() else {
+                        bail!("--use-disks: only volumes and filesystems have pools to be made of disks");
+                    };
+                    *disks = use_disks;
+                    experiment.make_absolute()?;
                 }
-                if quick {
+                // What is wrong with it is told below.
+                if quick && experiment.faults().is_empty() {
                     experiment.quick(QUICK_SECONDS);
                     for left_out in experiment.left_out() {
                         eprintln!("left out, because its quick form has less: {left_out}");
                     }
                 }
-                experiment.check()?;
-                experiment.target.require_paths()?;
-                let directory = output.unwrap_or_else(|| format!("lab-{}", experiment.name).into());
+                // Whoever says how many says it of the quick form too.
+                if let Some(rounds) = rounds {
+                    experiment.rounds = rounds;
+                    experiment.max_rounds = experiment.max_rounds.filter(|most| *most >= rounds);
+                }
+                let directory = output.unwrap_or_else(|| default_directory(&experiment));
+                let mut faults = lab::preflight::faults(&experiment, &known::Own);
+                faults.extend(lab::preflight::faults_here(&experiment, &directory, overwrite));
+                refuse(&faults)?;
+                if dry_run {
+                    return print(&lab::preflight::told(&experiment));
+                }
                 let environment = match &experiment.target {
                     Target::Path { .. } | Target::Layers { .. } => {
                         let paths = experiment.target.paths().into_iter();
                         paths.fold(Environment::of_this_machine(), Environment::with)
+                    }
+                    Target::Volume(pools) | Target::Filesystem(pools) if !pools.disks.is_empty() => {
+                        pools.disks.iter().fold(Environment::of_this_machine(), |it, disk| it.with(disk))
                     }
                     Target::Volume(_) | Target::Filesystem(_) => {
                         Environment::of_this_machine().with(&std::path::absolute(&directory)?)
@@ -164,18 +213,27 @@ impl Lab {
                     Target::Host { .. } => Environment::of_this_machine().with_openzfs(),
                     Target::Nbd { .. } | Target::Iscsi { .. } => Environment::of_this_machine(),
                 };
+                experiment.draw_seed();
                 let store = Store::create(&directory, experiment, environment)?;
-                carry_out(store, json)
+                carry_out(store, overwrite, json)
             }
-            Self::Resume { directory, json } => carry_out(Store::open(&directory)?, json),
+            Self::Resume { directory, rounds, overwrite, json } => {
+                let mut store = Store::open(&directory)?;
+                rounds.map_or(Ok(()), |rounds| store.want_rounds(rounds))?;
+                carry_out(store, overwrite, json)
+            }
             Self::Clean { directory } => clean(Store::open(&directory)?),
             Self::Report { directory, run: Some(run), .. } => {
                 print(&lab::report::of_run(&Store::open(&directory)?, run)?)
             }
             Self::Report { directory, run: None, json } => report(&Store::open(&directory)?, json),
-            Self::Record { volume, output, seconds, most } => record::run(&volume, &output, seconds, most),
+            Self::Record { volume, output, force, seconds, most } => {
+                record::run(&volume, &output, force, seconds, most)
+            }
             Self::Advise(arguments) => advise::run(&arguments),
-            Self::Compare { directories, output, json } => compare(&directories, output.as_deref(), json),
+            Self::Compare { directories, output, force, json } => {
+                compare(&directories, output.as_deref(), force, json)
+            }
             Self::Model(arguments) => model::run(arguments),
         }
     }
@@ -221,7 +279,7 @@ fn load(name: &str) -> Result<Experiment> {
         recipe(name).with_context(|| format!("there is no file {name} either"))?;
     }
     let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
-    let mut experiment = Experiment::parse(&text).with_context(|| format!("{name} is not an experiment"))?;
+    let mut experiment = Experiment::read(&text).with_context(|| format!("{name} is not an experiment"))?;
     // It may be resumed from elsewhere.
     experiment.make_absolute()?;
     Ok(experiment)
@@ -274,7 +332,21 @@ fn clean(mut store: Store) -> Result<()> {
     Ok(())
 }
 
-fn carry_out(mut store: Store, json: bool) -> Result<()> {
+/// Where results go if nobody says where.
+fn default_directory(experiment: &Experiment) -> PathBuf {
+    format!("lab-{}", experiment.name).into()
+}
+
+/// Says all that is wrong, where something is.
+fn refuse(faults: &[String]) -> Result<()> {
+    match faults {
+        [] => Ok(()),
+        [fault] => bail!("experiment: {fault}"),
+        faults => bail!("{} things are wrong with the experiment:\n  {}", faults.len(), faults.join("\n  ")),
+    }
+}
+
+fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     store.hold()?;
     let experiment = store.experiment().clone();
     if let Some(path) = experiment.target.paths().into_iter().find(|path| path.is_relative()) {
@@ -285,8 +357,9 @@ fn carry_out(mut store: Store, json: bool) -> Result<()> {
             written.display()
         );
     }
-    experiment.target.require_paths()?;
-    let mut bench = bench(&experiment, store.directory())?;
+    experiment.check()?;
+    refuse(&lab::target::faults(&experiment, overwrite, Some(store.directory())))?;
+    let mut bench = bench(&experiment, store.directory())?.overwriting(overwrite);
     remove_left(&mut bench)?;
     let shown = Shown::start()?;
     let ended = lab::run::run(&mut store, &mut bench, &shown);
@@ -328,11 +401,13 @@ fn report(store: &Store, json: bool) -> Result<()> {
     print(&format!("\nwith plots: {page}\n"))
 }
 
-fn compare(directories: &[PathBuf], output: Option<&Path>, json: bool) -> Result<()> {
+fn compare(directories: &[PathBuf], output: Option<&Path>, force: bool, json: bool) -> Result<()> {
+    // It takes a while: who would be refused in the end is at once.
+    let force = force || output.is_some_and(written::is_page);
+    output.map_or(Ok(()), |path| written::require(path, force))?;
     let compared = Compared::of(directories)?;
     if let Some(path) = output {
-        let page = lab::compare::page(&compared);
-        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        written::write(path, lab::compare::page(&compared).as_bytes(), force)?;
     }
     if json {
         return print(&format!("{}\n", serde_json::to_string_pretty(&compared)?));

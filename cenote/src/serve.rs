@@ -71,6 +71,7 @@ impl Sockets {
 
 /// Serves until it is told to stop.
 pub fn run(arguments: &ServeArguments) -> Result<()> {
+    server::descriptors::raise_limit();
     let socket: PathBuf = arguments.socket.clone().unwrap_or_else(http::default_socket);
     if let Some(directory) = &arguments.modelled {
         let cannot = || format!("cannot model devices in {}", directory.display());

@@ -112,6 +112,7 @@ impl Up {
 
 /// Brings a pool up, waits, and takes it down.
 pub fn run(arguments: &UpArguments) -> Result<()> {
+    server::descriptors::raise_limit();
     let daemon = Arc::new(Daemon::default());
     if arguments.pool.is_none() && arguments.search.is_empty() {
         return own::run(&daemon, arguments);

@@ -31,7 +31,7 @@ use crate::ring;
 /// Something that one of several threads has to do, and that must not wait while this one waits in [`block_on`].
 pub struct Duty {
     /// Is readable when there is something to do.
-    pub device: Arc<OwnedFd>,
+    pub device: Arc<dyn AsFd + Send + Sync>,
     /// Whether it is this thread's now.
     pub is_ours: Box<dyn Fn() -> bool>,
     /// Makes it another thread's. Must neither wait nor call [`set_duty`].
@@ -67,7 +67,7 @@ impl Duty {
 
 impl fmt::Debug for Duty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Duty").field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("Duty").field("device", &self.device.as_fd()).finish_non_exhaustive()
     }
 }
 
@@ -195,7 +195,7 @@ impl Sleeper {
                 continue;
             }
             let watched = with_duty(|duty| Arc::clone(&duty.device));
-            ring::sleep(watched.as_ref().map(AsFd::as_fd));
+            ring::sleep(watched.as_ref().map(|device| device.as_fd()));
             // Who was woken is done soon, or sleeps again and sees then what there is to do.
             if watched.is_some() && self.state.load(Ordering::SeqCst) != WOKEN {
                 with_duty(|duty| {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `buf` | [`IoBuf`]: owned, pooled memory, page-aligned unless it is small; [`copy`] |
 //! | `shared` | [`SharedBuf`]: a window onto a buffer that several writes use |
+//! | [`contents`] | what lies on a device, by its signature |
 //! | `error` | [`IoError`]: which device, operation, range and reason |
 //! | `file` | [`FileDevice`]: regular files and block devices |
 //! | `memory` | [`MemoryDevice`]: plain memory |
@@ -24,6 +25,7 @@
 //! - No verification: checksums are the business of the layer above.
 
 mod buf;
+pub mod contents;
 mod error;
 mod executor;
 mod file;
@@ -41,7 +43,7 @@ pub use error::{Cause, IoError, Operation, in_words};
 pub use executor::{Duty, RingDriver, block_on, hand_duty_over, set_duty};
 pub use file::{FileDevice, Lock, OpenOptions};
 pub use memory::MemoryDevice;
-pub use ring::submit_and_reap;
+pub use ring::{release_ring, submit_and_reap};
 pub use shared::SharedBuf;
 
 /// The result of a device operation, to be awaited.

@@ -51,7 +51,9 @@ thread_local! {
 }
 
 /// Where the thread's ring is, if it has one.
+#[derive(Default)]
 enum Slot {
+    #[default]
     Untried,
     Unavailable,
     Ready(Box<ThreadRing>),
@@ -124,6 +126,14 @@ pub(crate) fn register_eventfd() -> io::Result<Option<OwnedFd>> {
 /// Undoes [`register_eventfd`].
 pub(crate) fn unregister_eventfd() {
     with_ring(|ring| ring.uring.submitter().unregister_eventfd());
+}
+
+/// Gives back the ring of this thread, which has waited long: its memory and its descriptors. The next request makes another one. A thread that drives it keeps it.
+pub fn release_ring() {
+    if !is_driven() {
+        // Dropped when nothing is borrowed: it waits for what is in flight.
+        drop(RING.try_with(RefCell::take));
+    }
 }
 
 fn with_ring<T>(action: impl FnOnce(&mut ThreadRing) -> T) -> Option<T> {
@@ -354,6 +364,21 @@ fn new_uring() -> io::Result<IoUring> {
 mod tests {
     use super::*;
     use crate::{Device, FileDevice, RingDriver, block_on};
+
+    #[test]
+    fn a_ring_that_was_given_back_comes_again_when_it_is_needed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let device = FileDevice::open(file.path()).unwrap();
+        for _ in 0..3 {
+            block_on(device.read(0, 4096)).unwrap();
+            let had_ring = notification().is_some();
+            block_on(async { release_ring() });
+            assert_eq!(notification().is_some(), had_ring, "driven");
+            release_ring();
+            assert!(notification().is_none());
+        }
+    }
 
     #[test]
     fn without_io_uring_everything_is_read_at_once() {

@@ -5,14 +5,16 @@
 //!
 //! | verdict | when |
 //! |---|---|
-//! | better, worse | certain after correction (`p < 0.05`), and larger than the noise floor of its workload and metric, which the baseline and its twin show |
-//! | no difference | the interval holds 1, or nothing beyond noise; and no end of it is further from 1 than a tenth, or than noise is where that is more and not above a quarter |
-//! | undecided | all else: it may be one, and more rounds would tell |
+//! | better, worse | certain after correction (`p < 0.05`), and larger than the noise floor of its workload and metric: what the baseline and its twin differ by |
+//! | no difference | not that, and certainly less than a tenth: a test of equivalence, corrected as well ([`stats::MARGIN`]); and equal variants do not differ by as much themselves |
+//! | undecided | all else, with the reason, and how many rounds would tell |
 
 mod best;
 pub mod bounds;
+mod judge;
 #[cfg(test)]
 mod truth;
+mod unfinished;
 mod verdict;
 pub mod within;
 
@@ -22,49 +24,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Metric, risk};
 use crate::fio::Latency;
-use crate::pareto;
+use crate::pareto::{self, Open};
 use crate::plan::{BASELINE, Plan, TWIN, Variant, VariantKind};
 use crate::run;
 use crate::seek::{self, Sought};
 use crate::stats::{self, Comparison, Estimate};
-use crate::store::Store;
+use crate::store::{Stage, Store};
 
 pub use best::{Best, Rival};
-pub use verdict::{apart, base_words, noise_words};
+pub use judge::{Compared, Noise, Verdict, Why};
+pub(crate) use judge::{judged, verdicts};
+pub use verdict::{Outcome, base_words, noise_words};
 pub use within::Within;
 
 /// Chance of a false alarm in a family of comparisons.
 pub const ALPHA: f64 = 0.05;
-/// What is certainly less than this, as a share, is no difference that anybody would choose by.
-const SMALL: f64 = 0.1;
-/// Equal variants that are further apart than this, as a share, tell that something else was going on. What lies within as much noise may be a difference all the same.
+/// Equal variants that may be further apart than this, as a share, tell that something else was going on.
 const NOISY: f64 = 0.25;
-
-/// What a comparison says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Certainly better than the baseline, by more than noise.
-    Better,
-    /// Certainly worse.
-    Worse,
-    /// None, or one too small to matter.
-    NoDifference,
-    /// It may differ or not.
-    Undecided,
-}
-
-impl Verdict {
-    /// In words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Better => "better",
-            Self::Worse => "worse",
-            Self::NoDifference => "no difference",
-            Self::Undecided => "undecided",
-        }
-    }
-}
 
 /// One variant with one workload by one metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,19 +61,6 @@ pub struct Finding {
     pub compared: Option<Compared>,
 }
 
-/// A comparison with what it means.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Compared {
-    /// The ratio to the baseline and how certain it is.
-    pub comparison: Comparison,
-    /// The p-value, corrected for all comparisons by the goal's metric, or for all by the other metrics.
-    pub corrected_p: f64,
-    /// How far two equal variants were apart, as a share.
-    pub noise_floor: f64,
-    /// What that means.
-    pub verdict: Verdict,
-}
-
 /// All that an experiment found.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Findings {
@@ -106,11 +69,14 @@ pub struct Findings {
     /// What of it was modelled: figures are those of the model, and no such hardware was there. Nothing where all was real.
     #[serde(default)]
     pub modelled: Option<String>,
+    /// What is missing, where not all that was planned was run, or too little was planned.
+    #[serde(default)]
+    pub unfinished: Option<String>,
     /// The best variant by the goal, where one is certainly better than the baseline.
     #[serde(default)]
     pub best: Option<Best>,
-    /// Whether the goal's value was reached, by which variant; `None` where none was set.
-    pub goal_reached: Option<bool>,
+    /// Whether the goal's value was reached, by the best variant, or the baseline where none is better; `None` where none was set.
+    pub goal_reached: Option<Outcome>,
     /// Rounds in which every run was done.
     pub rounds: usize,
     /// Runs in all.
@@ -119,6 +85,9 @@ pub struct Findings {
     pub sought: Option<Sought>,
     /// The variants that no other beats in all metrics of the goal, by the first; empty where it has one metric only.
     pub front: Vec<String>,
+    /// Those of which that could not be decided.
+    #[serde(default)]
+    pub front_open: Vec<Open>,
     /// What can be lost with a variant's settings, where it promises less than others.
     #[serde(default)]
     pub risks: Vec<Risk>,
@@ -130,8 +99,23 @@ pub struct Findings {
     /// What happens within runs, where that was counted.
     #[serde(default)]
     pub within: Vec<Within>,
+    /// What the baseline and its twin differed by, of each workload and metric.
+    #[serde(default)]
+    pub noise: Vec<Twins>,
     /// Each variant, workload and metric.
     pub findings: Vec<Finding>,
+}
+
+/// What two equal variants differed by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Twins {
+    /// The workload's name.
+    pub workload: String,
+    /// What was measured.
+    pub metric: Metric,
+    /// By how much.
+    #[serde(flatten)]
+    pub noise: Noise,
 }
 
 /// What a variant costs in safety.
@@ -184,6 +168,11 @@ impl Findings {
             finding.variant == variant && finding.workload == workload && finding.metric == metric
         })
     }
+
+    /// What two equal variants differed by, where both had two rounds.
+    pub fn noise(&self, workload: &str, metric: Metric) -> Option<Noise> {
+        self.noise.iter().find(|it| it.workload == workload && it.metric == metric).map(|it| it.noise)
+    }
 }
 
 /// The values of a metric, by variant, workload and round, each with the number of its run.
@@ -227,51 +216,59 @@ pub fn is_precise(store: &Store) -> bool {
 /// What the runs so far say.
 pub fn findings(store: &Store) -> Findings {
     let (experiment, plan) = (store.experiment(), run::plan(store));
-    let findings = compared(store, &plan);
+    let (findings, noise) = compared(store, &plan);
     let runs_of_round = plan.round_length();
     let rounds = (0..)
         .take_while(|round| store.compared().filter(|(_, run)| run.round == *round).count() == runs_of_round);
     let mut all = Findings {
         verdict: String::new(),
         modelled: experiment.modelled(),
+        unfinished: None,
         best: best::find(store, &plan, &findings),
         goal_reached: None,
         rounds: rounds.count(),
-        runs: store.runs().len(),
+        runs: store.runs().iter().filter(|run| run.stage != Stage::Torn).count(),
         sought: seek::found(store),
         front: Vec::new(),
+        front_open: Vec::new(),
         risks: Vec::new(),
         layers: layers(store, &plan),
         directions: directions(store, &plan),
-        within: within::all(store, &plan, &findings),
+        within: within::all(store, &plan, &noise),
+        noise,
         findings,
     };
-    all.front = pareto::front(experiment, &all);
+    let by_metric: BTreeMap<Metric, Values<'_>> =
+        pareto::metrics(experiment).into_iter().map(|metric| (metric, self::values(store, metric))).collect();
+    let front = pareto::front(experiment, &all, |one, other, metric| {
+        compare(by_metric.get(&metric)?, one, other, experiment.goal_workload())
+    });
+    (all.front, all.front_open) = (front.unbeaten, front.open);
     all.risks = risks(experiment, &plan);
+    all.unfinished = unfinished::told(store, &plan, all.rounds);
     (all.verdict, all.goal_reached) = verdict::verdict(experiment, &plan, &all);
     all
 }
 
-/// All findings, and what they mean.
-fn compared(store: &Store, plan: &Plan) -> Vec<Finding> {
+/// All findings with what they mean, and the noise.
+fn compared(store: &Store, plan: &Plan) -> (Vec<Finding>, Vec<Twins>) {
     let goal = store.experiment().goal.metric;
-    let mut findings = Vec::new();
+    let (mut findings, mut noise) = (Vec::new(), Vec::new());
     let (mut of_goal, mut of_others) = (Vec::new(), Vec::new());
     for metric in Metric::ALL {
         let family = if metric == goal { &mut of_goal } else { &mut of_others };
-        of_metric(store, plan, metric, &mut findings, family);
+        of_metric(store, plan, metric, &mut findings, &mut noise, family);
     }
     for family in [of_goal, of_others] {
-        let p_values: Vec<f64> = family.iter().map(|it| it.comparison.p).collect();
-        for (Waiting { at, comparison, noise_floor }, corrected_p) in
-            family.into_iter().zip(stats::holm(&p_values))
-        {
-            let more_is_better = findings[at].metric.more_is_better();
-            let verdict = judge(&comparison, corrected_p, noise_floor, more_is_better);
-            findings[at].compared = Some(Compared { comparison, corrected_p, noise_floor, verdict });
+        let comparisons: Vec<(Comparison, Noise, bool)> = family
+            .iter()
+            .map(|it| (it.comparison, it.noise, findings[it.at].metric.more_is_better()))
+            .collect();
+        for (waiting, compared) in family.iter().zip(judged(&comparisons)) {
+            findings[waiting.at].compared = Some(compared);
         }
     }
-    findings
+    (findings, noise)
 }
 
 /// A comparison that waits for the others of its family: what it means depends on how many there are.
@@ -279,21 +276,23 @@ struct Waiting {
     /// Which finding it is of.
     at: usize,
     comparison: Comparison,
-    noise_floor: f64,
+    noise: Noise,
 }
 
-/// Adds the findings by one metric, and their comparisons.
+/// Adds the findings by one metric, the noise, and the comparisons.
 fn of_metric(
     store: &Store,
     plan: &Plan,
     metric: Metric,
     findings: &mut Vec<Finding>,
+    noise: &mut Vec<Twins>,
     family: &mut Vec<Waiting>,
 ) {
     let values = values(store, metric);
     for workload in &store.experiment().workloads {
         let twins = compare(&values, TWIN, BASELINE, &workload.name);
-        let noise_floor = twins.as_ref().map_or(0.0, stats::noise_floor);
+        let of_twins = twins.as_ref().map(Noise::of);
+        noise.extend(of_twins.map(|noise| Twins { workload: workload.name.clone(), metric, noise }));
         for variant in plan.variants() {
             let Some(mine) = values.get(&(variant.name.as_str(), workload.name.as_str())) else { continue };
             let (runs, mine): (Vec<usize>, Vec<f64>) = mine.values().copied().unzip();
@@ -301,7 +300,8 @@ fn of_metric(
             if variant.kind == VariantKind::Change
                 && let Some(comparison) = compare(&values, &variant.name, BASELINE, &workload.name)
             {
-                family.push(Waiting { at: findings.len(), comparison, noise_floor });
+                let noise = of_twins.unwrap_or_default();
+                family.push(Waiting { at: findings.len(), comparison, noise });
             }
             findings.push(Finding {
                 variant: variant.name.clone(),
@@ -391,24 +391,11 @@ fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
     all
 }
 
-/// What a comparison means.
-pub(crate) fn judge(comparison: &Comparison, p: f64, noise_floor: f64, more_is_better: bool) -> Verdict {
-    let ratio = comparison.ratio;
-    let above_noise = ratio.value.ln().abs() > noise_floor.ln_1p();
-    if p < ALPHA && above_noise {
-        return if (ratio.value > 1.0) == more_is_better { Verdict::Better } else { Verdict::Worse };
-    }
-    let reach = ratio.low.ln().abs().max(ratio.high.ln().abs());
-    let is_none = (ratio.low..=ratio.high).contains(&1.0) || reach <= noise_floor.ln_1p();
-    let is_small = reach <= noise_floor.clamp(SMALL, NOISY).ln_1p();
-    if is_none && is_small { Verdict::NoDifference } else { Verdict::Undecided }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fio::Figures;
-    use crate::store::{Run, Stage};
+    use crate::store::Run;
 
     /// An experiment whose variants have planted speeds: the baseline 1000, the others as given, with 2 % noise and a drift.
     fn planted(ratios: &[f64], rounds: usize, seed: u64) -> Store {
@@ -468,28 +455,6 @@ mod tests {
     }
 
     #[test]
-    fn no_difference_is_said_only_where_none_can_be_hidden() {
-        let of = |low: f64, high: f64, p: f64, noise_floor: f64| {
-            let ratio = Estimate { value: (low * high).sqrt(), low, high };
-            judge(&Comparison { ratio, p, effect_size: 0.0, rounds: 5 }, p, noise_floor, true)
-        };
-        // A fifth more, but one of many.
-        assert_eq!(of(1.1, 1.3, 0.2, 0.03), Verdict::Undecided);
-        assert_eq!(of(1.1, 1.3, 0.01, 0.03), Verdict::Better);
-        assert_eq!(of(0.7, 0.9, 0.01, 0.03), Verdict::Worse);
-        // None or a third.
-        assert_eq!(of(0.75, 1.3, 0.9, 0.03), Verdict::Undecided);
-        assert_eq!(of(0.95, 1.05, 0.9, 0.03), Verdict::NoDifference);
-        // Small, but there; it is less than what equals differ by; or in part.
-        assert_eq!(of(1.01, 1.08, 0.2, 0.005), Verdict::Undecided);
-        assert_eq!(of(1.01, 1.08, 0.2, 0.1), Verdict::NoDifference);
-        assert_eq!(of(1.01, 1.08, 0.01, 0.06), Verdict::Undecided);
-        // What lies within noise is none only where noise is not large itself.
-        assert_eq!(of(0.85, 1.15, 0.9, 0.2), Verdict::NoDifference);
-        assert_eq!(of(0.7, 1.4, 0.9, 170_000.0), Verdict::Undecided);
-    }
-
-    #[test]
     fn the_answer_is_not_corrected_for_what_it_costs() {
         // Of two variants; each has figures by many other metrics beside.
         let found = findings(&planted(&[1.1, 1.0], 8, 3));
@@ -519,17 +484,58 @@ mod tests {
     #[test]
     fn what_cannot_be_told_from_the_best_is_named_with_it() {
         // Two are equally good, one is less so, one is not better.
-        let found = findings(&planted(&[1.5, 1.2, 1.5, 1.0], 10, 5));
-        let best = found.best.as_ref().unwrap();
-        let (one, other) = if best.variant == "f=1" { ("f=1", "f=3") } else { ("f=3", "f=1") };
-        assert_eq!((best.variant.as_str(), best.equals().collect::<Vec<_>>()), (one, vec![other]));
-        let told = &found.verdict;
-        assert!(told.starts_with(&format!("{one} has better IOPS with \"w\" than f=0: 1.5")), "{told}");
-        assert!(told.contains(&format!("was not shown to be better than {other}:")), "{told}");
-        assert!(told.contains("Better than f=0 too, but less so: f=2."), "{told}");
-        let less = best.rivals.iter().find(|rival| rival.variant == "f=2").unwrap();
-        assert!(less.is_less && less.comparison.unwrap().ratio.low > 1.1, "{less:?}");
+        let mut equals = 0;
+        for seed in 0..20 {
+            let found = findings(&planted(&[1.5, 1.2, 1.5, 1.0], 10, seed));
+            let best = found.best.as_ref().unwrap();
+            let (one, other) = if best.variant == "f=1" { ("f=1", "f=3") } else { ("f=3", "f=1") };
+            assert_eq!(best.variant, one);
+            let told = &found.verdict;
+            let less = best.rivals.iter().find(|rival| rival.variant == "f=2").unwrap();
+            assert!(less.is_less && less.comparison.unwrap().ratio.low > 1.1, "{less:?}");
+            if best.equals().any(|name| name == other) {
+                equals += 1;
+                assert!(
+                    told.starts_with(&format!("{one} has better IOPS with \"w\" than f=0: 1.")),
+                    "{told}"
+                );
+                assert!(told.contains(&format!("was not shown to be better than {other}:")), "{told}");
+                assert!(told.contains("Better than f=0 too, but less so: f=2."), "{told}");
+            }
+        }
+        assert!(equals >= 16, "{equals} of 20");
         assert_eq!(findings(&planted(&[1.0, 0.5], 8, 5)).best, None);
+    }
+
+    #[test]
+    fn a_goal_is_reached_or_missed_by_the_interval_and_not_by_the_point() {
+        let of = |rounds, goal: &str| {
+            let mut store = planted(&[1.5], rounds, 3);
+            let text = store.experiment().to_toml().unwrap();
+            let experiment = Experiment::parse(&text.replace("[goal]", &format!("[goal]\n{goal}"))).unwrap();
+            store = Store::of_runs(experiment, store.runs().to_vec());
+            let found = findings(&store);
+            (found.goal_reached, found.verdict)
+        };
+        // The better of the two has 1480 or so.
+        let (reached, told) = of(8, "at_least = 1300");
+        assert!(
+            reached == Some(Outcome::Reached) && told.contains("IOPS of at least 1300, is reached: f=1 has "),
+            "{told}"
+        );
+        assert_eq!(of(8, "at_least = 1700").0, Some(Outcome::Missed));
+        let (open, told) = of(8, "at_least = 1490");
+        assert!(open == Some(Outcome::Undecided) && told.contains("may be reached or missed"), "{told}");
+        assert_eq!(of(8, "at_most = 1300").0, Some(Outcome::Missed));
+        assert_eq!(of(1, "at_least = 10").0, Some(Outcome::Undecided), "of one round");
+    }
+
+    #[test]
+    fn of_one_round_nothing_is_said_to_be_no_difference() {
+        let found = findings(&planted(&[1.0, 3.0], 1, 3));
+        assert!(found.verdict.contains("but not all could be decided"), "{}", found.verdict);
+        assert!(found.verdict.contains("f=2 (of one round nothing can be told)"), "{}", found.verdict);
+        assert!(!found.verdict.contains("keep that") && !found.verdict.contains("No difference"));
     }
 
     #[test]

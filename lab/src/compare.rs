@@ -2,37 +2,45 @@
 //!
 //! # Two
 //! Runs of two results were not made in the same rounds, so they cannot be paired: logarithms of the values of both are compared by Welch's test. Whatever differs between the two
-//! (machine, kernel, version, neighbours) is part of the difference; what is known to differ is listed, and the raw device, where both have it, shows how much the machine itself did.
-//! P-values are corrected over all comparisons by the goal's metric, from which the answer comes, and over all by the other metrics together; what is smaller than the noise floor of either result is neither better nor worse.
+//! (machine, kernel, version, neighbours) is part of the difference; what is known to differ is listed, of machines and of experiments, and the raw device, where both have it, shows how much the machine itself did.
+//! What changes from one session to the next by itself is in no figure of two results, and that is said. A workload that is another load in each result is not compared, whatever it is called.
+//! P-values are corrected over all comparisons by the goal's metric, from which the answer comes, and over all by the other metrics together; verdicts are those of [`crate::analysis`], with the noise floor of the noisier result.
 //!
 //! # Many
 //! The medians of at least [`LEAST_FOR_CHANGES`] results, in the order of time, are searched for changes: the place is taken at which the means before and after differ most in units of
 //! their spread (the largest t). How large that becomes by chance, with the place being chosen, is found by drawing series without a change; so the spread between results, which runs
-//! within one do not show, counts. Where there is a change, both sides are searched again.
+//! within one do not show, counts. Where there is a change, both sides are searched again. All places that were looked for, in all series of a family, are corrected for together.
 //!
-//! Sources: Welch 1947; Scott and Knott 1974 (binary segmentation); the distribution of the largest t by simulation, with a fixed seed.
+//! Sources: Welch 1947; Scott and Knott 1974 (binary segmentation); the distribution of the largest t by simulation, with a fixed seed, and where chance hardly reaches by the bound that as many places cannot
+//! be more probable than the sum of each (Bonferroni): so that a change is also found among hundreds of series.
 
 mod html;
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::analysis::{self, ALPHA, Findings, Verdict};
+use crate::analysis::{self, ALPHA, Finding, Findings, Noise, Verdict};
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Metric};
-use crate::stats::{self, Comparison, Estimate};
+use crate::experiment::Metric;
+use crate::stats::{self, Estimate};
 use crate::store::Store;
 
-pub use html::page;
+pub use html::{PAGE_MARK, page};
 pub use text::text;
 
 /// Results that changes can be found in.
 pub const LEAST_FOR_CHANGES: usize = 5;
 /// Series drawn to learn what chance does.
 const DRAWS: usize = 4000;
+/// Where chance is known to reach more seldom than this, draws say nothing.
+const RARE: f64 = 0.002;
+/// What a comparison of one session with another cannot know.
+const UNKNOWN: &str = "Each result is a session of its own. What changes from session to session by itself (heat, neighbours, where files come to lie) is in the difference of the last to the first, and neither its interval nor its \
+     p-value knows of it: a difference between sessions is proven by several sessions of each, as changes over time are.";
 
 /// Results beside each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -43,6 +51,8 @@ pub struct Compared {
     pub results: Vec<Given>,
     /// What is known to differ between them beside their figures.
     pub differences: Vec<String>,
+    /// What the difference of the last to the first cannot know.
+    pub unknown: &'static str,
     /// By what they are judged, from the first.
     pub goal: Metric,
     /// Each variant, workload and metric that all of them have.
@@ -60,13 +70,19 @@ pub struct Given {
     pub runs: usize,
     /// What of it was modelled: its figures are those of the model.
     pub modelled: Option<String>,
+    /// What is missing of it.
+    pub unfinished: Option<String>,
 }
 
 impl Given {
     /// It in words.
     pub fn words(&self) -> String {
         let modelled = self.modelled.as_ref().map(|models| format!(", modelled: {models}"));
-        format!("{}, {} runs{}", self.directory.display(), self.runs, modelled.unwrap_or_default())
+        // The first sentence says what, the others what to do.
+        let unfinished = self.unfinished.as_ref().and_then(|it| it.split(". ").next());
+        let unfinished = unfinished.map(|it| format!(". {it}")).unwrap_or_default();
+        let modelled = modelled.unwrap_or_default();
+        format!("{}, {} runs{modelled}{unfinished}", self.directory.display(), self.runs)
     }
 }
 
@@ -81,23 +97,12 @@ pub struct Series {
     pub metric: Metric,
     /// The median in each result.
     pub medians: Vec<Estimate>,
-    /// The last against the first.
-    pub last_to_first: Difference,
+    /// What two equal variants differed by: the most of all results.
+    pub noise: Noise,
+    /// The last against the first; what that means is said of the last.
+    pub last_to_first: analysis::Compared,
     /// Where it changed, where there are results enough to tell; each the number of the first result after it.
     pub changes: Vec<Change>,
-}
-
-/// A difference and what it means.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Difference {
-    /// The ratio and how certain it is.
-    pub comparison: Comparison,
-    /// The p-value, corrected for all comparisons by the goal's metric, or for all by the other metrics.
-    pub corrected_p: f64,
-    /// How far two equal variants were apart in either result, as a share.
-    pub noise_floor: f64,
-    /// What that means, for the last.
-    pub verdict: Verdict,
 }
 
 /// A change over time.
@@ -136,17 +141,22 @@ impl Compared {
         let findings: Vec<Findings> = stores.iter().map(analysis::findings).collect();
         let goal = stores.first().map_or(Metric::default(), |store| store.experiment().goal.metric);
         let others: Vec<Metric> = Metric::ALL.into_iter().filter(|metric| *metric != goal).collect();
-        let series = [&[goal], others.as_slice()].map(|family| of_family(&findings, family)).concat();
-        let results = stores.iter().map(|store| Given {
+        let (differences, other_loads) = differences(stores);
+        let is_same = |workload: &str| !other_loads.contains(workload);
+        let series =
+            [&[goal], others.as_slice()].map(|family| of_family(&findings, family, &is_same)).concat();
+        let results = stores.iter().zip(&findings).map(|(store, findings)| Given {
             directory: store.directory().to_owned(),
             began: began(store),
             runs: store.runs().len(),
             modelled: store.experiment().modelled(),
+            unfinished: findings.unfinished.clone(),
         });
         let mut compared = Self {
             verdict: String::new(),
             results: results.collect(),
-            differences: differences(stores),
+            differences,
+            unknown: UNKNOWN,
             goal,
             series,
         };
@@ -157,7 +167,8 @@ impl Compared {
     fn in_words(&self) -> String {
         let of_goal: Vec<&Series> = self.series.iter().filter(|series| series.metric == self.goal).collect();
         if of_goal.is_empty() {
-            return "They have nothing in common to compare.".to_owned();
+            let differs = self.differ().unwrap_or_default();
+            return format!("They have nothing in common to compare. {differs}").trim_end().to_owned();
         }
         let name = |series: &Series| format!("{} with \"{}\"", series.variant, series.workload);
         let mut sentence = String::new();
@@ -177,12 +188,21 @@ impl Compared {
                 ));
             }
         }
-        if sentence.is_empty() {
-            sentence =
-                format!("No difference in {} was shown between the first and the last. ", self.goal.title());
-        }
         let undecided = of_goal.iter().filter(|series| series.last_to_first.verdict == Verdict::Undecided);
         let undecided: Vec<String> = undecided.map(|series| name(series)).collect();
+        let title = self.goal.title();
+        match (sentence.is_empty(), undecided.is_empty()) {
+            (true, true) => {
+                sentence =
+                    format!("No difference in {title} between the first and the last, of a tenth or more. ");
+            }
+            (true, false) => {
+                sentence = format!(
+                    "Nothing was shown to differ in {title} between the first and the last, but not all could be decided. "
+                );
+            }
+            _ => {}
+        }
         if !undecided.is_empty() {
             sentence.push_str(&format!("Undecided: {}. ", undecided.join(", ")));
         }
@@ -200,11 +220,32 @@ impl Compared {
         }
         let modelled = self.results.iter().filter(|given| given.modelled.is_some()).count();
         if modelled > 0 {
-            let which = if modelled == self.results.len() { "All" } else { "Some" };
-            sentence
-                .push_str(&format!("{which} of these results are modelled: no such hardware was there. "));
+            let (which, more) = match modelled == self.results.len() {
+                true => ("All", ""),
+                false => ("Some", ", and figures of a model are none to set beside real ones"),
+            };
+            sentence.push_str(&format!(
+                "{which} of these results are modelled: no such hardware was there{more}. "
+            ));
         }
+        if self.results.iter().any(|given| given.unfinished.is_some()) {
+            sentence.push_str("Not all of these results are finished. ");
+        }
+        sentence.push_str(&self.differ().unwrap_or_default());
         sentence.trim_end().to_owned()
+    }
+
+    /// That they differ in more than figures, where they do.
+    fn differ(&self) -> Option<String> {
+        let what: Vec<&str> = self
+            .differences
+            .iter()
+            .map(|told| told.split_once(": ").map_or(told.as_str(), |it| it.0))
+            .collect();
+        let (shown, more) = what.split_at(what.len().min(MOST_NAMED));
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        (!shown.is_empty())
+            .then(|| format!("They differ in other things as well: {}{more}.", shown.join(", ")))
     }
 }
 
@@ -212,14 +253,21 @@ fn began(store: &Store) -> u64 {
     store.runs().iter().map(|run| run.began).min().unwrap_or(0)
 }
 
-/// What differs between experiments and machines.
-fn differences(stores: &[Store]) -> Vec<String> {
+/// Differences that a sentence names.
+const MOST_NAMED: usize = 6;
+/// What of a workload is no other load: for how long it runs, and in which form of the experiment.
+const OF_NO_LOAD: [&str; 3] = ["seconds", "ramp_seconds", "quick"];
+
+/// What differs between experiments and machines, and the workloads that have one name and are not the same load.
+fn differences(stores: &[Store]) -> (Vec<String>, BTreeSet<String>) {
     let mut told = Vec::new();
     let mut tell = |what: &str, of: &dyn Fn(&Store) -> String| {
         let values: Vec<String> = stores.iter().map(of).collect();
-        if values.iter().collect::<BTreeSet<_>>().len() > 1 {
+        let differs = values.iter().collect::<BTreeSet<_>>().len() > 1;
+        if differs {
             told.push(format!("{what}: {}", values.join(" | ")));
         }
+        differs
     };
     tell("version", &|store| store.environment().version.clone());
     tell("processor", &|store| store.environment().cpu.clone());
@@ -228,84 +276,142 @@ fn differences(stores: &[Store]) -> Vec<String> {
     tell("kernel", &|store| store.environment().kernel.clone());
     tell("governor", &|store| store.environment().governor.clone().unwrap_or_else(|| "none".into()));
     tell("instructions", &|store| store.environment().cpu_flags.join(" "));
-    // Rounds and their number may differ: figures are those of a run all the same.
-    let question = |experiment: &Experiment| Experiment {
-        question: String::new(),
-        rounds: 0,
-        max_rounds: None,
-        precision: 0.0,
-        ..experiment.clone()
-    };
-    if stores.windows(2).any(|pair| question(pair[0].experiment()) != question(pair[1].experiment())) {
-        told.push("the experiments themselves: only what all of them have is compared".to_owned());
+    tell("OpenZFS", &|store| store.environment().openzfs.join(", "));
+    tell("what is modelled", &|store| store.experiment().modelled().unwrap_or_else(|| "nothing".into()));
+    let parts: Vec<BTreeMap<String, String>> = stores.iter().map(parts).collect();
+    let names: BTreeSet<&String> = parts.iter().flat_map(BTreeMap::keys).collect();
+    let mut other_loads = BTreeSet::new();
+    for name in names {
+        let of = |store: &Store| {
+            let at = stores.iter().position(|it| std::ptr::eq(it, store));
+            at.and_then(|at| parts[at].get(name)).map_or_else(|| "none".to_owned(), String::clone)
+        };
+        if tell(name, &of)
+            && let Some((workload, field)) =
+                name.strip_prefix("workload ").and_then(|it| it.rsplit_once(", "))
+            && !OF_NO_LOAD.contains(&field)
+        {
+            other_loads.insert(workload.to_owned());
+        }
     }
-    told
+    (told, other_loads)
+}
+
+/// What an experiment is made of, each part by its name. Without how many rounds there are: figures are those of a run all the same; and without workloads of which others know nothing.
+fn parts(store: &Store) -> BTreeMap<String, String> {
+    let mut parts = BTreeMap::new();
+    let text = store.experiment().to_toml().unwrap_or_default();
+    for (name, value) in text.parse::<toml::Table>().unwrap_or_default() {
+        if !["name", "question", "rounds", "max_rounds", "more_rounds", "seed", "precision", "budget"]
+            .contains(&name.as_str())
+        {
+            of_part(name, &value, &mut parts);
+        }
+    }
+    parts
+}
+
+/// Adds a part, and what it is made of.
+fn of_part(name: String, value: &toml::Value, parts: &mut BTreeMap<String, String>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table.iter().filter(|(key, _)| *key != "name") {
+                of_part(format!("{name}, {key}"), value, parts);
+            }
+        }
+        toml::Value::Array(all) if all.iter().any(toml::Value::is_table) => {
+            for (at, one) in all.iter().enumerate() {
+                let own = one.get("name").and_then(toml::Value::as_str);
+                let own = own.map_or_else(|| (at + 1).to_string(), str::to_owned);
+                of_part(format!("{name} {own}"), one, parts);
+            }
+        }
+        toml::Value::String(text) => drop(parts.insert(name, text.clone())),
+        other => drop(parts.insert(name, other.to_string())),
+    }
 }
 
 /// All comparisons by some metrics: what they mean depends on how many there are.
-fn of_family(findings: &[Findings], metrics: &[Metric]) -> Vec<Series> {
+fn of_family(findings: &[Findings], metrics: &[Metric], is_same: &dyn Fn(&str) -> bool) -> Vec<Series> {
     let Some((first, rest)) = findings.split_first() else { return Vec::new() };
     let Some(last) = rest.last() else { return Vec::new() };
     let mut found = Vec::new();
-    let mut p_values = Vec::new();
-    let mut floors = Vec::new();
-    let mut medians = Vec::new();
-    for mine in first.findings.iter().filter(|finding| metrics.contains(&finding.metric)) {
+    let (mut family, mut medians) = (Vec::new(), Vec::new());
+    let is_one = |finding: &&Finding| metrics.contains(&finding.metric) && is_same(&finding.workload);
+    for mine in first.findings.iter().filter(is_one) {
         let metric = mine.metric;
         let of =
             |findings: &Findings| findings.find(&mine.variant, &mine.workload, metric).map(|it| it.median);
         let Some(all) = findings.iter().map(of).collect::<Option<Vec<Estimate>>>() else { continue };
         let Some(theirs) = last.find(&mine.variant, &mine.workload, metric) else { continue };
         let Some(comparison) = stats::compare_unpaired(&theirs.values, &mine.values) else { continue };
-        let floor =
-            findings.iter().map(|findings| noise_floor(findings, &mine.workload, metric)).fold(0.0, f64::max);
-        p_values.push(comparison.p);
-        floors.push(floor);
+        let noise = findings.iter().filter_map(|findings| findings.noise(&mine.workload, metric));
+        let noise = noise.reduce(|one, other| Noise {
+            floor: one.floor.max(other.floor),
+            reach: one.reach.max(other.reach),
+            is_lasting: one.is_lasting || other.is_lasting,
+        });
+        family.push((comparison, noise.unwrap_or_default(), metric.more_is_better()));
         medians.push(all);
-        found.push((mine, comparison));
+        found.push(mine);
     }
-    let changes: Vec<Vec<(usize, f64, f64)>> = medians.iter().map(|medians| changes(medians)).collect();
-    // The first change of each series is one comparison; those after it were looked for because of it.
-    let firsts: Vec<f64> = changes.iter().map(|of| of.first().map_or(1.0, |(_, _, p)| *p)).collect();
-    let (corrected, corrected_firsts) = (stats::holm(&p_values), stats::holm(&firsts));
+    let (judged, changes) = (analysis::judged(&family), changes_of(&medians));
     let mut series = Vec::new();
-    for (index, (mine, comparison)) in found.into_iter().enumerate() {
-        let (metric, corrected_p, noise_floor) = (mine.metric, corrected[index], floors[index]);
-        let verdict = analysis::judge(&comparison, corrected_p, noise_floor, metric.more_is_better());
-        let is_certain = corrected_firsts[index] < ALPHA;
-        let is_seen = |ratio: f64| ratio.ln().abs() > noise_floor.ln_1p();
-        let of_change = |&(at, ratio, p): &(usize, f64, f64)| Change {
-            at,
-            ratio,
-            p: p.max(corrected_firsts[index]),
-            verdict: if (ratio > 1.0) == metric.more_is_better() { Verdict::Better } else { Verdict::Worse },
+    for (index, (mine, last_to_first)) in found.into_iter().zip(judged).enumerate() {
+        let (metric, noise) = (mine.metric, family[index].1);
+        let is_seen = |change: &&Found| change.ratio.ln().abs() > noise.floor.ln_1p();
+        let of_change = |change: &Found| Change {
+            at: change.at,
+            ratio: change.ratio,
+            p: change.p,
+            verdict: match (change.ratio > 1.0) == metric.more_is_better() {
+                true => Verdict::Better,
+                false => Verdict::Worse,
+            },
         };
-        let mut changes: Vec<Change> = changes[index]
-            .iter()
-            .filter(|(_, ratio, p)| is_certain && *p < ALPHA && is_seen(*ratio))
-            .map(of_change)
-            .collect();
+        let mut changes: Vec<Change> = changes[index].iter().filter(is_seen).map(of_change).collect();
         changes.sort_by_key(|change| change.at);
         series.push(Series {
             variant: mine.variant.clone(),
             workload: mine.workload.clone(),
             metric,
             medians: medians[index].clone(),
-            last_to_first: Difference { comparison, corrected_p, noise_floor, verdict },
+            noise,
+            last_to_first,
             changes,
         });
     }
     series
 }
 
-/// The noise floor of a workload in a result: the same for all of its variants.
-fn noise_floor(findings: &Findings, workload: &str, metric: Metric) -> f64 {
-    let of = findings.findings.iter().filter(|it| it.workload == workload && it.metric == metric);
-    of.filter_map(|it| it.compared).map(|compared| compared.noise_floor).fold(0.0, f64::max)
+/// A place at which a series may change.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Found {
+    /// The first result after it.
+    at: usize,
+    ratio: f64,
+    /// The chance of it without a change.
+    p: f64,
 }
 
-/// Where a series changes, the surest first: the first place after it, the ratio, and the chance of it without a change.
-fn changes(medians: &[Estimate]) -> Vec<(usize, f64, f64)> {
+/// Where some series change, the surest places of each first: p-values are corrected for all places that were looked for in any of them.
+fn changes_of(all: &[Vec<Estimate>]) -> Vec<Vec<Found>> {
+    let mut chance = Chance::default();
+    let found: Vec<Vec<Found>> = all.iter().map(|medians| looked_for(medians, &mut chance)).collect();
+    let p_values: Vec<f64> = found.iter().flatten().map(|it| it.p).collect();
+    let mut corrected = stats::holm(&p_values).into_iter();
+    let with_corrected = |of: Vec<Found>| {
+        let of = of.into_iter().zip(corrected.by_ref()).map(|(it, p)| Found { p, ..it });
+        // All were asked for, and those after the first only because of it.
+        let of: Vec<Found> = of.collect();
+        let is_certain = of.first().is_some_and(|first| first.p < ALPHA);
+        of.into_iter().filter(|it| is_certain && it.p < ALPHA).collect()
+    };
+    found.into_iter().map(with_corrected).collect()
+}
+
+/// Places at which a series may change, by itself: the first that was looked for, and where that is one, those on both sides of it.
+fn looked_for(medians: &[Estimate], chance: &mut Chance) -> Vec<Found> {
     let logs: Vec<f64> = medians.iter().map(|median| median.value.ln()).collect();
     if logs.iter().any(|log| !log.is_finite()) {
         return Vec::new();
@@ -318,12 +424,9 @@ fn changes(medians: &[Estimate]) -> Vec<(usize, f64, f64)> {
         }
         let part = &logs[from..to];
         let (at, largest) = largest_t(part);
-        let p = chance_of(largest, part.len());
-        if p >= ALPHA && !found.is_empty() {
-            continue;
-        }
+        let p = chance.of(largest, part.len());
         let mean = |logs: &[f64]| logs.iter().sum::<f64>() / logs.len() as f64;
-        found.push((from + at, (mean(&part[at..]) - mean(&part[..at])).exp(), p));
+        found.push(Found { at: from + at, ratio: (mean(&part[at..]) - mean(&part[..at])).exp(), p });
         if p < ALPHA {
             left.extend([(from, from + at), (from + at, to)]);
         }
@@ -354,28 +457,57 @@ fn largest_t(logs: &[f64]) -> (usize, f64) {
     places.max_by(|x, y| x.1.total_cmp(&y.1)).unwrap_or((1, 0.0))
 }
 
-/// The chance that the largest t of `n` results without a change is at least `t`.
-fn chance_of(t: f64, n: usize) -> f64 {
-    let mut rng = fastrand::Rng::with_seed(n as u64);
-    let reached = (0..DRAWS).filter(|_| {
-        let drawn: Vec<f64> = (0..n).map(|_| stats::normal(&mut rng)).collect();
-        largest_t(&drawn).1 >= t
-    });
-    (reached.count() + 1) as f64 / (DRAWS + 1) as f64
+/// What chance does, by how many results there are: the largest t of series without a change, sorted.
+#[derive(Default)]
+struct Chance(BTreeMap<usize, Vec<f64>>);
+
+impl Chance {
+    /// The chance that the largest t of `n` results without a change is at least `t`.
+    fn of(&mut self, t: f64, n: usize) -> f64 {
+        // At each of the places it is a t by itself.
+        let each = StudentsT::new(0.0, 1.0, (n - 2) as f64).map_or(1.0, |student| 2.0 * student.cdf(-t));
+        let most = if t.is_finite() { each * (n - 1) as f64 } else { 0.0 };
+        if most < RARE {
+            return most;
+        }
+        let drawn = self.0.entry(n).or_insert_with(|| {
+            let mut rng = fastrand::Rng::with_seed(n as u64);
+            let mut series = || (0..n).map(|_| stats::normal(&mut rng)).collect::<Vec<f64>>();
+            let mut drawn: Vec<f64> = (0..DRAWS).map(|_| largest_t(&series()).1).collect();
+            drawn.sort_by(f64::total_cmp);
+            drawn
+        });
+        let reached = DRAWS - drawn.partition_point(|drawn| *drawn < t);
+        (reached + 1) as f64 / (DRAWS + 1) as f64
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::environment::Environment;
+    use crate::experiment::Experiment;
     use crate::fio::Figures;
     use crate::store::{Run, Stage};
 
     /// A result whose two variants have these IOPS, with noise within it.
     fn result(directory: &std::path::Path, baseline: f64, change: f64, began: u64, seed: u64) -> Store {
-        let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"f\"\nvalues = [\"0\", \"1\"]\n\
-             [[workload]]\nname = \"w\"\nrw = \"read\"\nbs = \"4K\"\n";
-        let experiment = Experiment::parse(text).unwrap();
+        result_of(directory, "", [baseline, change], began, seed)
+    }
+
+    /// One of another experiment: with this as well in its workload.
+    fn result_of(
+        directory: &std::path::Path,
+        more: &str,
+        [baseline, change]: [f64; 2],
+        began: u64,
+        seed: u64,
+    ) -> Store {
+        let text = format!(
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"f\"\nvalues = [\"0\", \"1\"]\n\
+             [[workload]]\nname = \"w\"\nrw = \"read\"\n{more}\n"
+        );
+        let experiment = Experiment::parse(&text).unwrap();
         let mut store = Store::create(directory, experiment, Environment::default()).unwrap();
         let mut rng = fastrand::Rng::with_seed(seed);
         for round in 0..5 {
@@ -434,6 +566,7 @@ mod tests {
             began: 0,
             runs: 3,
             modelled: modelled.map(str::to_owned),
+            unfinished: None,
         };
         assert_eq!(given(None).words(), "a, 3 runs");
         assert_eq!(given(Some("nvme, 1gbe")).words(), "a, 3 runs, modelled: nvme, 1gbe");
@@ -451,6 +584,30 @@ mod tests {
                 && text(&one).contains("modelled: nvme")
         );
         assert!(page(&one).contains("modelled: nvme"));
+    }
+
+    #[test]
+    fn what_differs_beside_figures_is_told_and_another_load_is_not_compared() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = ["a", "b", "c", "d"].map(|name| directory.path().join(name));
+        result(&paths[0], 1000.0, 1000.0, 10, 1);
+        result_of(&paths[1], "iodepth = 8", [4000.0, 4000.0], 20, 2);
+        result_of(&paths[2], "seconds = 3", [1000.0, 1000.0], 30, 3);
+        let of = |at: usize| Compared::of(&[paths[0].clone(), paths[at].clone()]).unwrap();
+        let other = of(1);
+        assert!(other.series.is_empty(), "{:?}", other.series);
+        assert_eq!(other.differences, ["workload w, iodepth: 1 | 8"]);
+        assert!(other.verdict.contains("nothing in common") && other.verdict.contains("workload w, iodepth"));
+        let longer = of(2);
+        assert!(!longer.series.is_empty() && longer.differences[0].starts_with("workload w, seconds: "));
+        assert!(longer.verdict.starts_with("No difference in IOPS"), "{}", longer.verdict);
+        assert!(longer.verdict.contains("They differ in other things as well: workload w, seconds."));
+        assert!(text(&longer).contains("session of its own") && page(&longer).contains("session of its own"));
+        // Ones without runs of the raw device say so.
+        result(&paths[3], 1000.0, 1000.0, 40, 4);
+        let unfinished = of(3);
+        assert!(unfinished.results[1].words().contains(". Unfinished: 0 of 5 rounds"), "{unfinished:?}");
+        assert!(unfinished.verdict.contains("Not all of these results are finished."));
     }
 
     #[test]
@@ -488,11 +645,12 @@ mod tests {
     #[test]
     fn series_without_a_change_seldom_show_one() {
         let mut rng = fastrand::Rng::with_seed(12);
+        let mut chance = Chance::default();
         for n in [5, 8, 20] {
             let trials = 200;
             let alarms = (0..trials).filter(|_| {
                 let logs: Vec<f64> = (0..n).map(|_| stats::normal(&mut rng)).collect();
-                chance_of(largest_t(&logs).1, n) < ALPHA
+                chance.of(largest_t(&logs).1, n) < ALPHA
             });
             let alarms = alarms.count();
             assert!(alarms <= trials * 9 / 100, "{n}: {alarms} of {trials}");
@@ -505,14 +663,33 @@ mod tests {
             let of = |value: &f64| Estimate { value: *value, low: *value, high: *value };
             values.iter().map(of).collect::<Vec<_>>()
         };
-        let last = changes(&estimates(&[100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 150.0]));
-        assert!(last[0].0 == 6 && last[0].2 < ALPHA, "{last:?}");
+        let changes = |values: &[f64]| changes_of(&[estimates(values)]).remove(0);
+        let last = changes(&[100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 150.0]);
+        assert!(last[0].at == 6 && last[0].p < ALPHA, "{last:?}");
         let mut two = vec![100.0, 101.0, 99.0, 100.5, 99.5, 100.2];
         two.extend([130.0, 131.0, 129.0, 130.5, 129.5, 130.1]);
         two.extend([90.0, 91.0, 89.0, 90.5, 89.5, 90.2]);
-        let mut places: Vec<usize> =
-            changes(&estimates(&two)).iter().filter(|it| it.2 < ALPHA).map(|it| it.0).collect();
+        let mut places: Vec<usize> = changes(&two).iter().map(|it| it.at).collect();
         places.sort_unstable();
         assert_eq!(places, [6, 12]);
+    }
+
+    #[test]
+    fn among_hundreds_of_series_a_change_is_found_and_no_other() {
+        let mut rng = fastrand::Rng::with_seed(17);
+        let mut alarms = 0;
+        for _ in 0..20 {
+            let mut series = |step: f64| -> Vec<Estimate> {
+                let of = |at: usize| if at < 6 { 100.0 } else { 100.0 * step };
+                let value = |at: usize| of(at) * (0.02 * stats::normal(&mut rng)).exp();
+                (0..12).map(value).map(|value| Estimate { value, low: value, high: value }).collect()
+            };
+            let mut all: Vec<Vec<Estimate>> = (0..300).map(|_| series(1.0)).collect();
+            all.push(series(1.3));
+            let found = changes_of(&all);
+            assert_eq!(found[300].iter().map(|it| it.at).collect::<Vec<_>>(), [6], "{:?}", found[300]);
+            alarms += usize::from(found[..300].iter().any(|of| !of.is_empty()));
+        }
+        assert!(alarms <= 2, "{alarms} of 20");
     }
 }

@@ -3,6 +3,7 @@
 //! ```toml
 //! name = "volblocksize"
 //! question = "Which volblocksize is best for random writes of 4K?"
+//! seed = 7                      # what is random is drawn from it; drawn itself where left out
 //! rounds = 5                    # at least; more while intervals are wider than `precision`
 //! max_rounds = 10
 //! precision = 0.05              # half the width of an interval that is narrow enough, as a share
@@ -11,7 +12,7 @@
 //! [goal]
 //! metric = "iops"               # iops, throughput, latency, latency_p50, latency_p99, latency_p999, space, cpu, memory, amplification, read_amplification
 //! workload = "4K random write"  # the first one, where left out
-//! at_least = 20000              # what counts as success; may be left out
+//! at_least = 20000              # what counts as success, or at_most; with a unit where the metric has one: "500 MiB/s", "5ms" (a number without is bytes, or nanoseconds); may be left out
 //! also = ["space"]              # other metrics that variants are weighed by: the report shows which no other beats in all
 //!
 //! [target]
@@ -46,17 +47,17 @@
 //! # Targets
 //! | kind | what it is | fields |
 //! |---|---|---|
-//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link` |
+//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link`; or `disks`, of which the pools are made instead, and `overwrite` |
 //! | `filesystem` | a filesystem for each variant, in such pools, mounted in the experiment's directory by that process | as of volumes |
-//! | `path` | a file, made if it is missing, a file in a directory, or a block device. **What is in it is overwritten** | `path`, `size` |
-//! | `nbd` | a volume that some NBD server serves. **What is in it is overwritten** | `uri`, `size` |
-//! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi. **What is in it is overwritten** | `uri`, `size` |
-//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. **What is in them is overwritten** | `[[target.layer]]` with `name` and `at` (a path or URI), `size` |
+//! | `path` | a file, made if it is missing, a file in a directory, or a block device. What no workload writes is only read. What workloads write is refused where it is in use, and where it holds anything unless `overwrite` says that this may be overwritten ([`crate::target::taken`]) | `path`, `size`, `overwrite` |
+//! | `nbd` | a volume that some NBD server serves. **What is in it is overwritten**, where workloads write | `uri`, `size` |
+//! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi. **What is in it is overwritten**, where workloads write | `uri`, `size` |
+//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. **What is in exports is overwritten**, where workloads write; files and devices are as `path` | `[[target.layer]]` with `name` and `at` (a path or URI), `size`, `overwrite` |
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
 //!
 //! # Settings
 //! A setting is known by its name. [`Place::of`] says what has it: the job (`iodepth`, `bs` …: fio's options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`,
-//! `log`, `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`), a stack (`layer`), the way to a volume (`through`), else it is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is every
+//! `log`, `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`, and its properties with `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at once one, and so is every
 //! option of fio with `fio.` before its name (`fio.thinktime`).
 //!
 //! `through = "nbd"` is a volume as fio finds it over NBD; with `through = "process"` the process that has the pool open does the same itself ([`crate::load`]), behind no modelled link. The gap between the two is
@@ -74,9 +75,11 @@
 //! | `workload` | what is done |
 //! | `unseen` | options of fio that make no difference, and where |
 //! | `presets` | workloads that come with the program |
+//! | [`mod@format`] | the reference of the file: every key |
 //! | [`draft`] | an experiment out of a few words |
 
 pub mod draft;
+pub mod format;
 mod goal;
 pub mod presets;
 pub(crate) mod risk;
@@ -93,13 +96,15 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::load::Load;
+use crate::nearest::meant;
 use crate::plan;
 use crate::search::MOST_SEARCHED;
 use crate::size::Size;
 
 pub use goal::{Bound, Goal, Metric};
-pub use setting::{FIO, Factor, NBD, PROCESS, Place, Settings, THROUGH};
+pub use setting::{FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH};
 pub use target::{Layer, Pools, Target};
+pub(crate) use workload::does_write;
 pub use workload::{CacheState, Work, Workload};
 
 /// What a quick experiment may be.
@@ -154,6 +159,12 @@ pub struct Experiment {
     /// Names of workloads that are not measured, because this is the quick form of an experiment that has them. The report says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out_workloads: Vec<String>,
+    /// What all that is random is drawn from: the order of runs, what a search tries, where fio reads and writes. Drawn itself when the experiment is begun, where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
+    /// Rounds at least, since somebody wanted more of an experiment that had so many as it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more_rounds: Option<usize>,
     /// What counts.
     #[serde(default)]
     pub goal: Goal,
@@ -199,16 +210,25 @@ fn five_percent() -> f64 {
     0.05
 }
 
+/// What is wrong, where something is.
+fn fault<T>(result: Result<T>) -> Option<String> {
+    match result {
+        Ok(_) => None,
+        Err(Error::Experiment(what)) => Some(what),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
 impl Experiment {
     /// Reads and checks one.
     pub fn parse(text: &str) -> Result<Self> {
-        let experiment = Self::unchecked(text)?;
+        let experiment = Self::read(text)?;
         experiment.check()?;
         Ok(experiment)
     }
 
     /// Reads one that may be changed before it is checked.
-    fn unchecked(text: &str) -> Result<Self> {
+    pub fn read(text: &str) -> Result<Self> {
         let wrong = |error: toml::de::Error| Error::Experiment(error.to_string());
         let mut experiment: Self = match presets::expanded(toml::from_str(text).map_err(wrong)?)? {
             Some(table) => table.try_into().map_err(wrong)?,
@@ -230,6 +250,29 @@ impl Experiment {
         }
     }
 
+    /// Draws what is random from a seed of its own, where it has none.
+    pub fn draw_seed(&mut self) {
+        self.seed.get_or_insert_with(|| fastrand::u32(..));
+    }
+
+    /// What is random is drawn from this. One that was begun before seeds were kept has its name's.
+    pub(crate) fn seed(&self) -> u64 {
+        let of_name = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        self.seed.map_or_else(|| self.name.bytes().fold(0xcbf2_9ce4_8422_2325, of_name), u64::from)
+    }
+
+    /// What fio draws from in a round: the same for all variants, so that they are asked for the same, and another in each round.
+    pub(crate) fn seed_of_round(&self, round: usize) -> u64 {
+        let round = (round as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // 0 would be none to fio.
+        (fastrand::Rng::with_seed(self.seed() ^ round).u64(..) >> 33) + 1
+    }
+
+    /// Rounds at least.
+    pub(crate) fn least_rounds(&self) -> usize {
+        self.more_rounds.unwrap_or(0).max(self.rounds)
+    }
+
     /// As a file that [`Experiment::parse`] reads.
     pub fn to_toml(&self) -> Result<String> {
         toml::to_string(self).map_err(|error| Error::Experiment(error.to_string()))
@@ -240,6 +283,9 @@ impl Experiment {
         let of_workloads = self.workloads.iter_mut().flat_map(|it| [&mut it.trace, &mut it.source]).flatten();
         for path in of_workloads.chain(self.target.path_mut()) {
             *path = std::path::absolute(&*path).map_err(Error::file(&path.clone()))?;
+        }
+        for disk in self.target.disks_mut().into_iter().flatten() {
+            *disk = std::path::absolute(&*disk).map_err(Error::file(&disk.clone()))?;
         }
         for layer in self.target.layers_mut() {
             if let Some(path) = layer.path() {
@@ -338,52 +384,73 @@ impl Experiment {
         factors.chain(workloads).collect()
     }
 
-    /// Says what is wrong with it, where something is.
+    /// Says what is wrong with it, where something is: all of it.
     pub fn check(&self) -> Result<()> {
-        let wrong = |what: String| Err(Error::Experiment(what));
+        let faults = self.faults();
+        match faults.len() {
+            0 => Ok(()),
+            1 => Err(Error::Experiment(faults.concat())),
+            _ => Err(Error::Experiment(format!(
+                "{} things are wrong:\n  {}",
+                faults.len(),
+                faults.join("\n  ")
+            ))),
+        }
+    }
+
+    /// All that is wrong with it by itself, each in a sentence.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
         let is_name = |name: &str| {
             !name.is_empty()
                 && name.len() <= 64
                 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
         };
         if !is_name(&self.name) {
-            return wrong(format!(
+            faults.push(format!(
                 "'{}' is not a name: letters, digits, '-', '_' and '.', at most 64",
                 self.name
             ));
         }
         if self.rounds < 2 || self.max_rounds.is_some_and(|most| most < self.rounds) {
-            return wrong("rounds: at least 2, and max_rounds not fewer than rounds".into());
+            faults.push("rounds: at least 2, and max_rounds not fewer than rounds".into());
         }
         if !(0.001..1.0).contains(&self.precision) {
-            return wrong(format!("precision {} is not between 0.001 and 1", self.precision));
+            faults.push(format!("precision {} is not between 0.001 and 1", self.precision));
         }
         if self.target.size().0 < 1 << 20 {
-            return wrong(format!("target: size {} is less than 1M", self.target.size()));
+            faults.push(format!("target: size {} is less than 1M", self.target.size()));
         }
         let layers = self.target.layers();
         let layer_names: BTreeSet<&String> = layers.iter().map(|layer| &layer.name).collect();
         if matches!(self.target, Target::Layers { .. })
             && (layers.len() < 2 || layer_names.len() != layers.len())
         {
-            return wrong("target: it takes two [[target.layer]] or more, with names that differ".into());
+            faults.push("target: it takes two [[target.layer]] or more, with names that differ".into());
         }
         if self.workloads.is_empty() {
-            return wrong("there is no [[workload]]".into());
+            faults.push("there is no [[workload]]".into());
         }
         let mut names = BTreeSet::new();
         for workload in &self.workloads {
             let name = &workload.name;
             if name.is_empty() || !names.insert(name) {
-                return wrong(format!("workload '{name}': names must differ, and say something"));
+                faults.push(format!("workload '{name}': names must differ, and say something"));
             }
-            workload.check(&self.target)?;
+            faults.extend(workload.faults(&self.target));
+        }
+        let dirty = self.workloads.iter().find(|workload| workload.cache == CacheState::Dirty);
+        if let Some(workload) = dirty.filter(|_| self.target.is_as_found() && !self.overwrites()) {
+            faults.push(format!(
+                "workload '{}': cache = \"dirty\" writes all that is read, and no workload writes to this target: measure it in a directory, where the lab has a file of its own, or leave it out",
+                workload.name
+            ));
         }
         if !names.iter().any(|name| *name == self.goal_workload()) {
-            return wrong(format!("goal: there is no workload '{}'", self.goal_workload()));
+            faults.push(format!("goal: there is no workload '{}'", self.goal_workload()));
         }
         if self.workloads.iter().any(|workload| !workload.quick && workload.name == self.goal_workload()) {
-            return wrong(format!(
+            faults.push(format!(
                 "workload '{}': the goal is about it, so that it cannot be left out of the quick form",
                 self.goal_workload()
             ));
@@ -392,7 +459,7 @@ impl Experiment {
         let is_counted =
             matches!(self.goal.metric, Metric::Amplification | Metric::ReadAmplification | Metric::Cpu);
         if let Some(beside) = goal.and_then(Workload::counted_beside).filter(|_| is_counted) {
-            return wrong(format!(
+            faults.push(format!(
                 "goal: {} is not told of '{}', because it would count {beside} too",
                 self.goal.metric.title(),
                 self.goal_workload()
@@ -402,95 +469,161 @@ impl Experiment {
         for factor in &self.factors {
             let name = &factor.name;
             if !factors.insert(name) {
-                return wrong(format!("factor '{name}' is there twice"));
+                faults.push(format!("factor '{name}' is there twice"));
             }
-            factor.check()?;
+            faults.extend(fault(factor.check()));
             if self.settings.contains_key(name) {
-                return wrong(format!(
-                    "'{name}' is a factor and also among the settings that are held fixed"
-                ));
+                faults.push(format!("'{name}' is a factor and also among the settings that are held fixed"));
             }
         }
         if let Some(bound) = self.bounds.iter().find(|bound| bound.bytes_per_second().is_none()) {
-            return wrong(format!(
+            faults.push(format!(
                 "[[bound]] '{}': rate '{}' is not a link (1gbe, 10gbe) or bytes a second (117M)",
                 bound.name, bound.rate
             ));
         }
         if !self.variants.is_empty() && self.mode != Mode::Each {
-            return wrong("[[variant]]: only mode = \"each\" has them".into());
+            faults.push("[[variant]]: only mode = \"each\" has them".into());
         }
         if self.variants.iter().any(Settings::is_empty) {
-            return wrong("[[variant]]: there is one that changes nothing".into());
+            faults.push("[[variant]]: there is one that changes nothing".into());
         }
         let of_layer = self.factors.iter().filter(|factor| factor.name == "layer");
         if let Some(value) =
             of_layer.flat_map(|factor| &factor.values).find(|value| !layer_names.contains(value))
         {
-            return wrong(format!("factor 'layer': the target has no layer '{value}'"));
+            faults.push(format!("factor 'layer': the target has no layer '{value}'"));
         }
         let of_variants = self.variants.iter().flat_map(Settings::keys);
         let of_factors = self.factors.iter().map(|factor| &factor.name);
         let all = of_factors.chain(self.settings.keys()).chain(of_variants);
         for name in all {
             if !self.target.has(Place::of(name)) {
-                return wrong(format!("this target has no setting '{name}'"));
+                let names = SETTINGS.into_iter().filter(|other| self.target.has(Place::of(other)));
+                faults.push(format!("this target has no setting '{name}'{}", meant(name, names)));
             }
             if name.strip_prefix(FIO).is_some_and(|option| workload::OURS.contains(&option)) {
-                return wrong(format!("'{name}': the lab decides that option"));
+                faults.push(format!("'{name}': the lab decides that option"));
             }
         }
-        self.check_values()?;
-        self.check_ways()?;
-        unseen::check(self)?;
+        faults.extend(self.faults_of_values());
+        faults.extend(self.fault_of_disks());
+        faults.extend(fault(self.check_ways()));
+        faults.extend(fault(unseen::check(self)));
         let first = plan::baseline(self);
         if let Some(workload) = self.workloads.iter().find(|workload| !self.bears(&first, workload)) {
-            return wrong(format!(
+            faults.push(format!(
                 "workload '{}': the baseline's layout does not bear so many missing devices",
                 workload.name
             ));
         }
         if self.budget.is_some() && self.mode != Mode::Search {
-            return wrong("budget: only mode = \"search\" has one".into());
+            faults.push("budget: only mode = \"search\" has one".into());
         }
         if matches!(self.mode, Mode::Search | Mode::Improve) && self.factors.is_empty() {
-            return wrong("there is no [[factor]] to search among".into());
+            faults.push("there is no [[factor]] to search among".into());
         }
-        let runs = self.variant_count().saturating_mul(self.workloads.len()).saturating_mul(self.rounds);
+        let runs = self.variant_count().saturating_mul(self.workloads.len());
+        let runs = runs.saturating_mul(self.least_rounds());
         let runs = runs.saturating_add(self.search_runs());
         if runs > MOST_RUNS {
-            return wrong(format!(
+            faults.push(format!(
                 "it would take {runs} runs, more than {MOST_RUNS}: leave out values or workloads"
             ));
         }
-        Ok(())
+        let mut told = BTreeSet::new();
+        faults.retain(|what: &String| told.insert(what.clone()));
+        faults
     }
 
-    /// Says which value could not be used when its turn comes, which may be hours later.
-    fn check_values(&self) -> Result<()> {
-        let of_factors =
-            self.factors.iter().flat_map(|it| it.values.iter().map(move |value| (&it.name, value)));
-        for (name, value) in of_factors.chain(self.settings.iter()).chain(self.variants.iter().flatten()) {
-            setting::check(name, value)?;
+    /// Which values could not be used when their turn comes, which may be hours later.
+    fn faults_of_values(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (name, value) in self.all_settings() {
+            faults.extend(fault(setting::check(name, value)));
             if Place::of(name) == Place::Job {
                 let settings = Settings::from([(name.clone(), value.clone())]);
-                for workload in &self.workloads {
-                    workload.with(&settings)?.check(&self.target).map_err(|error| match error {
-                        Error::Experiment(what) => Error::Experiment(format!("{name}={value}: {what}")),
-                        error => error,
-                    })?;
+                let of_workload = |workload: &Workload| {
+                    let own = workload.faults(&self.target);
+                    let with = match workload.with(&settings) {
+                        Ok(job) => job.faults(&self.target),
+                        Err(error) => fault::<()>(Err(error)).into_iter().collect(),
+                    };
+                    // What is wrong with it anyway is told anyway.
+                    let what = with.into_iter().find(|what| !own.contains(what))?;
+                    let named = format!("{name}={value}: ");
+                    Some(if what.starts_with(&named) { what } else { named + &what })
+                };
+                faults.extend(self.workloads.iter().find_map(of_workload));
+            }
+        }
+        let Some(pools) = self.target.pools() else { return faults };
+        faults.extend(fault(setting::check("layout", &pools.layout)));
+        faults.extend(pools.devices.iter().find_map(|model| fault(setting::check("devices", model))));
+        if let Some(link) = pools.link.as_ref().filter(|link| Model::link(link).is_none()) {
+            faults.push(format!("target: there is no model of a link '{link}'"));
+        }
+        faults
+    }
+
+    /// What is wrong with the disks that pools are to be made of.
+    fn fault_of_disks(&self) -> Option<String> {
+        let pools = self.target.pools().filter(|pools| !pools.disks.is_empty())?;
+        let models = pools.devices.iter().chain(self.values_of("devices"));
+        let logs = self.values_of("log").into_iter().filter(|log| *log != "none" && *log != "file");
+        if let Some(model) = models.chain(logs).next() {
+            return Some(format!("disks: they play no other medium: leave out '{model}', or the disks"));
+        }
+        if pools.device_size.is_some() {
+            return Some("device_size: disks are as large as they are".to_owned());
+        }
+        let names: BTreeSet<_> = pools.disks.iter().collect();
+        if names.len() != pools.disks.len() {
+            return Some("disks: one is named twice".to_owned());
+        }
+        if matches!(self.mode, Mode::Search | Mode::Improve) && self.has_own_pools() {
+            return Some(
+                "disks: a search makes pools as it goes, for which there would be no disks: mode = \"each\" or \"full\", or factors that pools share".to_owned(),
+            );
+        }
+        let (made, needed) = self.pools_and_disks()?;
+        (needed > pools.disks.len() as u64).then(|| {
+            let count = pools.disks.len();
+            format!("disks: {made} pools of {needed} devices together are needed at once, and {count} disks are named: name more, or leave out what needs pools of its own")
+        })
+    }
+
+    /// How many pools there are at once, and how many devices they have together; nothing where a layout is none.
+    fn pools_and_disks(&self) -> Option<(usize, u64)> {
+        let pools = self.target.pools()?;
+        let plan = plan::Plan::new(self, None, 0);
+        let mut all = BTreeSet::new();
+        for (at, variant) in plan.variants().iter().enumerate() {
+            for (of, workload) in self.workloads.iter().enumerate() {
+                if variant.kind == plan::VariantKind::Device || !plan.has(at, of) {
+                    continue;
                 }
+                let mut own = Place::Server.pick(&variant.settings);
+                own.extend(Place::Pool.pick(&variant.settings));
+                if workload.missing > 0 {
+                    own.insert("missing".into(), workload.missing.to_string());
+                }
+                all.insert(own);
             }
         }
-        let Some(pools) = self.target.pools() else { return Ok(()) };
-        setting::check("layout", &pools.layout)?;
-        pools.devices.iter().try_for_each(|model| setting::check("devices", model))?;
-        match &pools.link {
-            Some(link) if Model::link(link).is_none() => {
-                Err(Error::Experiment(format!("target: there is no model of a link '{link}'")))
-            }
-            _ => Ok(()),
-        }
+        let devices = |own: &Settings| {
+            let layout: Layout = own.get("layout").unwrap_or(&pools.layout).parse().ok()?;
+            Some(layout.devices())
+        };
+        let needed = all.iter().map(devices).sum::<Option<u64>>()?;
+        Some((all.len(), needed))
+    }
+
+    /// All settings with all their values: of factors, held fixed, and of variants.
+    pub(crate) fn all_settings(&self) -> Vec<(&String, &String)> {
+        let of_factors =
+            self.factors.iter().flat_map(|it| it.values.iter().map(move |value| (&it.name, value)));
+        of_factors.chain(self.settings.iter()).chain(self.variants.iter().flatten()).collect()
     }
 
     /// Says what is wrong with the ways to volumes, and with what workloads ask for on them.
@@ -544,15 +677,19 @@ impl Experiment {
 
     /// Whether a workload writes to what is measured, so that it can be written before as well.
     pub(crate) fn overwrites(&self) -> bool {
-        let writes =
-            |rw: &str| ["write", "rw", "trim", "replay", "copy"].iter().any(|word| rw.contains(word));
-        self.workloads.iter().any(|it| writes(&it.rw)) || self.values_of("rw").iter().any(|rw| writes(rw))
+        let others = self.values_of("rw");
+        let is_always_other =
+            self.settings.contains_key("rw") || self.factors.iter().any(|factor| factor.name == "rw");
+        self.workloads.iter().any(|it| {
+            let with = |rw: &&String| Workload { rw: (*rw).clone(), ..it.clone() }.writes();
+            (!is_always_other && it.writes()) || others.iter().any(with)
+        })
     }
 
     /// Whether pools have more than one device, which are files that lie on the same medium and play no other.
     pub(crate) fn shares_a_medium(&self) -> bool {
         let Some(pools) = self.target.pools() else { return false };
-        if pools.devices.is_some() || !self.values_of("devices").is_empty() {
+        if pools.devices.is_some() || !pools.disks.is_empty() || !self.values_of("devices").is_empty() {
             return false;
         }
         let layouts = self.values_of("layout").into_iter().chain([&pools.layout]);

@@ -27,7 +27,9 @@ use crate::series::{self, Series};
 
 pub use latency::Latency;
 
-pub use jobs::{Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, piece, replay};
+pub use jobs::{
+    Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, parsed, piece, replay,
+};
 
 /// What a run of fio found.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -94,6 +96,24 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 /// Runs fio.
 pub fn run(arguments: &[String]) -> Result<Outcome> {
     run_with(arguments, |child| child.wait_with_output().map(Some))
+}
+
+/// Has fio look at arguments, and do nothing.
+///
+/// # Errors
+/// What it says against them.
+pub fn parse(arguments: &[String]) -> Result<()> {
+    let mut command = Command::new("fio");
+    command.arg("--parse-only").args(arguments).stdin(Stdio::null()).process_group(0);
+    let ended = command.output().map_err(|error| Error::Missing { program: "fio".into(), error })?;
+    let said = String::from_utf8_lossy(&[ended.stderr, ended.stdout].concat()).into_owned();
+    if ended.status.success() {
+        return Ok(());
+    }
+    let mut lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.dedup();
+    lines.truncate(4);
+    Err(Error::Failed { command: "fio --parse-only".into(), output: lines.join("; ") })
 }
 
 /// Runs fio unless `stops` says that it is to stop, which is asked again and again.
@@ -176,6 +196,13 @@ fn run_with(arguments: &[String], wait: impl FnOnce(Child) -> io::Result<Option<
     outcome(json, arguments.iter().any(flushes))
 }
 
+/// How long fio's job took, in whole milliseconds.
+pub(crate) fn runtime(outcome: &Outcome) -> Result<Duration> {
+    let output = read(&outcome.json)?;
+    let most = output.jobs.iter().map(|job| job.read.runtime.max(job.write.runtime)).max();
+    Ok(Duration::from_millis(most.unwrap_or(0)))
+}
+
 /// What fio's JSON says, or what has its form, of a job that flushes what it writes or does not.
 pub(crate) fn outcome(json: &str, flushes: bool) -> Result<Outcome> {
     let output = read(json)?;
@@ -210,6 +237,9 @@ struct Direction {
     bw_bytes: f64,
     iops: f64,
     total_ios: u64,
+    /// Milliseconds.
+    #[serde(default)]
+    runtime: u64,
     clat_ns: latency::Said,
 }
 
@@ -236,9 +266,23 @@ fn figures(output: &Output, flushes: bool) -> Result<Figures> {
         writes = writes.flushed(&job.sync.lat_ns.times());
     }
     let all = reads.and(&writes).latency().unwrap_or_default();
+    let operations = job.read.total_ios + job.write.total_ios;
+    if operations == 0 {
+        return Err(wrong("it did nothing in its time".into()));
+    }
+    let (mut iops, mut throughput) = (job.read.iops + job.write.iops, job.read.bw_bytes + job.write.bw_bytes);
+    if iops <= 0.0 {
+        // It was over before a millisecond was, which is what fio counts: then it took as long as its operations did, one after the other.
+        let seconds = operations as f64 * all.mean / 1e9;
+        let bytes = (job.read.io_bytes + job.write.io_bytes) as f64;
+        (iops, throughput) = (operations as f64 / seconds, bytes / seconds);
+        if !iops.is_finite() {
+            return Err(wrong("it does not say how long its operations took".into()));
+        }
+    }
     let figures = Figures {
-        iops: job.read.iops + job.write.iops,
-        throughput: job.read.bw_bytes + job.write.bw_bytes,
+        iops,
+        throughput,
         latency: all.mean,
         latency_p50: all.p50,
         latency_p99: all.p99,
@@ -248,9 +292,6 @@ fn figures(output: &Output, flushes: bool) -> Result<Figures> {
         client_cpu: (job.usr_cpu + job.sys_cpu) / 100.0,
         by_direction: reads.latency().zip(writes.latency()).map(|(reads, writes)| [reads, writes]),
     };
-    if figures.iops <= 0.0 {
-        return Err(wrong("it did nothing in its time".into()));
-    }
     Ok(figures)
 }
 
@@ -331,12 +372,22 @@ mod tests {
 
     #[test]
     fn a_run_that_did_nothing_or_failed_is_no_result() {
-        for (from, to) in
-            [("\"iops\": 1.0", "\"iops\": 0.0"), ("\"error\": 0", "\"error\": 5"), ("{\"jobs\"", "jobs")]
-        {
+        for (from, to) in [
+            ("\"total_ios\": 2", "\"total_ios\": 0"),
+            ("\"error\": 0", "\"error\": 5"),
+            ("{\"jobs\"", "jobs"),
+        ] {
             assert!(parse(&OUTPUT.replace(from, to), false).is_err(), "{to}");
         }
         assert!(parse("", false).is_err());
+        // Two operations of 6.5 ns that fio found no millisecond for are what was done all the same.
+        let short =
+            OUTPUT.replace("\"iops\": 1.0", "\"iops\": 0.0").replace("\"bw_bytes\": 4096", "\"bw_bytes\": 0");
+        let figures = parse(&short, false).unwrap();
+        assert!(
+            (figures.iops - 1e9 / 6.5).abs() < 1.0 && (figures.throughput - 4096e9 / 6.5).abs() < 1e4,
+            "{figures:?}"
+        );
     }
 
     #[test]

@@ -19,6 +19,8 @@
 //! | [`load`] | the same done by the process that has the pool open |
 //! | [`target`] | where variants live: volumes and filesystems of pools made for them, files and devices, a host with OpenZFS |
 //! | [`trace`] | requests that were recorded, to be replayed |
+//! | [`preflight`] | all that is wrong with an experiment, before anything is made |
+//! | `nearest` | what somebody may have meant by a name |
 //! | [`store`] | the directory of results: each run kept as soon as it ended |
 //! | [`run`] | carrying the plan out, from the start or where it was left |
 //! | [`search`] | finding a good variant among many: pure functions of what was measured |
@@ -35,6 +37,7 @@
 //!
 //! # What is never done
 //! Nothing is touched that the lab did not make: pools on files in the experiment's own directory, volumes with its own names below a dataset that was named, files in a directory of its own in one that was named.
+//! A file or device that was named is written only where workloads write to it, nobody else uses it, and what it holds may be overwritten ([`target::taken`]).
 
 pub mod advice;
 pub mod analysis;
@@ -48,8 +51,10 @@ pub mod layout;
 pub mod load;
 pub mod medium;
 pub mod models;
+mod nearest;
 pub mod pareto;
 pub mod plan;
+pub mod preflight;
 pub mod recipes;
 pub mod report;
 pub mod run;

@@ -22,7 +22,7 @@ pub struct Load {
     pub bs: Size,
     /// Sizes of reads and of writes that there are instead.
     pub sizes: Option<[Vec<Share>; 2]>,
-    /// How much of the volume each job works on, as far as it goes.
+    /// How much of the volume each job works on.
     pub extent: Size,
     /// How much further on in the volume each job begins than the one before; rounded up to the smallest size.
     pub offset_increment: Size,
@@ -73,7 +73,7 @@ impl Load {
             read_percent: 50,
             bs: workload.bs,
             sizes: None,
-            extent: workload.extent(volume),
+            extent: workload.share(volume),
             offset_increment: Size(0),
             iodepth: workload.iodepth,
             numjobs: 1,
@@ -165,8 +165,15 @@ impl Load {
     }
 }
 
+/// The smallest size of an operation of a workload.
+pub(crate) fn smallest(workload: &Workload) -> Size {
+    let sizes = workload.options.get("bssplit").and_then(|text| sizes::parse(text).ok());
+    let sizes = sizes.iter().flatten().flatten().map(|share| share.size);
+    sizes.min().unwrap_or(workload.bs)
+}
+
 /// fio's `offset_increment`: bytes, or a percentage of the volume, whatever of that is worked on.
-fn increment(text: &str, volume: Size) -> Option<Size> {
+pub(crate) fn increment(text: &str, volume: Size) -> Option<Size> {
     match text.strip_suffix('%') {
         None => text.parse().ok(),
         Some(percent) => {

@@ -38,17 +38,16 @@ pub(crate) fn sysfs(path: &Path) -> Option<PathBuf> {
 
 /// The same of the device with that number.
 fn of_number(device: u64) -> Option<PathBuf> {
-    let (major, minor) = (libc_major(device), libc_minor(device));
-    fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
+    fs::canonicalize(format!("/sys/dev/block/{}:{}", major(device), minor(device))).ok()
 }
 
 /// Linux's number of a driver, out of that of a device.
-fn libc_major(device: u64) -> u64 {
+pub(crate) fn major(device: u64) -> u64 {
     device >> 8 & 0xfff | device >> 32 & !0xfff
 }
 
 /// The number within the driver.
-fn libc_minor(device: u64) -> u64 {
+pub(crate) fn minor(device: u64) -> u64 {
     device & 0xff | device >> 12 & !0xff
 }
 
@@ -95,7 +94,7 @@ impl Medium {
 /// The kind of the filesystem with this device number, as the kernel lists its mounts.
 fn filesystem_of(device: u64) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let wanted = format!("{}:{}", libc_major(device), libc_minor(device));
+    let wanted = format!("{}:{}", major(device), minor(device));
     let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&wanted))?;
     line.split(" - ").nth(1)?.split(' ').next().map(str::to_owned)
 }

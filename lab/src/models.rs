@@ -12,6 +12,7 @@
 //! | [`l2arc`] | memory for the headers of a cache device |
 //! | [`slog`] | the largest log device that can be of use |
 //! | [`compression`] | ratio and speed of each algorithm on real data |
+//! | [`way`] | what lies between a client and the pool, as time |
 //! | `sample` | blocks of one's own files |
 
 pub mod compression;
@@ -22,6 +23,7 @@ mod sample;
 pub mod slog;
 pub mod space;
 pub mod speed;
+pub mod way;
 
 use std::fmt::Display;
 

@@ -1,14 +1,19 @@
 //! Where several things count, there is often no best: what each choice buys costs something else.
 //!
 //! One variant *beats* another when it is as good by every metric of the goal (the one that it is about, and `also`) and better by one. The *front* is those that no other on it beats: what is not on
-//! it need not be considered by anybody, whatever is worth how much. Figures are medians, and a difference below the noise floor counts as none, to either side: a variant is neither thrown out
-//! for nothing, nor kept for nothing.
+//! it need not be considered by anybody, whatever is worth how much. Better, and as good, are the verdicts that all comparisons have: each pair is compared round by round, with p-values corrected for all
+//! pairs and metrics. So nobody is thrown out without proof. Who is on the front only because it could not be decided whether another is as good (which is certainly better by some metric) is named apart.
 //!
-//! With noise one may beat a second and that a third which the first does not beat. So only those that are on the front themselves throw others out; and of a circle all stay.
+//! As good within a margin is not passed on: one may beat a second and that a third which the first does not beat. So only those that are on the front themselves throw others out; and of a circle all stay.
 
-use crate::analysis::Findings;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::analysis::{Findings, Verdict, verdicts};
 use crate::experiment::{Experiment, Metric};
 use crate::plan::{DEVICE, TWIN};
+use crate::stats::Comparison;
 
 /// A variant and its figures, one for each metric of the goal.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,39 +49,125 @@ pub fn placed<'a>(experiment: &Experiment, findings: &'a Findings) -> Vec<Placed
         .collect()
 }
 
-/// The names of those that no other beats, the best by the first metric first; empty where only one metric counts.
-pub fn front(experiment: &Experiment, findings: &Findings) -> Vec<String> {
+/// What is known of who beats whom.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Front {
+    /// The names of those that no other beats, nor would but for what could not be decided; the best by the first metric first.
+    pub unbeaten: Vec<String>,
+    /// Those of which that could not be decided.
+    pub open: Vec<Open>,
+}
+
+/// One that may be beaten: another is certainly better by one metric, and by none was it shown to be worse.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// Its name.
+    pub variant: String,
+    /// The other's.
+    pub by: String,
+}
+
+/// Who beats whom; nothing where only one metric counts. `pair` compares two variants, round by round.
+pub fn front(
+    experiment: &Experiment,
+    findings: &Findings,
+    pair: impl Fn(&str, &str, Metric) -> Option<Comparison>,
+) -> Front {
     let metrics = metrics(experiment);
     if metrics.len() < 2 {
-        return Vec::new();
+        return Front::default();
     }
-    let floor = |metric: &Metric| {
-        let of = findings.findings.iter().filter(|it| it.metric == *metric);
-        let of = of.filter(|it| it.workload == experiment.goal_workload());
-        of.filter_map(|it| it.compared).map(|compared| compared.noise_floor).next().unwrap_or(0.0)
-    };
-    let floors: Vec<f64> = metrics.iter().map(floor).collect();
     let all = placed(experiment, findings);
-    let beats = |a: &Placed<'_>, b: &Placed<'_>| {
-        let gains: Vec<f64> =
-            (0..metrics.len()).map(|at| gain(metrics[at], a.values[at], b.values[at])).collect();
-        gains.iter().zip(&floors).all(|(gain, floor)| *gain >= -floor.ln_1p())
-            && gains.iter().zip(&floors).any(|(gain, floor)| *gain > floor.ln_1p())
-    };
-    let mut front: Vec<&Placed<'_>> = Vec::new();
-    let mut open: Vec<&Placed<'_>> = all.iter().collect();
-    while !open.is_empty() {
-        let is_free = |one: &Placed<'_>| !open.iter().any(|other| beats(other, one));
-        let (free, beaten): (Vec<_>, Vec<_>) = open.iter().copied().partition(|one| is_free(one));
+    let relations = Relations::of(experiment, findings, &all, &metrics, pair);
+    let mut front: Vec<usize> = Vec::new();
+    let mut left: Vec<usize> = (0..all.len()).collect();
+    while !left.is_empty() {
+        let is_free = |one: usize| !left.iter().any(|other| relations.beats(*other, one));
+        let (free, beaten): (Vec<usize>, Vec<usize>) = left.iter().copied().partition(|one| is_free(*one));
         if free.is_empty() {
             front.extend(beaten);
             break;
         }
         front.extend(free);
-        open = beaten.into_iter().filter(|one| !front.iter().any(|other| beats(other, one))).collect();
+        left = beaten
+            .into_iter()
+            .filter(|one| !front.iter().any(|other| relations.beats(*other, *one)))
+            .collect();
     }
-    front.sort_by(|a, b| gain(metrics[0], b.values[0], a.values[0]).total_cmp(&0.0));
-    front.into_iter().map(|one| one.variant.to_owned()).collect()
+    front.sort_by(|a, b| gain(metrics[0], all[*b].values[0], all[*a].values[0]).total_cmp(&0.0));
+    let may_be_beaten = |one: &usize| front.iter().find(|other| relations.may_beat(**other, *one));
+    let (open, unbeaten): (Vec<usize>, Vec<usize>) =
+        front.iter().partition(|one| may_be_beaten(one).is_some());
+    let name = |at: usize| all[at].variant.to_owned();
+    if unbeaten.is_empty() {
+        return Front { unbeaten: open.into_iter().map(name).collect(), open: Vec::new() };
+    }
+    let open = open.into_iter().filter_map(|one| {
+        let by = *may_be_beaten(&one)?;
+        Some(Open { variant: name(one), by: name(by) })
+    });
+    Front { open: open.collect(), unbeaten: unbeaten.into_iter().map(name).collect() }
+}
+
+/// How each of some variants compares with each other, by each metric; all of it is one family.
+struct Relations(BTreeMap<(usize, usize), Vec<Verdict>>);
+
+impl Relations {
+    fn of(
+        experiment: &Experiment,
+        findings: &Findings,
+        all: &[Placed<'_>],
+        metrics: &[Metric],
+        pair: impl Fn(&str, &str, Metric) -> Option<Comparison>,
+    ) -> Self {
+        let pairs = || (1..all.len()).flat_map(|one| (0..one).map(move |other| (one, other)));
+        let mut family = Vec::new();
+        let mut places = BTreeMap::new();
+        for (one, other) in pairs() {
+            for (at, metric) in metrics.iter().enumerate() {
+                if let Some(comparison) = pair(all[one].variant, all[other].variant, *metric) {
+                    let noise = findings.noise(experiment.goal_workload(), *metric).unwrap_or_default();
+                    places.insert((one, other, at), family.len());
+                    family.push((comparison, noise, metric.more_is_better()));
+                }
+            }
+        }
+        let verdicts = verdicts(&family);
+        let mut relations = BTreeMap::new();
+        for (one, other) in pairs() {
+            let of = |at: usize| places.get(&(one, other, at)).map_or(Verdict::Undecided, |it| verdicts[*it]);
+            let here: Vec<Verdict> = (0..metrics.len()).map(of).collect();
+            let turned = |verdict: &Verdict| match verdict {
+                Verdict::Better => Verdict::Worse,
+                Verdict::Worse => Verdict::Better,
+                same => *same,
+            };
+            relations.insert((other, one), here.iter().map(turned).collect());
+            relations.insert((one, other), here);
+        }
+        Self(relations)
+    }
+
+    fn are(&self, one: usize, other: usize, of: impl Fn(&[Verdict]) -> bool) -> bool {
+        self.0.get(&(one, other)).is_some_and(|verdicts| of(verdicts))
+    }
+
+    /// Certainly better by one, and by each other as good.
+    fn beats(&self, one: usize, other: usize) -> bool {
+        self.are(one, other, |verdicts| {
+            verdicts.contains(&Verdict::Better)
+                && verdicts.iter().all(|it| matches!(it, Verdict::Better | Verdict::NoDifference))
+        })
+    }
+
+    /// Certainly better by one, and by none certainly worse; as good by all the others it was not shown to be.
+    fn may_beat(&self, one: usize, other: usize) -> bool {
+        self.are(one, other, |verdicts| {
+            verdicts.contains(&Verdict::Better)
+                && !verdicts.contains(&Verdict::Worse)
+                && verdicts.contains(&Verdict::Undecided)
+        })
+    }
 }
 
 /// How much better `a` is than `b`, as a logarithm of their ratio.
@@ -88,82 +179,97 @@ fn gain(metric: Metric, a: f64, b: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::Finding;
-    use crate::stats::Estimate;
+    use crate::analysis::{Finding, Noise, Twins};
+    use crate::stats;
 
-    fn finding(variant: &str, metric: Metric, value: f64) -> Finding {
-        Finding {
-            variant: variant.into(),
-            workload: "w".into(),
-            metric,
-            median: Estimate { value, low: value, high: value },
-            values: vec![value],
-            runs: vec![1],
-            compared: None,
-        }
-    }
+    /// Throughput, CPU, space: what a variant has of each, and by how much rounds differ.
+    type Planted = (&'static str, [f64; 3]);
 
-    /// The front of variants with these figures of three metrics, in which two equals differ by so much.
-    fn front_of(planted: &[(&str, [f64; 3])], noise_floor: f64) -> Vec<String> {
+    /// The front of variants with these figures, each in six rounds that differ by so much, where two equal variants do by the floor.
+    fn front_of(planted: &[Planted], spread: f64, floor: f64) -> Front {
         let text = "name = \"x\"\n[goal]\nmetric = \"throughput\"\nalso = [\"cpu\", \"space\"]\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
                     [[workload]]\nname = \"w\"\nrw = \"write\"\n";
         let metrics = [Metric::Throughput, Metric::Cpu, Metric::Space];
-        let comparison = crate::stats::compare(&[(1.0, 1.0), (1.0, 1.0)]).unwrap();
-        let verdict = crate::analysis::Verdict::NoDifference;
-        let compared = crate::analysis::Compared { comparison, corrected_p: 1.0, noise_floor, verdict };
-        let all = planted.iter().flat_map(|(name, values)| {
-            let of = |(metric, value): (Metric, &f64)| Finding {
-                compared: Some(compared),
-                ..finding(name, metric, *value)
-            };
-            metrics.into_iter().zip(values).map(of).collect::<Vec<_>>()
-        });
-        let findings = Findings { findings: all.collect(), ..Findings::default() };
-        front(&Experiment::parse(text).unwrap(), &findings)
+        let mut rng = fastrand::Rng::with_seed(5);
+        let finding = |variant: &str, metric, values: Vec<f64>| Finding {
+            variant: variant.into(),
+            workload: "w".into(),
+            metric,
+            median: stats::median_estimate(&values).unwrap(),
+            runs: (1..=values.len()).collect(),
+            values,
+            compared: None,
+        };
+        let mut findings = Findings::default();
+        for (name, values) in planted {
+            for (metric, value) in metrics.into_iter().zip(values) {
+                let values = (0..6).map(|_| value * (spread * stats::normal(&mut rng)).exp()).collect();
+                findings.findings.push(finding(name, metric, values));
+            }
+        }
+        findings.findings.push(finding(DEVICE, Metric::Throughput, vec![1e6; 6]));
+        let noise = Noise { floor, reach: 2.0 * floor, is_lasting: true };
+        findings.noise = metrics.map(|metric| Twins { workload: "w".into(), metric, noise }).to_vec();
+        let pair = |one: &str, other: &str, metric| {
+            let of = |name| findings.find(name, "w", metric).map(|it| it.values.clone());
+            stats::compare(&of(one)?.into_iter().zip(of(other)?).collect::<Vec<_>>())
+        };
+        let experiment = Experiment::parse(text).unwrap();
+        let one = Experiment::parse(&text.replace("also = [\"cpu\", \"space\"]", "")).unwrap();
+        assert_eq!(front(&one, &findings, pair), Front::default());
+        front(&experiment, &findings, pair)
+    }
+
+    #[test]
+    fn the_front_has_what_no_other_beats_in_all() {
+        // More throughput, and less CPU and space, are better.
+        let planted = [
+            ("baseline", [100.0, 1.0, 0.6]),
+            ("off", [150.0, 1.0, 1.0]),
+            ("lz4", [130.0, 1.0, 0.5]),
+            ("gzip", [20.0, 1.0, 0.4]),
+            ("bad", [20.0, 1.0, 0.5]),
+        ];
+        let front = front_of(&planted, 0.002, 0.001);
+        assert_eq!(
+            (front.unbeaten, front.open),
+            (["off", "lz4", "gzip"].map(str::to_owned).to_vec(), vec![])
+        );
     }
 
     #[test]
     fn what_is_better_only_by_noise_keeps_nobody_on_the_front() {
         // Half the throughput for a ten-thousandth of the CPU.
         let planted = [("fast", [100.0, 1.0001, 1.0]), ("slow", [50.0, 1.0, 1.0])];
-        assert_eq!(front_of(&planted, 0.02), ["fast"]);
-        assert_eq!(front_of(&planted, 0.0), ["fast", "slow"]);
+        let front = front_of(&planted, 0.01, 0.005);
+        assert_eq!((front.unbeaten, front.open), (vec!["fast".to_owned()], vec![]));
+        // What is exact counts.
+        assert_eq!(front_of(&planted, 0.0, 0.0).unbeaten, ["fast", "slow"]);
+    }
+
+    #[test]
+    fn nobody_is_thrown_out_without_proof() {
+        // Half the throughput; rounds differ too much to say whether CPU and space are alike.
+        let planted = [("fast", [100.0, 1.0, 1.0]), ("slow", [30.0, 1.0, 1.0])];
+        let front = front_of(&planted, 0.1, 0.0);
+        assert_eq!(front.unbeaten, ["fast"]);
+        assert_eq!(front.open, [Open { variant: "slow".into(), by: "fast".into() }]);
+        // And where nothing at all can be told, both may be chosen.
+        let front = front_of(&planted, 2.0, 0.0);
+        assert_eq!((front.unbeaten.len(), front.open), (2, vec![]));
     }
 
     #[test]
     fn who_is_thrown_out_throws_nobody_out_and_of_a_circle_all_stay() {
         // Each is as good as the one before, within noise, and better by one metric; the first has lost to the last what adds up.
         let chain = [("a", [100.0, 1.0, 1.0]), ("b", [115.0, 1.08, 1.0]), ("c", [110.0, 1.16, 0.8])];
-        assert_eq!(front_of(&chain, 0.1), ["c", "a"]);
+        assert_eq!(front_of(&chain, 0.0, 0.09).unbeaten, ["c", "a"]);
         // Each beats the next: one metric is better by half as much again as noise, the others are worse by less than it.
         let of = |good: [f64; 3]| [good[0].exp(), (-good[1]).exp(), (-good[2]).exp()];
         let circle =
             [("a", of([0.15, -0.075, -0.075])), ("b", of([0.0, 0.0, 0.0])), ("c", of([0.075, -0.15, 0.075]))];
-        let mut front = front_of(&circle, 0.1);
+        let mut front = front_of(&circle, 0.0, 0.09).unbeaten;
         front.sort_unstable();
         assert_eq!(front, ["a", "b", "c"]);
-    }
-
-    #[test]
-    fn the_front_has_what_no_other_beats_in_all() {
-        let text = "name = \"x\"\n[goal]\nmetric = \"throughput\"\nalso = [\"space\"]\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
-                    [[workload]]\nname = \"w\"\nrw = \"write\"\n";
-        let experiment = Experiment::parse(text).unwrap();
-        // More throughput and less space are better.
-        let planted = [
-            ("baseline", 100.0, 0.6),
-            ("off", 130.0, 1.0),
-            ("lz4", 120.0, 0.5),
-            ("gzip", 20.0, 0.4),
-            ("bad", 20.0, 0.45),
-        ];
-        let all = planted.iter().flat_map(|(name, throughput, space)| {
-            [finding(name, Metric::Throughput, *throughput), finding(name, Metric::Space, *space)]
-        });
-        let device = finding(DEVICE, Metric::Throughput, 1e6);
-        let findings = Findings { findings: all.chain([device]).collect(), ..Findings::default() };
-        assert_eq!(front(&experiment, &findings), ["off", "lz4", "gzip"]);
-        let one = Experiment::parse(&text.replace("also = [\"space\"]", "")).unwrap();
-        assert!(front(&one, &findings).is_empty());
     }
 }

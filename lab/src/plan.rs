@@ -76,8 +76,9 @@ impl Plan {
                 variants.push(Variant::of(experiment, settings));
             }
         }
-        // A file is no limit of what plays another medium.
-        if experiment.target.pools().is_some() && experiment.modelled().is_none() {
+        // A file is no limit of what plays, or is, another medium.
+        let is_on_files = experiment.target.pools().is_some_and(|pools| pools.disks.is_empty());
+        if is_on_files && experiment.modelled().is_none() {
             let settings = Settings::new();
             variants.push(Variant { name: DEVICE.into(), kind: VariantKind::Device, settings });
         }

@@ -24,7 +24,7 @@ pub fn write(store: &Store) -> Result<Vec<PathBuf>> {
     Ok(vec![
         store.write("report.html", &html::page(store, &findings))?,
         store.write("report.md", &markdown(store, &findings))?,
-        store.write("report.csv", &csv(store))?,
+        store.write("report.csv", &csv(store, &findings))?,
         store.write("report.json", &json)?,
     ])
 }
@@ -33,20 +33,25 @@ pub(crate) use html::STYLE;
 pub use markdown::markdown;
 pub(crate) use plot::{Bar, bars, escaped};
 
-/// Every run, a line each, with its number, and what of the experiment is modelled.
-pub fn csv(store: &Store) -> String {
+/// Every run, a line each, with its number, and what of the experiment is modelled and what is missing.
+pub fn csv(store: &Store, findings: &Findings) -> String {
     let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let modelled = store.experiment().modelled().map_or_else(String::new, |models| quoted(&models));
-    let mut text = String::from("run,stage,round,variant,workload,began,modelled");
+    let unfinished = findings.unfinished.as_deref().map_or_else(String::new, quoted);
+    let mut text = String::from("run,stage,round,variant,workload,began,modelled,unfinished");
     for metric in Metric::ALL {
         text.push_str(&format!(",{}", metric.title().replace(' ', "_")));
     }
     text.push('\n');
     for (number, run) in store.runs().iter().enumerate() {
         text.push_str(&format!(
-            "{},{},{},{},{},{},{modelled}",
+            "{},{},{},{},{},{},{modelled},{unfinished}",
             number + 1,
-            if run.stage == Stage::Search { "search" } else { "rounds" },
+            match run.stage {
+                Stage::Search => "search",
+                Stage::Rounds => "rounds",
+                Stage::Torn => "interrupted",
+            },
             run.round,
             quoted(&run.variant),
             quoted(&run.workload),
@@ -168,7 +173,7 @@ mod tests {
             assert_eq!(findings.modelled.as_deref(), models);
             let json = serde_json::to_value(&findings).unwrap();
             assert_eq!(json["modelled"].as_str(), models);
-            let csv = csv(&store);
+            let csv = csv(&store, &findings);
             let (head, run) = csv.split_once('\n').unwrap();
             let column = head.split(',').position(|title| title == "modelled").unwrap();
             let of_run = run.split(',').nth(column).unwrap().trim_matches('"');
@@ -179,6 +184,48 @@ mod tests {
                 assert_eq!(text.contains("Modelled: hdd-7200."), models.is_some(), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_missing_stands_on_top_of_every_form() {
+        let mut store = store("");
+        let of = |store: &Store| {
+            let findings = analysis::findings(store);
+            let forms = [
+                markdown(store, &findings),
+                html::page(store, &findings),
+                csv(store, &findings),
+                serde_json::to_string(&findings).unwrap(),
+            ];
+            (findings.unfinished, forms)
+        };
+        // No round of the four runs has all five that were planned.
+        let (unfinished, forms) = of(&store);
+        let unfinished = unfinished.unwrap();
+        assert!(
+            unfinished.starts_with("Unfinished: 0 of 5 rounds are complete, 4 of 20 runs"),
+            "{unfinished}"
+        );
+        let top = |form: &str| form.find(&unfinished).filter(|at| *at < form.find("Nothing").unwrap_or(0));
+        assert!(
+            forms[..2].iter().all(|form| top(form).is_some() && !form.contains("keep that")),
+            "{forms:?}"
+        );
+        assert!(forms[2..].iter().all(|form| form.contains("Unfinished: 0 of 5 rounds")), "{forms:?}");
+        let plan = crate::run::plan(&store);
+        let first = store.runs()[0].clone();
+        for round in 0..5 {
+            for step in plan.round(round) {
+                let variant = plan.variants()[step.variant].name.clone();
+                if !store.has(round, &variant, "w") {
+                    store.add(&Run { round, variant, ..first.clone() }, "{}").unwrap();
+                }
+            }
+        }
+        let (unfinished, forms) = of(&store);
+        assert_eq!(unfinished, None);
+        assert!(forms[0].contains("f=0: keep that."), "{}", forms[0]);
+        assert!(forms.iter().all(|form| !form.contains("Unfinished")));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Carrying a plan out.
 //!
-//! Before each run the pool commits what the run before left, and after it what this one left, so that each pays for its own writes. Every run is kept when it ends; one that was kept is never
-//! done again, so that an experiment can be stopped at any moment, within a run too, and gone on with. Rounds go on beyond the least number while the goal's intervals are too wide; that only
+//! Before each run the pool commits what the run before left, and after it what this one left, so that each pays for its own writes. Every run is kept when it ends, so that an experiment can be
+//! stopped at any moment, within a run too, and gone on with. The round that was interrupted then is done again as a whole; all others are never done again. Rounds go on beyond the least number while the goal's intervals are too wide; that only
 //! looks at widths, never at who wins, which would find winners where there are none.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use crate::analysis;
 use crate::error::{Error, Result};
 use crate::experiment::{Work, Workload};
 use crate::fio::Figures;
-use crate::plan::{Plan, Variant};
+use crate::plan::{Plan, Step, Variant};
 use crate::seek;
 use crate::size::Size;
 use crate::store::{Run, Stage, Store};
@@ -64,16 +64,11 @@ pub enum Ended {
     Stopped,
 }
 
-/// The seed of an experiment: the same for the same name, so that a resumed one has the same order.
-pub(crate) fn seed(name: &str) -> u64 {
-    name.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
-}
-
 /// The plan of the experiment whose results are in `store`, with what a search found, once it has ended.
 pub fn plan(store: &Store) -> Plan {
     let found = seek::found(store);
-    Plan::new(store.experiment(), found.as_ref().map(|found| &found.settings), seed(&store.experiment().name))
+    let experiment = store.experiment();
+    Plan::new(experiment, found.as_ref().map(|found| &found.settings), experiment.seed())
 }
 
 /// Runs what is not done yet.
@@ -97,9 +92,11 @@ pub(crate) fn rounds(
 ) -> Result<Ended> {
     let experiment = store.experiment().clone();
     let plan = plan(store);
-    let most = experiment.max_rounds.unwrap_or(experiment.rounds).max(experiment.rounds);
+    tear(store, &plan)?;
+    let least = experiment.least_rounds();
+    let most = experiment.max_rounds.unwrap_or(least).max(least);
     for round in 0..most {
-        if round >= experiment.rounds && analysis::is_precise(store) {
+        if round >= least && analysis::is_precise(store) {
             break;
         }
         for step in plan.round(round) {
@@ -112,8 +109,8 @@ pub(crate) fn rounds(
                 return Ok(Ended::Stopped);
             }
             let compared = plan.round_length();
-            let searched = store.runs().len() - store.compared().count();
-            let total = searched + compared * experiment.rounds.max(round + 1);
+            let others = store.runs().len() - store.compared().count();
+            let total = others + compared * least.max(round + 1);
             let what = format!("round {}: {}, {}", round + 1, variant.name, workload.name);
             progress.begins(store.runs().len(), total, &what);
             let (run, said) = measure(step.round, variant, workload)?;
@@ -122,6 +119,20 @@ pub(crate) fn rounds(
         }
     }
     Ok(Ended::Complete)
+}
+
+/// Variants are compared within rounds. So one that was interrupted is done again as a whole: its two parts may have had very different machines.
+fn tear(store: &mut Store, plan: &Plan) -> Result<()> {
+    let Some(last) = store.compared().map(|(_, run)| run.round).max() else { return Ok(()) };
+    let experiment = store.experiment();
+    let is_done = |step: &Step| {
+        let variant = &plan.variants()[step.variant];
+        store.has(last, &variant.name, &experiment.workloads[step.workload].name)
+    };
+    match plan.round(last).iter().all(is_done) {
+        true => Ok(()),
+        false => store.tear(last),
+    }
 }
 
 /// Does one run; what it found, and all that fio said.
@@ -148,7 +159,7 @@ fn measured(
     let lodging = Lodging::of(variant, &workload);
     bench.ready(&lodging, &workload, progress)?;
     let prepared = bench.prepared();
-    let job = bench.job(&lodging, &workload, round as u64 + 1, progress)?;
+    let job = bench.job(&lodging, &workload, round, progress)?;
     let before = bench.counters(&lodging)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut outcome = bench.run(&lodging, &job, progress)?;
@@ -158,7 +169,7 @@ fn measured(
     }
     bench.settle(&lodging)?;
     let after = bench.counters(&lodging)?;
-    let is_of_more = workload.counted_beside().is_some();
+    let is_of_more = workload.counted_beside().is_some() || bench.did_more();
     let served = before.zip(after).map(|(before, after)| Counters { is_of_more, ..after.since(&before) });
     let run = Run {
         stage,
@@ -175,4 +186,90 @@ fn measured(
         notes: bench.notes(),
     };
     Ok((run, outcome.json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Experiment;
+
+    struct Silent;
+
+    impl Progress for Silent {
+        fn begins(&self, _: usize, _: usize, _: &str) {}
+        fn ended(&self, _: &Run) {}
+        fn stops(&self) -> bool {
+            false
+        }
+    }
+
+    const TWO: &str = "name = \"x\"\nrounds = 2\nseed = 5\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
+                       [[workload]]\nname = \"w\"\nrw = \"read\"\n";
+
+    /// Carries rounds out until so many runs are done.
+    fn carried(store: &mut Store, mut most: usize) -> Result<Ended> {
+        rounds(store, &Silent, |round, variant, workload| {
+            most = most.checked_sub(1).ok_or(Error::Stopped)?;
+            let run = Run {
+                stage: Stage::Rounds,
+                round,
+                variant: variant.name.clone(),
+                workload: workload.name.clone(),
+                began: 0,
+                command: vec![],
+                figures: Figures::default(),
+                served: None,
+                space: None,
+                series: None,
+                prepared: None,
+                notes: Vec::new(),
+            };
+            Ok((run, "{}".to_owned()))
+        })
+    }
+
+    #[test]
+    fn a_round_that_was_interrupted_is_done_again_as_a_whole() {
+        let mut store = Store::in_memory(Experiment::parse(TWO).unwrap());
+        // Baseline, twin and raw device: the second round ends after its first run.
+        assert!(matches!(carried(&mut store, 4), Err(Error::Stopped)));
+        assert_eq!(carried(&mut store, usize::MAX).unwrap(), Ended::Complete);
+        let stages: Vec<Stage> = store.runs().iter().map(|run| run.stage).collect();
+        let [whole, torn] = [Stage::Rounds, Stage::Torn];
+        assert_eq!(stages, [whole, whole, whole, torn, whole, whole, whole]);
+        assert_eq!(store.compared().map(|(number, _)| number).collect::<Vec<_>>(), [1, 2, 3, 5, 6, 7]);
+        // What is whole stays, also where nothing was under way.
+        assert_eq!(carried(&mut store, 0).unwrap(), Ended::Complete);
+        assert_eq!(store.compared().count(), 6);
+    }
+
+    #[test]
+    fn more_rounds_can_be_wanted_of_an_experiment_that_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let environment = crate::environment::Environment::default();
+        let mut store =
+            Store::create(directory.path(), Experiment::parse(TWO).unwrap(), environment).unwrap();
+        carried(&mut store, usize::MAX).unwrap();
+        assert!(store.want_rounds(2).unwrap_err().to_string().contains("at least already"));
+        store.want_rounds(4).unwrap();
+        drop(store);
+        let mut store = Store::open(directory.path()).unwrap();
+        carried(&mut store, usize::MAX).unwrap();
+        assert_eq!(store.compared().map(|(_, run)| run.round).max(), Some(3));
+    }
+
+    #[test]
+    fn orders_and_what_fio_draws_are_of_the_seed_that_is_kept() {
+        let of = |seed: &str| Experiment::parse(&TWO.replace("seed = 5", seed)).unwrap();
+        let (one, other, old) = (of("seed = 5"), of("seed = 6"), of(""));
+        assert_eq!(one.seed_of_round(0), of("seed = 5").seed_of_round(0));
+        let mut seeds =
+            [one.seed_of_round(0), one.seed_of_round(1), other.seed_of_round(0), old.seed_of_round(0)];
+        seeds.sort_unstable();
+        assert!(seeds.windows(2).all(|pair| pair[0] < pair[1]) && seeds[0] > 0, "{seeds:?}");
+        let mut drawn = old.clone();
+        drawn.draw_seed();
+        assert_eq!(Experiment::parse(&drawn.to_toml().unwrap()).unwrap().seed, drawn.seed);
+        assert!(drawn.seed.is_some());
+    }
 }

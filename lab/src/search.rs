@@ -21,6 +21,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::stats::{self, Comparison};
 
@@ -30,7 +31,7 @@ const LOOKING_PERCENT: usize = 70;
 const RUNS_EACH: usize = 3;
 /// Points that are kept ready to be measured again; each takes the space of a variant.
 pub(crate) const MOST_SEARCHED: usize = 6;
-/// Chance that a step is kept that helps nothing, over all steps.
+/// Chance that a step is kept that helps nothing, over all steps; and that a point is called less good than the best that is not.
 const ALPHA: f64 = 0.05;
 
 /// The index of a value of each factor.
@@ -86,6 +87,10 @@ pub struct Found {
     pub best: Point,
     /// Runs that it took.
     pub runs: usize,
+    /// Points that were measured.
+    pub tried: usize,
+    /// Those of them that these runs cannot tell from the best, the best first.
+    pub open: Vec<Point>,
 }
 
 /// Counts and remembers measurements.
@@ -110,6 +115,30 @@ impl<M: Measure> Seen<'_, M> {
             Some(worths) => worths.iter().sum::<f64>() / worths.len() as f64,
             None => f64::NEG_INFINITY,
         }
+    }
+
+    /// The points that cannot be told from the best, the best first. Most were measured once or twice: so what a run differs by from another of the same point is taken from all points together.
+    fn open(&self, best: &Point) -> Vec<Point> {
+        let mut others: Vec<Point> = self.worths.keys().filter(|point| *point != best).cloned().collect();
+        self.sort_best_first(&mut others);
+        let many = |worths: &&Vec<f64>| worths.len() > 1;
+        let squares = self.worths.values().filter(many).map(|worths| {
+            let mean = worths.iter().sum::<f64>() / worths.len() as f64;
+            (worths.iter().map(|worth| (worth - mean).powi(2)).sum::<f64>(), worths.len() - 1)
+        });
+        let (squares, freedom) = squares.fold((0.0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+        let Ok(student) = StudentsT::new(0.0, 1.0, freedom as f64) else { return others };
+        let runs = |point: &Point| self.worths.get(point).map_or(0.0, |worths| worths.len() as f64);
+        // Any of them could have been the best by chance: all pairs are the family.
+        let pairs = (others.len() + 1) as f64 * others.len() as f64 / 2.0;
+        let is_less = |other: &Point| {
+            let error = (squares / freedom as f64 * (1.0 / runs(best) + 1.0 / runs(other))).sqrt();
+            let gain = self.worth(best) - self.worth(other);
+            let p = if error > 0.0 { 2.0 * student.cdf(-gain / error) } else { f64::from(gain <= 0.0) };
+            p * pairs < ALPHA
+        };
+        others.retain(|other| !is_less(other));
+        others
     }
 
     fn sort_best_first(&self, points: &mut [Point]) {
@@ -151,7 +180,7 @@ pub fn find<M: Measure>(space: &Space, budget: usize, seed: u64, measure: &mut M
         }
     }
     let best = candidates.into_iter().next().unwrap_or_else(|| space.start());
-    Ok(Found { best, runs: seen.runs })
+    Ok(Found { runs: seen.runs, tried: seen.worths.len(), open: seen.open(&best), best })
 }
 
 /// A coordinate search with restarts, each point measured once, until `budget` runs are made or all points were seen.
@@ -370,6 +399,23 @@ mod tests {
         // Twelve percent apart with three of noise.
         let best = (0..100).filter(is_best).count();
         assert!(best >= 97, "{best} of 100");
+    }
+
+    #[test]
+    fn what_cannot_be_told_from_the_best_is_named_and_what_is_far_off_is_not() {
+        // The second factor does nothing, and the first is worth a half.
+        let surface = |point: &Point| [1.0, 0.5, 0.4][point[0]];
+        let (mut equals, mut wrong) = (0, 0);
+        for seed in 0..50 {
+            let Ok(found) = find(&Space::new(vec![3, 2]), 18, seed, &mut Planted::new(surface, 300 + seed));
+            assert_eq!(found.tried, 6);
+            equals += usize::from(found.open.iter().any(|point| point[0] == 0));
+            wrong += usize::from(found.open.iter().any(|point| point[0] != 0));
+        }
+        assert!(equals >= 47 && wrong <= 5, "{equals} {wrong} of 50");
+        // Measured once each, nothing is known.
+        let Ok(once) = find(&Space::new(vec![3]), 3, 1, &mut Planted::new(surface, 1));
+        assert_eq!((once.tried, once.open.len()), (3, 2));
     }
 
     #[test]

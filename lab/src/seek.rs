@@ -25,6 +25,15 @@ pub struct Sought {
     pub runs: usize,
     /// Runs that all combinations would have taken.
     pub exhaustive_runs: usize,
+    /// Runs that it might have taken.
+    #[serde(default)]
+    pub budget: usize,
+    /// Combinations that it tried, of how many there are; it knows nothing of the others.
+    #[serde(default)]
+    pub tried: [usize; 2],
+    /// Those of them that its runs cannot tell from what it found, the best first: their values of the factors.
+    #[serde(default)]
+    pub open: Vec<String>,
     /// What was tried step by step, where it went in steps.
     pub steps: Vec<Change>,
 }
@@ -78,13 +87,27 @@ fn is_searched(experiment: &Experiment) -> bool {
 
 fn seek<M: Measure>(experiment: &Experiment, measure: &mut M) -> std::result::Result<Sought, M::Error> {
     let space = Space::new(experiment.factors.iter().map(|factor| factor.values.len()).collect());
-    let seed = run::seed(&experiment.name);
+    let seed = experiment.seed();
     let exhaustive_runs = space.points().saturating_mul(experiment.rounds);
     let settings = |point: &Point| plan::with_values(experiment, point);
+    let (budget, points) = (experiment.search_runs(), space.points());
     if experiment.mode == Mode::Search {
-        let found = search::find(&space, experiment.search_runs(), seed, measure)?;
-        let steps = Vec::new();
-        return Ok(Sought { settings: settings(&found.best), runs: found.runs, exhaustive_runs, steps });
+        let found = search::find(&space, budget, seed, measure)?;
+        let words = |point: &Point| {
+            let values = experiment.factors.iter().zip(point);
+            let words = values
+                .filter_map(|(factor, at)| Some(format!("{}={}", factor.name, factor.values.get(*at)?)));
+            words.collect::<Vec<_>>().join(" ")
+        };
+        return Ok(Sought {
+            settings: settings(&found.best),
+            runs: found.runs,
+            exhaustive_runs,
+            budget,
+            tried: [found.tried, points],
+            open: found.open.iter().map(words).collect(),
+            steps: Vec::new(),
+        });
     }
     let improved = search::improve(&space, experiment.rounds, seed, measure)?;
     let steps = improved.steps.into_iter().map(|step| {
@@ -97,9 +120,16 @@ fn seek<M: Measure>(experiment: &Experiment, measure: &mut M) -> std::result::Re
             kept: step.kept,
         }
     });
-    let steps = steps.collect();
-    let runs = experiment.search_runs();
-    Ok(Sought { settings: settings(&improved.end), runs, exhaustive_runs, steps })
+    Ok(Sought {
+        settings: settings(&improved.end),
+        runs: budget,
+        exhaustive_runs,
+        budget,
+        // The present one is in each step again.
+        tried: [1 + experiment.factors.iter().map(|factor| factor.values.len() - 1).sum::<usize>(), points],
+        open: Vec::new(),
+        steps: steps.collect(),
+    })
 }
 
 /// How good a run is by the goal: more is better.

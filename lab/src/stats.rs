@@ -5,6 +5,10 @@
 //! draws around the true one: mean, Student's t interval with `n - 1` degrees of freedom, and the p-value of "no difference". Logarithms make a gain and the
 //! loss that undoes it equally large.
 //!
+//! # No difference
+//! That no difference was shown is not that there is none: of few rounds, or of a machine that is not quiet, nothing is ever shown. So it is tested as well, by two one-sided tests: that the ratio is not above
+//! 1 by a tenth or more ([`MARGIN`]), and not below it by as much. The larger of the two p-values, [`Comparison::p_apart`], is the chance of rounds as near to each other as these where variants are a tenth apart.
+//!
 //! # Many comparisons
 //! Of a hundred true "no difference" five would be called otherwise. [`holm`] corrects the p-values of all comparisons of an experiment so that the
 //! chance of a single false alarm among them is what one comparison alone would have.
@@ -17,13 +21,19 @@
 //!
 //! Intervals are each for itself, and not corrected for being many.
 //!
-//! Sources: Student 1908; Holm 1979, "A simple sequentially rejective multiple test procedure".
+//! Sources: Student 1908; Holm 1979, "A simple sequentially rejective multiple test procedure"; Schuirmann 1987 (two one-sided tests).
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Share of intervals that hold the truth.
 pub const CONFIDENCE: f64 = 0.95;
+/// What is certainly less than this, as a share, is no difference that anybody would choose by.
+pub const MARGIN: f64 = 0.1;
+/// How often so many rounds as are foretold to be enough are enough.
+const POWER: f64 = 0.8;
+/// More rounds than this are not counted out: nobody runs them.
+pub const MOST_ROUNDS: usize = 1024;
 
 /// A figure and the interval that it most likely lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -67,7 +77,12 @@ pub fn median_estimate(samples: &[f64]) -> Option<Estimate> {
 
 /// How many standard errors an interval reaches to either side.
 fn student_reach(freedom: f64) -> Option<f64> {
-    StudentsT::new(0.0, 1.0, freedom).ok().map(|student| student.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)))
+    student_at(f64::midpoint(1.0, CONFIDENCE), freedom)
+}
+
+/// How many standard errors a mean lies above the true one at most, but for a share of cases.
+fn student_at(share: f64, freedom: f64) -> Option<f64> {
+    StudentsT::new(0.0, 1.0, freedom).ok().map(|student| student.inverse_cdf(share))
 }
 
 /// One variant beside another.
@@ -77,10 +92,60 @@ pub struct Comparison {
     pub ratio: Estimate,
     /// The chance that rounds differ as much when there is no difference.
     pub p: f64,
+    /// The chance that rounds differ as little when the true ratio is off 1 by [`MARGIN`] or more.
+    #[serde(default = "certain")]
+    pub p_apart: f64,
+    /// The standard error of the ratio's logarithm.
+    #[serde(default)]
+    pub error: f64,
     /// The difference in units of its spread from round to round (Cohen's d of the paired logarithms).
     pub effect_size: f64,
     /// Rounds that both had.
     pub rounds: usize,
+}
+
+fn certain() -> f64 {
+    1.0
+}
+
+impl Comparison {
+    /// How far one round's ratio is from another's, as a share: the standard deviation.
+    pub fn spread(&self) -> f64 {
+        (self.error * (self.rounds as f64).sqrt()).exp_m1()
+    }
+
+    /// Rounds after which it would most likely be told that there is a difference, or that there is none, if they go on as they did; more than there were, for those did not tell. `alpha` is what p-values
+    /// must be below, and less than `noise_floor`, as a share, is no difference. More than [`MOST_ROUNDS`] are all one; `None` where no number of rounds would tell.
+    pub fn rounds_to_tell(&self, alpha: f64, noise_floor: f64) -> Option<usize> {
+        let (mean, margin, floor) = (self.ratio.value.ln().abs(), MARGIN.ln_1p(), noise_floor.ln_1p());
+        let room = if floor < margin { margin - mean } else { 0.0 };
+        if mean <= floor && room <= 0.0 {
+            return None;
+        }
+        let is_told = |rounds: usize| {
+            let freedom = (rounds - 1) as f64;
+            let error = self.error * (self.rounds as f64 / rounds as f64).sqrt();
+            let Some(power) = student_at(POWER, freedom) else { return false };
+            let reaches = |share: f64, least: f64| {
+                student_at(1.0 - share, freedom).is_some_and(|certain| (certain + power) * error < least)
+            };
+            // Either of the two tests of none may fail.
+            (mean > floor && reaches(alpha / 2.0, mean)) || (room > 0.0 && reaches(alpha, room))
+        };
+        let mut most = (self.rounds + 1).max(3);
+        while !is_told(most) {
+            if most > MOST_ROUNDS {
+                return Some(most);
+            }
+            most *= 2;
+        }
+        let mut least = self.rounds.max(2);
+        while least + 1 < most {
+            let middle = usize::midpoint(least, most);
+            if is_told(middle) { most = middle } else { least = middle }
+        }
+        Some(most)
+    }
 }
 
 /// Compares pairs of one round each: `(variant, baseline)`, all above zero. `None` of fewer than two.
@@ -151,8 +216,15 @@ fn told(mean: f64, error: f64, freedom: f64, spread: f64, rounds: usize) -> Opti
         false if mean == 0.0 => 1.0,
         false => 0.0,
     };
+    let room = MARGIN.ln_1p() - mean.abs();
+    let p_apart = match error > 0.0 {
+        true => student.cdf(-room / error),
+        false if room > 0.0 => 0.0,
+        false => 1.0,
+    };
     let ratio = Estimate { value: mean.exp(), low: (mean - reach).exp(), high: (mean + reach).exp() };
-    Some(Comparison { ratio, p, effect_size: if spread > 0.0 { mean / spread } else { 0.0 }, rounds })
+    let effect_size = if spread > 0.0 { mean / spread } else { 0.0 };
+    Some(Comparison { ratio, p, p_apart, error, effect_size, rounds })
 }
 
 /// Draws from a normal distribution (Box and Muller).
@@ -173,10 +245,14 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// How far two equal things were apart, from a comparison of them: as a share, 0.02 is two per cent. What differs less than that is no difference that this
-/// machine could show.
+/// How far two equal things were apart in the mean of all rounds, from a comparison of them: as a share, 0.02 is two per cent. What differs less than that is no difference that this machine could show.
 pub fn noise_floor(equal: &Comparison) -> f64 {
-    equal.ratio.low.ln().abs().max(equal.ratio.high.ln().abs()).exp() - 1.0
+    equal.ratio.value.ln().abs().exp_m1()
+}
+
+/// How far they may be apart in truth, as a share.
+pub fn noise_reach(equal: &Comparison) -> f64 {
+    equal.ratio.low.ln().abs().max(equal.ratio.high.ln().abs()).exp_m1()
 }
 
 #[cfg(test)]
@@ -288,6 +364,48 @@ mod tests {
         };
         let (five, three) = (found(5, 49), found(3, 112));
         assert!(five == 100 && three < 60, "{five} {three}");
+    }
+
+    #[test]
+    fn variants_that_are_a_tenth_apart_are_seldom_called_equal_and_equal_ones_mostly_are() {
+        let mut rng = fastrand::Rng::with_seed(15);
+        let mut share = |n: usize, truth: f64| {
+            let is_equal = |rng: &mut fastrand::Rng| compare(&rounds(rng, n, truth)).unwrap().p_apart < 0.05;
+            (0..1000).filter(|_| is_equal(&mut rng)).count() / 10
+        };
+        for n in [2, 3, 5, 12] {
+            let apart = [share(n, 1.1), share(n, 1.0 / 1.1), share(n, 1.5)];
+            assert!(apart.iter().all(|share| *share <= 6), "{n}: {apart:?}");
+        }
+        let equal = [share(2, 1.0), share(5, 1.0), share(12, 1.0)];
+        assert!(equal[0] < 50 && equal[1] > 90 && equal[2] == 100, "{equal:?}");
+        let none = compare(&[(1.0, 1.0), (2.0, 2.0)]).unwrap();
+        assert_eq!((none.p, none.p_apart), (1.0, 0.0));
+    }
+
+    #[test]
+    fn as_many_rounds_as_are_foretold_are_mostly_enough() {
+        let mut rng = fastrand::Rng::with_seed(16);
+        for truth in [1.0, 1.05, 1.3] {
+            // What many rounds show of three: the mean and the spread as they are.
+            let known = Comparison {
+                rounds: 3,
+                error: (2.0_f64.sqrt() * 0.03) / 3.0_f64.sqrt(),
+                ..compare(&[(truth, 1.0); 3]).unwrap()
+            };
+            let n = known.rounds_to_tell(0.05, 0.0).unwrap();
+            let told = (0..500).filter(|_| {
+                let it = compare(&rounds(&mut rng, n, truth)).unwrap();
+                it.p < 0.05 || it.p_apart < 0.05
+            });
+            let told = told.count();
+            assert!((350..=500).contains(&told) && n < 20, "{truth}: {told} of 500 with {n}");
+        }
+        let noisy = Comparison { rounds: 3, error: 0.3, ..compare(&[(1.0, 1.0); 3]).unwrap() };
+        let (few, many) = (noisy.rounds_to_tell(0.05, 0.0), noisy.rounds_to_tell(0.001, 0.0));
+        assert!(few > Some(100) && many > few, "{few:?} {many:?}");
+        // Twins are further apart than the variant is from the baseline.
+        assert_eq!(noisy.rounds_to_tell(0.05, 0.2), None);
     }
 
     #[test]

@@ -7,10 +7,11 @@
 //! | `results.redb` | each run with all that fio said of it, durable when the run has ended |
 //! | `report.html`, `report.md`, `report.csv`, `report.json` | the findings |
 //! | `devices/`, `mnt/` | the pools, while the experiment runs |
+//! | `claims.json` | files and devices of somebody's own that are written ([`crate::target::taken`]) |
 //!
 //! # The database
 //! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, with the series of what happened within it, table `fio` fio's own JSON of it. Both are written in one transaction, so a run that a crash cut
-//! short is not there at all, and is done again. Who carries the experiment out holds the database; a second one is refused.
+//! short is not there at all, and is done again. A round that was interrupted is done again as a whole: its runs become [`Stage::Torn`] where they are. Who carries the experiment out holds the database; a second one is refused.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -39,6 +40,8 @@ pub enum Stage {
     /// Comparing variants round by round.
     #[default]
     Rounds,
+    /// The same, in a round that was interrupted: it was done again as a whole, and this run counts nowhere.
+    Torn,
 }
 
 /// One run that ended.
@@ -171,7 +174,7 @@ impl Store {
         Self { database: Some(database.unwrap()), ..Self::of_runs(experiment, Vec::new()) }
     }
 
-    /// Opens what is there.
+    /// Opens what is there. Whoever goes on with it checks the experiment first.
     pub fn open(directory: &Path) -> Result<Self> {
         if !directory.join("experiment.toml").exists() {
             let what =
@@ -183,7 +186,8 @@ impl Store {
             let path = directory.join(name);
             fs::read_to_string(&path).map_err(Error::file(&path))
         };
-        let experiment = Experiment::parse(&read("experiment.toml")?)?;
+        // What it found stays readable, whatever is asked of new ones since.
+        let experiment = Experiment::read(&read("experiment.toml")?)?;
         let environment = serde_json::from_str(&read("environment.json")?).map_err(|error| {
             Error::Results { path: directory.join("environment.json"), what: error.to_string() }
         })?;
@@ -283,6 +287,37 @@ impl Store {
         Ok(())
     }
 
+    /// Marks the runs of a round that was interrupted, which is done again.
+    pub fn tear(&mut self, round: usize) -> Result<()> {
+        self.hold()?;
+        for at in 0..self.runs.len() {
+            if self.runs[at].stage != Stage::Rounds || self.runs[at].round != round {
+                continue;
+            }
+            let torn = Run { stage: Stage::Torn, ..self.runs[at].clone() };
+            let bytes = serde_json::to_vec(&torn).map_err(|error| self.failed(error))?;
+            replace(self.held()?, at as u64 + 1, &bytes).map_err(|error| self.failed(error))?;
+            self.runs[at] = torn;
+        }
+        Ok(())
+    }
+
+    /// Asks for so many rounds at least of an experiment that was begun with fewer.
+    pub fn want_rounds(&mut self, rounds: usize) -> Result<()> {
+        let least = self.experiment.least_rounds();
+        if rounds <= least {
+            return Err(Error::Experiment(format!(
+                "it has {least} rounds at least already: ask for more than that"
+            )));
+        }
+        self.hold()?;
+        let experiment = Experiment { more_rounds: Some(rounds), ..self.experiment.clone() };
+        experiment.check()?;
+        write_durably(&self.directory.join("experiment.toml"), experiment.to_toml()?.as_bytes())?;
+        self.experiment = experiment;
+        Ok(())
+    }
+
     /// Writes a file of the report; where it is.
     pub fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.directory.join(name);
@@ -315,6 +350,14 @@ fn keep(
     let transaction = database.begin_write()?;
     transaction.open_table(RUNS)?.insert(number, run)?;
     transaction.open_table(FIO)?.insert(number, fio_json)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Keeps a run in the place of what was kept of it.
+fn replace(database: &Database, number: u64, run: &[u8]) -> std::result::Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    transaction.open_table(RUNS)?.insert(number, run)?;
     transaction.commit()?;
     Ok(())
 }

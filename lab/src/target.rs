@@ -9,6 +9,9 @@
 //! | `devices/modelled/MODEL/lab0-0` | devices that play a medium: the experiment's own daemon slows them down by their directory |
 //! | `devices/raw` | the file or directory that the raw device is measured by |
 //! | `mnt/` | where filesystems are mounted |
+//! | `claims.json` | files and devices of somebody's own that are written ([`taken`]) |
+//!
+//! Where the experiment names `disks`, pools are made of those instead of files, each of one pool.
 //!
 //! Both directories, and that of the files in a target's directory, have a mark since they were made, without which none is removed (`own`).
 //!
@@ -23,7 +26,7 @@
 //!
 //! # Filling
 //! Volumes, and files to work on, are written once before they are measured, in pieces of about two seconds, so that whoever waits is told how far that is, and can have it stopped.
-//! So is what somebody named (a file, a device, an export), where workloads write to it anyway; where none does, nothing is written, and the report says that it was read as it was found.
+//! So is what somebody named (a file, a device, an export), where workloads write to it anyway, if nobody else needs it ([`taken`]); where none does, nothing is written, fio is told so, and the report says that it was read as it was found.
 //! What is copied to is filled by the same copy, so that none but blocks that were written before are written. What a file, a device or an export of somebody else holds is shared by all workloads.
 //!
 //! # Intent logs
@@ -36,7 +39,9 @@
 mod lodging;
 mod own;
 mod programs;
+pub mod taken;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -45,7 +50,9 @@ use std::time::{Duration, Instant};
 
 use crate::copy;
 use crate::error::{Error, Result};
-use crate::experiment::{CacheState, Experiment, PROCESS, Place, Settings, THROUGH, Target, Work, Workload};
+use crate::experiment::{
+    CacheState, Experiment, POOL, PROCESS, Place, Pools, Settings, THROUGH, Target, Work, Workload,
+};
 use crate::fio::{self, Endpoint};
 use crate::layout::{Layout, Vdev};
 use crate::load::Load;
@@ -54,6 +61,8 @@ use crate::run::{Part, Progress};
 use crate::size::Size;
 use crate::store::Prepared;
 use crate::trace::Trace;
+
+use taken::Claim;
 
 pub use lodging::Lodging;
 pub use programs::{Counters, KernelPrograms, Layers, Programs, output};
@@ -67,6 +76,9 @@ const LEAST_PIECE: u64 = 16 << 20;
 
 /// How often files that are made are counted.
 const COUNT_FILES: Duration = Duration::from_secs(2);
+
+/// A trace that is over sooner is replayed several times on end: fio counts milliseconds.
+const LEAST_REPLAY: Duration = Duration::from_millis(100);
 
 /// How often what is in a pool would fit beside what is being written, for the rounding of raidz.
 const ROOM: u64 = 2;
@@ -92,6 +104,8 @@ pub struct Bench<'a> {
     servers: BTreeMap<Settings, Box<dyn Programs>>,
     /// The pools that were made, by the settings that only a pool or its server can have.
     pools: BTreeMap<Settings, String>,
+    /// The disks of somebody's own that pools are made of.
+    disks: BTreeMap<String, Vec<PathBuf>>,
     /// The devices that pools will miss as soon as something is in them.
     to_be_missed: BTreeMap<String, Vec<String>>,
     /// What was made.
@@ -101,6 +115,16 @@ pub struct Bench<'a> {
     raw_is_filled: bool,
     /// What somebody named, and was filled.
     filled: BTreeSet<String>,
+    /// What somebody named, and is held because workloads write to it.
+    claims: BTreeMap<PathBuf, Claim>,
+    /// Whether what files and devices hold may be overwritten.
+    may_overwrite: bool,
+    /// Whether workloads write to what somebody named; to tell that, traces are read.
+    overwrites: OnceCell<bool>,
+    /// How often traces are replayed on end in a run, by their paths: one time would be over too soon.
+    times: BTreeMap<PathBuf, usize>,
+    /// Whether the last run did more than what it measured, before.
+    did_more: bool,
     /// What a reader must know of the runs since that was told.
     notes: Vec<String>,
     /// What was filled since that was told.
@@ -126,6 +150,19 @@ pub enum Job {
         /// How long that takes, where it can be told before.
         seconds: Option<f64>,
     },
+    /// fio replays a trace.
+    Replay {
+        /// Its arguments.
+        arguments: Vec<String>,
+        /// How long one time takes, where it can be told before.
+        seconds: Option<f64>,
+        /// What is replayed.
+        trace: Trace,
+        /// From where it was read.
+        path: PathBuf,
+        /// The file that fio reads it from, and the name that it has for what it goes to.
+        here: (PathBuf, String),
+    },
     /// Files are copied.
     Copy {
         /// Which.
@@ -146,7 +183,7 @@ impl Job {
     /// It in words, to repeat it.
     pub fn words(&self) -> Vec<String> {
         match self {
-            Self::Fio { arguments, .. } => {
+            Self::Fio { arguments, .. } | Self::Replay { arguments, .. } => {
                 std::iter::once("fio".to_owned()).chain(arguments.iter().cloned()).collect()
             }
             Self::Copy { stream, at } => stream.words(at),
@@ -200,14 +237,30 @@ impl<'a> Bench<'a> {
             mounts: directory.join("mnt"),
             servers: BTreeMap::new(),
             pools: BTreeMap::new(),
+            disks: BTreeMap::new(),
             to_be_missed: BTreeMap::new(),
             homes: BTreeMap::new(),
             numbered: 0,
             raw_is_filled: false,
             filled: BTreeSet::new(),
+            claims: BTreeMap::new(),
+            may_overwrite: experiment.target.may_overwrite(),
+            overwrites: OnceCell::new(),
+            times: BTreeMap::new(),
+            did_more: false,
             notes: Vec::new(),
             prepared: Prepared::default(),
         }
+    }
+
+    /// The same, with consent to overwrite what the file or device holds that somebody named.
+    pub fn overwriting(mut self, is_allowed: bool) -> Self {
+        self.may_overwrite |= is_allowed;
+        self
+    }
+
+    fn overwrites(&self) -> bool {
+        *self.overwrites.get_or_init(|| self.experiment.overwrites())
     }
 
     /// The programs of a server that was started.
@@ -297,22 +350,38 @@ impl<'a> Bench<'a> {
         }
         let endpoint = Endpoint::Path(path.to_owned());
         let size = self.experiment.target.size();
-        let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-        let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
-        if is_file && (1..size.0).contains(&length) && !self.experiment.overwrites() {
-            return Err(Error::Experiment(format!(
-                "{name} has {length} bytes, fewer than the target's size of {size}, and no workload writes to it: it is not made longer"
-            )));
+        let is_there = path.exists();
+        if !self.overwrites() && is_there && !taken::is_made(path) {
+            // It is somebody else's, and only read.
+            self.experiment.target.require_length(path)?;
+            return Ok(endpoint);
         }
-        if make_file(path, size.0)? {
+        if !self.claims.contains_key(path) {
+            let claim = taken::claim(path, self.may_overwrite, &self.directory)?;
+            self.claims.insert(path.to_owned(), claim);
+        }
+        self.experiment.target.require_device_length(path)?;
+        if !is_there {
+            make_file(path, 0)?;
+            taken::mark(path, false);
+            self.claims.insert(path.to_owned(), taken::claim(path, self.may_overwrite, &self.directory)?);
+        }
+        let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
+        let is_short = make_file(path, size.0)?;
+        if is_short || (taken::is_made(path) && !taken::is_filled(path)) {
             // Reading what was never written reads nothing.
             let filled = self.fill_first(&endpoint, &name, progress);
-            if filled.is_err() {
+            if filled.is_err() && !is_there {
+                fs::remove_file(path).map_err(Error::file(path))?;
+            } else if filled.is_err() && is_short {
                 // As short as it was, so that whoever goes on fills it.
                 let file = File::options().write(true).open(path).map_err(Error::file(path))?;
                 file.set_len(length).map_err(Error::file(path))?;
             }
             filled?;
+            if taken::is_made(path) {
+                taken::mark(path, true);
+            }
             self.filled.insert(name.clone());
         }
         self.at_named(endpoint, &name, progress)
@@ -320,12 +389,16 @@ impl<'a> Bench<'a> {
 
     /// What somebody named is filled once, where that may be written: by workloads that write it anyway, or because it is a file of the lab's own.
     fn at_named(&mut self, endpoint: Endpoint, name: &str, progress: &dyn Progress) -> Result<Endpoint> {
-        let may_be_written = matches!(endpoint, Endpoint::Directory(_)) || self.experiment.overwrites();
-        if may_be_written && !self.filled.contains(name) {
+        if self.may_write(&endpoint) && !self.filled.contains(name) {
             self.fill_first(&endpoint, name, progress)?;
             self.filled.insert(name.to_owned());
         }
         Ok(endpoint)
+    }
+
+    /// Whether anything may be written to what somebody named. All else is the lab's own.
+    fn may_write(&self, endpoint: &Endpoint) -> bool {
+        matches!(endpoint, Endpoint::Directory(_)) || self.overwrites()
     }
 
     /// Makes a volume or filesystem, with its pool and server where there is none for it.
@@ -389,17 +462,16 @@ impl<'a> Bench<'a> {
     }
 
     /// Makes a pool; the devices that it is to miss once it has been filled.
-    fn make_pool(&self, pool: &str, server: &Settings, settings: &Settings) -> Result<Vec<String>> {
+    fn make_pool(&mut self, pool: &str, server: &Settings, settings: &Settings) -> Result<Vec<String>> {
         let Some(pools) = self.experiment.target.pools() else { return Ok(Vec::new()) };
         let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
-        let of_each = lodging::bytes_of_a_variant(self.experiment);
-        // One more, for what is written while it is there still.
-        let inside = of_each.saturating_mul(ROOM * (self.experiment.most_in_a_pool() as u64 + 1));
-        let data_devices: f64 = layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal()).sum();
-        let room =
-            Size(((inside as f64 / data_devices) as u64).next_multiple_of(1 << 20).max(LEAST_DEVICE_BYTES));
-        let device_size = pools.device_size.unwrap_or(room);
-        self.require_room(device_size, layout.devices())?;
+        let device_size = device_size(self.experiment, pools, &layout);
+        if pools.disks.is_empty() {
+            self.require_room(device_size, layout.devices())?;
+        } else {
+            self.take_disks(pool, &layout, device_size)?;
+        }
+        let mut disks = self.disks.get(pool).into_iter().flatten();
         let mut count = 0;
         let mut device = |model: Option<&String>| -> Result<String> {
             let directory = match model {
@@ -417,6 +489,7 @@ impl<'a> Bench<'a> {
             .iter()
             .filter(|(name, _)| !matches!(name.as_str(), "layout" | "log" | "devices" | "missing"))
         {
+            let name = name.strip_prefix(POOL).unwrap_or(name);
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
         arguments.push(pool.to_owned());
@@ -424,7 +497,10 @@ impl<'a> Bench<'a> {
         for vdev in layout.vdevs() {
             arguments.extend(vdev.keyword());
             for _ in 0..vdev.devices() {
-                arguments.push(device(settings.get("devices").or(pools.devices.as_ref()))?);
+                arguments.push(match disks.next() {
+                    Some(disk) => disk.display().to_string(),
+                    None => device(settings.get("devices").or(pools.devices.as_ref()))?,
+                });
             }
         }
         match settings.get("log") {
@@ -436,6 +512,28 @@ impl<'a> Bench<'a> {
         let missing = settings.get("missing").map_or(Ok(0), |count| count.parse::<usize>());
         let missing = missing.map_err(|error| Error::Experiment(format!("missing: {error}")))?;
         Ok(arguments.into_iter().skip(first).take(missing).collect())
+    }
+
+    /// Gives a pool disks that no other has, if nobody else needs them.
+    fn take_disks(&mut self, pool: &str, layout: &Layout, least: Size) -> Result<()> {
+        let mut own = Vec::new();
+        for disk in self.experiment.target.disks() {
+            if own.len() as u64 == layout.devices() {
+                break;
+            }
+            if self.disks.values().flatten().any(|taken| taken == disk) {
+                continue;
+            }
+            require_disk(disk, least)?;
+            // The pool holds it from then on.
+            taken::claim_for_pool(disk, self.may_overwrite, &self.directory)?;
+            own.push(disk.clone());
+        }
+        if (own.len() as u64) < layout.devices() {
+            return Err(Error::Experiment(format!("there are not enough disks for a pool of {layout}")));
+        }
+        self.disks.insert(pool.to_owned(), own);
+        Ok(())
     }
 
     /// Devices take as much as is ever written to them at once: where the system's disk was full, the pool would wait for ever.
@@ -560,7 +658,16 @@ impl<'a> Bench<'a> {
             CacheState::AsItIs => {}
             CacheState::Cold => self.make_cold(lodging, &endpoint)?,
             CacheState::Warm => self.pass("read", workload, extent, &endpoint, progress)?,
-            CacheState::Dirty => self.pass("write", workload, extent, &endpoint, progress)?,
+            CacheState::Dirty if !self.experiment.target.is_as_found() || self.may_write(&endpoint) => {
+                self.pass("write", workload, extent, &endpoint, progress)?;
+            }
+            CacheState::Dirty => {
+                return Err(Error::Experiment(format!(
+                    "workload '{}': cache = \"dirty\" would write to {}, to which no workload writes",
+                    workload.name,
+                    endpoint.file()
+                )));
+            }
         }
         let is_always = lodging.settings.get("sync").is_some_and(|sync| sync == "always");
         if self.homes.contains_key(lodging) && workload.flushes(is_always) {
@@ -572,14 +679,15 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// What a run does.
+    /// What a run of a round does.
     pub fn job(
         &mut self,
         lodging: &Lodging,
         workload: &Workload,
-        seed: u64,
+        round: usize,
         progress: &dyn Progress,
     ) -> Result<Job> {
+        let seed = self.experiment.seed_of_round(round);
         let at = self.endpoint(lodging, workload, progress)?;
         let way = lodging.settings.get(THROUGH);
         if let Some(home) = self.homes.get(lodging).filter(|_| way.is_some_and(|way| way == PROCESS)) {
@@ -593,9 +701,10 @@ impl<'a> Bench<'a> {
     }
 
     /// Does a job, unless it is to stop.
-    pub fn run(&self, lodging: &Lodging, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
+    pub fn run(&mut self, lodging: &Lodging, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
         let mut stops = || progress.stops();
         match job {
+            Job::Replay { .. } => self.replay(job, progress),
             Job::Fio { arguments, seconds: None } => fio::run_unless(arguments, &mut stops),
             Job::Fio { arguments, seconds: Some(seconds) } => {
                 fio::in_steps(arguments, *seconds, &self.devices.join("steps"), &mut stops)
@@ -608,6 +717,42 @@ impl<'a> Bench<'a> {
                 fio::outcome(&self.programs(&server)?.load(volume, load, &stops)?, load.fsync > 0)
             }
         }
+    }
+
+    /// Replays a trace: several times on end, where one time is over before that can be measured. How often is found by the first run, and the same for all.
+    fn replay(&mut self, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
+        let Job::Replay { arguments, seconds, trace, path, here: (here, name) } = job else {
+            return Err(Error::Experiment("this is no trace".into()));
+        };
+        let mut stops = || progress.stops();
+        let steps = self.devices.join("steps");
+        let mut times = self.times.get(path).copied().unwrap_or(1);
+        loop {
+            fs::write(here, trace.for_fio(name, times)).map_err(Error::file(here))?;
+            let outcome = match seconds {
+                Some(seconds) => fio::in_steps(arguments, seconds * times as f64, &steps, &mut stops)?,
+                None => fio::run_unless(arguments, &mut stops)?,
+            };
+            let took = fio::runtime(&outcome)?;
+            let more = (LEAST_REPLAY.as_secs_f64() * 1.5 / took.as_secs_f64().max(1e-3)).ceil() as usize;
+            let more = times.saturating_mul(more).min(trace.most_times());
+            self.times.insert(path.clone(), times);
+            if took >= LEAST_REPLAY || more <= times {
+                if times > 1 {
+                    self.notes.push(format!(
+                        "{} is over too soon to be measured: each run replays it several times on end, and its figures are of all of these.",
+                        path.display()
+                    ));
+                }
+                return Ok(outcome);
+            }
+            (times, self.did_more) = (more, true);
+        }
+    }
+
+    /// Whether the last run did more than what it measured, so that counters have more too; asked once.
+    pub fn did_more(&mut self) -> bool {
+        std::mem::take(&mut self.did_more)
     }
 
     fn fio_job(&mut self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Job> {
@@ -626,11 +771,11 @@ impl<'a> Bench<'a> {
                 ));
             }
             let here = self.devices.join("replayed.trace");
-            fs::create_dir_all(&self.devices).map_err(Error::file(&self.devices))?;
-            fs::write(&here, trace.for_fio(&endpoint.file())).map_err(Error::file(&here))?;
-            let arguments = fio::replay(workload, endpoint, &here);
+            let mut arguments = fio::replay(workload, endpoint, &here, !trace.writes(), size);
+            arguments.push(format!("--randseed={seed}"));
             let seconds = (!workload.at_once).then(|| trace.seconds()).filter(|seconds| *seconds > 0.0);
-            return Ok(Job::Fio { arguments, seconds });
+            let here = (here, endpoint.file());
+            return Ok(Job::Replay { arguments, seconds, trace, path: path.clone(), here });
         }
         let seconds = (workload.work() == Work::Transfers).then_some(workload.seconds);
         Ok(Job::Fio { arguments: fio::arguments(workload, endpoint, size, seed), seconds })
@@ -653,8 +798,10 @@ impl<'a> Bench<'a> {
             let programs = self.programs(&home.server)?;
             programs.zpool(&["export".to_owned(), home.pool.clone()])?;
             let mut arguments = vec!["import".to_owned()];
-            for directory in self.device_directories() {
-                arguments.extend(["-d".to_owned(), directory.display().to_string()]);
+            let disks = self.disks.get(&home.pool).into_iter().flatten();
+            let disks = disks.flat_map(|disk| taken::devices_of(disk));
+            for place in self.device_directories().into_iter().chain(disks) {
+                arguments.extend(["-d".to_owned(), place.display().to_string()]);
             }
             arguments.push(home.pool.clone());
             programs.zpool(&arguments)?;
@@ -757,6 +904,7 @@ impl<'a> Bench<'a> {
         }
         programs.zpool(&["destroy".to_owned(), "-f".to_owned(), home.pool.clone()])?;
         self.pools.retain(|_, pool| *pool != home.pool);
+        self.disks.remove(&home.pool);
         let of_pool = format!("{}-", home.pool);
         for directory in self.device_directories() {
             let files = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -805,9 +953,11 @@ impl<'a> Bench<'a> {
         }
         self.homes.clear();
         self.pools.clear();
+        self.disks.clear();
         self.servers.clear();
         self.raw_is_filled = false;
         self.filled.clear();
+        self.claims.clear();
         let mut made = vec![self.devices.clone(), self.mounts.clone()];
         let paths = self.experiment.target.paths().into_iter();
         made.extend(paths.filter(|at| at.is_dir()).map(|at| at.join(fio::OWN_DIRECTORY)));
@@ -829,6 +979,90 @@ impl Drop for Bench<'_> {
         // An error was told before, or is told when the directory is used again.
         let _ = self.remove();
     }
+}
+
+/// How large each device of a pool is.
+fn device_size(experiment: &Experiment, pools: &Pools, layout: &Layout) -> Size {
+    let of_each = lodging::bytes_of_a_variant(experiment);
+    // One more, for what is written while it is there still.
+    let inside = of_each.saturating_mul(ROOM * (experiment.most_in_a_pool() as u64 + 1));
+    let room = (inside as f64 / data_devices(layout)) as u64;
+    pools.device_size.unwrap_or(Size(room.next_multiple_of(1 << 20).max(LEAST_DEVICE_BYTES)))
+}
+
+/// Devices' worth of data that a layout has, were there no rounding.
+fn data_devices(layout: &Layout) -> f64 {
+    layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal()).sum()
+}
+
+/// Room that a variant needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needs {
+    /// What it is filled with takes, on all devices.
+    pub filled: Size,
+    /// What its pool's devices may take at most, with all that is in it.
+    pub at_most: Size,
+}
+
+/// What a variant with these settings needs of the room where pools are.
+pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Needs> {
+    let pools = experiment.target.pools();
+    let pools = pools.ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
+    let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
+    let share = layout.devices() as f64 / data_devices(&layout);
+    let filled = Size((lodging::bytes_of_a_variant(experiment) as f64 * share) as u64);
+    let of_each = device_size(experiment, pools, &layout).0;
+    Ok(Needs { filled, at_most: Size(of_each.saturating_mul(layout.devices())) })
+}
+
+/// What is wrong with the files and devices that an experiment measures, before anything is made or written: all of it. `directory` is that of its results, where there are some.
+pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&Path>) -> Vec<String> {
+    let (target, overwrites) = (&experiment.target, experiment.overwrites());
+    let may_overwrite = may_overwrite || target.may_overwrite();
+    let of = |path: &Path| -> Result<Option<String>> {
+        target.require_path(path)?;
+        if path.is_dir() || !path.exists() {
+            return Ok(None);
+        }
+        if !overwrites && !taken::is_made(path) {
+            return target.require_length(path).map(|()| None);
+        }
+        target.require_device_length(path)?;
+        taken::fault(path, may_overwrite, directory)
+    };
+    let said = |path| match of(path) {
+        Ok(fault) => fault,
+        Err(Error::Experiment(what)) => Some(what),
+        Err(error) => Some(error.to_string()),
+    };
+    let of_disk = |path: &Path| -> Result<Option<String>> {
+        target.require_path(path)?;
+        let pools = target.pools().ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
+        require_disk(path, device_size(experiment, pools, &pools.layout.parse()?))?;
+        taken::fault(path, may_overwrite, directory)
+    };
+    let of_disks = target.disks().iter().filter_map(|path| match of_disk(path) {
+        Ok(fault) => fault,
+        Err(Error::Experiment(what)) => Some(what),
+        Err(error) => Some(error.to_string()),
+    });
+    target.paths().into_iter().filter_map(said).chain(of_disks).collect()
+}
+
+/// Says that a disk is none, or has less room than a pool needs, where that is so.
+fn require_disk(path: &Path, least: Size) -> Result<()> {
+    let refused = |what: String| Err(Error::Experiment(format!("disk {}: {what}", path.display())));
+    if !path.exists() || path.is_dir() {
+        return refused("there is no such disk or file".to_owned());
+    }
+    let file = File::open(path).map_err(Error::file(path))?;
+    let size = Size(taken::size(&file).map_err(Error::file(path))?);
+    if size < least {
+        return refused(format!(
+            "it has {size}, fewer than the {least} that its pool needs: make the target's `size` smaller"
+        ));
+    }
+    Ok(())
 }
 
 /// Destroys a volume or filesystem, with snapshots that others made of it. On a host others look at a device that was just closed, as udev does: for so long it is busy.

@@ -110,11 +110,19 @@ impl Trace {
         let end = |event: &Event| event.offset.saturating_add(event.length);
         match self.events.iter().map(end).max() {
             None => Err("there is no request in it".to_owned()),
+            Some(_) if !self.events.iter().any(Event::is_replayed) => {
+                Err("no request in it reads or writes, so that nothing of it is replayed".to_owned())
+            }
             Some(end) if end > size.0 => {
                 Err(format!("it goes up to byte {end}, but the target has {} bytes", size.0))
             }
             Some(_) => Ok(self),
         }
+    }
+
+    /// Whether it writes, or gives bytes up.
+    pub fn writes(&self) -> bool {
+        self.events.iter().any(|event| matches!(event.operation, Operation::Write | Operation::Trim))
     }
 
     /// How many of its requests are trims, which are not replayed.
@@ -127,17 +135,33 @@ impl Trace {
         self.events.last().map_or(0.0, |event| event.at_us as f64 / 1e6)
     }
 
-    /// The trace for fio to replay onto the file `name`. It ends with a sync, which waits for what is under way.
-    pub fn for_fio(&self, name: &str) -> String {
-        let is_kept = |event: &&Event| event.operation != Operation::Trim;
-        let end = self.events.last().map_or(0, |event| event.at_us);
+    /// How often it can be had on end at most.
+    pub fn most_times(&self) -> usize {
+        (MOST_EVENTS / self.events.len().max(1)).max(1)
+    }
+
+    /// The trace for fio to replay onto the file `name`, so many times on end. It ends with a sync, which waits for what is under way.
+    pub fn for_fio(&self, name: &str, times: usize) -> String {
+        let last = self.events.last().map_or(0, |event| event.at_us);
+        let mut text = head(name);
+        for time in 0..times as u64 {
+            let later = time * (last + 1);
+            for event in self.events.iter().filter(|event| event.operation != Operation::Trim) {
+                text.push_str(&Event { at_us: event.at_us + later, ..*event }.line(name));
+            }
+        }
+        let end = (times as u64).saturating_sub(1) * (last + 1) + last;
         let sync = Event { at_us: end, operation: Operation::Sync, offset: 0, length: 0 };
-        let events = self.events.iter().filter(is_kept).chain([&sync]);
-        events.fold(head(name), |text, event| text + &event.line(name))
+        text + &sync.line(name)
     }
 }
 
 impl Event {
+    /// Whether fio does anything for it that is measured.
+    fn is_replayed(&self) -> bool {
+        matches!(self.operation, Operation::Read | Operation::Write) && self.length > 0
+    }
+
     fn line(&self, name: &str) -> String {
         let Self { at_us, operation, offset, length } = self;
         format!("{at_us} {name} {} {offset} {length}\n", operation.word())
@@ -193,11 +217,15 @@ mod tests {
         let mut writer = Writer::new(Vec::new()).unwrap();
         trace.events.iter().for_each(|event| writer.write(event).unwrap());
         assert_eq!(Trace::parse(&String::from_utf8(writer.into_inner()).unwrap()), Ok(trace.clone()));
-        let replayed = Trace::parse(&trace.for_fio("/dev/x")).unwrap();
+        let replayed = Trace::parse(&trace.for_fio("/dev/x", 1)).unwrap();
         assert!(replayed.events.iter().all(|event| event.operation != Operation::Trim));
         assert_eq!(replayed.events.last(), Some(&event(2_000_000, Operation::Sync, 0, 0)));
         assert_eq!((trace.seconds(), trace.trims(), replayed.trims()), (2.0, 1, 0));
+        let twice = Trace::parse(&trace.for_fio("/dev/x", 2)).unwrap();
+        assert_eq!((twice.events.len(), twice.events[4].at_us), (7, 2_000_011));
         assert!(trace.clone().within(Size(131072)).is_ok());
+        let only_syncs = Trace { events: vec![event(0, Operation::Sync, 0, 0)] };
+        assert!(only_syncs.within(Size(4096)).unwrap_err().contains("reads or writes"));
         assert!(trace.within(Size(65536)).is_err());
         assert!(Trace::default().within(Size(65536)).is_err());
     }

@@ -106,6 +106,13 @@ fn a_host_is_measured_by_its_commands_and_left_as_it_was_found() {
     assert!(report.contains("volblocksize=8K") && report.contains("1.50"), "{report}");
     assert!(report.contains("may have been cached"), "{report}");
 
+    // What is random is alike within a round, and another in the next.
+    let seeds = |round: usize| -> std::collections::BTreeSet<&String> {
+        let of_round = store.runs().iter().filter(|run| run.round == round);
+        of_round.flat_map(|run| &run.command).filter(|word| word.starts_with("--randseed=")).collect()
+    };
+    assert!(seeds(0).len() == 1 && seeds(1).len() == 1 && seeds(0) != seeds(1), "{:?}", seeds(0));
+
     let asked = host.asked();
     let creates: Vec<&String> = asked.iter().filter(|line| line.starts_with("zfs create")).collect();
     assert_eq!(creates.len(), 3, "{asked:?}");

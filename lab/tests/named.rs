@@ -21,12 +21,17 @@ impl Progress for Silent {
 
 /// Runs a workload on what is at `path`; the report, or what is wrong.
 fn run(path: &Path, results: &Path, workload: &str) -> Result<String, String> {
+    run_with("", path, results, workload)
+}
+
+/// The same, with more said of the target.
+fn run_with(more: &str, path: &Path, results: &Path, workload: &str) -> Result<String, String> {
     let text = format!(
-        "name = \"named\"\nrounds = 2\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n\
+        "name = \"named\"\nrounds = 2\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n{more}\n\
          [[workload]]\nname = \"w\"\nbs = \"4K\"\nseconds = 0.1\n{workload}\n",
         path.display()
     );
-    let experiment = Experiment::parse(&text).unwrap();
+    let experiment = Experiment::parse(&text).map_err(|error| error.to_string())?;
     let mut store = Store::create(results, experiment.clone(), Environment::default()).unwrap();
     let mut bench = Bench::new(&experiment, results, None);
     let ended = lab::run::run(&mut store, &mut bench, &Silent);
@@ -63,6 +68,58 @@ fn what_is_written_anyway_is_filled_first_and_what_is_only_read_is_left_as_it_is
 }
 
 #[test]
+fn what_no_workload_writes_is_never_written_whatever_else_is_asked() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let theirs = vec![7; 1 << 20];
+    fs::write(at("theirs"), &theirs).unwrap();
+    fs::write(at("trace"), "fio version 3 iolog\n0 v add\n0 v open\n0 v read 0 4096\n5 v read 4096 4096\n")
+        .unwrap();
+    let replay = format!("rw = \"replay\"\nat_once = true\ntrace = \"{}\"", at("trace").display());
+    for (number, workload) in [
+        // fio would make the file longer for the last job, and remove the one that is there to do so.
+        "rw = \"read\"\ncache = \"warm\"\noptions = { numjobs = \"4\", offset = \"64K\", offset_increment = \"25%\" }",
+        &replay,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        run(&at("theirs"), &at(&format!("out{number}")), workload).unwrap();
+        assert!(fs::read(at("theirs")).unwrap() == theirs, "{workload}");
+    }
+    // Nor is it for a state of the cache.
+    let refused = run(&at("theirs"), &at("dirty"), "rw = \"randread\"\ncache = \"dirty\"").unwrap_err();
+    assert!(refused.contains("no workload writes to this target"), "{refused}");
+    // An option that would write is the lab's to decide, and one that would remove it too.
+    for option in ["rw = \"write\"", "readwrite = \"write\"", "unlink = \"1\""] {
+        let refused = run(&at("theirs"), &at("option"), &format!("rw = \"read\"\noptions = {{ {option} }}"));
+        assert!(refused.unwrap_err().contains("the lab decides"), "{option}");
+    }
+    // An empty file of somebody's is not one that is missing.
+    fs::write(at("empty"), "").unwrap();
+    assert!(run(&at("empty"), &at("out"), "rw = \"read\"").unwrap_err().contains("0 bytes"));
+    assert!(fs::read(at("theirs")).unwrap() == theirs && fs::read(at("empty")).unwrap().is_empty());
+}
+
+#[test]
+fn what_holds_anything_is_overwritten_only_with_consent_and_never_beyond_the_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("theirs"), vec![7; 2 << 20]).unwrap();
+    let writes = "rw = \"randwrite\"\noptions = { numjobs = \"2\", offset_increment = \"50%\" }";
+    let refused = run(&at("theirs"), &at("refused"), writes).unwrap_err();
+    assert!(refused.contains("holds data") && refused.contains("overwrite = true"), "{refused}");
+    assert!(fs::read(at("theirs")).unwrap() == vec![7; 2 << 20]);
+    run_with("overwrite = true", &at("theirs"), &at("written"), writes).unwrap();
+    let written = fs::read(at("theirs")).unwrap();
+    assert!(written[..1 << 20] != vec![7; 1 << 20] && written[1 << 20..] == vec![7; 1 << 20]);
+    // What the lab made itself it writes again.
+    for out in ["first", "second"] {
+        run(&at("new"), &at(out), "rw = \"randwrite\"").unwrap();
+    }
+}
+
+#[test]
 fn files_in_a_directory_are_filled_and_removed_and_others_stay() {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("target");
@@ -86,4 +143,6 @@ fn a_trace_says_what_of_it_was_not_replayed() {
     let workload = format!("rw = \"replay\"\nat_once = true\ntrace = \"{}\"", at("trace").display());
     let report = run(&at("data"), &at("out"), &workload).unwrap();
     assert!(report.contains("1 of the 3 requests") && report.contains("left out"), "{report}");
+    // Two requests are over before a millisecond is, and are counted all the same.
+    assert!(report.contains("several times on end"), "{report}");
 }

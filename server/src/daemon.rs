@@ -70,6 +70,7 @@ use crate::api::{self, Action, ApiError, ErrorKind};
 use crate::runtime::Shards;
 
 use closing::Ending;
+pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
 pub use volumes::{TcpEndpoint, VolumeExport, Volumes};
 

@@ -31,12 +31,14 @@
 //! By force nobody keeps it: what programs mapped and changed is written back, as long as the pool's devices answer, then the connection is cut, and whoever has a file open gets errors. A daemon that was killed leaves a mount that answers nothing; [`clear_stale`] takes it away.
 
 mod attributes;
+mod buffer;
 mod changes;
 mod channel;
 mod files;
 mod filesystem;
 mod flags;
 mod gate;
+mod groups;
 mod listing;
 mod names;
 mod node;
@@ -71,7 +73,7 @@ use served::Served;
 use session::Session;
 use trees::Trees;
 
-/// Threads that take turns at reading requests: misses wait on the thread that took them, so that more of them than cores keep a device busy.
+/// Most threads that take turns at reading requests: misses wait on the thread that took them, so that more of them than cores keep a device busy.
 const THREADS: usize = 8;
 
 /// Bytes that the kernel reads ahead in a file, where we may tell it. Enough that requests overlap.
@@ -306,14 +308,17 @@ impl FuseMount {
             None => wanted = wanted.of_what_is_fixed(),
         }
         served.set_snapdir(wanted.snapdir);
+        served.set_habits(&wanted);
         let place = self.place();
         if !wanted.writable {
             // What is mapped and changed is written back first, as long as that is allowed.
             self.write_back();
         }
         served.set_writable(wanted.writable);
-        let is_kept =
-            |options: &MountOptions| (options.writable, options.exec, options.setuid, options.devices);
+        let is_kept = |options: &MountOptions| {
+            let MountOptions { writable, exec, setuid, devices, sync_all, sync_names, .. } = *options;
+            (writable, exec, setuid, devices, sync_all, sync_names)
+        };
         if is_kept(&current) == is_kept(&wanted) || !place.is_taken() {
             *self.options() = wanted;
             return Ok(());

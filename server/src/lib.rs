@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod daemon;
+pub mod descriptors;
 pub mod fuse;
 pub mod http;
 mod load;

@@ -122,15 +122,21 @@ impl Manifest {
         judged.unreadable.into_values().chain(judged.wrong).chain(judged.missing.into_values()).collect()
     }
 
+    /// As [`Manifest::differences`]. But where this is not root, what it may not read is not judged.
+    pub fn differences_as_far_as_allowed<T: Tree>(&self, tree: &T) -> Vec<String> {
+        let mut judged = self.judge(tree);
+        // SAFETY: it has no preconditions and cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            judged.forget_what_is_forbidden();
+        }
+        judged.unreadable.into_values().chain(judged.wrong).chain(judged.missing.into_values()).collect()
+    }
+
     /// As [`Manifest::differences`], without what says itself that it cannot be read: what is left is wrong data. What lies
     /// below an unreadable directory is not missed.
     pub fn lies<T: Tree>(&self, tree: &T) -> Vec<String> {
-        let Judged { unreadable, wrong, mut missing } = self.judge(tree);
-        missing.retain(|path, _| {
-            let is_above =
-                |dir: &[u8]| dir == b"." || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with(b"/"));
-            !unreadable.keys().any(|dir| is_above(dir))
-        });
+        let Judged { unreadable, wrong, mut missing, .. } = self.judge(tree);
+        missing.retain(|path, _| !unreadable.keys().any(|dir| is_above(dir, path)));
         wrong.into_iter().chain(missing.into_values()).collect()
     }
 
@@ -138,7 +144,7 @@ impl Manifest {
         let mut judge = Judge { manifest: self, tree, seen: BTreeSet::new(), judged: Judged::default() };
         match tree.root() {
             Ok(root) => judge.visit(b".", &root, 0),
-            Err(error) => judge.unreadable(b".", format!("root: {error:#}")),
+            Err(error) => judge.unreadable(b".", "root", &error),
         }
         let Judge { seen, mut judged, .. } = judge;
         for path in self.rows.keys().filter(|path| !seen.contains(*path)) {
@@ -152,7 +158,18 @@ impl Manifest {
     /// # Panics
     /// When it is not, with the first differences.
     pub fn assert_same<T: Tree>(&self, what: &str, tree: &T) {
-        let found = self.differences(tree);
+        Self::assert_none(what, self.differences(tree));
+    }
+
+    /// As [`Manifest::assert_same`], for a test that also runs as another user than root: see [`Manifest::differences_as_far_as_allowed`].
+    ///
+    /// # Panics
+    /// When it is not, with the first differences.
+    pub fn assert_same_as_far_as_allowed<T: Tree>(&self, what: &str, tree: &T) {
+        Self::assert_none(what, self.differences_as_far_as_allowed(tree));
+    }
+
+    fn assert_none(what: &str, found: Vec<String>) {
         let count = found.len();
         let first = found.into_iter().take(20).collect::<Vec<_>>().join("\n  ");
         assert!(count == 0, "{what}: {count} differences from the manifest\n  {first}");
@@ -175,11 +192,33 @@ struct Judged {
     wrong: Vec<String>,
     /// By path: what was not found.
     missing: BTreeMap<Vec<u8>, String>,
+    /// Paths of what the system did not allow to read.
+    forbidden: BTreeSet<Vec<u8>>,
+    /// Extended attributes that only root sees, and that were not found.
+    secret: Vec<String>,
+}
+
+impl Judged {
+    /// What another user than root may not see is nobody's fault.
+    fn forget_what_is_forbidden(&mut self) {
+        let Self { unreadable, wrong, missing, forbidden, secret } = self;
+        unreadable.retain(|path, _| !forbidden.contains(path));
+        missing.retain(|path, _| !forbidden.iter().any(|dir| is_above(dir, path)));
+        wrong.retain(|difference| !secret.contains(difference));
+    }
+}
+
+fn is_above(dir: &[u8], path: &[u8]) -> bool {
+    dir == b"." || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
 impl<T: Tree> Judge<'_, T> {
-    fn unreadable(&mut self, path: &[u8], why: String) {
-        self.judged.unreadable.entry(path.to_vec()).or_insert(why);
+    fn unreadable(&mut self, path: &[u8], what: &str, error: &anyhow::Error) {
+        let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+        if causes.any(|cause| cause.kind() == std::io::ErrorKind::PermissionDenied) {
+            self.judged.forbidden.insert(path.to_vec());
+        }
+        self.judged.unreadable.entry(path.to_vec()).or_insert_with(|| format!("{what}: {error:#}"));
     }
 
     fn visit(&mut self, path: &[u8], node: &T::Node, depth: usize) {
@@ -192,7 +231,7 @@ impl<T: Tree> Judge<'_, T> {
             Some(row) => {
                 self.seen.insert(path.to_vec());
                 if let Err(error) = self.compare(&shown, row, node) {
-                    self.unreadable(path, format!("{shown}: {error:#}"));
+                    self.unreadable(path, &shown, &error);
                 }
             }
         }
@@ -202,7 +241,7 @@ impl<T: Tree> Judge<'_, T> {
         }
         let entries = match self.tree.list(node) {
             Ok(entries) => entries,
-            Err(error) => return self.unreadable(path, format!("{shown}: cannot list: {error:#}")),
+            Err(error) => return self.unreadable(path, &format!("{shown}: cannot list"), &error),
         };
         for (name, child) in entries {
             let below = if path == b"." { name } else { [path, b"/", &name].concat() };
@@ -242,7 +281,13 @@ impl<T: Tree> Judge<'_, T> {
         let found = self.tree.xattrs(node).context("xattrs")?;
         for (name, expected) in &row.xattrs {
             match found.get(name.as_bytes()) {
-                None => self.judged.wrong.push(format!("{shown}: xattr {name} missing")),
+                None => {
+                    let missing = format!("{shown}: xattr {name} missing");
+                    if name.starts_with("trusted.") {
+                        self.judged.secret.push(missing.clone());
+                    }
+                    self.judged.wrong.push(missing);
+                }
                 Some(value) => self.same(shown, name, expected, hex_sha256(value)),
             }
         }
@@ -448,5 +493,22 @@ mod tests {
         assert!(found.contains("file: uid is"), "{found}");
         assert!(found.contains("gone: missing"), "{found}");
         assert!(found.contains("extra: not in the manifest"), "{found}");
+    }
+
+    #[test]
+    fn what_is_forbidden_is_no_difference_and_all_else_is() {
+        let named = |path: &str| path.as_bytes().to_vec();
+        let said = |paths: &[&str]| paths.iter().map(|path| (named(path), (*path).to_owned())).collect();
+        let mut judged = Judged {
+            unreadable: said(&["dir", "damaged"]),
+            wrong: vec!["xattr".into(), "mode".into()],
+            missing: said(&["dir/in", "dirty/in"]),
+            forbidden: BTreeSet::from([named("dir")]),
+            secret: vec!["xattr".into()],
+        };
+        judged.forget_what_is_forbidden();
+        assert_eq!(judged.unreadable.into_values().collect::<Vec<_>>(), ["damaged"]);
+        assert_eq!(judged.wrong, ["mode"]);
+        assert_eq!(judged.missing.into_values().collect::<Vec<_>>(), ["dirty/in"]);
     }
 }

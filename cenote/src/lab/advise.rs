@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use clap::Args;
 use lab::advice::{Advised, Commands, Seen};
 use lab::target::output;
-use serde_json::Value;
 
 use crate::output::print;
 
@@ -32,14 +31,15 @@ pub fn run(arguments: &AdviseArguments) -> Result<()> {
     };
     let (zpool, zfs) = (|words: &[&str]| ask("zpool", words), |words: &[&str]| ask("zfs", words));
     let pools = match arguments.pools.is_empty() {
-        true => {
-            let listed: Value =
-                serde_json::from_str(&zpool(&["list", "-j"])?).context("zpool list printed no JSON")?;
-            let pools = listed.get("pools").and_then(Value::as_object);
-            pools.map(|pools| pools.keys().cloned().collect()).unwrap_or_default()
-        }
+        true => zpool(&["list", "-H", "-o", "name"])?.lines().map(str::to_owned).collect(),
         false => arguments.pools.clone(),
     };
+    if pools.is_empty() && !arguments.json {
+        let opens = if arguments.host { "zpool import" } else { "cenote zpool import" };
+        let whose =
+            if arguments.host { "this host's OpenZFS has no pool imported" } else { "no pool is open" };
+        return print(&format!("{whose}: `{opens}` lists what could be, and imports what is named\n"));
+    }
     let commands = Commands { zpool: &zpool, zfs: &zfs };
     let advised: Vec<Advised> = pools
         .iter()

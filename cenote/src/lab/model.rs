@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use lab::layout::Layout;
 use lab::models::compression::Compression;
@@ -11,7 +11,8 @@ use lab::models::l2arc::L2arc;
 use lab::models::rebuild::{Devices, Rebuild};
 use lab::models::slog::Slog;
 use lab::models::space::Space;
-use lab::models::speed::{self, Placed, Speed};
+use lab::models::speed::{self, Placed, Speed, Stable};
+use lab::models::way::Way;
 use lab::size::Size;
 
 use crate::output::print;
@@ -52,12 +53,15 @@ enum Model {
         /// Size of a block
         #[arg(short, long, default_value = "16K")]
         block: Size,
-        /// The share of each device that data lie on
-        #[arg(short, long, default_value_t = 1.0)]
-        used: f64,
-        /// Metaslabs of each vdev that data lie on, where they are few: on some raidz, blocks of one metaslab begin on some devices only (default: many)
-        #[arg(short, long, value_name = "N")]
-        metaslabs: Option<u64>,
+        /// How clients reach the pool, of which a stable write takes the time as well: process, nbd, fuse, or a time like 80us (the mean latency of stable writes less that of the log device)
+        #[arg(short, long, default_value = "nbd")]
+        way: Way,
+        /// The share of each device that data lie on; of several vdevs, one for all or one for each: 0.5,0.2
+        #[arg(short, long, value_delimiter = ',', default_value = "1")]
+        used: Vec<f64>,
+        /// Metaslabs of each vdev that data lie on, where they are few: on some raidz, blocks of one metaslab begin on some devices only (default: many); one for all vdevs or one for each
+        #[arg(short, long, value_name = "N", value_delimiter = ',')]
+        metaslabs: Vec<u64>,
     },
     /// Odds to survive failures, and what a rebuild takes
     Rebuild {
@@ -145,15 +149,16 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
     let json = arguments.json;
     match arguments.model {
         Model::Space { layouts, ashift } => show(&[Space::of(&layouts, ashift)?], json),
-        Model::Speed { layouts, device, log, block, used, metaslabs } => {
+        Model::Speed { layouts, device, log, block, way, used, metaslabs } => {
             let (device, log) = (speed::device(&device)?, log.as_deref().map(speed::device).transpose()?);
-            let placed = Placed { used, metaslabs };
-            let told = layouts.iter().map(|layout| Speed::of(layout, device, log, block, placed));
+            let (stable, placed) = (Stable { way, log }, placed(&used, &metaslabs)?);
+            let told = layouts.iter().map(|layout| Speed::of(layout, device, &stable, block, &placed));
             show(&told.collect::<lab::Result<Vec<_>>>()?, json)
         }
         Model::Rebuild { layouts, device, size, full, piece, failures, errors } => {
             let model = speed::device(&device)?;
-            let alone = Speed::of(&"1".parse()?, model, None, piece, Placed { used: full, metaslabs: None })?;
+            let placed = [Placed { used: full, metaslabs: None }];
+            let alone = Speed::of(&"1".parse()?, model, &Stable::default(), piece, &placed)?;
             let devices = Devices {
                 size,
                 full,
@@ -181,6 +186,19 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
             show(&[Compression::of(&paths, block, ashift, sample)?], json)
         }
     }
+}
+
+/// Where data lie on each vdev, from lists of which a single value is that of all.
+fn placed(used: &[f64], metaslabs: &[u64]) -> Result<Vec<Placed>> {
+    let count = used.len().max(metaslabs.len());
+    if [used.len(), metaslabs.len()].iter().any(|len| ![0, 1, count].contains(len)) {
+        bail!("--used and --metaslabs: one value for all vdevs, or one for each");
+    }
+    let of = |at: usize| Placed {
+        used: used.get(at).or(used.first()).copied().unwrap_or(1.0),
+        metaslabs: metaslabs.get(at).or(metaslabs.first()).copied(),
+    };
+    Ok((0..count).map(of).collect())
 }
 
 fn show<M: lab::models::Model>(told: &[M], json: bool) -> Result<()> {

@@ -1,13 +1,16 @@
 //! `cenote lab new`: an experiment's file, out of a recipe, of options, or of answers to questions.
 
-use std::io::{BufRead, Write};
-use std::path::{Path, PathBuf};
+use std::io::BufRead;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use lab::Experiment;
 use lab::experiment::draft::{self, Draft};
 use lab::experiment::presets;
 
+use super::known::Own;
+use super::written;
 use crate::output::print;
 
 /// What the experiment is to be.
@@ -18,7 +21,7 @@ pub struct NewArguments {
     /// Its name
     #[arg(long)]
     name: Option<String>,
-    /// What is measured: volume, filesystem, a path that begins with / or ./, an NBD or iSCSI URI, host:POOL/DATASET. What is in a path or behind a URI may be overwritten
+    /// What is measured: volume, filesystem, a path that begins with / or ./, an NBD or iSCSI URI, host:POOL/DATASET. Where workloads write, what is behind a URI is overwritten, and what a path holds with `lab run --overwrite`
     #[arg(short, long)]
     target: Option<String>,
     /// How much of it is used: 256M
@@ -30,7 +33,7 @@ pub struct NewArguments {
     /// What counts: iops, throughput, latency, latency_p99, space, cpu, memory …
     #[arg(short, long, value_name = "METRIC")]
     goal: Option<String>,
-    /// What counts as success: 20000, 500M, 5ms
+    /// What counts as success, with a unit where the metric has one: 20000, '500 MiB/s', 5ms
     #[arg(long, value_name = "VALUE")]
     at_least: Option<String>,
     /// The same, where less is better
@@ -48,9 +51,12 @@ pub struct NewArguments {
     /// Another layout of its pools: 'mirror 2 + mirror 2'
     #[arg(short, long)]
     layout: Option<String>,
-    /// Where to write it; printed where left out
+    /// Where to write it, a file that does not exist yet; printed where left out
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Write it in the place of whatever file is there
+    #[arg(long, requires = "output")]
+    force: bool,
 }
 
 impl NewArguments {
@@ -70,30 +76,41 @@ impl NewArguments {
             layout: self.layout,
         };
         let output = self.output.as_deref();
+        // Before anything is asked.
+        output.map_or(Ok(()), |path| written::require(path, self.force))?;
+        let write = |text: &str| match output {
+            Some(path) => written::write(path, text.as_bytes(), self.force),
+            None => print(text),
+        };
         let Some(name) = self.recipe else {
             if draft.workloads.is_empty() {
                 ask(&mut draft, &mut std::io::stdin().lock())?;
             }
-            return write(&draft.experiment()?.0.to_toml()?, output);
+            let (experiment, _) = draft.experiment()?;
+            require(&experiment)?;
+            return write(&experiment.to_toml()?);
         };
         let recipe = super::recipe(&name)?;
         if draft == Draft::default() {
-            return write(recipe.text(), output);
+            return write(recipe.text());
         }
         let (experiment, left_out) = draft.changed(&recipe.experiment())?;
         for (name, value) in left_out {
             eprintln!("left out, because this target does not have it: {name}={value}");
         }
-        write(&experiment.to_toml()?, output)
+        require(&experiment)?;
+        write(&experiment.to_toml()?)
     }
 }
 
-/// Writes it into a new file, or prints it.
-fn write(text: &str, output: Option<&Path>) -> Result<()> {
-    let Some(path) = output else { return print(text) };
-    let mut file =
-        std::fs::File::create_new(path).with_context(|| format!("cannot make {}", path.display()))?;
-    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+/// Refuses an experiment that is wrong wherever it runs, and tells what would keep it from running here and now.
+fn require(experiment: &Experiment) -> Result<()> {
+    super::refuse(&lab::preflight::faults(experiment, &Own))?;
+    let directory = super::default_directory(experiment);
+    for fault in lab::preflight::faults_here(experiment, &directory, false) {
+        eprintln!("as things are it would be refused: {fault}");
+    }
+    Ok(())
 }
 
 /// Asks for what was not said. An empty line takes what stands in brackets.

@@ -1,6 +1,5 @@
 //! `cenote lab record`: what clients ask of a volume, into a file that fio replays.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use lab::trace::{Event, Operation, Writer};
 use server::api::{TakeTrace, TracedOperation, TracedRequest};
 
-use super::progress::interrupted;
+use super::{progress::interrupted, written};
 use crate::client;
 use crate::output::print;
 
@@ -17,7 +16,8 @@ use crate::output::print;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Records until the time is over, Ctrl-C is pressed, or the file has so many requests.
-pub fn run(volume: &str, output: &Path, seconds: Option<f64>, most: usize) -> Result<()> {
+pub fn run(volume: &str, output: &Path, force: bool, seconds: Option<f64>, most: usize) -> Result<()> {
+    written::require(output, force)?;
     let stops = interrupted("ended at once; the end of the trace may be missing")?;
     let ask = |stop| {
         let asked = client::call_running(&TakeTrace { volume: volume.to_owned(), stop })?;
@@ -25,7 +25,7 @@ pub fn run(volume: &str, output: &Path, seconds: Option<f64>, most: usize) -> Re
     };
     // The first look begins it; the file is made when that has worked.
     ask(false)?;
-    let file = File::create_new(output).with_context(|| format!("cannot make {}", output.display()))?;
+    let file = written::open(output, force)?;
     let failed = || format!("cannot write {}", output.display());
     let mut file = Writer::new(BufWriter::new(file)).with_context(failed)?;
     let began = Instant::now();

@@ -472,14 +472,15 @@ impl Page<'_> {
     fn histogram(&self, name: &str, counted: &Counted, text: &mut String) {
         let leaves = counted.leaves();
         let zeroes = vec![0; leaves.read.latency.len().max(leaves.read.sizes.len())];
+        let of_groups = counters::less(&leaves.write, &leaves.sync_write);
         let (title, columns): (&str, Vec<&Vec<u64>>) = if self.shown().latencies {
             let (read, write, trim) = (&leaves.read.latency, &leaves.write.latency, &leaves.trim.latency);
             let none = &zeroes;
             ("latency", vec![read, write, read, write, none, none, none, none, none, trim, none])
         } else {
             let mut columns = vec![&zeroes; 14];
-            (columns[0], columns[6], columns[10]) =
-                (&leaves.read.sizes, &leaves.write.sizes, &leaves.trim.sizes);
+            (columns[0], columns[2], columns[6], columns[10]) =
+                (&leaves.read.sizes, &leaves.sync_write.sizes, &of_groups.sizes, &leaves.trim.sizes);
             ("req_size", columns)
         };
         let width = self.groups().first().map_or(5, |(_, width)| *width);

@@ -141,6 +141,12 @@ fn pools_are_administered() {
     let written: u64 = io.lines().next().unwrap().split('\t').nth(6).unwrap().parse().unwrap();
     assert!(written > 0 && io.lines().count() == 6, "{io}");
     assert!(print("zpool iostat -w other").starts_with("\nother"));
+    // Nothing was to be durable at once: all that was written is in the column of asynchronous writes.
+    let sizes = print("zpool iostat -Hpr other");
+    let column = |column: usize| -> u64 {
+        sizes.lines().filter_map(|line| line.split('\t').nth(column)?.parse::<u64>().ok()).sum()
+    };
+    assert!((column(3), column(7) > 0) == (0, true), "{sizes}");
     print("zpool remove other %2 %3 %4");
     let refused = session.run(&["zpool", "remove", "other", &disks[0]]);
     assert!(refused.code == 1 && refused.err.contains("can be removed"), "{refused:?}");

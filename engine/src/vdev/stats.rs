@@ -28,6 +28,8 @@ pub enum Transfer {
     Flush,
     /// Ranges were given up.
     Discard,
+    /// Bytes went there that were to be durable as soon as they were written: the intent log's. They count among [`Transfer::Write`] too.
+    SyncWrite,
 }
 
 /// For whom a transfer is under way. There are no queues here, transfers go to the system at once; these are the columns that `zpool iostat -q` has for them.
@@ -49,7 +51,7 @@ pub enum Queue {
 #[derive(Debug)]
 pub struct Stats {
     since: Instant,
-    by_transfer: [Counters; 4],
+    by_transfer: [Counters; 5],
     under_way: [AtomicU64; 5],
 }
 

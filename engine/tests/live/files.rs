@@ -135,7 +135,11 @@ pub async fn change(zpl: &LiveZpl, random: &Seeded, xattrs: XattrPlace) {
             zpl.rename(dir, name.as_bytes(), to_dir, to.as_bytes(), mode).await
         }
         10..=14 => {
-            let options = WriteOptions { append: pick(3) == 0, kill_privileges: pick(2) == 0 };
+            let options = WriteOptions {
+                append: pick(3) == 0,
+                kill_privileges: pick(2) == 0,
+                ..WriteOptions::default()
+            };
             zpl.write(file, offset, &bytes, &options).await.map(drop)
         }
         15 => zpl.truncate(file, offset).await,

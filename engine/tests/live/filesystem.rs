@@ -1,7 +1,6 @@
 //! Filesystems that the engine writes: what was changed is there after an import, and `zdb` finds nothing wrong.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::sync::Arc;
 
 use device::block_on;
@@ -15,6 +14,7 @@ use engine::vdev::Class;
 use ondisk::ObjectId;
 use ondisk::vdev_config::PoolState;
 use ondisk::zpl::FileType;
+use testkit::oracle::zdb_command;
 
 use crate::files::{DIRECTORY, FILE, see};
 use crate::support::{Disks, new_pool, surroundings};
@@ -88,13 +88,8 @@ async fn change(pool: &Arc<LivePool>, zpl: &LiveZpl, salt: u64) {
 
 /// The paths that `zdb` prints for the objects of the filesystem.
 fn zdb_paths(disks: &Disks) -> Vec<String> {
-    let output = Command::new("zdb")
-        .args(["-e", "-p"])
-        .arg(disks.path())
-        .args(["-ddddd", "tank/"])
-        .env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()))
-        .output()
-        .unwrap();
+    let output =
+        zdb_command().args(["-e", "-p"]).arg(disks.path()).args(["-ddddd", "tank/"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
     let paths = text.lines().filter_map(|line| line.strip_prefix("\tpath\t")).map(str::to_owned);

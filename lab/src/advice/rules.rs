@@ -11,8 +11,11 @@ use crate::size::Size;
 type Rule = fn(&Seen) -> Vec<Advice>;
 
 /// All of them.
-pub(super) const RULES: [Rule; 18] = [
+pub(super) const RULES: [Rule; 21] = [
+    degraded,
     sync_disabled,
+    checksum_off,
+    few_metadata,
     failing_devices,
     no_redundancy,
     thin_redundancy,
@@ -83,6 +86,61 @@ fn sync_disabled(seen: &Seen) -> Vec<Advice> {
     with_own(seen, "sync", "disabled").into_iter().map(advice).collect()
 }
 
+fn degraded(seen: &Seen) -> Vec<Advice> {
+    if ["ONLINE", ""].contains(&seen.health.as_str()) {
+        return Vec::new();
+    }
+    let wrong = seen.leaves.iter().filter(|leaf| !["ONLINE", ""].contains(&leaf.state.as_str()));
+    let wrong: Vec<String> = wrong.map(|leaf| format!("{} is {}", leaf.path, leaf.state)).collect();
+    let wrong = if wrong.is_empty() { String::new() } else { format!(": {}", wrong.join(", ")) };
+    vec![Advice {
+        rule: "degraded",
+        weight: Weight::Danger,
+        about: seen.pool.clone(),
+        change: "bring what is missing back (zpool online), or replace it (zpool replace)".into(),
+        evidence: format!("the pool is {}{wrong}", seen.health),
+        gain: "the redundancy that it was made with: until then the next failure may be one too many".into(),
+        cost: "a device where one failed, and a rebuild".into(),
+        risk: "a rebuild loads the other devices".into(),
+        proof: format!("zpool status {}", seen.pool),
+    }]
+}
+
+fn checksum_off(seen: &Seen) -> Vec<Advice> {
+    let advice = |name: &str| {
+        Advice {
+        rule: "checksum-off",
+        weight: Weight::Danger,
+        about: name.to_owned(),
+        change: "set checksum=on".into(),
+        evidence: "checksum=off: damaged data are given to programs as they are, and no copy or parity is ever tried instead".into(),
+        gain: "damage is found, and repaired where there is redundancy; a scrub means something".into(),
+        cost: "a per cent or two of a core".into(),
+        risk: "none; it counts for what is written from now on".into(),
+        proof: experiment(seen, "compression", &["checksum=off,fletcher4,sha256".into()]),
+    }
+    };
+    with_own(seen, "checksum", "off").into_iter().map(advice).collect()
+}
+
+fn few_metadata(seen: &Seen) -> Vec<Advice> {
+    let advice = |name: &str| Advice {
+        rule: "few-metadata",
+        weight: Weight::Danger,
+        about: name.to_owned(),
+        change: "set redundant_metadata=all, or most where small random writes count".into(),
+        evidence:
+            "redundant_metadata=none: what describes data has a single copy beside the vdev's own redundancy"
+                .into(),
+        gain: "one damaged block costs one block, and not a whole file or all that lies below it".into(),
+        cost: "a second copy of what describes data: a few per mille of the space, more with small blocks"
+            .into(),
+        risk: "none; it counts for what is written from now on".into(),
+        proof: experiment(seen, "volblocksize", &["redundant_metadata=none,most,all".into()]),
+    };
+    with_own(seen, "redundant_metadata", "none").into_iter().map(advice).collect()
+}
+
 fn failing_devices(seen: &Seen) -> Vec<Advice> {
     let advice = |leaf: &super::seen::Leaf| Advice {
         rule: "errors",
@@ -127,8 +185,8 @@ fn no_redundancy(seen: &Seen) -> Vec<Advice> {
 fn rebuild(top: &Top, capacity: f64) -> Option<Rebuild> {
     let layout: Layout = format!("{} {}", top.vdev.keyword()?, top.vdev.devices()).parse().ok()?;
     let disk = device::simulated::Model::HDD_7200;
-    let alone =
-        speed::Speed::of(&"1".parse().ok()?, disk, None, Size(LARGE_BLOCK), speed::Placed::default()).ok()?;
+    let (one, placed) = ("1".parse().ok()?, [speed::Placed::default()]);
+    let alone = speed::Speed::of(&one, disk, &speed::Stable::default(), Size(LARGE_BLOCK), &placed).ok()?;
     let devices = Devices {
         size: Size(top.device_bytes),
         full: capacity.clamp(0.0, 1.0),
@@ -514,7 +572,6 @@ mod tests {
     use super::*;
     use crate::environment::Environment;
     use crate::medium::Medium;
-    use serde_json::json;
 
     /// A pool that nothing is wrong with.
     fn good() -> Seen {
@@ -543,14 +600,14 @@ mod tests {
             }],
             leaves: (0..6).map(leaf).collect(),
             datasets: vec![
-                Dataset::made("tank", false, &[("recordsize", json!(131072)), ("compression", json!("lz4"))]),
-                Dataset::made("tank/v", true, &[("volblocksize", json!(65536)), ("sync", json!("standard"))]),
+                Dataset::made("tank", false, &[("recordsize", "131072"), ("compression", "lz4")]),
+                Dataset::made("tank/v", true, &[("volblocksize", "65536"), ("sync", "standard")]),
             ],
             ..Seen::default()
         }
     }
 
-    fn volume(seen: &mut Seen, properties: &[(&str, serde_json::Value)]) {
+    fn volume(seen: &mut Seen, properties: &[(&str, &str)]) {
         seen.datasets.push(Dataset::made("tank/bad", true, properties));
     }
 
@@ -563,8 +620,14 @@ mod tests {
         };
         assert_eq!(rules(&good()), Vec::<&str>::new());
         type Fault = fn(&mut Seen);
-        let faults: [(&str, Fault); 18] = [
-            ("sync-disabled", |seen| volume(seen, &[("sync", json!("disabled"))])),
+        let faults: [(&str, Fault); 21] = [
+            ("degraded", |seen| {
+                seen.health = "DEGRADED".into();
+                seen.leaves[1].state = "FAULTED".into();
+            }),
+            ("checksum-off", |seen| volume(seen, &[("checksum", "off")])),
+            ("few-metadata", |seen| volume(seen, &[("redundant_metadata", "none")])),
+            ("sync-disabled", |seen| volume(seen, &[("sync", "disabled")])),
             ("errors", |seen| seen.leaves[0].errors = 1),
             ("no-redundancy", |seen| seen.tops[0].vdev = Vdev::Disk),
             ("thin-redundancy", |seen| {
@@ -576,11 +639,11 @@ mod tests {
             ("blocks-below-sectors", |seen| {
                 seen.tops[0].vdev = Vdev::Mirror { ways: 2 };
                 seen.tops[0].ashift = 14;
-                volume(seen, &[("volblocksize", json!(8192))]);
+                volume(seen, &[("volblocksize", "8192")]);
             }),
-            ("small-blocks", |seen| volume(seen, &[("volblocksize", json!("8192"))])),
+            ("small-blocks", |seen| volume(seen, &[("volblocksize", "8192")])),
             ("wide-raidz", |seen| seen.tops[0].vdev = Vdev::Raidz { parity: 2, width: 14 }),
-            ("dedup", |seen| volume(seen, &[("dedup", json!("on"))])),
+            ("dedup", |seen| volume(seen, &[("dedup", "on")])),
             ("dedup", |seen| seen.dedup_table = 5 << 30),
             ("writethrough", |seen| {
                 seen.leaves[0].medium.is_virtual = true;
@@ -588,14 +651,14 @@ mod tests {
             }),
             ("no-aes", |seen| {
                 seen.machine.cpu_flags.clear();
-                volume(seen, &[("encryption", json!("aes-256-gcm"))]);
+                volume(seen, &[("encryption", "aes-256-gcm")]);
             }),
             ("no-log-device", |seen| seen.leaves[0].medium.turns = Some(true)),
-            ("uncompressed", |seen| volume(seen, &[("compression", json!("off"))])),
-            ("uncached", |seen| volume(seen, &[("primarycache", json!("metadata"))])),
+            ("uncompressed", |seen| volume(seen, &[("compression", "off")])),
+            ("uncached", |seen| volume(seen, &[("primarycache", "metadata")])),
             ("cache-headers", |seen| {
                 seen.cache_bytes = 4 << 40;
-                volume(seen, &[("volblocksize", json!(65536))]);
+                volume(seen, &[("volblocksize", "65536")]);
             }),
             ("slow-device", |seen| seen.leaves[3].wait_ns[0] = Some(40_000_000)),
         ];
@@ -619,7 +682,7 @@ mod tests {
     fn what_is_inherited_is_told_once_and_danger_comes_first() {
         let mut seen = good();
         seen.capacity = 0.9;
-        volume(&mut seen, &[("sync", json!("disabled"))]);
+        volume(&mut seen, &[("sync", "disabled")]);
         let advised = super::super::Advised::of(&seen);
         let weights: Vec<Weight> = advised.advice.iter().map(|advice| advice.weight).collect();
         assert_eq!(weights, [Weight::Danger, Weight::Hint]);

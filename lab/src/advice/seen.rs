@@ -1,18 +1,17 @@
 //! What a live pool and its machine tell.
+//!
+//! Only what every OpenZFS from 0.8 on prints is read, and so does this program: scripted lines (`-H`) of `zpool get`, `zpool iostat` and `zfs get`, and the tree of devices that `zpool status` shows, whose JSON came with 2.3.
+//!
+//! Source: OpenZFS `zpool-status.8`, `zpool-get.8`, `zpool-iostat.8`, `zfs-get.8`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
-
-use serde_json::Value;
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::layout::Vdev;
 use crate::medium::{Medium, sysfs};
-
-/// Vdevs may stand in each other so deep.
-const MOST_LEVELS: usize = 8;
 
 /// The commands of a system with pools; each gives what the command printed.
 pub struct Commands<'a> {
@@ -27,6 +26,8 @@ pub struct Commands<'a> {
 pub struct Seen {
     /// The pool.
     pub pool: String,
+    /// Its state: `ONLINE`, `DEGRADED` …
+    pub health: String,
     /// The machine.
     pub machine: Environment,
     /// Share of the pool that is allocated, from 0 to 1.
@@ -73,6 +74,8 @@ pub struct Leaf {
     pub top: String,
     /// Size of the sectors that are written to it, as a power of two.
     pub ashift: u32,
+    /// Its state: `ONLINE`, `FAULTED` …
+    pub state: String,
     /// Errors so far.
     pub errors: u64,
     /// Nanoseconds that a read and a write take in the mean, where there were some.
@@ -88,23 +91,26 @@ pub struct Dataset {
     pub name: String,
     /// Whether it is a volume.
     pub is_volume: bool,
-    properties: Value,
+    /// Each property's value, and where that is from.
+    properties: BTreeMap<String, (String, String)>,
 }
 
 impl Dataset {
     /// A property, as text.
     pub fn text(&self, property: &str) -> &str {
-        self.properties.pointer(&format!("/{property}/value")).and_then(Value::as_str).unwrap_or("")
+        self.properties.get(property).map_or("", |(value, _)| value)
     }
 
     /// A property, as a number.
     pub fn number(&self, property: &str) -> Option<u64> {
-        number(self.properties.pointer(&format!("/{property}/value"))?)
+        self.text(property).parse().ok()
     }
 
-    /// Whether a property was set here and did not come from above, or by default.
+    /// Whether a property was set here, or received with the dataset, and did not come from above, or by default.
     pub fn is_own(&self, property: &str) -> bool {
-        self.properties.pointer(&format!("/{property}/source/type")).and_then(Value::as_str) == Some("LOCAL")
+        self.properties
+            .get(property)
+            .is_some_and(|(_, source)| ["local", "received"].contains(&source.as_str()))
     }
 
     /// Size of its blocks.
@@ -114,123 +120,157 @@ impl Dataset {
 
     /// One made of `name=value`, for tests.
     #[cfg(test)]
-    pub fn made(name: &str, is_volume: bool, properties: &[(&str, Value)]) -> Self {
-        let source = |value: &Value| serde_json::json!({ "value": value, "source": { "type": "LOCAL" } });
-        let properties = properties.iter().map(|(name, value)| ((*name).to_owned(), source(value)));
-        Self { name: name.to_owned(), is_volume, properties: Value::Object(properties.collect()) }
+    pub fn made(name: &str, is_volume: bool, properties: &[(&str, &str)]) -> Self {
+        let own =
+            |(name, value): &(&str, &str)| ((*name).to_owned(), ((*value).to_owned(), "local".to_owned()));
+        Self { name: name.to_owned(), is_volume, properties: properties.iter().map(own).collect() }
     }
 }
 
-/// A number, however it is written.
-fn number(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_str()?.trim_end_matches(['x', '%']).parse().ok())
-}
-
 /// A number with a fraction: `1.50x`, `12%`.
-fn fraction(value: &Value) -> Option<f64> {
-    value.as_f64().or_else(|| value.as_str()?.trim_end_matches(['x', '%']).parse().ok())
+fn fraction(text: &str) -> Option<f64> {
+    text.trim_end_matches(['x', '%']).parse().ok()
 }
 
-fn json(program: &'static str, text: &str) -> Result<Value> {
-    serde_json::from_str(text)
-        .map_err(|error| Error::Output { program, what: format!("its JSON is not JSON: {error}") })
+/// What a vdev is for, as the tree says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Data,
+    Log,
+    Cache,
+    Spare,
+}
+
+/// A line of the tree that `zpool status` shows.
+#[derive(Debug, Clone, PartialEq)]
+struct Node {
+    class: Class,
+    /// How deep: the pool is 0, top-level vdevs are 1.
+    level: usize,
+    name: String,
+    state: String,
+    errors: u64,
+    modelled: Option<String>,
+}
+
+/// The tree below `config:`; nothing where there is none.
+fn tree_of(status: &str) -> Vec<Node> {
+    let mut class = Class::Data;
+    let mut nodes = Vec::new();
+    let lines = status.lines().skip_while(|line| line.trim() != "config:").skip(1);
+    for line in lines.take_while(|line| !line.starts_with("errors:")) {
+        let Some(line) = line.strip_prefix('\t') else { continue };
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (name, rest) = match words.split_first() {
+            Some((name, rest)) if *name != "NAME" => (*name, rest),
+            _ => continue,
+        };
+        let Some(state) = rest.first() else {
+            // A heading. Special and dedup vdevs hold data.
+            class = match name {
+                "logs" => Class::Log,
+                "cache" => Class::Cache,
+                "spares" => Class::Spare,
+                _ => Class::Data,
+            };
+            continue;
+        };
+        let errors = rest.iter().skip(1).take(3).map_while(|word| word.parse::<u64>().ok()).sum();
+        let modelled = line.split_once("(modelled ").and_then(|(_, rest)| rest.split(')').next());
+        nodes.push(Node {
+            class,
+            level: indent / 2,
+            name: name.to_owned(),
+            state: (*state).to_owned(),
+            errors,
+            modelled: modelled.map(str::to_owned),
+        });
+    }
+    nodes
 }
 
 impl Seen {
     /// Looks at a pool of this machine.
     pub fn look(commands: &Commands<'_>, pool: &str) -> Result<Self> {
-        let zpool = |arguments: &[&str]| json("zpool", &(commands.zpool)(arguments)?);
-        let properties = zpool(&["get", "-j", "--json-int", "all", pool])?;
-        let status = zpool(&["status", "-j", "--json-int", pool])?;
-        let ashifts = zpool(&["get", "-j", "--json-int", "ashift", pool, "all-vdevs"])?;
-        // OpenZFS's iostat has no JSON.
-        let io = waits_of(&(commands.zpool)(&["iostat", "-Hplv", pool])?);
-        let datasets = json(
-            "zfs",
-            &(commands.zfs)(&["get", "-r", "-j", "--json-int", "-t", "filesystem,volume", "all", pool])?,
-        )?;
-
-        let missing =
-            || Error::Output { program: "zpool", what: format!("its JSON does not tell of {pool}") };
-        let of_pool = |property: &str| {
-            properties.get("pools")?.get(pool)?.get("properties")?.get(property)?.get("value")
+        let zpool = |arguments: &[&str]| (commands.zpool)(arguments);
+        let pairs = |text: &str| -> HashMap<String, String> {
+            let pair =
+                |line: &str| line.split_once('\t').map(|(name, value)| (name.to_owned(), value.to_owned()));
+            text.lines().filter_map(pair).collect()
         };
+        let properties = pairs(&zpool(&["get", "-Hp", "-o", "property,value", "all", pool])?);
+        let tree = tree_of(&zpool(&["status", "-Pp", pool])?);
+        // Vdevs have properties since 2.2.
+        let ashifts = zpool(&["get", "-Hp", "-o", "name,value", "ashift", pool, "all-vdevs"]);
+        let ashifts = ashifts.map(|text| pairs(&text)).unwrap_or_default();
+        let io = waits_of(&zpool(&["iostat", "-HplvP", pool])?);
+        let columns = "name,property,value,source";
+        let datasets =
+            (commands.zfs)(&["get", "-rHp", "-t", "filesystem,volume", "-o", columns, "all", pool])?;
+
+        let root = tree.iter().find(|node| node.level == 0 && node.name == pool);
+        let root = root.ok_or_else(|| Error::Output {
+            program: "zpool",
+            what: format!("its status does not show the devices of {pool}"),
+        })?;
+        let of_pool = |property: &str| properties.get(property).map(String::as_str);
         let share = |property: &str| of_pool(property).and_then(fraction).unwrap_or(0.0) / 100.0;
+        let ashift = |text: &str| text.parse::<u32>().ok().filter(|ashift| (9..=16).contains(ashift));
         let mut seen = Self {
             pool: pool.to_owned(),
+            health: root.state.clone(),
             machine: Environment::of_this_machine(),
             capacity: share("capacity"),
             fragmentation: share("fragmentation"),
             dedup_ratio: of_pool("dedupratio").and_then(fraction).unwrap_or(1.0),
-            dedup_table: of_pool("dedup_table_size").and_then(number).unwrap_or(0),
-            autotrim: of_pool("autotrim").and_then(Value::as_str) == Some("on"),
+            dedup_table: of_pool("dedup_table_size").and_then(|text| text.parse().ok()).unwrap_or(0),
+            autotrim: of_pool("autotrim") == Some("on"),
             ..Self::default()
         };
-        let status = status.get("pools").and_then(|pools| pools.get(pool)).ok_or_else(missing)?;
-        let children = |section: &str| {
-            let of = status.get(section).and_then(Value::as_object);
-            of.into_iter().flatten().map(|(name, vdev)| (name.clone(), vdev)).collect::<Vec<_>>()
-        };
-        let root = status.get("vdevs").and_then(|vdevs| vdevs.get(pool)).and_then(|root| root.get("vdevs"));
-        let data =
-            root.and_then(Value::as_object).into_iter().flatten().map(|(name, vdev)| (name.clone(), vdev));
-        let ashift = |name: &str| {
-            let value = ashifts.get("vdevs")?.get(name)?.get("properties")?.get("ashift")?.get("value")?;
-            number(value)
-                .and_then(|ashift| u32::try_from(ashift).ok())
-                .filter(|ashift| (9..=16).contains(ashift))
-        };
-        let waits = |name: &str| io.get(name).copied().unwrap_or_default();
-        let everything: Vec<(bool, String, &Value)> = data
-            .map(|(name, vdev)| (true, name, vdev))
-            .chain(
-                ["special", "dedup"].into_iter().flat_map(&children).map(|(name, vdev)| (true, name, vdev)),
-            )
-            .chain(
-                ["logs", "l2cache"].into_iter().flat_map(&children).map(|(name, vdev)| (false, name, vdev)),
-            )
-            .collect();
-        for (holds_data, name, vdev) in everything {
-            let sector = ashift(&name).unwrap_or(9);
+        let tops = tree.iter().enumerate().filter(|(_, node)| node.level == 1 && node.class != Class::Spare);
+        for (at, top) in tops {
+            let below = tree[at + 1..].iter().take_while(|node| node.level > 1 && node.class == top.class);
+            let nodes: Vec<&Node> = std::iter::once(top).chain(below).collect();
             let first = seen.leaves.len();
-            leaves_of(vdev, MOST_LEVELS, &mut |leaf| {
-                let path = leaf.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
-                let shown = leaf.get("name").and_then(Value::as_str).unwrap_or(&path);
-                let errors = ["read_errors", "write_errors", "checksum_errors"];
-                let errors = errors.iter().filter_map(|key| number(leaf.get(key)?)).sum();
-                let mut medium = Medium::of(Path::new(&path));
-                medium.modelled = leaf.get("modelled").and_then(Value::as_str).map(str::to_owned);
+            for (at, node) in nodes.iter().enumerate() {
+                if nodes.get(at + 1).is_some_and(|next| next.level > node.level) {
+                    continue;
+                }
+                let mut medium = Medium::of(Path::new(&node.name));
+                medium.modelled.clone_from(&node.modelled);
+                // Where nobody says, it is what `zpool create` takes by itself.
+                let of_medium = medium.unit.map_or(9, |unit| unit.ilog2().clamp(9, 16));
+                let known = [ashifts.get(&top.name), ashifts.get(&node.name)].into_iter().flatten();
+                let known = known.map(String::as_str).chain(of_pool("ashift")).find_map(ashift);
                 seen.leaves.push(Leaf {
-                    top: name.clone(),
-                    ashift: sector,
-                    errors,
-                    wait_ns: waits(shown),
-                    path,
+                    path: node.name.clone(),
+                    top: top.name.clone(),
+                    ashift: known.unwrap_or(of_medium),
+                    state: node.state.clone(),
+                    errors: node.errors,
+                    wait_ns: io.get(&node.name).copied().unwrap_or_default(),
                     medium,
                 });
-            });
-            let sizes = || seen.leaves[first..].iter().filter_map(|leaf| size_of(Path::new(&leaf.path)));
-            if holds_data {
-                let devices = (seen.leaves.len() - first) as u64;
-                let device_bytes = sizes().min().unwrap_or(0);
-                seen.tops.extend(vdev_of(&name, devices).map(|vdev| Top {
-                    name,
-                    vdev,
-                    ashift: sector,
-                    device_bytes,
-                }));
-            } else if vdev.get("class").and_then(Value::as_str) == Some("log") {
-                seen.has_log = true;
-            } else {
-                seen.cache_bytes += sizes().sum::<u64>();
+            }
+            let leaves = &seen.leaves[first..];
+            let sizes = || leaves.iter().filter_map(|leaf| size_of(Path::new(&leaf.path)));
+            match top.class {
+                Class::Data => {
+                    let device_bytes = sizes().min().unwrap_or(0);
+                    let ashift = leaves.iter().map(|leaf| leaf.ashift).max().unwrap_or(9);
+                    // What is being replaced stands there twice.
+                    let devices = nodes.iter().filter(|node| node.level == top.level + 1).count().max(1);
+                    let vdev = vdev_of(&top.name, devices as u64);
+                    let name = top.name.clone();
+                    seen.tops.extend(vdev.map(|vdev| Top { name, vdev, ashift, device_bytes }));
+                }
+                Class::Log => seen.has_log = true,
+                Class::Cache => seen.cache_bytes += sizes().sum::<u64>(),
+                Class::Spare => {}
             }
         }
-        let datasets = datasets.get("datasets").and_then(Value::as_object);
-        for (name, dataset) in datasets.into_iter().flatten() {
-            let properties = dataset.get("properties").cloned().unwrap_or_default();
-            let is_volume = dataset.get("type").and_then(Value::as_str) == Some("VOLUME");
-            seen.datasets.push(Dataset { name: name.clone(), is_volume, properties });
-        }
+        seen.datasets = datasets_of(&datasets);
         Ok(seen)
     }
 
@@ -250,7 +290,7 @@ impl Seen {
     }
 }
 
-/// Nanoseconds that reads and writes take in the mean, where there were some, by the names of pools and vdevs in the scripted lines of `zpool iostat -Hplv`.
+/// Nanoseconds that reads and writes take in the mean, where there were some, by the names of pools and vdevs in the scripted lines of `zpool iostat -HplvP`.
 ///
 /// Source: OpenZFS 2.3 `zpool-iostat.8`: name, space allocated and free, operations and bandwidth of reads and writes, `total_wait` of both, other waits; `-` where there is nothing.
 fn waits_of(lines: &str) -> HashMap<String, [Option<u64>; 2]> {
@@ -263,14 +303,25 @@ fn waits_of(lines: &str) -> HashMap<String, [Option<u64>; 2]> {
     lines.lines().filter_map(of_line).collect()
 }
 
-/// Calls `each` with the leaves of a vdev.
-fn leaves_of<'a>(vdev: &'a Value, levels: usize, each: &mut dyn FnMut(&'a Value)) {
-    match vdev.get("vdevs").and_then(Value::as_object) {
-        Some(children) if levels > 0 => {
-            children.values().for_each(|child| leaves_of(child, levels - 1, each));
+/// The datasets in lines of name, property, value and source.
+fn datasets_of(lines: &str) -> Vec<Dataset> {
+    let mut all: BTreeMap<&str, BTreeMap<String, (String, String)>> = BTreeMap::new();
+    for line in lines.lines() {
+        // A value may be any text; names of properties and sources have no tab.
+        let mut words = line.splitn(3, '\t');
+        if let (Some(name), Some(property), Some(rest)) = (words.next(), words.next(), words.next())
+            && let Some((value, source)) = rest.rsplit_once('\t')
+        {
+            let told = (value.to_owned(), source.to_owned());
+            all.entry(name).or_default().insert(property.to_owned(), told);
         }
-        _ => each(vdev),
     }
+    let of = |(name, properties): (&str, BTreeMap<String, (String, String)>)| Dataset {
+        name: name.to_owned(),
+        is_volume: properties.get("type").is_some_and(|(kind, _)| kind == "volume"),
+        properties,
+    };
+    all.into_iter().map(of).collect()
 }
 
 /// What a top-level vdev with this name and so many devices is.
@@ -298,44 +349,74 @@ fn size_of(path: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const STATUS: &str = r#"{"pools":{"p":{"vdevs":{"p":{"vdevs":{
-        "raidz1-0":{"vdevs":{"/d/0":{"name":"/d/0","path":"/d/0","read_errors":1,"checksum_errors":2},"/d/1":{"name":"/d/1","path":"/d/1"},
-            "replacing-2":{"vdevs":{"/d/2":{"name":"/d/2","path":"/d/2"}}}}}}}},
-        "logs":{"/d/3":{"name":"/d/3","class":"log","path":"/d/3"}}}}}"#;
-    const PROPERTIES: &str = r#"{"pools":{"p":{"properties":{"capacity":{"value":85},"fragmentation":{"value":"12%"},
-        "dedupratio":{"value":"1.50x"},"autotrim":{"value":"on"}}}}}"#;
-    const ASHIFTS: &str = r#"{"vdevs":{"raidz1-0":{"properties":{"ashift":{"value":12}}}}}"#;
+    /// What OpenZFS prints, 0.8 as 2.3.
+    const STATUS: &str = "  pool: p\n state: DEGRADED\nstatus: One or more devices is being replaced.\naction: Wait.\n  scan: resilver in progress\nconfig:\n\n\
+        \tNAME               STATE     READ WRITE CKSUM\n\
+        \tp                  DEGRADED     0     0     0\n\
+        \t  raidz1-0         DEGRADED     0     0     0\n\
+        \t    /d/0           ONLINE       1     0     2  (modelled nvme)\n\
+        \t    /d/1           ONLINE       0     0     0\n\
+        \t    replacing-2    DEGRADED     0     0     0\n\
+        \t      /d/2         OFFLINE      0     0     0\n\
+        \t      /d/5         ONLINE       0     0     0  (resilvering)\n\
+        \tspecial\t\n\
+        \t  mirror-1         ONLINE       0     0     0\n\
+        \t    /d/6           ONLINE       0     0     0\n\
+        \t    /d/7           ONLINE       0     0     0\n\
+        \tlogs\t\n\
+        \t  /d/3             ONLINE       0     0     0\n\
+        \tcache\n\
+        \t  /d/4             ONLINE       0     0     0\n\
+        \tspares\n\
+        \t  /d/8             AVAIL\n\nerrors: No known data errors\n";
+    const PROPERTIES: &str = "capacity\t85\nfragmentation\t12%\ndedupratio\t1.50x\nautotrim\ton\nashift\t0\n";
+    const ASHIFTS: &str = "raidz1-0\t12\n/d/0\t12\n";
     const IO: &str = "p\t1\t2\t3\t4\t5\t6\t7\t8\t9\t10\t-\t-\t-\t-\t-\t-\n\
         raidz1-0\t1\t2\t3\t4\t5\t6\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\n\
         /d/1\t-\t-\t3\t4\t5\t6\t-\t5000\t-\t-\t-\t-\t-\t-\t-\t-\n\nnonsense\n";
-    const DATASETS: &str = r#"{"datasets":{"p/v":{"type":"VOLUME","properties":{"volblocksize":{"value":8192},
-        "sync":{"value":"disabled","source":{"type":"LOCAL"}}}},"p":{"type":"FILESYSTEM","properties":{"recordsize":{"value":131072}}}}}"#;
+    const DATASETS: &str = "p\ttype\tfilesystem\t-\np\trecordsize\t131072\tdefault\n\
+        p/v\ttype\tvolume\t-\np/v\tvolblocksize\t8192\t-\np/v\tsync\tdisabled\tlocal\np/v\tchecksum\toff\tinherited from p\n\
+        p/v\tuser:note\ta\tb\tlocal\nnonsense\n";
 
-    #[test]
-    fn what_the_commands_print_is_understood() {
+    fn looked(ashifts: Option<&'static str>, pool: &str) -> Result<Seen> {
         let zpool = |arguments: &[&str]| {
             Ok(match arguments {
-                ["get", .., "all-vdevs"] => ASHIFTS,
+                ["get", .., "all-vdevs"] => {
+                    let failed = || Error::Output { program: "zpool", what: "no such vdev".into() };
+                    ashifts.ok_or_else(failed)?
+                }
                 ["get", ..] => PROPERTIES,
                 ["status", ..] => STATUS,
-                ["iostat", "-Hplv", "p"] => IO,
-                ["iostat", "-Hplv", _] => "",
+                ["iostat", "-HplvP", _] => IO,
                 other => panic!("{other:?}"),
             }
             .to_owned())
         };
-        let zfs = |_: &[&str]| Ok(DATASETS.to_owned());
-        let seen = Seen::look(&Commands { zpool: &zpool, zfs: &zfs }, "p").unwrap();
+        Seen::look(&Commands { zpool: &zpool, zfs: &|_| Ok(DATASETS.to_owned()) }, pool)
+    }
+
+    #[test]
+    fn what_the_commands_print_is_understood() {
+        let seen = looked(Some(ASHIFTS), "p").unwrap();
         assert_eq!((seen.capacity, seen.fragmentation, seen.dedup_ratio), (0.85, 0.12, 1.5));
         assert!(seen.has_log && seen.autotrim && seen.cache_bytes == 0);
-        assert_eq!((seen.tops.len(), seen.layout().as_str(), seen.tops[0].ashift), (1, "raidz1 3", 12));
-        assert_eq!((seen.leaves.len(), seen.leaves[0].errors), (4, 3));
-        assert_eq!(seen.leaves[1].wait_ns, [None, Some(5000)]);
+        assert_eq!((seen.health.as_str(), seen.layout().as_str()), ("DEGRADED", "raidz1 3 + mirror 2"));
+        assert_eq!((seen.tops[0].ashift, seen.leaves.len()), (12, 8));
+        let leaf = |path: &str| seen.leaves.iter().find(|leaf| leaf.path == path).unwrap();
+        assert_eq!((leaf("/d/0").errors, leaf("/d/0").medium.modelled.as_deref()), (3, Some("nvme")));
+        assert_eq!((leaf("/d/2").state.as_str(), leaf("/d/2").top.as_str()), ("OFFLINE", "raidz1-0"));
+        assert_eq!(leaf("/d/1").wait_ns, [None, Some(5000)]);
         let volume = seen.datasets.iter().find(|dataset| dataset.is_volume).unwrap();
-        assert_eq!((volume.block(), volume.text("sync")), (Some(8192), "disabled"));
-        assert!(volume.is_own("sync") && !volume.is_own("volblocksize"));
-        assert!(Seen::look(&Commands { zpool: &zpool, zfs: &zfs }, "other").is_err());
-        assert!(Seen::look(&Commands { zpool: &|_| Ok("no".into()), zfs: &zfs }, "p").is_err());
+        assert_eq!(
+            (volume.block(), volume.text("sync"), volume.text("user:note")),
+            (Some(8192), "disabled", "a\tb")
+        );
+        assert!(volume.is_own("sync") && !volume.is_own("volblocksize") && !volume.is_own("checksum"));
+        assert!(looked(Some(ASHIFTS), "other").is_err());
+        // Before 2.2 vdevs have no properties; then nothing is called misaligned for it.
+        let old = looked(None, "p").unwrap();
+        let right = |leaf: &Leaf| 1 << leaf.ashift == leaf.medium.unit.unwrap_or(512).clamp(512, 65536);
+        assert!(old.leaves.len() == 8 && old.leaves.iter().all(right), "{old:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use device::simulated::Model;
 
 use super::Findings;
 use crate::experiment::{Experiment, Metric, PROCESS, Settings, THROUGH, Workload};
-use crate::models::speed::{self, Placed, Speed};
+use crate::models::speed::{self, Placed, Speed, Stable};
 use crate::plan::{Plan, Variant, VariantKind};
 use crate::size::Size;
 
@@ -69,7 +69,8 @@ fn of_models(experiment: &Experiment, settings: &Settings) -> Vec<Bound> {
     let layout = settings.get("layout").unwrap_or(&pools.layout);
     let devices = settings.get("devices").or(pools.devices.as_ref()).and_then(|model| {
         let (layout, device) = (layout.parse().ok()?, speed::device(model).ok()?);
-        let speed = Speed::of(&layout, device, None, Size(1 << 20), Placed::default()).ok()?;
+        let speed =
+            Speed::of(&layout, device, &Stable::default(), Size(1 << 20), &[Placed::default()]).ok()?;
         let rates = [speed.read_limit, speed.write_limit];
         let name = format!("the devices, {layout} of {model}, in order");
         Some(Bound { name, rates, is_of_layout: true })

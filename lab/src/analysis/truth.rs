@@ -257,13 +257,13 @@ fn tried(around: &Surroundings) -> Tally {
 #[test]
 fn what_is_planted_in_devices_is_found_on_a_quiet_machine_and_nothing_else() {
     let Tally { experiments, found: [_, small, ten, fifty, _], .. } = tried(&QUIET);
-    assert!(small * 100 >= experiments * 85, "{small} of {experiments}");
+    assert!(small * 100 >= experiments * 90, "{small} of {experiments}");
     assert_eq!((ten, fifty), (experiments, experiments));
 }
 
 #[test]
 fn what_is_planted_in_devices_is_found_on_a_noisy_machine_where_it_is_more_than_noise() {
     let Tally { experiments, found: [_, _, ten, fifty, _], .. } = tried(&NOISY);
-    assert!(ten * 100 >= experiments * 80, "{ten} of {experiments}");
+    assert!(ten * 100 >= experiments * 95, "{ten} of {experiments}");
     assert_eq!(fifty, experiments);
 }

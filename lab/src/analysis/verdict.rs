@@ -1,13 +1,29 @@
 //! The answer in a few sentences: what to choose, what that gains, what it costs in other figures and in safety, and where the limit is.
 
+use serde::{Deserialize, Serialize};
+
 use super::best::{Best, changes};
-use super::{Finding, Findings, NOISY, Verdict, bounds};
+use super::judge::{Noise, Verdict};
+use super::{Finding, Findings, NOISY, bounds};
 use crate::experiment::{Experiment, Metric, risk};
+use crate::models::percent;
 use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
 use crate::stats;
 
+/// Whether a value that was wanted was reached: by the interval, not by the figure in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// All of the interval is on the right side.
+    Reached,
+    /// None of it is.
+    Missed,
+    /// It has both sides, or there was one round only.
+    Undecided,
+}
+
 /// The answer, and whether the goal was reached.
-pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (String, Option<bool>) {
+pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (String, Option<Outcome>) {
     let (metric, workload) = (experiment.goal.metric, experiment.goal_workload());
     let of = |variant: &str| all.find(variant, workload, metric);
     let Some(baseline) = of(BASELINE) else {
@@ -27,7 +43,7 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
             sentences.extend(chosen.and_then(|chosen| risks(experiment, chosen)));
             sentences
         }
-        (false, None) => vec![none_better(experiment, &findings)],
+        (false, None) => vec![none_better(experiment, &findings, all.unfinished.is_some())],
     };
     sentences.extend(others(&findings));
     sentences.extend(levels(experiment, all));
@@ -40,23 +56,56 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
         let settings = plan.variants().iter().find(|variant| variant.name == chosen).map(|it| &it.settings);
         sentences.extend(settings.and_then(|settings| bounds::nearest(experiment, settings, value)));
     }
-    sentences.extend(noise(&findings));
+    let noise = all.noise(workload, metric);
+    sentences.extend(noise.filter(|_| !findings.is_empty()).and_then(unquiet));
     sentences.extend(drift(baseline));
-    let reached = match (experiment.goal.at_least, experiment.goal.at_most) {
-        (None, None) => None,
-        (least, most) => {
-            Some(least.is_none_or(|least| value >= least) && most.is_none_or(|most| value <= most))
-        }
+    let judged = best.map_or(baseline, |(_, finding)| finding);
+    let outcome = outcome(experiment, judged);
+    sentences.extend(outcome.map(|outcome| reached(experiment, judged, outcome)));
+    (sentences.join(" "), outcome)
+}
+
+/// Whether a finding is what the goal wants.
+fn outcome(experiment: &Experiment, finding: &Finding) -> Option<Outcome> {
+    let (least, most) = (experiment.goal.at_least, experiment.goal.at_most);
+    if least.is_none() && most.is_none() {
+        return None;
+    }
+    let it = finding.median;
+    let is_right = least.is_none_or(|least| it.low >= least) && most.is_none_or(|most| it.high <= most);
+    let is_wrong = least.is_some_and(|least| it.high < least) || most.is_some_and(|most| it.low > most);
+    Some(match (is_right, is_wrong) {
+        _ if finding.values.len() < 2 => Outcome::Undecided,
+        (true, _) => Outcome::Reached,
+        (false, true) => Outcome::Missed,
+        (false, false) => Outcome::Undecided,
+    })
+}
+
+/// The goal in words, and what became of it.
+fn reached(experiment: &Experiment, finding: &Finding, outcome: Outcome) -> String {
+    let metric = experiment.goal.metric;
+    let written = |value: f64| crate::report::written(metric, value);
+    let bound = |word: &str, value: Option<f64>| value.map(|value| format!("{word} {}", written(value)));
+    let bounds = [bound("at least", experiment.goal.at_least), bound("at most", experiment.goal.at_most)];
+    let bounds: Vec<String> = bounds.into_iter().flatten().collect();
+    let it = finding.median;
+    let interval = match finding.values.len() {
+        1 => format!("{} in the only round", written(it.value)),
+        _ => format!("{} ({} to {})", written(it.value), written(it.low), written(it.high)),
     };
-    sentences.extend(reached.map(|reached| match reached {
-        true => "The goal is reached.".to_owned(),
-        false => "The goal is not reached.".to_owned(),
-    }));
-    (sentences.join(" "), reached)
+    let name = if finding.variant == BASELINE { base_words(experiment) } else { finding.variant.clone() };
+    let what = match outcome {
+        Outcome::Reached => "is reached",
+        Outcome::Missed => "is missed",
+        Outcome::Undecided => "may be reached or missed, which more rounds would tell",
+    };
+    format!("The goal, {} of {}, {what}: {name} has {interval}.", metric.title(), bounds.join(" and "))
 }
 
 fn is(finding: &Finding, verdict: Verdict) -> bool {
-    finding.compared.is_some_and(|compared| compared.verdict == verdict)
+    // Of one round nothing is known.
+    finding.compared.map_or(Verdict::Undecided, |compared| compared.verdict) == verdict
 }
 
 /// What one has where nothing is changed.
@@ -119,13 +168,16 @@ fn may_be_better(metric: Metric, findings: &[&Finding], best: &Finding) -> Optio
 }
 
 /// That nothing was shown to be better.
-fn none_better(experiment: &Experiment, findings: &[&Finding]) -> String {
+fn none_better(experiment: &Experiment, findings: &[&Finding], is_unfinished: bool) -> String {
     let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
     let base = base_words(experiment);
     match findings.iter().any(|it| is(it, Verdict::Undecided)) {
         true => format!(
-            "Nothing was shown to have better {title} with \"{workload}\" than {base}, but not all could be decided: run more rounds (--rounds)."
+            "Nothing was shown to have better {title} with \"{workload}\" than {base}, but not all could be decided."
         ),
+        false if is_unfinished => {
+            format!("Nothing has better {title} with \"{workload}\" than {base} as yet.")
+        }
         false => format!("Nothing has better {title} with \"{workload}\" than {base}: keep that."),
     }
 }
@@ -154,26 +206,36 @@ fn risks(experiment: &Experiment, chosen: &Variant) -> Option<String> {
 
 /// The names of all others, by what is known of them.
 fn others(findings: &[&Finding]) -> Vec<String> {
-    let all = [
-        (Verdict::Worse, "Worse"),
-        (Verdict::NoDifference, "No difference"),
-        (Verdict::Undecided, "Undecided"),
-    ];
-    let sentence = |(verdict, words)| {
-        let names: Vec<&str> =
-            findings.iter().filter(|it| is(it, verdict)).map(|it| it.variant.as_str()).collect();
-        (!names.is_empty()).then(|| format!("{words}: {}.", names.join(", ")))
+    let names = |verdict: Verdict| -> Vec<&str> {
+        findings.iter().filter(|it| is(it, verdict)).map(|it| it.variant.as_str()).collect()
     };
-    all.into_iter().filter_map(sentence).collect()
+    let known = [(Verdict::Worse, "Worse"), (Verdict::NoDifference, "No difference")];
+    let mut sentences: Vec<String> = known
+        .into_iter()
+        .map(|(verdict, words)| (words, names(verdict)))
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(words, names)| format!("{words}: {}.", names.join(", ")))
+        .collect();
+    let open = findings.iter().filter(|it| is(it, Verdict::Undecided)).map(|it| {
+        let reason = match &it.compared {
+            Some(compared) => compared.reason(),
+            None => Some("of one round nothing can be told".to_owned()),
+        };
+        reason.map_or_else(|| it.variant.clone(), |reason| format!("{} ({reason})", it.variant))
+    });
+    let open: Vec<String> = open.collect();
+    if !open.is_empty() {
+        sentences.push(format!("Undecided: {}. More rounds: --rounds.", open.join("; ")));
+    }
+    sentences
 }
 
 /// That little can be told, where that is so.
-fn noise(findings: &[&Finding]) -> Option<String> {
-    let floor = findings.iter().find_map(|it| it.compared).map(|compared| compared.noise_floor)?;
-    (floor > NOISY).then(|| {
+fn unquiet(noise: Noise) -> Option<String> {
+    (noise.reach > NOISY).then(|| {
         format!(
             "This machine was not quiet: {}. Stop what else runs on it, or run more rounds.",
-            noise_words(floor)
+            noise_words(noise)
         )
     })
 }
@@ -202,25 +264,17 @@ fn drift(baseline: &Finding) -> Option<String> {
 /// Where equal variants may be further apart than this, as a share, rounds were too few to say what noise is.
 const UNKNOWN_NOISE: f64 = 9.0;
 
-/// What a noise floor means.
-pub fn noise_words(noise_floor: f64) -> String {
-    if noise_floor > UNKNOWN_NOISE {
+/// What the noise means.
+pub fn noise_words(noise: Noise) -> String {
+    if noise.reach > UNKNOWN_NOISE {
         return "two equal variants were so far apart, in so few rounds, that nothing can be told from noise"
             .to_owned();
     }
     format!(
-        "two equal variants differed by {}, and what differs by less is not told from noise",
-        apart(noise_floor)
+        "two equal variants differed by {} (in truth by {} at most), and what differs by less is not told from noise",
+        percent(noise.floor),
+        percent(noise.reach)
     )
-}
-
-/// How far equal variants were apart, in words.
-pub fn apart(noise_floor: f64) -> String {
-    match noise_floor {
-        share if share < 1.0 => format!("up to {:.1} %", share * 100.0),
-        share if share <= UNKNOWN_NOISE => format!("up to {:.1} times", share + 1.0),
-        _ => "more than ten times".to_owned(),
-    }
 }
 
 /// The baseline by its values of the factors.
@@ -239,22 +293,11 @@ mod tests {
 
     #[test]
     fn noise_is_told_as_far_as_it_is_known() {
-        for (floor, words) in [
-            (
-                0.034,
-                "two equal variants differed by up to 3.4 %, and what differs by less is not told from noise",
-            ),
-            (
-                1.3,
-                "two equal variants differed by up to 2.3 times, and what differs by less is not told from noise",
-            ),
-            (
-                170_000.0,
-                "two equal variants were so far apart, in so few rounds, that nothing can be told from noise",
-            ),
-        ] {
-            assert_eq!(noise_words(floor), words);
-        }
-        assert_eq!(apart(170_000.0), "more than ten times");
+        let told = |floor, reach| noise_words(Noise { floor, reach, is_lasting: false });
+        assert_eq!(
+            told(0.034, 1.3),
+            "two equal variants differed by 3.4 % (in truth by 130.0 % at most), and what differs by less is not told from noise"
+        );
+        assert!(told(0.5, 170_000.0).ends_with("that nothing can be told from noise"));
     }
 }

@@ -11,11 +11,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ALPHA, Finding, SMALL};
+use super::{ALPHA, Twins};
 use crate::experiment::{CacheState, Metric, Work, Workload};
 use crate::plan::{BASELINE, Plan, VariantKind};
 use crate::series::Series;
-use crate::stats::{self, Comparison};
+use crate::stats::{self, Comparison, MARGIN};
 use crate::store::{Run, Store};
 
 /// Fewer steps have no quarters.
@@ -85,14 +85,13 @@ fn metric(goal: Metric) -> Metric {
 }
 
 /// Of all variants and workloads whose runs were counted step by step.
-pub(super) fn all(store: &Store, plan: &Plan, findings: &[Finding]) -> Vec<Within> {
+pub(super) fn all(store: &Store, plan: &Plan, noise: &[Twins]) -> Vec<Within> {
     let experiment = store.experiment();
     let metric = metric(experiment.goal.metric);
     let mut all = Vec::new();
     for workload in &experiment.workloads {
-        let floor = |it: &&Finding| it.workload == workload.name && it.metric == metric;
-        let floor =
-            findings.iter().filter(floor).filter_map(|it| it.compared).map(|it| it.noise_floor).next();
+        let floor = noise.iter().find(|it| it.workload == workload.name && it.metric == metric);
+        let floor = floor.map(|it| it.noise.floor);
         for variant in plan.variants() {
             let its = |run: &&(usize, &Run)| run.1.variant == variant.name && run.1.workload == workload.name;
             let runs: Vec<(usize, &Run)> = store.compared().filter(|run| its(&run)).collect();
@@ -149,7 +148,7 @@ fn drift(rates: &[Vec<f64>], noise_floor: f64) -> Option<Comparison> {
     let goes_one_way = is_same(|(last, first)| last > first) || is_same(|(last, first)| last < first);
     let drift = stats::compare(&pairs)?;
     // Less than that is no reason for longer runs.
-    let least = (1.0 + noise_floor.max(SMALL)).ln();
+    let least = (1.0 + noise_floor.max(MARGIN)).ln();
     let is_more = drift.ratio.value.ln().abs() > least;
     (goes_one_way && is_more && (drift.ratio.low > 1.0 || drift.ratio.high < 1.0)).then_some(drift)
 }

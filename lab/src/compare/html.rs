@@ -6,10 +6,13 @@ use crate::analysis::{Verdict, noise_words};
 use crate::experiment::Metric;
 use crate::report::{Bar, STYLE, bars, escaped, written};
 
+/// What says near the beginning of a page that the lab wrote it.
+pub const PAGE_MARK: &str = "<meta name=\"generator\" content=\"cenote lab\">";
+
 /// The page.
 pub fn page(compared: &Compared) -> String {
     let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">{PAGE_MARK}\
          <title>Results compared</title><style>{STYLE}</style><h1>Results compared</h1><p class=\"verdict\">{}</p><ol>",
         escaped(&compared.verdict)
     );
@@ -48,11 +51,12 @@ pub fn page(compared: &Compared) -> String {
                 ratio.low,
                 ratio.high,
                 series.last_to_first.corrected_p,
-                noise_words(series.last_to_first.noise_floor),
+                noise_words(series.noise),
                 escaped(&verdict(series))
             ));
         }
     }
+    page.push_str(&format!("<p>{}</p>", escaped(compared.unknown)));
     if !compared.differences.is_empty() {
         page.push_str("<h2>What else differs</h2><ul>");
         for difference in &compared.differences {

@@ -30,6 +30,7 @@ pub fn text(compared: &Compared) -> String {
         }
         text.push_str(&format!("\n## {}\n\n{}", metric.title(), table::markdown(&rows)));
     }
+    text.push_str(&format!("\n{}\n", compared.unknown));
     if !compared.differences.is_empty() {
         text.push_str("\nWhat else differs:\n");
         for difference in &compared.differences {
@@ -52,5 +53,5 @@ pub(super) fn shown(compared: &Compared, metric: Metric) -> Vec<&Series> {
 pub(super) fn verdict(series: &Series) -> String {
     let changes =
         series.changes.iter().map(|change| format!(", {:.2} times from {} on", change.ratio, change.at + 1));
-    format!("{}{}", series.last_to_first.verdict.words(), changes.collect::<String>())
+    format!("{}{}", series.last_to_first.short(), changes.collect::<String>())
 }

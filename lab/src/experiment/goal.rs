@@ -1,4 +1,14 @@
 //! What counts, and by which figure.
+//!
+//! # Values
+//! | metric | words | a number without quotes |
+//! |---|---|---|
+//! | latencies | `5ms`, `800us`, `1.5s`, `20000ns`: never without a unit | nanoseconds |
+//! | throughput | `500M`, `500 MiB/s`: powers of 1024, a second, never without a unit | bytes a second |
+//! | memory | `2G`: powers of 1024, never without a unit | bytes |
+//! | all others | `20000`, `20k`: what the metric counts, thousands | the same |
+//!
+//! Reports say the goal in words beside the figure, so that a value that was meant otherwise is seen.
 
 use device::simulated::Model;
 use serde::{Deserialize, Serialize};
@@ -7,23 +17,71 @@ use crate::size::Size;
 
 /// What counts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Written", into = "Written")]
 pub struct Goal {
     /// By what variants are judged.
-    #[serde(default)]
     pub metric: Metric,
     /// With which workload; the first where left out.
-    #[serde(default)]
     pub workload: Option<String>,
     /// Other metrics that count, where no variant is the best in all: see [`crate::pareto`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Metric>,
-    /// A value that must be reached.
-    #[serde(default)]
+    /// A value that must be reached, in the metric's own unit.
     pub at_least: Option<f64>,
     /// A value that must not be exceeded.
-    #[serde(default)]
     pub at_most: Option<f64>,
+}
+
+/// A goal as it stands in a file.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default)]
+    metric: Metric,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workload: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    also: Vec<Metric>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at_least: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at_most: Option<Value>,
+}
+
+/// A value as it stands in a file.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Number(f64),
+    Words(String),
+}
+
+impl TryFrom<Written> for Goal {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let metric = written.metric;
+        let of = |name: &str, value: Option<Value>| match value {
+            None => Ok(None),
+            Some(Value::Number(number)) if number > 0.0 && number.is_finite() => Ok(Some(number)),
+            Some(Value::Number(number)) => Err(format!("{name}: {number} is not above zero")),
+            Some(Value::Words(words)) => {
+                metric.value(&words).map(Some).map_err(|what| format!("{name}: {what}"))
+            }
+        };
+        let (at_least, at_most) = (of("at_least", written.at_least)?, of("at_most", written.at_most)?);
+        Ok(Self { metric, workload: written.workload, also: written.also, at_least, at_most })
+    }
+}
+
+impl From<Goal> for Written {
+    fn from(goal: Goal) -> Self {
+        let metric = goal.metric;
+        let of = |value: Option<f64>| {
+            value.map(|value| metric.exact(value).map_or(Value::Number(value), Value::Words))
+        };
+        let (at_least, at_most) = (of(goal.at_least), of(goal.at_most));
+        Self { metric, workload: goal.workload, also: goal.also, at_least, at_most }
+    }
 }
 
 /// What nothing can beat, because all bytes must pass it.
@@ -45,6 +103,9 @@ impl Bound {
         }
     }
 }
+
+/// Units of time, in nanoseconds; those that end others come last.
+const TIMES: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
 
 /// A figure of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -132,8 +193,112 @@ impl Metric {
         !matches!(self, Self::LatencyP50 | Self::LatencyP999)
     }
 
+    fn is_time(self) -> bool {
+        matches!(self, Self::Latency | Self::LatencyP50 | Self::LatencyP99 | Self::LatencyP999)
+    }
+
+    fn is_bytes(self) -> bool {
+        matches!(self, Self::Throughput | Self::Memory)
+    }
+
+    /// A value of it, as people write it, in its own unit; what is wrong with it, where something is.
+    pub fn value(self, text: &str) -> Result<f64, String> {
+        let text = text.trim();
+        let number = |text: &str| text.trim().parse::<f64>().ok();
+        let of_unit = |(unit, times): (&str, f64)| Some(number(text.strip_suffix(unit)?)? * times);
+        let (value, example) = if self.is_time() {
+            (TIMES.into_iter().find_map(of_unit), "5ms")
+        } else if self.is_bytes() {
+            let bytes = if self == Self::Throughput { text.trim_end_matches("/s").trim_end() } else { text };
+            let has_unit = bytes.ends_with(|last: char| last.is_ascii_alphabetic());
+            let size = has_unit.then(|| bytes.parse::<Size>().ok()).flatten();
+            (
+                size.map(|size| size.0 as f64),
+                if self == Self::Throughput { "500M, or 500 MiB/s" } else { "500M" },
+            )
+        } else {
+            let thousands = [("k", 1e3), ("K", 1e3)].into_iter().find_map(of_unit);
+            (thousands.or_else(|| number(text)), "20000")
+        };
+        let value = value.filter(|value| *value > 0.0 && value.is_finite());
+        value.ok_or_else(|| format!("'{text}' is no value of {}: write for example {example}", self.title()))
+    }
+
+    /// A value in words that [`Metric::value`] reads as just that; none where a number says as much.
+    fn exact(self, value: f64) -> Option<String> {
+        let words = if self.is_time() {
+            let of_unit = |(unit, times): (&str, f64)| {
+                Some(format!("{}{unit}", value / times)).filter(|_| value >= times)
+            };
+            TIMES.into_iter().rev().find_map(of_unit)
+        } else if self.is_bytes() {
+            let size = Size(value as u64).to_string();
+            Some(if size.ends_with(|last: char| last.is_ascii_digit()) { size + "B" } else { size })
+        } else {
+            None
+        };
+        words.filter(|words| self.value(words) == Ok(value))
+    }
+
     /// Whether more is better.
     pub fn more_is_better(self) -> bool {
         matches!(self, Self::Iops | Self::Throughput)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_the_units_of_their_metric() {
+        for (metric, text, expected) in [
+            (Metric::Iops, "20000", 20000.0),
+            (Metric::Iops, "20k", 20000.0),
+            (Metric::Throughput, "500M", 524_288_000.0),
+            (Metric::Throughput, "500 MiB/s", 524_288_000.0),
+            (Metric::Memory, "2GiB", 2147483648.0),
+            (Metric::Latency, "1.5ms", 1.5e6),
+            (Metric::Latency, " 20 us ", 20e3),
+            (Metric::LatencyP999, "2s", 2e9),
+            (Metric::Space, "0.5", 0.5),
+        ] {
+            assert_eq!(metric.value(text), Ok(expected), "{text}");
+        }
+        // Neither nanoseconds nor bytes are what somebody means who says nothing.
+        for (metric, text) in [
+            (Metric::Iops, "5ms"),
+            (Metric::Latency, "5"),
+            (Metric::Throughput, "500"),
+            (Metric::Throughput, "500/s"),
+            (Metric::Memory, "2/s"),
+            (Metric::Space, "-1"),
+        ] {
+            assert!(metric.value(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_goal_is_written_as_it_is_read() {
+        let read = |text: &str| toml::from_str::<Goal>(text);
+        for (text, value) in [
+            ("metric = \"latency_p99\"\nat_most = \"5ms\"", 5e6),
+            ("metric = \"latency_p99\"\nat_most = 5000000", 5e6),
+            ("metric = \"latency\"\nat_most = \"123.5us\"", 123_500.0),
+            ("metric = \"throughput\"\nat_most = \"500 MiB/s\"", 524_288_000.0),
+            ("metric = \"throughput\"\nat_most = 1234567.0", 1_234_567.0),
+            ("at_most = 20000.5", 20000.5),
+        ] {
+            let goal = read(text).unwrap();
+            assert_eq!(goal.at_most, Some(value), "{text}");
+            assert_eq!(read(&toml::to_string(&goal).unwrap()).unwrap(), goal, "{text}");
+        }
+        let written = toml::to_string(&read("metric = \"latency\"\nat_most = 5000000").unwrap()).unwrap();
+        assert!(written.contains("at_most = \"5ms\""), "{written}");
+        for wrong in
+            ["at_most = -1", "at_most = \"5ms\"", "metric = \"latency\"\nat_most = \"5\"", "best = 1"]
+        {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
     }
 }

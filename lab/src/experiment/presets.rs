@@ -6,6 +6,7 @@
 use toml::{Table, Value};
 
 use crate::error::{Error, Result};
+use crate::nearest::meant;
 
 const TEXT: &str = include_str!("../../presets.toml");
 
@@ -53,7 +54,8 @@ pub(super) fn expanded(mut experiment: Table) -> Result<Option<Table>> {
 fn expand(presets: &Table, name: &str, mut over: Table) -> Result<Vec<Value>> {
     let Some(Value::Array(workloads)) = presets.get(name).and_then(|preset| preset.get("workload")) else {
         let names: Vec<&str> = presets.keys().map(String::as_str).collect();
-        let what = format!("there is no preset '{name}'; there are {}", names.join(", "));
+        let meant = meant(name, names.iter().copied());
+        let what = format!("there is no preset '{name}'{meant}; there are {}", names.join(", "));
         return Err(Error::Experiment(what));
     };
     let prefix = over.remove("name").and_then(|name| Some(name.as_str()?.to_owned()));

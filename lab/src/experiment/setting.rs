@@ -121,6 +121,32 @@ pub enum Place {
 /// What stands before the name of an option of fio that is a setting and not known to be one.
 pub const FIO: &str = "fio.";
 
+/// What stands before the name of a pool's property that is a setting.
+pub const POOL: &str = "pool.";
+
+/// Settings that are no properties, and no options of fio with [`FIO`] before their names.
+pub const SETTINGS: [&str; 19] = [
+    "rw",
+    "bs",
+    "iodepth",
+    "numjobs",
+    "rwmixread",
+    "fsync",
+    "fdatasync",
+    "sync_job",
+    "direct",
+    "random_distribution",
+    "buffer_compress_percentage",
+    "dedupe_percentage",
+    "arc_max",
+    "layout",
+    "log",
+    "ashift",
+    "devices",
+    "missing",
+    THROUGH,
+];
+
 /// The setting that says how a volume is reached.
 pub const THROUGH: &str = "through";
 /// Over NBD, by fio.
@@ -149,7 +175,7 @@ impl Place {
             "layer" => Self::Layer,
             THROUGH => Self::Way,
             "layout" | "log" | "ashift" | "devices" | "missing" => Self::Pool,
-            _ if name.starts_with("feature@") => Self::Pool,
+            _ if name.starts_with("feature@") || name.starts_with(POOL) => Self::Pool,
             _ => Self::Dataset,
         }
     }
@@ -163,5 +189,16 @@ impl Place {
     pub fn pick(self, settings: &Settings) -> Settings {
         let its = settings.iter().filter(|(name, _)| Self::of(name) == self);
         its.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_are_no_properties_are_listed() {
+        assert!(SETTINGS.iter().all(|name| Place::of(name) != Place::Dataset));
+        assert_eq!((Place::of("pool.autotrim"), Place::of("atime")), (Place::Pool, Place::Dataset));
     }
 }

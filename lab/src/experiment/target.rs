@@ -1,6 +1,6 @@
 //! What is measured.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,9 @@ pub enum Target {
         path: PathBuf,
         /// How much of it is used.
         size: Size,
+        /// Whether what it holds may be overwritten.
+        #[serde(default, skip_serializing_if = "is_not")]
+        overwrite: bool,
     },
     /// An NBD export.
     Nbd {
@@ -46,6 +49,9 @@ pub enum Target {
         layers: Vec<Layer>,
         /// How much of each is used.
         size: Size,
+        /// Whether what they hold may be overwritten.
+        #[serde(default, skip_serializing_if = "is_not")]
+        overwrite: bool,
     },
     /// Volumes on a host that runs OpenZFS.
     Host {
@@ -71,6 +77,12 @@ impl Layer {
     pub fn path(&self) -> Option<&Path> {
         (!self.at.contains("://")).then(|| Path::new(&self.at))
     }
+}
+
+/// How many bytes a file or device has.
+fn length(path: &Path) -> Result<u64> {
+    let file = File::open(path).map_err(Error::file(path))?;
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|error| Error::file(path)(error.into()))
 }
 
 /// Says why a path cannot be measured, where it cannot.
@@ -111,6 +123,16 @@ pub struct Pools {
     /// The link that clients are behind: `1gbe`, `10gbe`; none where left out.
     #[serde(default)]
     pub link: Option<String>,
+    /// Disks, or files, of somebody's own that the pools are made of, each of one pool; files of the lab's where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<PathBuf>,
+    /// Whether what these hold may be overwritten.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub overwrite: bool,
+}
+
+fn is_not(it: &bool) -> bool {
+    !*it
 }
 
 fn one_device() -> String {
@@ -138,6 +160,19 @@ impl Target {
         }
     }
 
+    /// The disks of somebody's own that pools are made of.
+    pub fn disks(&self) -> &[PathBuf] {
+        self.pools().map_or(&[], |pools| &pools.disks)
+    }
+
+    /// The same, to be changed; nothing where no pools are made.
+    pub fn disks_mut(&mut self) -> Option<&mut Vec<PathBuf>> {
+        match self {
+            Self::Volume(pools) | Self::Filesystem(pools) => Some(&mut pools.disks),
+            _ => None,
+        }
+    }
+
     /// Whether variants can differ in a setting of `place`.
     pub fn has(&self, place: Place) -> bool {
         match self {
@@ -147,6 +182,15 @@ impl Target {
             Self::Host { .. } => place == Place::Dataset,
             Self::Layers { .. } => place == Place::Layer,
             Self::Path { .. } | Self::Nbd { .. } | Self::Iscsi { .. } => false,
+        }
+    }
+
+    /// Whether the experiment says that what a file or device holds may be overwritten.
+    pub fn may_overwrite(&self) -> bool {
+        match self {
+            Self::Path { overwrite, .. } | Self::Layers { overwrite, .. } => *overwrite,
+            Self::Volume(pools) | Self::Filesystem(pools) => pools.overwrite,
+            Self::Nbd { .. } | Self::Iscsi { .. } | Self::Host { .. } => false,
         }
     }
 
@@ -188,6 +232,50 @@ impl Target {
     /// A name below `/dev` that does not exist is a device that is not there: a file made in its place would be in memory. So is where a link leads that leads nowhere.
     pub fn require_paths(&self) -> Result<()> {
         self.paths().into_iter().try_for_each(require)
+    }
+
+    /// The same of one of them.
+    pub(crate) fn require_path(&self, path: &Path) -> Result<()> {
+        require(path)
+    }
+
+    /// Whether workloads that only read find what somebody else put there, which is not to be written: of a directory, only files of the lab's own in it are read.
+    pub(crate) fn is_as_found(&self) -> bool {
+        match self {
+            Self::Path { path, .. } => !path.is_dir(),
+            Self::Nbd { .. } | Self::Iscsi { .. } | Self::Layers { .. } => true,
+            Self::Volume(_) | Self::Filesystem(_) | Self::Host { .. } => false,
+        }
+    }
+
+    /// Says that a file or device which is only read has fewer bytes than are to be read, where that is so.
+    pub(crate) fn require_length(&self, path: &Path) -> Result<()> {
+        let length = length(path)?;
+        if length >= self.size().0 {
+            return Ok(());
+        }
+        Err(Error::Experiment(format!(
+            "target {} has {length} bytes, fewer than its size of {}, and no workload writes to it: it is not made longer, so make `size` smaller",
+            path.display(),
+            self.size()
+        )))
+    }
+
+    /// Says that a device which is written has fewer bytes than are to be used, where that is so. A file is made as long as it must be.
+    pub(crate) fn require_device_length(&self, path: &Path) -> Result<()> {
+        let is_device = fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+        if !is_device {
+            return Ok(());
+        }
+        let length = length(path)?;
+        if length >= self.size().0 {
+            return Ok(());
+        }
+        Err(Error::Experiment(format!(
+            "target {} has {length} bytes, fewer than its size of {}: make `size` smaller",
+            path.display(),
+            self.size()
+        )))
     }
 
     /// Whether workloads can make files in it.

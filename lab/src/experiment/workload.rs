@@ -1,17 +1,27 @@
 //! What is done to a variant.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::{FIO, Place, Settings, Target};
 use crate::error::{Error, Result};
+use crate::load;
 use crate::size::Size;
+use crate::trace::Trace;
 
 /// Options of fio that a workload does not take, because the lab decides them.
-pub(super) const OURS: [&str; 14] = [
+pub(super) const OURS: [&str; 22] = [
+    "rw",
+    "readwrite",
     "filename",
+    "filename_format",
+    "opendir",
+    "unlink",
+    "unlink_each_loop",
+    "allow_file_create",
     "directory",
     "uri",
     "ioengine",
@@ -23,6 +33,7 @@ pub(super) const OURS: [&str; 14] = [
     "size",
     "nrfiles",
     "filesize",
+    "io_size",
     "read_iolog",
     "replay_no_stall",
 ];
@@ -142,6 +153,11 @@ fn is_of_fio(rw: &str) -> bool {
     OF_FIO.contains(&kind) && more.trim_start_matches('-').parse::<Size>().is_ok()
 }
 
+/// Whether fio's `rw` of this kind writes or trims.
+pub(crate) fn does_write(rw: &str) -> bool {
+    ["write", "rw", "trim"].iter().any(|word| rw.contains(word))
+}
+
 fn four_kib() -> Size {
     Size(4096)
 }
@@ -193,6 +209,57 @@ impl Workload {
         self.size.unwrap_or(target)
     }
 
+    /// Where its last job begins, in a target of `size`, and how much further on each job begins than the one before: fio's `offset`, `offset_increment` and `numjobs`. Shares of a target are rounded to whole operations.
+    fn beginnings(&self, target: Size) -> (u64, u64) {
+        let least = load::smallest(self).0.max(1);
+        let of = |name: &str| {
+            let Some(text) = self.options.get(name) else { return 0 };
+            let bytes = load::increment(text, target).unwrap_or_default().0;
+            if text.ends_with('%') { bytes / least * least } else { bytes }
+        };
+        let jobs = self.options.get("numjobs").and_then(|jobs| jobs.parse().ok()).unwrap_or(1_u64).max(1);
+        let increment = of("offset_increment");
+        (of("offset").saturating_add(increment.saturating_mul(jobs - 1)), increment)
+    }
+
+    /// How much each of its jobs works on: its extent, or less where the last job would go past the end of a target of that size. fio would make a file longer then, and to do so remove the one that is there.
+    pub(crate) fn share(&self, target: Size) -> Size {
+        let (last, _) = self.beginnings(target);
+        let extent = self.extent(target);
+        if last.saturating_add(extent.0) <= target.0 {
+            return extent;
+        }
+        let left = target.0.saturating_sub(last);
+        Size(left / self.bs.0.max(1) * self.bs.0)
+    }
+
+    /// Its option `offset` or `offset_increment` in bytes of a target of that size, where it has it as a share: fio takes that of all that a file or device has.
+    pub(crate) fn in_bytes(&self, name: &str, target: Size) -> Option<u64> {
+        self.options.get(name).filter(|text| text.ends_with('%'))?;
+        match name {
+            "offset_increment" => Some(self.beginnings(target).1),
+            "offset" => {
+                let mut first = self.clone();
+                first.options.remove("numjobs");
+                Some(first.beginnings(target).0)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it writes to what transfers go to, or takes something away from it. A trace does, where it has such requests; one that cannot be read is told of elsewhere.
+    pub(crate) fn writes(&self) -> bool {
+        match self.work() {
+            Work::Transfers => does_write(&self.rw),
+            Work::Copy => true,
+            Work::Replay => {
+                let text = self.trace.as_ref().and_then(|path| fs::read_to_string(path).ok());
+                text.and_then(|text| Trace::parse(&text).ok()).is_some_and(|trace| trace.writes())
+            }
+            Work::Create | Work::Open | Work::Stat | Work::Delete => false,
+        }
+    }
+
     /// Whether what it writes is made stable again and again: because it asks for that, or as everything always is.
     pub(crate) fn flushes(&self, is_always: bool) -> bool {
         let asks = |name: &str| self.options.get(name).is_some_and(|value| value != "0");
@@ -203,10 +270,9 @@ impl Workload {
 
     /// What the counters of a pool have of a run beside what it measured, in words, where they have something. They are taken before fio starts, and after everything is on the devices.
     pub(crate) fn counted_beside(&self) -> Option<&'static str> {
-        let writes = || self.rw.contains("write") || self.rw.contains("rw");
         match self.work() {
             Work::Transfers if self.ramp_seconds > 0.0 => Some("what was done in `ramp_seconds`"),
-            Work::Transfers if self.cache == CacheState::Dirty && writes() => {
+            Work::Transfers if self.cache == CacheState::Dirty && does_write(&self.rw) => {
                 Some("what was written before, to be in a dirty cache")
             }
             _ => None,
@@ -232,28 +298,35 @@ impl Workload {
         Ok(job)
     }
 
-    /// Says what is wrong with it, where something is.
-    pub(super) fn check(&self, target: &Target) -> Result<()> {
-        let wrong = |what: String| Err(Error::Experiment(format!("workload '{}': {what}", self.name)));
+    /// All that is wrong with it, each in a sentence.
+    pub(super) fn faults(&self, target: &Target) -> Vec<String> {
+        let mut faults: Vec<String> = Vec::new();
         if !(0.1..=86_400.0).contains(&self.seconds) || !(0.0..=86_400.0).contains(&self.ramp_seconds) {
-            return wrong("seconds from 0.1 to 86400".into());
+            faults.push("seconds from 0.1 to 86400".into());
         }
         let extent = self.extent(target.size());
         if extent > target.size() {
-            return wrong(format!("size {extent} is more than the target's {}", target.size()));
+            faults.push(format!("size {extent} is more than the target's {}", target.size()));
         }
         if self.bs.0 == 0 || self.bs > extent {
-            return wrong(format!("bs {} does not fit the target", self.bs));
+            faults.push(format!("bs {} does not fit the target", self.bs));
+        }
+        let is_one_left = self.bs > extent || self.share(target.size()) >= self.bs;
+        if self.work() == Work::Transfers && !is_one_left {
+            faults.push(format!(
+                "its options offset, offset_increment and numjobs leave its last job nothing of the target's {}",
+                target.size()
+            ));
         }
         if self.compressible > 99 || self.duplicates > 99 {
-            return wrong("compressible and duplicates are percentages below 100".into());
+            faults.push("compressible and duplicates are percentages below 100".into());
         }
         if let Some(option) = self.options.keys().find(|option| OURS.contains(&option.as_str())) {
-            return wrong(format!("the lab decides fio's option '{option}'"));
+            faults.push(format!("the lab decides fio's option '{option}'"));
         }
         match self.work() {
             Work::Transfers if !is_of_fio(&self.rw) => {
-                return wrong(format!(
+                faults.push(format!(
                     "rw = \"{}\": it is one of {}, or create, open, stat, delete, replay, copy",
                     self.rw,
                     OF_FIO.join(", ")
@@ -262,33 +335,33 @@ impl Workload {
             Work::Transfers => {}
             Work::Create | Work::Open | Work::Stat | Work::Delete => {
                 if !target.holds_files() {
-                    return wrong(format!("rw = \"{}\" needs a filesystem or directory", self.rw));
+                    faults.push(format!("rw = \"{}\" needs a filesystem or directory", self.rw));
                 }
                 let bytes = u64::from(self.files).checked_mul(self.bs.0);
                 if self.files == 0
                     || self.files > MOST_FILES
                     || bytes.is_none_or(|bytes| bytes > target.size().0)
                 {
-                    return wrong(format!("{} files of {} do not fit the target", self.files, self.bs));
+                    faults.push(format!("{} files of {} do not fit the target", self.files, self.bs));
                 }
             }
-            Work::Replay if self.trace.is_none() => return wrong("rw = \"replay\" needs a trace".into()),
-            Work::Copy if self.source.is_none() => return wrong("rw = \"copy\" needs a source".into()),
+            Work::Replay if self.trace.is_none() => faults.push("rw = \"replay\" needs a trace".into()),
+            Work::Copy if self.source.is_none() => faults.push("rw = \"copy\" needs a source".into()),
             Work::Replay | Work::Copy => {}
         }
         if self.missing > 0 && target.pools().is_none() {
-            return wrong("missing: only pools that the lab makes can miss devices".into());
+            faults.push("missing: only pools that the lab makes can miss devices".into());
         }
         if self.as_disk && self.work() != Work::Copy {
-            return wrong("as_disk: only rw = \"copy\" has it".into());
+            faults.push("as_disk: only rw = \"copy\" has it".into());
         }
         if self.source.is_some() && self.work() != Work::Copy {
-            return wrong("source: only rw = \"copy\" has one".into());
+            faults.push("source: only rw = \"copy\" has one".into());
         }
         if self.trace.is_some() && self.work() != Work::Replay {
-            return wrong("trace: only rw = \"replay\" has one".into());
+            faults.push("trace: only rw = \"replay\" has one".into());
         }
-        Ok(())
+        faults.into_iter().map(|what| format!("workload '{}': {what}", self.name)).collect()
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::experiment::{Work, Workload};
+use crate::experiment::{Work, Workload, does_write};
 use crate::size::Size;
 
 /// Where fio works.
@@ -59,7 +59,7 @@ impl Endpoint {
 pub fn arguments(workload: &Workload, at: &Endpoint, size: Size, seed: u64) -> Vec<String> {
     let mut arguments = match (workload.work(), at) {
         (Work::Transfers | Work::Replay | Work::Copy, _) => {
-            let mut arguments = transfers(workload, at, workload.extent(size));
+            let mut arguments = transfers(workload, at, workload.share(size));
             arguments.push("--time_based".to_owned());
             arguments.push(format!("--runtime={}ms", (workload.seconds * 1000.0).round()));
             if workload.ramp_seconds > 0.0 {
@@ -77,7 +77,23 @@ pub fn arguments(workload: &Workload, at: &Endpoint, size: Size, seed: u64) -> V
         (work, at) => files(work, workload, Path::new(&at.file())),
     };
     arguments.push(format!("--randseed={seed}"));
-    with_options(arguments, workload, at)
+    with_options(arguments, workload, at, size)
+}
+
+/// The arguments of fio for a workload, to be looked at only: without the place, which may not exist yet.
+pub fn parsed(workload: &Workload, at: &Endpoint, size: Size) -> Vec<String> {
+    let mut all = match workload.work() {
+        Work::Replay => {
+            let mut all = common(workload);
+            all.extend(at.engine());
+            all.push(format!("--iodepth={}", workload.iodepth));
+            with_options(all, workload, at, size)
+        }
+        _ => arguments(workload, at, size, 1),
+    };
+    all.retain(|argument| !["--directory=", "--filename="].iter().any(|place| argument.starts_with(place)));
+    all.push("--filename=cenote-lab".to_owned());
+    all
 }
 
 /// The arguments of fio to go once over `extent` bytes from byte `from` on; what is random is another for each `from`.
@@ -96,14 +112,15 @@ pub fn once(workload: &Workload, at: &Endpoint, extent: Size, flush: bool) -> Ve
     arguments
 }
 
-/// The arguments of fio to replay the trace in the file `trace`, which says where it goes.
-pub fn replay(workload: &Workload, at: &Endpoint, trace: &Path) -> Vec<String> {
+/// The arguments of fio to replay the trace in the file `trace`, which says where it goes, in a target of `size`, and which only reads or does not.
+pub fn replay(workload: &Workload, at: &Endpoint, trace: &Path, reads_only: bool, size: Size) -> Vec<String> {
     let mut arguments = common(workload);
     arguments.extend(at.engine());
+    arguments.extend(only_reading(reads_only).into_iter().flatten());
     arguments.push(format!("--iodepth={}", workload.iodepth));
     arguments.push(format!("--read_iolog={}", trace.display().to_string().replace(':', "\\:")));
     arguments.push(format!("--replay_no_stall={}", u8::from(workload.at_once)));
-    with_options(arguments, workload, at)
+    with_options(arguments, workload, at, size)
 }
 
 /// The arguments of fio to make the files that a workload opens, looks at or removes.
@@ -128,6 +145,11 @@ fn writes(rw: &str) -> bool {
     rw.contains("write") || rw.starts_with("randrw") || rw.starts_with("rw")
 }
 
+/// What keeps fio from writing where it only reads: else it makes a file that is missing, or shorter than it thinks, and removes the one that is there.
+fn only_reading(is_so: bool) -> Option<[String; 2]> {
+    is_so.then(|| ["--readonly".to_owned(), "--allow_file_create=0".to_owned()])
+}
+
 /// What every run has: a name, its kind of output (with the counts of times that percentiles are made of), and data as they are wanted.
 fn common(workload: &Workload) -> Vec<String> {
     let mut arguments: Vec<String> =
@@ -147,6 +169,7 @@ fn transfers(workload: &Workload, at: &Endpoint, extent: Size) -> Vec<String> {
     let mut arguments = common(workload);
     arguments.extend(at.engine());
     arguments.extend(at.file_argument());
+    arguments.extend(only_reading(!does_write(&workload.rw)).into_iter().flatten());
     arguments.extend([
         format!("--rw={}", workload.rw),
         format!("--bs={}", workload.bs.0),
@@ -187,13 +210,16 @@ fn of_files(workload: &Workload, directory: &Path) -> Vec<String> {
 }
 
 /// With the options that the workload has itself. NBD has one kind of flush, and fio's client of it takes no other.
-fn with_options(mut arguments: Vec<String>, workload: &Workload, at: &Endpoint) -> Vec<String> {
+fn with_options(mut arguments: Vec<String>, workload: &Workload, at: &Endpoint, size: Size) -> Vec<String> {
+    let value = |name: &str, value: &String| {
+        workload.in_bytes(name, size).map_or_else(|| value.clone(), |bytes| bytes.to_string())
+    };
     let named = |name| match (name, at) {
         ("fdatasync", Endpoint::Nbd(_)) => "fsync",
         (name, _) => name,
     };
     let options = workload.options.iter();
-    arguments.extend(options.map(|(name, value)| format!("--{}={value}", named(name.as_str()))));
+    arguments.extend(options.map(|(name, said)| format!("--{}={}", named(name.as_str()), value(name, said))));
     arguments
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Blocks are drawn from the files by chance, each as likely as any other, and stored by every algorithm as a pool would: a block of zeros is a hole, what compresses to 112 bytes lies in
 //! the block pointer, else compression must save an eighth of the block in whole sectors, or the block is stored as it is. The ratio is bytes before over bytes after, its
-//! interval a bootstrap over the blocks. The speed is that of one core of this machine.
+//! interval a bootstrap over the blocks. The speed is that of one core of this machine: the blocks are packed and unpacked again and again, and the median pass counts, for the first has cold caches and any may be interrupted.
 
 use std::fmt;
 use std::fs::File;
@@ -21,6 +21,13 @@ use crate::table;
 
 /// Samples drawn for an interval.
 const DRAWS: usize = 500;
+/// Passes over the blocks at most, by which a speed is told.
+const MOST_PASSES: usize = 15;
+/// No pass begins after so long, but for the first three.
+const PASSES_TIME: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 300 });
+const LEAST_PASSES: usize = if cfg!(test) { 1 } else { 3 };
+/// A pass that takes as long is a mean over what interrupts it.
+const LONG_PASS: Duration = Duration::from_secs(2);
 
 /// An algorithm with its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,25 +218,30 @@ fn draw(files: &[(PathBuf, u64)], block: usize, most: u64) -> Result<Vec<Vec<u8>
 
 fn tell(name: &str, algorithm: Algorithm, ashift: u32, blocks: &[Vec<u8>]) -> Told {
     let longest = blocks.iter().map(Vec::len).max().unwrap_or(0);
-    let (mut packed, mut plain) = (vec![0; longest], vec![0; longest]);
-    let (mut packing, mut unpacking) = (Duration::ZERO, Duration::ZERO);
+    let mut packed: Vec<Vec<u8>> = blocks.iter().map(|block| vec![0; block.len()]).collect();
+    let mut plain = vec![0; longest];
+    let mut stored = vec![Stored::Plain; blocks.len()];
+    let packing = median_time(PASSES_TIME, || {
+        for ((block, packed), stored) in blocks.iter().zip(&mut packed).zip(&mut stored) {
+            *stored = store(algorithm, ashift, block, packed);
+        }
+    });
     let mut unpacked = 0;
+    let unpacking = median_time(PASSES_TIME, || {
+        unpacked = 0;
+        for ((block, packed), stored) in blocks.iter().zip(&packed).zip(&stored) {
+            // What was just made is right; were it not, it would not count.
+            if let Stored::Compressed(len) = stored
+                && decompress(algorithm.kind, &packed[..*len], &mut plain[..block.len()]).is_ok()
+            {
+                unpacked += block.len();
+            }
+        }
+    });
     let sizes: Vec<(u64, u64)> = blocks
         .iter()
-        .map(|block| {
-            let began = Instant::now();
-            let stored = store(algorithm, ashift, block, &mut packed);
-            packing += began.elapsed();
-            if let Stored::Compressed(len) = stored {
-                let began = Instant::now();
-                // What was just made is right; were it not, it would not count.
-                if decompress(algorithm.kind, &packed[..len], &mut plain[..block.len()]).is_ok() {
-                    unpacking += began.elapsed();
-                    unpacked += block.len();
-                }
-            }
-            (block.len() as u64, stored.bytes(block.len(), ashift))
-        })
+        .zip(&stored)
+        .map(|(block, stored)| (block.len() as u64, stored.bytes(block.len(), ashift)))
         .collect();
     let all: u64 = sizes.iter().map(|(before, _)| before).sum();
     let rate = |bytes: f64, time: Duration| bytes / time.as_secs_f64().max(1e-9);
@@ -239,6 +251,22 @@ fn tell(name: &str, algorithm: Algorithm, ashift: u32, blocks: &[Vec<u8>]) -> To
         compresses: rate(all as f64, packing),
         decompresses: (unpacked > 0).then(|| rate(unpacked as f64, unpacking)),
     }
+}
+
+/// The median time of passes, of which none begins when so much time is over.
+fn median_time(most: Duration, mut pass: impl FnMut()) -> Duration {
+    let (began, mut times) = (Instant::now(), Vec::<Duration>::new());
+    let is_long = |times: &[Duration]| times.first().is_some_and(|first| *first > LONG_PASS);
+    while times.is_empty()
+        || (times.len() < LEAST_PASSES && !is_long(&times))
+        || (times.len() < MOST_PASSES && began.elapsed() < most)
+    {
+        let began = Instant::now();
+        pass();
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    times[times.len() / 2]
 }
 
 /// Bytes before over bytes after, with its interval.
@@ -262,7 +290,7 @@ fn ratio(sizes: &[(u64, u64)]) -> Estimate {
 }
 
 impl Model for Compression {
-    const FORMULA: &'static str = "ratio = sum of block sizes / sum of sizes stored in whole sectors, where compression saves an eighth; speed: bytes / time of one core";
+    const FORMULA: &'static str = "ratio = sum of block sizes / sum of sizes stored in whole sectors, where compression saves an eighth; speed: bytes / median time of many passes on one core";
     const SOURCE: &'static str =
         "OpenZFS 2.3, zio.c (zio_write_compress); Efron 1979 (bootstrap); measured on this machine";
 }
@@ -337,6 +365,19 @@ mod tests {
         for wrong in ["", "inherit", "zstd-20", "zstd-x", "gzip-0", "empty"] {
             assert!(Algorithm::named(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_pass_that_is_interrupted_is_no_speed() {
+        let mut passes = 0;
+        let time = median_time(Duration::from_secs(1), || {
+            passes += 1;
+            // The first is cold, and the third has to wait.
+            if [1, 3].contains(&passes) {
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        });
+        assert!(passes >= 5 && time < Duration::from_millis(10), "{passes} {time:?}");
     }
 
     #[test]

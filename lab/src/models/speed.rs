@@ -1,7 +1,7 @@
 //! IOPS and bandwidth of a layout of modelled devices.
 //!
 //! # Random reads
-//! Each of `Q` clients reads a block at a random place, waits for it, and reads the next. A block lies on one top-level vdev. Of a mirror the child with the fewest transfers under
+//! Each of `Q` clients reads a block at a random place, waits for it, and reads the next. A block lies on one top-level vdev: on each as many as it has room for, for a pool is filled evenly. Of a mirror the child with the fewest transfers under
 //! way reads it; on raidz and draid each data column it has is read from its own device, and the block is there when the last of them is. The devices are the models of
 //! [`device::simulated`], the same that a modelled pool runs on, so their queues, arms and lanes are what they are there. This closed system is played through.
 //!
@@ -15,7 +15,7 @@
 //!
 //! # Writes
 //! Those that nobody waits for are gathered and written in order, so the devices' bandwidth without parity and copies is the limit. Those that must be stable at once
-//! wait for a write and a flush of the device that has the log, one after the other.
+//! go their [`Way`] to the pool, and wait for a write and a flush of the device that has the log, one after the other: of a mirror for the last of its children.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,7 +25,8 @@ use device::Operation;
 use device::simulated::{Medium, Model as Device};
 use serde::Serialize;
 
-use super::{Model, bytes};
+use super::way::Way;
+use super::{Model, bytes, percent};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Vdev};
 use crate::size::Size;
@@ -72,19 +73,42 @@ pub struct Speed {
     pub device: String,
     /// Size of a block.
     pub block: Size,
-    /// Where data lie.
-    #[serde(flatten)]
-    pub placed: Placed,
     /// Random reads outside the cache.
     pub random_reads: Vec<Reads>,
     /// Bytes a second that the devices can read in order.
     pub read_limit: f64,
     /// Bytes a second that the devices can write in order.
     pub write_limit: f64,
+    /// Each top-level vdev by itself; likes are one.
+    pub vdevs: Vec<OfVdev>,
     /// Where the intent log is.
     pub log: String,
+    /// How clients reach the pool.
+    pub way: Way,
+    /// Nanoseconds that the log takes of a stable write.
+    pub log_ns: f64,
     /// Writes a second that one client makes stable, each before the next.
     pub stable_writes: f64,
+}
+
+/// One top-level vdev, or some that are alike.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OfVdev {
+    /// The vdev.
+    pub vdev: String,
+    /// How many there are.
+    pub count: usize,
+    /// The share of the pool's blocks that lie on one of them.
+    pub share: f64,
+    /// Where data lie.
+    #[serde(flatten)]
+    pub placed: Placed,
+    /// Random reads of one of them, were it alone.
+    pub random_reads: Vec<Reads>,
+    /// Bytes a second that the devices of one can read in order.
+    pub read_limit: f64,
+    /// Bytes a second that they can write in order.
+    pub write_limit: f64,
     /// Why reads may be slower than that where data lie on few metaslabs.
     pub mind: Option<String>,
 }
@@ -106,46 +130,63 @@ pub fn device(name: &str) -> Result<Device> {
     })
 }
 
+/// How stable writes reach the pool, and where they are kept.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Stable {
+    /// The way.
+    pub way: Way,
+    /// The model of a log device, where there is one.
+    pub log: Option<Device>,
+}
+
 impl Speed {
-    /// Of `layout` over devices like `device`, with a log on one like `log` where given, for blocks of `block` that lie as `placed` says.
+    /// Of `layout` over devices like `device`, for blocks of `block` that lie as `placed` says: of all vdevs, or of each one.
     pub fn of(
         layout: &Layout,
         device: Device,
-        log: Option<Device>,
+        stable: &Stable,
         block: Size,
-        placed: Placed,
+        placed: &[Placed],
     ) -> Result<Self> {
-        let Placed { used, metaslabs } = placed;
-        if !(0.001..=1.0).contains(&used) {
-            return Err(Error::Experiment(format!("used: {used} is not a share from 0.001 to 1")));
+        let count = layout.vdevs().len();
+        if placed.len() != 1 && placed.len() != count {
+            return Err(Error::Experiment(format!(
+                "{layout} has {count} vdevs, and where data lie was said of {}: say it once for all, or of each",
+                placed.len()
+            )));
         }
-        if metaslabs.is_some_and(|count| !(1..=MOST_METASLABS).contains(&count)) {
-            return Err(Error::Experiment(format!("metaslabs: not a number from 1 to {MOST_METASLABS}")));
+        for Placed { used, metaslabs } in placed {
+            if !(0.001..=1.0).contains(used) {
+                return Err(Error::Experiment(format!("used: {used} is not a share from 0.001 to 1")));
+            }
+            if metaslabs.is_some_and(|count| !(1..=MOST_METASLABS).contains(&count)) {
+                return Err(Error::Experiment(format!("metaslabs: not a number from 1 to {MOST_METASLABS}")));
+            }
         }
         if block.0 == 0 || block.0 > 16 << 20 {
             return Err(Error::Experiment(format!("block: {block} is not a size up to 16M")));
         }
-        let random_reads =
-            DEPTHS.map(|depth| Reads { depth, iops: random_reads(layout, device, block.0, placed, depth) });
-        let sum = |rate: u64| {
-            layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal() * rate as f64).sum::<f64>()
+        let all: Vec<(Vdev, Placed)> =
+            layout.vdevs().iter().copied().zip(placed.iter().copied().cycle()).collect();
+        let vdevs = each(&all, device, block.0);
+        let sum = |of: fn(&OfVdev) -> f64| vdevs.iter().map(|it| of(it) * it.count as f64).sum::<f64>();
+        let (on, children) = match stable.log {
+            Some(log) => (log, 1),
+            None => (device, layout.vdevs().iter().map(children).max().unwrap_or(1)),
         };
-        // Each child of a mirror can read something else.
-        let copies = |vdev: &Vdev| match vdev {
-            Vdev::Mirror { ways } => *ways as f64,
-            other => other.devices() as f64 * other.ideal(),
-        };
+        let log_ns = log_ns(on, children);
         Ok(Self {
             layout: layout.to_string(),
             device: device.to_string(),
             block,
-            placed,
-            random_reads: random_reads.to_vec(),
-            read_limit: layout.vdevs().iter().map(copies).sum::<f64>() * device.read_bytes_per_second as f64,
-            write_limit: sum(device.write_bytes_per_second),
-            log: log.map_or_else(|| "in the pool".to_owned(), |log| log.to_string()),
-            stable_writes: stable_writes(log.unwrap_or(device)),
-            mind: uneven(layout).filter(|_| metaslabs.is_none()),
+            random_reads: reads(&all, device, block.0),
+            read_limit: sum(|it| it.read_limit),
+            write_limit: sum(|it| it.write_limit),
+            vdevs,
+            log: stable.log.map_or_else(|| "in the pool".to_owned(), |log| log.to_string()),
+            way: stable.way.clone(),
+            log_ns,
+            stable_writes: 1e9 / (stable.way.ns as f64 + log_ns),
         })
     }
 
@@ -153,6 +194,56 @@ impl Speed {
     pub fn iops(&self, depth: usize) -> Option<f64> {
         self.random_reads.iter().find(|reads| reads.depth == depth).map(|reads| reads.iops)
     }
+}
+
+/// Devices that a small write of the log goes to.
+fn children(vdev: &Vdev) -> u64 {
+    match *vdev {
+        Vdev::Disk => 1,
+        Vdev::Mirror { ways } => ways,
+        // A block of the log, and its parity.
+        Vdev::Raidz { parity, .. } | Vdev::Draid { parity, .. } => LOG_BYTES / SECTOR_BYTES + parity,
+    }
+}
+
+/// How much of the pool's data has room on a vdev, in devices.
+fn room(vdev: &Vdev) -> f64 {
+    vdev.devices() as f64 * vdev.ideal()
+}
+
+/// The figures of each vdev by itself; likes are one.
+fn each(all: &[(Vdev, Placed)], device: Device, block: u64) -> Vec<OfVdev> {
+    let whole: f64 = all.iter().map(|(vdev, _)| room(vdev)).sum();
+    let mut vdevs: Vec<OfVdev> = Vec::new();
+    for one in all {
+        let (vdev, placed) = *one;
+        let name = match vdev.keyword() {
+            Some(keyword) => format!("{keyword} {}", vdev.devices()),
+            None => "disk".to_owned(),
+        };
+        if let Some(known) = vdevs.iter_mut().find(|it| it.vdev == name && it.placed == placed) {
+            known.count += 1;
+            continue;
+        }
+        // Each child of a mirror can read something else.
+        let copies = if let Vdev::Mirror { ways } = vdev { ways as f64 } else { room(&vdev) };
+        vdevs.push(OfVdev {
+            vdev: name,
+            count: 1,
+            share: room(&vdev) / whole,
+            placed,
+            random_reads: reads(std::slice::from_ref(one), device, block),
+            read_limit: copies * device.read_bytes_per_second as f64,
+            write_limit: room(&vdev) * device.write_bytes_per_second as f64,
+            mind: uneven(vdev).filter(|_| placed.metaslabs.is_none()),
+        });
+    }
+    vdevs
+}
+
+fn reads(all: &[(Vdev, Placed)], device: Device, block: u64) -> Vec<Reads> {
+    let of = |depth| Reads { depth, iops: random_reads(all, device, block, depth) };
+    DEPTHS.map(of).to_vec()
 }
 
 /// One device, and when each transfer under way on it ends.
@@ -174,22 +265,36 @@ impl Busy {
     }
 }
 
+/// A top-level vdev at work.
+struct AtWork {
+    vdev: Vdev,
+    placed: Placed,
+    devices: Vec<Busy>,
+    /// The room of it and of all before it.
+    room_until: f64,
+}
+
 /// Blocks a second that `depth` clients read.
-fn random_reads(layout: &Layout, device: Device, block: u64, placed: Placed, depth: usize) -> f64 {
+fn random_reads(all: &[(Vdev, Placed)], device: Device, block: u64, depth: usize) -> f64 {
     let mut rng = fastrand::Rng::with_seed(1);
-    let mut vdevs: Vec<(Vdev, Vec<Busy>)> = Vec::new();
-    for vdev in layout.vdevs() {
+    let mut vdevs: Vec<AtWork> = Vec::new();
+    let mut whole = 0.0;
+    for (vdev, placed) in all {
         let busy = (0..vdev.devices())
             .map(|_| Busy { medium: Medium::new(device, DEVICE_BYTES, rng.u64(..)), until_ns: Vec::new() });
-        vdevs.push((*vdev, busy.collect()));
+        whole += room(vdev);
+        vdevs.push(AtWork { vdev: *vdev, placed: *placed, devices: busy.collect(), room_until: whole });
     }
-    let places = ((DEVICE_BYTES as f64 * placed.used) as u64 / SECTOR_BYTES).max(1);
     let mut clients: BinaryHeap<Reverse<u64>> = (0..depth).map(|_| Reverse(0)).collect();
     let mut last_ns = 0;
     for _ in 0..READS {
         let Some(Reverse(now_ns)) = clients.pop() else { break };
-        let which = rng.usize(..vdevs.len());
-        let Some((vdev, devices)) = vdevs.get_mut(which) else { break };
+        let at = rng.f64() * whole;
+        let Some(AtWork { vdev, placed, devices, .. }) = vdevs.iter_mut().find(|it| at < it.room_until)
+        else {
+            break;
+        };
+        let places = ((DEVICE_BYTES as f64 * placed.used) as u64 / SECTOR_BYTES).max(1);
         let offset = rng.u64(..places) * SECTOR_BYTES;
         let done_ns = match *vdev {
             Vdev::Disk | Vdev::Mirror { .. } => {
@@ -254,28 +359,30 @@ fn columns(
     done.max().unwrap_or(now_ns)
 }
 
-/// Writes a second, each with a flush, that one client makes where the log is alone.
-fn stable_writes(device: Device) -> f64 {
-    let mut medium = Medium::new(device, DEVICE_BYTES, 1);
+/// Nanoseconds that a write and a flush take in the mean, one at a time, of the last of so many devices that each has a part of it.
+fn log_ns(device: Device, children: u64) -> f64 {
+    let mut media: Vec<Medium> = (1..=children).map(|seed| Medium::new(device, DEVICE_BYTES, seed)).collect();
     let (writes, mut now_ns) = (1000, 0);
     for index in 0..writes {
-        now_ns = medium.serve(now_ns, Operation::Write, index * LOG_BYTES, LOG_BYTES);
-        now_ns = medium.serve(now_ns, Operation::Flush, 0, 0);
+        for operation in [Operation::Write, Operation::Flush] {
+            let done =
+                media.iter_mut().map(|medium| medium.serve(now_ns, operation, index * LOG_BYTES, LOG_BYTES));
+            now_ns = done.max().unwrap_or(now_ns);
+        }
     }
-    writes as f64 * 1e9 / now_ns.max(1) as f64
+    now_ns as f64 / writes as f64
 }
 
 /// What is to be known of a raidz vdev whose devices are not alike within a metaslab.
-fn uneven(layout: &Layout) -> Option<String> {
-    let vdevs = layout.vdevs().iter().filter_map(|vdev| match *vdev {
-        Vdev::Raidz { parity, width } => Some((parity + 1, width)),
-        _ => None,
-    });
-    let (multiple, width) = vdevs.into_iter().find(|(multiple, width)| gcd(*multiple, *width) > 1)?;
-    Some(format!(
-        "on {width} devices, where all takes a multiple of {multiple} sectors, blocks of one metaslab begin on {} devices only, and others have more to do: --metaslabs says on how many data lie",
-        width / gcd(multiple, width)
-    ))
+fn uneven(vdev: Vdev) -> Option<String> {
+    let Vdev::Raidz { parity, width } = vdev else { return None };
+    let multiple = parity + 1;
+    (gcd(multiple, width) > 1).then(|| {
+        format!(
+            "on {width} devices, where all takes a multiple of {multiple} sectors, blocks of one metaslab begin on {} devices only, and others have more to do: --metaslabs says on how many data lie",
+            width / gcd(multiple, width)
+        )
+    })
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -283,20 +390,13 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 impl Model for Speed {
-    const FORMULA: &'static str = "reads: one client 1 / E[slowest of k columns], many n / (k * E[one]), between them played through; in order: devices * data share * bandwidth; stable: 1 / (write + flush)";
+    const FORMULA: &'static str = "reads: one client 1 / E[slowest of k columns], many n / (k * E[one]), between them played through; in order: devices * data share * bandwidth; stable: 1 / (way + write + flush of the log device)";
     const SOURCE: &'static str = "closed queueing networks (Lazowska and others 1984, Quantitative System Performance); the devices are those of cenote's device::simulated";
 }
 
 impl fmt::Display for Speed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{} of modelled {}, blocks of {}, on {:.0} % of each device\n",
-            self.layout,
-            self.device,
-            self.block,
-            self.placed.used * 100.0
-        )?;
+        writeln!(f, "{} of modelled {}, blocks of {}\n", self.layout, self.device, self.block)?;
         let rows: Vec<Vec<String>> = self
             .random_reads
             .iter()
@@ -312,8 +412,37 @@ impl fmt::Display for Speed {
             bytes(self.read_limit),
             bytes(self.write_limit)
         )?;
-        writeln!(f, "stable writes: {:.0} a second by one client, log {}", self.stable_writes, self.log)?;
-        self.mind.iter().try_for_each(|told| writeln!(f, "mind:          {told}"))
+        let us = |ns: f64| format!("{:.0} us", ns / 1e3);
+        writeln!(
+            f,
+            "stable writes: {:.0} a second by one client: the way {}, {}; log {}, {}\n",
+            self.stable_writes,
+            self.way.name,
+            us(self.way.ns as f64),
+            self.log,
+            us(self.log_ns)
+        )?;
+        let head = ["vdev", "blocks", "used", "reads/s by 1", "by 32, alone", "read", "written"];
+        let rows: Vec<Vec<String>> = self.vdevs.iter().map(OfVdev::row).collect();
+        f.write_str(&table::plain(&head, &rows))?;
+        let minds = self.vdevs.iter().filter_map(|vdev| Some((vdev, vdev.mind.as_ref()?)));
+        minds.into_iter().try_for_each(|(vdev, told)| writeln!(f, "mind {}: {told}", vdev.vdev))
+    }
+}
+
+impl OfVdev {
+    fn row(&self) -> Vec<String> {
+        let name = if self.count > 1 { format!("{} x {}", self.count, self.vdev) } else { self.vdev.clone() };
+        let reads = |at: Option<&Reads>| at.map_or_else(String::new, |reads| format!("{:.0}", reads.iops));
+        vec![
+            name,
+            percent(self.share),
+            percent(self.placed.used),
+            reads(self.random_reads.first()),
+            reads(self.random_reads.last()),
+            bytes(self.read_limit) + "/s",
+            bytes(self.write_limit) + "/s",
+        ]
     }
 }
 
@@ -322,7 +451,9 @@ mod tests {
     use super::*;
 
     fn speed(layout: &str, block: u64) -> Speed {
-        Speed::of(&layout.parse().unwrap(), Device::HDD_7200, None, Size(block), Placed::default()).unwrap()
+        let placed = [Placed::default()];
+        Speed::of(&layout.parse().unwrap(), Device::HDD_7200, &Stable::default(), Size(block), &placed)
+            .unwrap()
     }
 
     /// What a random read of a disk takes: half a turn, and the mean seek between two random places, which are apart by 8/15 in the mean of the root.
@@ -371,7 +502,7 @@ mod tests {
         let of = |layout: &str, metaslabs| {
             let placed = Placed { metaslabs, ..Placed::default() };
             let layout = layout.parse().unwrap();
-            Speed::of(&layout, Device::HDD_7200, None, Size(16 << 10), placed).unwrap()
+            Speed::of(&layout, Device::HDD_7200, &Stable::default(), Size(16 << 10), &[placed]).unwrap()
         };
         // Two devices are in every block.
         is_near(of("raidz2 6", Some(1)).iops(32).unwrap(), one, 0.05);
@@ -398,13 +529,45 @@ mod tests {
     }
 
     #[test]
-    fn a_log_device_makes_writes_stable_sooner() {
-        let of = |log| {
-            let layout = "raidz1 3".parse().unwrap();
-            Speed::of(&layout, Device::HDD_7200, log, Size(8192), Placed::default()).unwrap().stable_writes
+    fn each_vdev_has_figures_of_its_own_and_blocks_by_its_room() {
+        let two = speed("mirror 2 + mirror 2", 16 << 10);
+        assert_eq!((two.vdevs.len(), two.vdevs[0].count, two.vdevs[0].share), (1, 2, 0.5));
+        let mixed = speed("raidz1 3 + raidz2 6", 16 << 10);
+        let [small, large] = &mixed.vdevs[..] else { panic!("{mixed:?}") };
+        is_near(large.share, 4.0 / 6.0, 1e-9);
+        is_near(mixed.write_limit, small.write_limit + large.write_limit, 1e-9);
+        // The vdev that is busier than it is fast is the limit of both.
+        let alone = |vdev: &OfVdev| vdev.random_reads.last().unwrap().iops;
+        let limit = (alone(small) / small.share).min(alone(large) / large.share);
+        assert!((0.75 * limit..1.02 * limit).contains(&mixed.iops(32).unwrap()), "{limit} {mixed:?}");
+        assert!(mixed.to_string().contains("mind raidz2 6:") && !mixed.to_string().contains("mind raidz1"));
+        let of = |placed: &[Placed]| {
+            let layout = "mirror 2 + mirror 2".parse().unwrap();
+            Speed::of(&layout, Device::HDD_7200, &Stable::default(), Size(16 << 10), placed)
         };
-        assert!((100.0..130.0).contains(&of(None)), "{}", of(None));
-        assert!(of(Some(Device::OPTANE)) > 100.0 * of(None));
+        // One is new, the other full.
+        let near = Placed { used: 0.001, ..Placed::default() };
+        let uneven = of(&[near, Placed::default()]).unwrap();
+        assert_eq!(uneven.vdevs.len(), 2);
+        assert!(uneven.iops(1) > two.iops(1) && uneven.iops(1) < of(&[near]).unwrap().iops(1));
+        assert!(of(&[near; 3]).is_err());
+    }
+
+    #[test]
+    fn a_stable_write_takes_the_way_and_the_log_device() {
+        let of = |way: &str, log| {
+            let stable = Stable { way: way.parse().unwrap(), log };
+            let layout = "raidz1 3".parse().unwrap();
+            Speed::of(&layout, Device::HDD_7200, &stable, Size(8192), &[Placed::default()]).unwrap()
+        };
+        let in_pool = of("0us", None).stable_writes;
+        assert!((80.0..125.0).contains(&in_pool), "{in_pool}");
+        let bare = of("0us", Some(Device::OPTANE));
+        is_near(bare.log_ns, 10_000.0 + 8192.0 / 2.2, 0.01);
+        // A quick log is as quick as the way to it.
+        is_near(of("nbd", Some(Device::OPTANE)).stable_writes, 1e9 / (100_000.0 + bare.log_ns), 1e-9);
+        assert!(bare.stable_writes > 7.0 * of("nbd", Some(Device::OPTANE)).stable_writes);
+        is_near(of("nbd", None).stable_writes, in_pool, 0.02);
         assert!(device("hdd-5400").is_ok() && device("tape").is_err());
     }
 }

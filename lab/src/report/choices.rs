@@ -169,6 +169,9 @@ fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     (rows.len() > 1).then(|| Section::new("Space, foretold and measured", text, rows))
 }
 
+/// Most combinations that are named of those that a search cannot tell from the best.
+const MOST_OPEN: usize = 8;
+
 /// How the variant that is compared was found.
 fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let sought = findings.sought.as_ref()?;
@@ -179,10 +182,20 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         .collect();
     let values = values.join(" ");
     if experiment.mode == Mode::Search {
-        let text = format!(
-            "The search took {} runs, where all combinations would have taken {}. It found {values}, which was then measured again against the baseline.",
-            sought.runs, sought.exhaustive_runs
+        let [tried, points] = sought.tried;
+        let mut text = format!(
+            "The search took {} of up to {} runs, where all combinations would have taken {}. It tried {tried} of {points} combinations",
+            sought.runs, sought.budget, sought.exhaustive_runs
         );
+        text.push_str(if tried < points { ", and knows nothing of the others. " } else { ". " });
+        text.push_str(&format!("The best of them by its runs is {values}"));
+        let (shown, more) = sought.open.split_at(sought.open.len().min(MOST_OPEN));
+        let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
+        text.push_str(&match shown {
+            [] => "; no other that was tried may be as good. ".to_owned(),
+            shown => format!(". These runs cannot tell it from: {}{more}. ", shown.join("; ")),
+        });
+        text.push_str("It was then measured again against the baseline, because the best of many looks better than it is.");
         return Some(Section::new("What the search found", text, Vec::new()));
     }
     let text = format!(
@@ -217,10 +230,21 @@ fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         let figures = metrics.iter().zip(&one.values).map(|(metric, value)| written(*metric, *value));
         rows.push(std::iter::once(one.variant.to_owned()).chain(figures).collect());
     }
-    let text = format!(
-        "With \"{}\", none of these is beaten by another in all that counts; every other variant is.",
+    let mut text = format!(
+        "With \"{}\", none of these was shown to be beaten by another in all that counts.",
         experiment.goal_workload()
     );
+    if !findings.front_open.is_empty() {
+        let open: Vec<String> =
+            findings.front_open.iter().map(|open| format!("{} by {}", open.variant, open.by)).collect();
+        text.push_str(&format!(
+            " Perhaps beaten, which could not be decided: {}; the other is certainly better by something, and by nothing was it shown to be worse.",
+            open.join(", ")
+        ));
+    }
+    if findings.front.len() + findings.front_open.len() < placed.len() {
+        text.push_str(" Whatever else was compared is beaten: another is certainly better by something, and as good by all that counts.");
+    }
     Some(Section::new("What each choice buys and costs", text, rows))
 }
 

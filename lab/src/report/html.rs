@@ -3,21 +3,22 @@
 use super::charts::{Course, Percentiles, courses, percentiles};
 use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
-use super::plot::{Bar, Dot, Line, bars, dots_of, escaped};
+use super::plot::{Axis, Bar, Dot, Line, bars, dots_of, escaped};
 use super::{metrics, written};
-use crate::analysis::{Finding, Findings, Verdict, Within, apart, base_words, bounds, within};
+use crate::analysis::{Finding, Findings, Verdict, Within, base_words, bounds, within};
 use crate::experiment::{Experiment, Metric, Workload};
+use crate::models::percent;
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, Plan, TWIN};
 use crate::store::Store;
 
 /// How pages look.
-pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}\
+pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}\
 .verdict{font-size:1.15rem;border-left:4px solid #2a6;padding:.4rem 1rem;background:#f3f8f5}\
 .modelled{border-left:4px solid #c83;padding:.4rem 1rem;background:#fbf4ea}\
 svg{max-width:100%;height:auto;font-size:13px}table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}\
 td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child{text-align:left}\
-rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}circle{fill:#9ab}circle.marked{fill:#2a6}path.axis{stroke:#888;fill:none}path.limit{stroke:#c83;fill:none;stroke-dasharray:5 3}\
+rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}circle{fill:#9ab}circle.marked{fill:#2a6}path.axis{stroke:#888;fill:none}path.grid{stroke:#888;stroke-opacity:.25;fill:none}path.limit{stroke:#c83;fill:none;stroke-dasharray:5 3}\
 path.interval{stroke:#111;fill:none;stroke-width:1.5}code{font-size:12px;word-break:break-all}\
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}text{fill:#ddd}.verdict{background:#1d2b23}.modelled{background:#2b2418}td,th{border-color:#333}path.interval{stroke:#eee}}";
 
@@ -30,8 +31,10 @@ pub fn page(store: &Store, findings: &Findings) -> String {
          <title>{name}</title><style>{STYLE}</style><h1>{name}</h1><p>{}</p>{}<p class=\"verdict\">{}</p>",
         escaped(&experiment.question),
         modelled(experiment)
+            .into_iter()
+            .chain(findings.unfinished.clone())
             .map(|it| format!("<p class=\"modelled\">{}</p>", escaped(&it)))
-            .unwrap_or_default(),
+            .collect::<String>(),
         escaped(&findings.verdict)
     );
     for section in choices::all(experiment, findings) {
@@ -116,6 +119,11 @@ fn limits(
     device.into_iter().chain(bounds).collect()
 }
 
+/// What round values of a metric are round in.
+fn unit(metric: Metric) -> f64 {
+    if matches!(metric, Metric::Throughput | Metric::Memory) { 1048576.0 } else { 1.0 }
+}
+
 /// How latencies spread.
 fn spread(findings: &Findings, workload: &Workload) -> String {
     let shown = [Metric::LatencyP50, Metric::LatencyP99, Metric::LatencyP999];
@@ -133,7 +141,10 @@ fn spread(findings: &Findings, workload: &Workload) -> String {
         return String::new();
     }
     let told = "what half, 99 and 99.9 of 100 operations take at most, on a logarithmic axis";
-    format!("<h3>Latency percentiles <small>({told})</small></h3>{}", percentiles(&rows))
+    format!(
+        "<h3>Latency percentiles <small>({told})</small></h3>{}",
+        percentiles(&rows, &|value| written(shown[0], value))
+    )
 }
 
 /// Rounds from which on figures have a course.
@@ -159,9 +170,8 @@ fn over_time(store: &Store, findings: &Findings, workload: &Workload) -> String 
         .collect();
     let most = of.iter().flat_map(|it| &it.values).copied().fold(0.0, f64::max);
     let title = metric.title();
-    let last = all.iter().flat_map(|course| &course.points).map(|(at, _)| *at).fold(0.0, f64::max);
-    let (most_text, last_text) = (format!("{title}, {}", written(metric, most)), format!("{last:.0} s"));
-    format!("<h3>{title} over time</h3>{}", courses(&all, most, &most_text, &last_text))
+    let axis = Axis { title, write: &|value| written(metric, value), unit: unit(metric) };
+    format!("<h3>{title} over time</h3>{}", courses(&all, &axis, most, "since the first run began"))
 }
 
 /// Most variants beside the baseline whose runs are looked into: more lines than that say nothing.
@@ -198,19 +208,14 @@ fn within_runs(experiment: &Experiment, findings: &Findings, workload: &Workload
         .collect();
     let highest = |(_, [_, median, high]): &(f64, [f64; 3])| if has_bands { *high } else { *median };
     let most = quartiles.iter().flatten().map(highest).fold(0.0, f64::max);
-    let last = quartiles.iter().flatten().map(|(at, _)| *at).fold(0.0, f64::max);
     let told = match left_out {
         0 => String::new(),
         more => format!("; the baseline and the best {MOST_WITHIN}, without {more} others"),
     };
     let bands = if has_bands { ", and between its quartiles" } else { "" };
     let title = first.metric.title();
-    let plot = courses(
-        &all,
-        most,
-        &format!("{title}, {}", written(first.metric, most)),
-        &format!("{last:.1} s since the run began"),
-    );
+    let axis = Axis { title, write: &|value| written(first.metric, value), unit: unit(first.metric) };
+    let plot = courses(&all, &axis, most, "since the run began");
     let seen = within::told(&findings.within, workload);
     let seen = seen.map_or_else(String::new, |seen| format!("<p>{}</p>", escaped(&seen)));
     format!(
@@ -263,7 +268,13 @@ fn weighed(experiment: &Experiment, findings: &Findings) -> String {
                 is_marked: findings.front.iter().any(|name| name == one.variant),
             })
             .collect();
-        dots_of(&dots, metric.title(), metrics[0].title())
+        let better =
+            |metric: Metric| if metric.more_is_better() { "more is better" } else { "less is better" };
+        let titles = [*metric, metrics[0]].map(|metric| format!("{} ({})", metric.title(), better(metric)));
+        let (across, up) = (|value| written(*metric, value), |value| written(metrics[0], value));
+        let [across, up]: [(Metric, &dyn Fn(f64) -> String); 2] = [(*metric, &across), (metrics[0], &up)];
+        let axis = |(metric, write), title| Axis { title, write, unit: unit(metric) };
+        dots_of(&dots, &axis(across, &titles[0]), &axis(up, &titles[1]))
     };
     metrics.iter().enumerate().skip(1).map(plot).collect()
 }
@@ -278,29 +289,35 @@ fn class(finding: &Finding) -> &'static str {
     }
 }
 
-/// The figures, how they compare with the baseline where they are compared, and the runs that they come from.
+/// The figures, how they compare with the baseline where they are compared (the verdict, the corrected p-values of no difference and of a difference of a tenth), and the runs that they come from.
 fn table(metric: Metric, findings: &[&Finding]) -> String {
-    let head = ["variant", "median", "interval", "runs"].map(str::to_owned);
-    let of_compared = ["times the baseline", "interval", "p, corrected", "noise floor", "verdict"];
     let is_compared = findings.iter().any(|it| it.compared.is_some());
+    let of_compared =
+        ["verdict", "times the baseline", "interval", "noise floor", "p, differs", "p, is alike"];
+    let of_compared = of_compared.into_iter().filter(|_| is_compared);
+    let head = ["variant", "median", "interval"].into_iter().chain(of_compared.clone()).chain(["runs"]);
+    let head: Vec<String> = head.map(str::to_owned).collect();
     let row = |it: &&Finding| {
         let interval = format!("{} to {}", written(metric, it.median.low), written(metric, it.median.high));
         let runs: Vec<String> = it.runs.iter().map(usize::to_string).collect();
-        let mut row = vec![it.variant.clone(), written(metric, it.median.value), interval, runs.join(" ")];
-        if let Some(compared) = it.compared {
-            let ratio = compared.comparison.ratio;
-            row.extend([
-                format!("{:.2}", ratio.value),
-                format!("{:.2} to {:.2}", ratio.low, ratio.high),
-                format!("{:.4}", compared.corrected_p),
-                apart(compared.noise_floor),
-                compared.verdict.words().to_owned(),
-            ]);
+        let mut row = vec![it.variant.clone(), written(metric, it.median.value), interval];
+        match it.compared {
+            Some(compared) => {
+                let ratio = compared.comparison.ratio;
+                row.extend([
+                    compared.short(),
+                    format!("{:.2}", ratio.value),
+                    format!("{:.2} to {:.2}", ratio.low, ratio.high),
+                    percent(compared.noise_floor),
+                    format!("{:.4}", compared.corrected_p),
+                    format!("{:.4}", compared.corrected_p_apart),
+                ]);
+            }
+            None => row.extend(of_compared.clone().map(|_| String::new())),
         }
+        row.push(runs.join(" "));
         row
     };
-    let more = of_compared.into_iter().filter(|_| is_compared).map(str::to_owned);
-    let head = head.into_iter().chain(more).collect();
     let all: Vec<Vec<String>> = std::iter::once(head).chain(findings.iter().map(row)).collect();
     rows(&all, &[])
 }

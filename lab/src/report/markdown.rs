@@ -8,7 +8,7 @@ use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, unseen
 use crate::medium::Medium;
 use crate::plan::BASELINE;
 use crate::size::Size;
-use crate::store::{Prepared, Store};
+use crate::store::{Prepared, Stage, Store};
 use crate::table;
 
 /// The report.
@@ -17,6 +17,9 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
     let mut text = format!("# {}\n\n{}\n\n", experiment.name, experiment.question);
     if let Some(modelled) = modelled(experiment) {
         text.push_str(&format!("**{modelled}**\n\n"));
+    }
+    if let Some(unfinished) = &findings.unfinished {
+        text.push_str(&format!("**{unfinished}**\n\n"));
     }
     text.push_str(&format!("**{}**\n", findings.verdict));
     for section in choices::all(experiment, findings) {
@@ -54,16 +57,15 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
                 Some(compared) => {
                     let ratio = compared.comparison.ratio;
                     row.push(format!("{:.2} ({:.2} to {:.2})", ratio.value, ratio.low, ratio.high));
-                    row.push(compared.verdict.words().to_owned());
+                    row.push(compared.short());
                 }
                 None => row.extend(["".to_owned(), "".to_owned()]),
             }
             rows.push(row);
         }
         text.push_str(&table::markdown(&rows));
-        let floor = findings.findings.iter().filter(|it| it.workload == workload.name && it.metric == *first);
-        if let Some(compared) = floor.filter_map(|it| it.compared).next() {
-            text.push_str(&format!("\nHere {}.\n", noise_words(compared.noise_floor)));
+        if let Some(noise) = findings.noise(&workload.name, *first) {
+            text.push_str(&format!("\nHere {}.\n", noise_words(noise)));
         }
         if let Some(caution) = choices::caution(experiment, findings, workload) {
             text.push_str(&format!("\n**{caution}**\n"));
@@ -147,7 +149,8 @@ fn lies_on(experiment: &Experiment, path: &Path, medium: &Medium) -> String {
 
 /// What figures, intervals and verdicts are.
 const INTERVALS: &str = "Figures are medians over rounds. Each interval by itself is made to hold the truth in 95 of 100 cases, if rounds differ by chance alone (Student's t of the logarithms); \
-     intervals are not corrected for being many. Better and worse are: p is corrected for all comparisons by the goal's metric, from which the answer comes, and for all by the other metrics together.";
+     intervals are not corrected for being many. Verdicts are: p is corrected for all comparisons by the goal's metric, from which the answer comes, and for all by the other metrics together. No difference means \
+     that one of a tenth or more would have shown itself (two one-sided tests, corrected likewise); what is neither is undecided.";
 
 /// What the latencies are of loads that read and write, or flush.
 fn latencies(experiment: &Experiment, findings: &Findings) -> Option<String> {
@@ -235,6 +238,12 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     notes.sort_unstable();
     notes.dedup();
     facts.extend(notes.into_iter().cloned());
+    let torn = store.runs().iter().filter(|run| run.stage == Stage::Torn).count();
+    if torn > 0 {
+        facts.push(format!(
+            "{torn} runs are of rounds that were interrupted: these were done again as a whole, and their first runs count nowhere."
+        ));
+    }
     let is_named =
         !matches!(experiment.target, Target::Volume(_) | Target::Filesystem(_) | Target::Host { .. });
     if is_named && !experiment.overwrites() && store.runs().iter().all(|run| run.prepared.is_none()) {

@@ -112,39 +112,122 @@ pub struct Dot<'a> {
 
 const SQUARE: f64 = 320.0;
 const MARGIN: f64 = 40.0;
+/// About the height of a line of text.
+const LINE_HEIGHT: f64 = 14.0;
 
-/// Dots between axes from zero on, with their titles.
-pub fn dots_of(dots: &[Dot<'_>], x_title: &str, y_title: &str) -> String {
+/// An axis from zero on: what is on it, and how a value of that is written.
+pub struct Axis<'a> {
+    /// What it is.
+    pub title: &'a str,
+    /// A value with its unit.
+    pub write: &'a dyn Fn(f64) -> String,
+    /// The unit that round values are round in.
+    pub unit: f64,
+}
+
+impl Axis<'_> {
+    fn ticks(&self, most: f64) -> Vec<f64> {
+        ticks(most / self.unit).into_iter().map(|tick| tick * self.unit).collect()
+    }
+}
+
+/// Round values from zero on that divide an axis up to `most` into three to six parts.
+pub fn ticks(most: f64) -> Vec<f64> {
+    if !(most.is_finite() && most > 0.0) {
+        return Vec::new();
+    }
+    let magnitude = 10_f64.powf((most / 3.0).log10().floor());
+    let step = [5.0, 2.0, 1.0].map(|times| times * magnitude).into_iter().find(|step| most / step >= 3.0);
+    let step = step.unwrap_or(magnitude);
+    (0..=(most / step * (1.0 + 1e-9)) as usize).map(|at| at as f64 * step).collect()
+}
+
+/// Room for what stands beside an axis.
+pub fn ticks_width(axis: &Axis<'_>, most: f64) -> f64 {
+    let texts: Vec<String> = axis.ticks(most).into_iter().map(|tick| (axis.write)(tick)).collect();
+    label_width(texts.iter().map(String::as_str))
+}
+
+/// Dots between axes from zero on.
+pub fn dots_of(dots: &[Dot<'_>], x_axis: &Axis<'_>, y_axis: &Axis<'_>) -> String {
     let most = |of: fn(&Dot<'_>) -> f64| dots.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
     let (most_x, most_y) = (most(|dot| dot.x), most(|dot| dot.y));
-    let label_width = label_width(dots.iter().map(|dot| dot.label));
-    let (width, height) = (MARGIN + 1.5 * SQUARE + label_width, 2.0 * MARGIN + SQUARE);
-    let bottom = MARGIN + SQUARE;
+    let labels = label_width(dots.iter().map(|dot| dot.label));
+    let left = ticks_width(y_axis, most_y);
+    let (across, bottom) = (1.5 * SQUARE, MARGIN + SQUARE);
+    let (width, height) = (left + across + labels, bottom + MARGIN + LINE_HEIGHT);
+    let x = |value: f64| left + across * (value / most_x).clamp(0.0, 1.0);
+    let y = |value: f64| bottom - SQUARE * (value / most_y).clamp(0.0, 1.0);
     let mut svg = format!(
         "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" role=\"img\">\
-         <path class=\"axis\" d=\"M{MARGIN} {MARGIN}V{bottom}h{:.1}\"/>\
-         <text x=\"{MARGIN}\" y=\"{:.1}\">{}</text><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-        1.5 * SQUARE,
+         <path class=\"axis\" d=\"M{left} {MARGIN}V{bottom}h{across}\"/>\
+         <text x=\"{left}\" y=\"{:.1}\">{}</text><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
         MARGIN - 12.0,
-        escaped(y_title),
-        MARGIN + 1.5 * SQUARE,
-        bottom + 20.0,
-        escaped(x_title),
+        escaped(y_axis.title),
+        left + across,
+        bottom + 20.0 + LINE_HEIGHT,
+        escaped(x_axis.title),
     );
+    // Writing to a string does not fail.
+    for tick in x_axis.ticks(most_x) {
+        let (at, text) = (x(tick), escaped(&(x_axis.write)(tick)));
+        let _ = write!(
+            svg,
+            "<path class=\"grid\" d=\"M{at:.1} {MARGIN}V{bottom}\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
+            bottom + 18.0
+        );
+    }
+    svg.push_str(&marks_beside(y_axis, most_y, left, across, y));
+    // Left and right ends, and the middle, of what is there already.
+    let of_dot = |dot: &Dot<'_>| (x(dot.x) - 12.0, x(dot.x) - 2.0, y(dot.y));
+    let mut texts: Vec<(f64, f64, f64)> = dots.iter().map(of_dot).collect();
     for dot in dots {
-        let x = MARGIN + 1.5 * SQUARE * (dot.x / most_x).clamp(0.0, 1.0);
-        let y = bottom - SQUARE * (dot.y / most_y).clamp(0.0, 1.0);
+        let (x, y) = (x(dot.x), y(dot.y));
         let class = if dot.is_marked { "marked" } else { "" };
-        // Writing to a string does not fail.
+        // Where dots are near each other, names stand below each other.
+        let text_width = LETTER_WIDTH * dot.label.chars().count() as f64;
+        let is_taken = |below: f64| {
+            let meets = |(left, right, at): &(f64, f64, f64)| {
+                *left < x + text_width && x < *right && (at - below).abs() < LINE_HEIGHT
+            };
+            texts.iter().any(meets)
+        };
+        let lines =
+            (0..dots.len()).flat_map(|line| [y + LINE_HEIGHT * line as f64, y - LINE_HEIGHT * line as f64]);
+        let below = lines.into_iter().find(|below| !is_taken(*below));
+        let below = below.unwrap_or(y);
+        texts.push((x, x + text_width, below));
         let _ = write!(
             svg,
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             x + 8.0,
-            y + 4.0,
+            below + 4.0,
             escaped(dot.label),
         );
     }
     svg.push_str("</svg>");
+    svg
+}
+
+/// The ticks of an axis that goes up, with lines across: it stands at `left`, and `place` says where a value is.
+pub fn marks_beside(
+    axis: &Axis<'_>,
+    most: f64,
+    left: f64,
+    across: f64,
+    place: impl Fn(f64) -> f64,
+) -> String {
+    let mut svg = String::new();
+    for tick in axis.ticks(most) {
+        let (at, text) = (place(tick), escaped(&(axis.write)(tick)));
+        // Writing to a string does not fail.
+        let _ = write!(
+            svg,
+            "<path class=\"grid\" d=\"M{left} {at:.1}h{across}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
+            left - 6.0,
+            at + 4.0
+        );
+    }
     svg
 }
 
@@ -184,12 +267,29 @@ mod tests {
 
     #[test]
     fn dots_stand_where_their_values_are() {
-        let dot = |x, y, is_marked| Dot { label: "a<b", x, y, is_marked };
-        let svg = dots_of(&[dot(1.0, 50.0, false), dot(2.0, 100.0, true)], "space", "IOPS");
-        assert!(
-            svg.contains("cx=\"280.0\" cy=\"200.0\"") && svg.contains("cx=\"520.0\" cy=\"40.0\""),
-            "{svg}"
-        );
+        let dot = |label, x, y, is_marked| Dot { label, x, y, is_marked };
+        let write = |value: f64| format!("{value} u");
+        let axes = ["space", "IOPS"].map(|title| Axis { title, write: &write, unit: 1.0 });
+        let svg = dots_of(&[dot("a<b", 1.0, 50.0, false), dot("c", 2.0, 100.0, true)], &axes[0], &axes[1]);
+        let left = 16.0 + LETTER_WIDTH * 5.0;
+        assert!(svg.contains(&format!("cx=\"{:.1}\" cy=\"200.0\"", left + 240.0)), "{svg}");
+        assert!(svg.contains(&format!("cx=\"{:.1}\" cy=\"40.0\"", left + 480.0)), "{svg}");
         assert!(svg.matches("class=\"marked\"").count() == 1 && !svg.contains("a<b"), "{svg}");
+        assert!(svg.contains(">0.5 u<") && svg.contains(">60 u<"), "{svg}");
+        // Names of dots in one place stand below each other.
+        let same = [dot("a", 1.0, 1.0, false), dot("b", 1.0, 1.0, false)];
+        let svg = dots_of(&same, &axes[0], &axes[1]);
+        assert!(svg.contains("y=\"44.0\">a<") && svg.contains("y=\"58.0\">b<"), "{svg}");
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        assert_eq!(ticks(100.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(ticks(0.35), [0.0, 0.1, 0.2, 0.30000000000000004]);
+        assert_eq!(ticks(17.0), [0.0, 5.0, 10.0, 15.0]);
+        assert!(ticks(0.0).is_empty() && ticks(f64::NAN).is_empty());
+        for most in [1.0, 2.9, 3.1, 7.0, 999.0, 1e9] {
+            assert!((4..=7).contains(&ticks(most).len()), "{most}: {:?}", ticks(most));
+        }
     }
 }

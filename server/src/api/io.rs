@@ -62,6 +62,9 @@ pub struct VdevIo {
     pub read: Transfers,
     /// Writes.
     pub write: Transfers,
+    /// Those of them that were to be durable at once: the intent log's.
+    #[serde(default)]
+    pub sync_write: Transfers,
     /// Flushes.
     pub flush: Transfers,
     /// Ranges given up.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::contents::{SIGNATURE_BYTES, signature};
 use device::{Cause, Device, MemoryDevice, OpenOptions, in_words};
 use engine::env::{Env, System};
 use engine::pool::discovery::{Candidate, DEFAULT_DIRECTORIES};
@@ -289,24 +290,11 @@ async fn user_of(device: Arc<dyn Device>, open_pools: &[(Guid, String)]) -> Opti
     Some(User { how, force_helps: true })
 }
 
-/// The signature of a file system or of something else that a person would miss.
+/// The kind of file system, or of something else that a person would miss. Tables of partitions are no such thing: what counts is what is in the partitions.
 async fn contents_of(device: &dyn Device) -> Option<&'static str> {
-    const SIGNATURES: [(usize, &[u8], &str); 8] = [
-        (1080, &[0x53, 0xef], "ext"),
-        (0, b"XFSB", "xfs"),
-        (0x1_0040, b"_BHRfS_M", "btrfs"),
-        (4086, b"SWAPSPACE2", "swap"),
-        (0, b"LUKS\xba\xbe", "crypto_LUKS"),
-        (536, b"LVM2 001", "LVM2_member"),
-        (3, b"NTFS    ", "ntfs"),
-        (82, b"FAT32   ", "vfat"),
-    ];
-    let length = device.size_bytes().min(128 << 10);
+    let length = device.size_bytes().min(SIGNATURE_BYTES as u64);
     let start = device.read(0, usize::try_from(length).ok()?).await.ok()?;
-    let found = SIGNATURES
-        .iter()
-        .find(|(offset, bytes, _)| start.get(*offset..).is_some_and(|at| at.starts_with(bytes)));
-    found.map(|(_, _, kind)| *kind)
+    signature(&start).filter(|found| !found.is_table).map(|found| found.kind)
 }
 
 /// How the vdevs of a pool hold their data.

@@ -69,6 +69,7 @@ fn of_vdev(vdev: &Vdev) -> VdevIo {
         guid: vdev.guid.0,
         read: transfers(Transfer::Read),
         write: transfers(Transfer::Write),
+        sync_write: transfers(Transfer::SyncWrite),
         flush: transfers(Transfer::Flush),
         trim: transfers(Transfer::Discard),
         under_way: UnderWay {

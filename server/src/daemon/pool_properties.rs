@@ -32,6 +32,11 @@ pub(super) enum When {
     Set,
 }
 
+/// Why a new pool cannot have a property, or such a value of it; nothing where it can.
+pub fn fault_of_new(name: &str, value: &str) -> Option<String> {
+    fault(name, value, When::Create)
+}
+
 /// Why a property cannot have a value.
 pub(super) fn fault(name: &str, value: &str, when: When) -> Option<String> {
     if let Some(feature) = name.strip_prefix("feature@") {

@@ -29,6 +29,7 @@ pub fn attributes(number: INodeNo, stat: &Stat) -> Attributes {
         atime: stat.atime,
         mtime: stat.mtime,
         ctime: stat.ctime,
+        btime: stat.crtime,
         mode: type_bits(FileType::from_mode(stat.mode)) | stat.mode & 0o7777,
         links: stat.nlink,
         uid: stat.uid,
@@ -46,6 +47,7 @@ pub fn synthetic_directory(number: INodeNo, links: u32, like: &Stat) -> Attribut
         atime: like.mtime,
         mtime: like.mtime,
         ctime: like.mtime,
+        btime: like.crtime,
         links,
         block_size: 512,
         ..Attributes::unknown(number, libc::S_IFDIR | 0o555)

@@ -14,6 +14,7 @@ use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 
 use super::attributes::device_number;
+use super::files::{Access, is_strangers};
 use super::names::Told;
 use super::node::{Node, Tree};
 use super::served::Served;
@@ -81,6 +82,7 @@ impl Served {
         name: &[u8],
         by: Creator,
         exclusive: bool,
+        access: Access,
     ) -> Result<(Told, FileHandle)> {
         let told = match self.create(parent, name, NewKind::Regular, by) {
             Err(Error::Exists(_)) if !exclusive => {
@@ -89,7 +91,7 @@ impl Served {
             told => told?,
         };
         let (tree, object) = self.object(told.attr.number)?;
-        Ok((told, self.open_object(tree, object)?))
+        Ok((told, self.open_object(tree, object, access)?))
     }
 
     /// Makes a regular file without a name, beside those of a directory, and opens it. If it is `linkable`, it may get a name.
@@ -186,13 +188,15 @@ impl Served {
     }
 
     /// Changes attributes.
-    pub(super) fn set_attributes(&self, number: INodeNo, wanted: &Wanted) -> Result<()> {
+    pub(super) fn set_attributes(&self, number: INodeNo, wanted: &Wanted, by: Caller) -> Result<()> {
         let (zpl, object) = self.changeable(number)?;
         let given = |at: When| match at {
             When::At(at) => at,
             When::Now => Time::now(),
         };
         let is_owned = wanted.uid.is_some() || wanted.gid.is_some();
+        let kill_privileges = is_owned || wanted.kill_privileges;
+        let kill_setgid = kill_privileges && is_strangers(&device::block_on(zpl.zpl().stat(object))?, by);
         let set = SetAttributes {
             mode: wanted.mode,
             uid: wanted.uid,
@@ -202,7 +206,8 @@ impl Served {
             mtime: wanted.mtime.map(given),
             ctime: wanted.ctime,
             touched: wanted.mtime == Some(When::Now),
-            kill_privileges: is_owned || wanted.kill_privileges,
+            kill_privileges,
+            kill_setgid,
             ..SetAttributes::default()
         };
         // A file that is cut has blocks that are written again.

@@ -1,22 +1,28 @@
 //! The classic way of requests: read from the device, answered by writing to it.
 //!
-//! A request is answered on the thread that read it, but for those that wait for a commit ([`waiting`](super::waiting)). Which thread reads is agreed on in [`readers`](super::readers). Each has a clone of
-//! the device, so that they do not queue up for one, and answers where it read. Forgotten nodes come this way only, also where there are rings ([`ring`](super::ring)).
+//! A request is answered on the thread that read it, but for those that wait for a commit ([`waiting`](super::waiting)). Which thread reads, and how many there are, is agreed on in
+//! [`readers`](super::readers). The first reads from the mount's own descriptor, each further one from a clone of it, so that they do not queue up for one, and answers where it read. Forgotten nodes
+//! come this way only, also where there are rings ([`ring`](super::ring)).
+//!
+//! # What an idle mount costs
+//! One thread, which sleeps, and one descriptor. A thread that no request came to for [`PATIENCE`] gives back the memory of its buffers, its clone of the descriptor, and its ring.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use fuser::Errno;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
+use super::buffer::Buffer;
 use super::filesystem::{Mounted, Outcome};
-use super::readers::{Reader, Readers};
-use super::session::MAX_DATA_BYTES;
+use super::readers::{PATIENCE, Reader, Readers};
+use super::session::{Device, Life, MAX_DATA_BYTES};
 use super::wire::{ANSWER_HEADER_BYTES, Request, answer_header};
 
 /// `_IOR(229, 0, u32)`: makes a freshly opened device one of a connection.
@@ -25,65 +31,123 @@ const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
 const BEFORE_DATA_BYTES: usize = 4096;
 
 /// One more descriptor of a connection.
-pub fn another(device: &File) -> io::Result<File> {
+fn another(device: &Device) -> io::Result<File> {
     let clone = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
-    let original = device.as_raw_fd().cast_unsigned();
+    let original = device.as_fd().as_raw_fd().cast_unsigned();
     // SAFETY: both descriptors are open, and the argument is a number that lives through the call.
-    match unsafe { libc::ioctl(clone.as_raw_fd(), FUSE_DEV_IOC_CLONE, &raw const original) } {
-        0 => Ok(clone),
-        _ => Err(io::Error::last_os_error()),
+    if unsafe { libc::ioctl(clone.as_raw_fd(), FUSE_DEV_IOC_CLONE, &raw const original) } != 0 {
+        return Err(io::Error::last_os_error());
     }
+    do_not_block(&clone)?;
+    Ok(clone)
 }
 
-/// Answers requests until the connection ends, on one of the threads that take turns at reading.
-///
-/// # Errors
-/// The kernel gives no more requests, for another reason than that.
-pub fn serve(device: Arc<File>, mounted: &Mounted, readers: &Arc<Readers>) -> io::Result<()> {
-    let mut incoming = vec![0; BEFORE_DATA_BYTES + MAX_DATA_BYTES];
-    let mut outgoing = vec![0; ANSWER_HEADER_BYTES + MAX_DATA_BYTES];
-    // Who waits in `read` cannot look for requests, nor be the only one who waits.
-    fcntl_setfl(&device, fcntl_getfl(&device)? | OFlags::NONBLOCK)?;
-    let mut reader = Reader::new(readers, device.try_clone()?.into());
-    while reader.wait_for_turn() {
-        let size = match next(&device, &mut incoming, &mut reader)? {
-            Next::Request(size) => size,
-            Next::Others => continue,
-            Next::End => {
-                reader.end();
-                return Ok(());
+/// Who waits in `read` cannot look for requests, nor be the only one who waits.
+fn do_not_block(device: impl AsFd) -> io::Result<()> {
+    Ok(fcntl_setfl(&device, fcntl_getfl(&device)? | OFlags::NONBLOCK)?)
+}
+
+/// What the threads of a mount share that answer what comes through its device.
+pub struct Channel {
+    device: Device,
+    mounted: Mounted,
+    readers: Arc<Readers>,
+    _life: Arc<Life>,
+}
+
+impl Channel {
+    /// Begins to answer, with one thread, and up to `most` when they are needed. They end with the connection.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn begin(device: Device, mounted: Mounted, most: usize, life: Arc<Life>) -> io::Result<()> {
+        do_not_block(&device)?;
+        let readers = Arc::new(Readers::new(most));
+        Arc::new(Self { device, mounted, readers, _life: life }).begin_thread(true)
+    }
+
+    fn begin_thread(self: &Arc<Self>, is_first: bool) -> io::Result<()> {
+        let channel = Arc::clone(self);
+        let work = move || {
+            let others = Arc::clone(&channel);
+            let begin = Rc::new(move || others.begin_thread(false));
+            let mut reader = Reader::new(&channel.readers, begin);
+            if let Err(error) = channel.serve(is_first, &mut reader) {
+                tracing::error!(%error, "a thread of a FUSE session ended");
+                reader.fail();
             }
         };
-        let request = Request::parse(&incoming[..size])
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request without a header"))?;
-        if request.operation.is_long() {
-            reader.leave();
-        }
-        let (outcome, inside) = mounted.answer(&request, &mut outgoing[ANSWER_HEADER_BYTES..]);
-        match outcome {
-            Outcome::Answer(answer) => {
-                reply(&device, request.unique, answer, &mut outgoing);
-                drop(inside);
-            }
-            Outcome::WhenStable(number) => {
-                let (device, mounted, unique) = (Arc::clone(&device), mounted.clone(), request.unique);
-                let waiters = Arc::clone(&mounted.waiters);
-                drop(inside);
-                waiters.wait(move || {
-                    let answer = mounted.make_stable(number);
-                    reply(&device, unique, answer, &mut [0; ANSWER_HEADER_BYTES]);
-                });
-            }
-            Outcome::Nothing => {}
-            Outcome::End => {
-                drop(inside);
-                reply(&device, request.unique, Ok(0), &mut outgoing);
-                reader.end();
-                return Ok(());
-            }
-        }
+        thread::Builder::new().name("fuse".into()).spawn(work).map(drop)
     }
-    Ok(())
+
+    /// Answers requests until the connection ends, or this thread is not needed any more.
+    ///
+    /// # Errors
+    /// The kernel gives no more requests, for another reason than that.
+    fn serve(&self, is_first: bool, reader: &mut Reader) -> io::Result<()> {
+        let mut incoming = Buffer::new(BEFORE_DATA_BYTES + MAX_DATA_BYTES)?;
+        let mut outgoing = Buffer::new(ANSWER_HEADER_BYTES + MAX_DATA_BYTES)?;
+        let mut device = Arc::clone(&self.device);
+        if !is_first {
+            match another(&self.device) {
+                Ok(clone) => device = Arc::new(clone),
+                Err(error) => tracing::debug!(%error, "threads of a FUSE session share a descriptor"),
+            }
+        }
+        reader.read_from(Arc::clone(&device));
+        // It has nothing left to give back.
+        let mut is_bare = false;
+        while reader.wait_for_turn() {
+            let size = match next(&device, &mut incoming, reader, is_bare)? {
+                Next::Request(size) => size,
+                Next::Others => continue,
+                Next::Nothing => {
+                    is_bare = true;
+                    incoming.clear();
+                    outgoing.clear();
+                    device::release_ring();
+                    device = Arc::clone(&self.device);
+                    reader.read_from(Arc::clone(&device));
+                    reader.cool_down();
+                    continue;
+                }
+                Next::End => {
+                    reader.end();
+                    return Ok(());
+                }
+            };
+            is_bare = false;
+            let request = Request::parse(&incoming[..size])
+                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request without a header"))?;
+            if request.operation.is_long() {
+                reader.leave();
+            }
+            let (outcome, inside) = self.mounted.answer(&request, &mut outgoing[ANSWER_HEADER_BYTES..]);
+            match outcome {
+                Outcome::Answer(answer) => {
+                    reply(&device, request.unique, answer, &mut outgoing);
+                    drop(inside);
+                }
+                Outcome::WhenStable(number) => {
+                    let (device, mounted) = (Arc::clone(&device), self.mounted.clone());
+                    let (waiters, unique) = (Arc::clone(&mounted.waiters), request.unique);
+                    drop(inside);
+                    waiters.wait(move || {
+                        let answer = mounted.make_stable(number);
+                        reply(&device, unique, answer, &mut [0; ANSWER_HEADER_BYTES]);
+                    });
+                }
+                Outcome::Nothing => {}
+                Outcome::End => {
+                    drop(inside);
+                    reply(&device, request.unique, Ok(0), &mut outgoing);
+                    reader.end();
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What comes of a turn at reading.
@@ -92,26 +156,27 @@ enum Next {
     Request(usize),
     /// Others read now.
     Others,
+    /// No request came for long.
+    Nothing,
     /// The connection ended.
     End,
 }
 
-/// Waits for a request: looks for one for a while, then sleeps, unless others read.
-fn next(mut device: &File, incoming: &mut [u8], reader: &mut Reader) -> io::Result<Next> {
+/// Waits for a request: looks for one for a while, then sleeps, unless others read. Not for ever, unless it is `patient`.
+fn next(device: &Device, incoming: &mut [u8], reader: &mut Reader, is_patient: bool) -> io::Result<Next> {
+    const WAITS: Timespec = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     let mut began = None;
     loop {
-        match device.read(incoming) {
+        match rustix::io::read(device, &mut *incoming) {
             Ok(size) => {
                 reader.note_request(began.is_none());
                 return Ok(Next::Request(size));
             }
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EAGAIN) => {}
-                // Called off before it was read.
-                Some(libc::ENOENT | libc::EINTR) => continue,
-                Some(libc::ENODEV) => return Ok(Next::End),
-                _ => return Err(error),
-            },
+            Err(rustix::io::Errno::AGAIN) => {}
+            // Called off before it was read.
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::INTR) => continue,
+            Err(rustix::io::Errno::NODEV) => return Ok(Next::End),
+            Err(error) => return Err(error.into()),
         }
         if reader.rests_beside_others() {
             return Ok(Next::Others);
@@ -120,7 +185,8 @@ fn next(mut device: &File, incoming: &mut [u8], reader: &mut Reader) -> io::Resu
             thread::yield_now();
             continue;
         }
-        match poll(&mut [PollFd::new(&device, PollFlags::IN)], None) {
+        match poll(&mut [PollFd::new(&device, PollFlags::IN)], (!is_patient).then_some(&WAITS)) {
+            Ok(0) => return Ok(Next::Nothing),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -128,10 +194,10 @@ fn next(mut device: &File, incoming: &mut [u8], reader: &mut Reader) -> io::Resu
 }
 
 /// Answers with what is in `outgoing` behind the room for a header.
-fn reply(mut device: &File, unique: u64, answer: Result<usize, Errno>, outgoing: &mut [u8]) {
+fn reply(device: &Device, unique: u64, answer: Result<usize, Errno>, outgoing: &mut [u8]) {
     outgoing[..ANSWER_HEADER_BYTES].copy_from_slice(&answer_header(unique, answer));
     let length = ANSWER_HEADER_BYTES + answer.unwrap_or(0);
-    if let Err(error) = device.write_all(&outgoing[..length]) {
+    if let Err(error) = rustix::io::write(device, &outgoing[..length]) {
         // Whoever waited for it may be gone.
         tracing::debug!(%error, "the kernel does not take an answer");
     }

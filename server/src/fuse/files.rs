@@ -3,6 +3,10 @@
 //! A handle notices reads in order and loads ahead of them. In a filesystem that is written it also keeps its file: one that loses its last
 //! name is freed when its last handle is released.
 //!
+//! # Access times
+//! What the kernel keeps is read without us. So a file counts as read when it is opened to be read only, and whenever a part of it is asked for. A directory counts as read when its list is asked for: where
+//! that would be an access to be noted, the kernel is told at `opendir` to keep none. Links count when they are asked for. `O_NOATIME` is honoured.
+//!
 //! # Why writes go through
 //! Each `write` of a program becomes requests at once (of up to a mebibyte), while the kernel keeps the pages for readers. So times, sizes, quotas and "no space" are
 //! the filesystem's own and are told to the program that wrote, a snapshot holds all that was written before it, and what a program has written and the
@@ -13,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dataset::zpl::live::{AllocateMode, SetAttributes, WriteOptions};
-use engine::dataset::zpl::{File, LiveZpl, Time};
+use engine::dataset::zpl::{File, LiveZpl, Stat, Time};
 use engine::dmu::Reader;
 use engine::{Error, Result};
 use fuser::{FileHandle, INodeNo};
@@ -21,7 +25,7 @@ use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 
 use super::node::Tree;
-use super::served::Served;
+use super::served::{Habits, Served};
 use super::trees::SnapshotHeld;
 use super::wire::Caller;
 
@@ -54,34 +58,54 @@ pub struct FixedFile {
 pub struct LiveFile {
     zpl: Arc<LiveZpl>,
     object: ObjectId,
+    access: Access,
     /// Absent for a directory.
     reader: Option<Reader>,
     /// It is open for reading and writing.
     may_be_mapped: AtomicBool,
 }
 
+/// Whether what is read through a handle counts as an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// As far as properties say so.
+    Noted,
+    /// Whoever opened it wants that it does not (`O_NOATIME`), or the mount (`nodiratime`).
+    Secret,
+}
+
+impl Access {
+    /// By the flags of `open`.
+    pub fn of(flags: i32) -> Self {
+        if flags & libc::O_NOATIME != 0 { Self::Secret } else { Self::Noted }
+    }
+
+    /// The same of a directory.
+    pub fn of_directory(flags: i32, habits: Habits) -> Self {
+        if habits.directories_accessed { Self::of(flags) } else { Self::Secret }
+    }
+}
+
 impl LiveFile {
-    fn open(zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<Self> {
+    fn open(zpl: &Arc<LiveZpl>, object: ObjectId, access: Access) -> Result<Self> {
         zpl.hold(object);
-        Self::held(zpl, object)
+        Self::held(zpl, object, access)
     }
 
     /// One that is held already. From here on it is released, whatever happens.
-    fn held(zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<Self> {
+    fn held(zpl: &Arc<LiveZpl>, object: ObjectId, access: Access) -> Result<Self> {
         let may_be_mapped = AtomicBool::new(false);
-        let mut opened = Self { zpl: Arc::clone(zpl), object, reader: None, may_be_mapped };
+        let mut opened = Self { zpl: Arc::clone(zpl), object, access, reader: None, may_be_mapped };
         let node = device::block_on(zpl.zpl().node(object))?;
         if node.file_type() == FileType::Regular {
             opened.reader = Some(Reader::new(node.object().clone()));
         }
         Ok(opened)
     }
-}
 
-impl LiveFile {
     /// The same file of another tree.
     pub(super) fn again(&self, zpl: &Arc<LiveZpl>) -> Result<Self> {
-        let again = Self::open(zpl, self.object)?;
+        let again = Self::open(zpl, self.object, self.access)?;
         again.may_be_mapped.store(self.may_be_mapped.load(Ordering::Acquire), Ordering::Release);
         Ok(again)
     }
@@ -127,6 +151,11 @@ fn stale() -> Error {
     Error::Os { what: "a file that is gone".into(), errno: libc::ESTALE }
 }
 
+/// Whether set-group-id goes also where the group may not execute the file: `by` is not of it.
+pub(super) fn is_strangers(stat: &Stat, by: Caller) -> bool {
+    stat.mode & libc::S_ISGID != 0 && !by.is_of_group(stat.gid)
+}
+
 impl Served {
     /// Opens a file, by the flags of `open`; the number of its handle.
     pub(super) fn open(&self, number: INodeNo, flags: i32) -> Result<FileHandle> {
@@ -135,13 +164,22 @@ impl Served {
             device::block_on(zpl.require_open_for_writing(object, flags & libc::O_APPEND != 0))?;
         }
         let (tree, object) = self.object(number)?;
-        self.open_object(tree, object)
+        let access = Access::of(flags);
+        let handle = self.open_object(tree, object, access)?;
+        if let (Tree::Head, Some(live)) = (tree, self.live())
+            && flags & libc::O_ACCMODE == libc::O_RDONLY
+            && access == Access::Noted
+            && self.note_access(live, object)
+        {
+            self.forget_attributes(number);
+        }
+        Ok(handle)
     }
 
     /// Opens an object; the number of its handle.
-    pub(super) fn open_object(&self, tree: Tree, object: ObjectId) -> Result<FileHandle> {
+    pub(super) fn open_object(&self, tree: Tree, object: ObjectId, access: Access) -> Result<FileHandle> {
         let opened = match (tree, self.live()) {
-            (Tree::Head, Some(live)) => OpenFile::Live(LiveFile::open(live, object)?),
+            (Tree::Head, Some(live)) => OpenFile::Live(LiveFile::open(live, object, access)?),
             _ => {
                 let held = self.trees.hold(tree)?;
                 let node = device::block_on(async { self.trees.zpl(tree).await?.node(object).await })?;
@@ -153,7 +191,7 @@ impl Served {
 
     /// Opens an object that is held already; the number of its handle.
     pub(super) fn keep_open(&self, zpl: &Arc<LiveZpl>, object: ObjectId) -> Result<FileHandle> {
-        Ok(self.keep(OpenFile::Live(LiveFile::held(zpl, object)?)))
+        Ok(self.keep(OpenFile::Live(LiveFile::held(zpl, object, Access::Noted)?)))
     }
 
     fn keep(&self, opened: OpenFile) -> FileHandle {
@@ -196,7 +234,7 @@ impl Served {
         }
         let (tree, node) = self.znode(number)?;
         Ok(Arc::new(match (tree, self.live()) {
-            (Tree::Head, Some(live)) => OpenFile::Live(LiveFile::open(live, node.id())?),
+            (Tree::Head, Some(live)) => OpenFile::Live(LiveFile::open(live, node.id(), Access::Noted)?),
             _ => OpenFile::Fixed(FixedFile { file: node.open_file(), _held: None }),
         }))
     }
@@ -221,24 +259,61 @@ impl Served {
             reader.load_ahead(offset, into.len() as u64);
         }
         let read = device::block_on(file.zpl.read(file.object, offset, into))?;
-        self.note_access(&file.zpl, file.object);
+        if file.access == Access::Noted {
+            self.note_access(&file.zpl, file.object);
+        }
         Ok(read)
     }
 
-    /// Brings the access time of a file that was read, or a directory that was listed, up to date, as far as properties say so.
-    pub(super) fn note_access(&self, zpl: &Arc<LiveZpl>, object: ObjectId) {
-        if self.is_writable()
-            && let Err(error) = device::block_on(zpl.accessed(object, Time::now()))
-        {
+    /// Where a symbolic link leads.
+    pub(super) fn read_link(&self, number: INodeNo) -> Result<Vec<u8>> {
+        let (tree, node) = self.znode(number)?;
+        let target = device::block_on(node.read_link())?;
+        if let (Tree::Head, Some(live)) = (tree, self.live()) {
+            self.note_access(live, node.id());
+        }
+        Ok(target)
+    }
+
+    /// Brings the access time of a file that was read, or a directory that was listed, up to date, as far as properties say so. Whether that changed it.
+    pub(super) fn note_access(&self, zpl: &Arc<LiveZpl>, object: ObjectId) -> bool {
+        let noted = self.is_writable().then(|| device::block_on(zpl.accessed(object, Time::now())));
+        if let Some(Err(error)) = &noted {
             tracing::debug!(%error, object = object.0, "an access time stays as it is");
+        }
+        matches!(noted, Some(Ok(true)))
+    }
+
+    /// Whether [`Served::note_access`] would change it.
+    pub(super) fn access_is_due(&self, zpl: &Arc<LiveZpl>, object: ObjectId) -> bool {
+        self.is_writable() && device::block_on(zpl.access_is_due(object, Time::now())).unwrap_or(false)
+    }
+
+    /// Whether listing a directory through this handle counts as an access.
+    pub(super) fn notes_listing(&self, handle: FileHandle) -> bool {
+        match self.files().get(&handle.0).map(|file| &**file) {
+            Some(OpenFile::Live(file)) => file.access == Access::Noted,
+            _ => true,
         }
     }
 
-    /// Writes all of `bytes`.
-    pub(super) fn write(&self, number: INodeNo, offset: u64, bytes: &[u8], kill: bool) -> Result<()> {
+    /// Writes all of `bytes`. Privileges go where somebody is named who is to leave none.
+    pub(super) fn write(
+        &self,
+        number: INodeNo,
+        offset: u64,
+        bytes: &[u8],
+        without_privileges: Option<Caller>,
+    ) -> Result<()> {
         let (zpl, object) = self.changeable(number)?;
-        let options = WriteOptions { kill_privileges: kill, ..WriteOptions::default() };
-        let loses = kill && device::block_on(zpl.zpl().node(object))?.mode() & PRIVILEGES != 0;
+        let mut options = WriteOptions::default();
+        let mut loses = false;
+        if let Some(by) = without_privileges {
+            let stat = device::block_on(zpl.zpl().stat(object))?;
+            loses = stat.mode & PRIVILEGES != 0;
+            options.kill_privileges = true;
+            options.kill_setgid = loses && is_strangers(&stat, by);
+        }
         self.with_room(|| zpl.write(object, offset, bytes, &options))?;
         if loses {
             // Direct writes leave the mode that the kernel knows as it is.
@@ -274,7 +349,7 @@ impl Served {
             if stat.mode & PRIVILEGES == 0 {
                 return Ok(());
             }
-            let kill_setgid = stat.gid != by.gid;
+            let kill_setgid = is_strangers(&stat, by);
             let set = SetAttributes { kill_privileges: true, kill_setgid, ..SetAttributes::default() };
             zpl.set_attributes(object, &set).await
         })?;

@@ -6,6 +6,7 @@ use engine::dataset::zpl::live::NewKind;
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo};
 
 use super::changes::Creator;
+use super::files::Access;
 use super::gate::{Gate, Pass};
 use super::listing::Part;
 use super::names::Told;
@@ -98,6 +99,39 @@ impl Served {
         if !matches!(request.operation, Operation::Flush | Operation::Release { .. }) {
             wakeful::note_request();
         }
+        let answer = self.acted(request, bytes)?;
+        if let Some(changed) = self.to_be_stable(request) {
+            self.done("make stable", changed, self.fsync(changed))?;
+        }
+        Ok(answer)
+    }
+
+    /// The file or directory whose change is to be stable before it is answered, on a mount with `sync` or `dirsync`.
+    fn to_be_stable(&self, request: &Request<'_>) -> Option<INodeNo> {
+        let (changed, is_of_names) = match request.operation {
+            Operation::Symlink { .. }
+            | Operation::MakeNode { .. }
+            | Operation::MakeDirectory { .. }
+            | Operation::Unlink { .. }
+            | Operation::RemoveDirectory { .. }
+            | Operation::Rename { .. }
+            | Operation::Create { .. } => (request.node, true),
+            Operation::Link { file, .. } => (file, true),
+            Operation::SetAttributes(_)
+            | Operation::Write { .. }
+            | Operation::SetXattr { .. }
+            | Operation::RemoveXattr { .. }
+            | Operation::Ioctl { .. }
+            | Operation::Allocate { .. } => (request.node, false),
+            Operation::CopyRange { to, .. } => (to, false),
+            _ => return None,
+        };
+        let habits = self.habits();
+        let is_due = habits.sync_all || (habits.sync_names && is_of_names);
+        (is_due && self.is_writable()).then_some(changed)
+    }
+
+    fn acted(&self, request: &Request<'_>, bytes: &mut [u8]) -> Result<usize, Errno> {
         let Request { node, by, .. } = *request;
         let failed = |what: &str, error: engine::Error| self.failed(what, node, &error);
         let room = Room::new(bytes);
@@ -113,19 +147,23 @@ impl Served {
             }
             Operation::GetAttributes => match self.stat(node) {
                 Ok((attributes, lasts)) => room.attributes(&attributes, lasts),
-                Err(error) => Err(failed("read the attributes of", error)),
+                Err(error) => Err(gone(failed("read the attributes of", error))),
             },
             Operation::SetAttributes(wanted) => {
-                let set = self.set_attributes(node, &wanted);
+                let set = self.set_attributes(node, &wanted, by);
                 match set.and_then(|()| self.stat(node)) {
                     Ok((attributes, lasts)) => room.attributes(&attributes, lasts),
                     Err(error) => Err(failed("change the attributes of", error)),
                 }
             }
-            Operation::ReadLink => {
-                let target = self.znode(node).and_then(|(_, node)| device::block_on(node.read_link()));
-                room.data(&target.map_err(|error| failed("read the link", error))?)
-            }
+            Operation::StatX => match self.stat(node) {
+                Ok((attributes, lasts)) => room.statx(&attributes, lasts),
+                Err(error) => Err(gone(failed("read the attributes of", error))),
+            },
+            Operation::ReadLink => match self.read_link(node) {
+                Ok(target) => room.data(&target),
+                Err(error) => Err(failed("read the link", error)),
+            },
             Operation::Symlink { name, target } => {
                 let by = Creator::new(by, 0o777, 0);
                 entry(room, "create a link in", self.create(node, name, NewKind::Symlink(target), by))
@@ -151,12 +189,12 @@ impl Served {
                     self.is_opened(handle, flags);
                     room.opened(handle, FILE_FLAGS.bits())
                 }
-                Err(error) => Err(failed("open", error)),
+                Err(error) => Err(gone(failed("open", error))),
             },
             Operation::Create { name, mode, umask, flags } => {
                 let by = Creator::new(by, mode, umask);
                 let is_new = flags & libc::O_EXCL != 0;
-                match self.create_and_open(node, name, by, is_new) {
+                match self.create_and_open(node, name, by, is_new, Access::of(flags)) {
                     Ok((told, handle)) => {
                         self.is_opened(handle, flags);
                         // The attributes of an empty file last: nothing of it changes with the commit.
@@ -183,7 +221,7 @@ impl Served {
                 read.map_err(|error| failed(&format!("read offset {offset} of"), error))
             }
             Operation::Write { offset, bytes, kill_privileges, .. } => {
-                match self.write(node, offset, bytes, kill_privileges) {
+                match self.write(node, offset, bytes, kill_privileges.then_some(by)) {
                     // Requests have no 4 GiB.
                     Ok(()) => room.count(bytes.len() as u32),
                     Err(error) => Err(failed(&format!("write offset {offset} of"), error)),
@@ -195,7 +233,7 @@ impl Served {
                 self.release(handle);
                 Ok(0)
             }
-            Operation::OpenDirectory => self.open_directory(node, room),
+            Operation::OpenDirectory { flags } => self.open_directory(node, flags, room),
             Operation::ReadDirectory { handle, cookie, room: wanted } => {
                 let mut room = Room::new(up_to(bytes, wanted));
                 let part = Part { handle, cookie, with_attributes: None };
@@ -236,7 +274,7 @@ impl Served {
                 Ok(None) => Err(Errno::ENODATA),
                 Err(error) => Err(failed("read an extended attribute of", error)),
             },
-            Operation::ListXattr { room: wanted } => match self.xattr_names(node) {
+            Operation::ListXattr { room: wanted } => match self.xattr_names(node, by) {
                 Ok(list) => sized(room, wanted, &list),
                 Err(error) => Err(failed("list the extended attributes of", error)),
             },
@@ -276,16 +314,25 @@ impl Served {
         }
     }
 
-    fn open_directory(&self, number: INodeNo, room: Room<'_>) -> Result<usize, Errno> {
+    fn open_directory(&self, number: INodeNo, flags: i32, room: Room<'_>) -> Result<usize, Errno> {
         // A directory that is removed while it is open can still be asked for its attributes.
-        let handle = match (self.place(number), self.live()) {
-            (Some((Tree::Head, object)), Some(_)) => self.open_object(Tree::Head, object),
-            _ => Ok(FileHandle(self.next_handle())),
+        let opened = match (self.place(number), self.live()) {
+            (Some((Tree::Head, object)), Some(live)) => {
+                let access = Access::of_directory(flags, self.habits());
+                self.open_object(Tree::Head, object, access).map(|handle| {
+                    // What the kernel keeps is listed without us. It is to ask once where that is an access to be noted.
+                    let is_noted = access == Access::Noted && self.access_is_due(live, object);
+                    (handle, if is_noted { FopenFlags::empty() } else { DIRECTORY_FLAGS })
+                })
+            }
+            _ => {
+                let comes_and_goes = Node::from_number(number) == Node::SnapshotDir && self.live().is_some();
+                let flags = if comes_and_goes { FopenFlags::empty() } else { DIRECTORY_FLAGS };
+                Ok((FileHandle(self.next_handle()), flags))
+            }
         };
-        let comes_and_goes = Node::from_number(number) == Node::SnapshotDir && self.live().is_some();
-        let flags = if comes_and_goes { FopenFlags::empty() } else { DIRECTORY_FLAGS };
-        match handle {
-            Ok(handle) => room.opened(handle, flags.bits()),
+        match opened {
+            Ok((handle, flags)) => room.opened(handle, flags.bits()),
             Err(error) => Err(self.failed("open", number, &error)),
         }
     }
@@ -296,6 +343,11 @@ impl Served {
 const FIRST_PLUS_BYTES: u32 = 1 << 10;
 /// Most bytes that one request copies: a multiple of every size of blocks.
 const MOST_COPIED_BYTES: u64 = 1 << 30;
+
+/// The number of an error for what is known by its number: where that is no file any more, whoever came by a name looks that up again, and a handle is old.
+fn gone(error: Errno) -> Errno {
+    if error.code() == libc::ENOENT { Errno::ESTALE } else { error }
+}
 
 const FILE_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 const DIRECTORY_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_CACHE_DIR);

@@ -188,7 +188,9 @@ impl Served {
     ) -> Result<()> {
         let (tree, dir) = self.object(number)?;
         let mut cookie = part.cookie;
-        if let (Tree::Head, Some(live), 0) = (tree, self.live(), cookie) {
+        if let (Tree::Head, Some(live), 0) = (tree, self.live(), cookie)
+            && self.notes_listing(part.handle)
+        {
             self.note_access(live, dir);
         }
         let zfs_dir = Entry {

@@ -133,6 +133,17 @@ impl Served {
                 place.map(root).transpose()?
             }
             Node::Root if name == ZFS_NAME && self.has_zfs_dir() => Some(self.control(parent, Node::ZfsDir)?),
+            // Whoever has a handle of a file (`open_by_handle_at`, an NFS server), of which the kernel knows no more than the number.
+            Node::Root | Node::Object(..) if name == b"." => {
+                let (tree, object) = self.object(parent)?;
+                let zpl = device::block_on(self.trees.zpl(tree))?;
+                match self.told_in(&zpl, tree, object) {
+                    Ok(told) if told.attr.links > 0 => Some(told),
+                    // It has no name, and is there only until the last who has it open closes it.
+                    Ok(_) | Err(Error::NotFound(_)) => None,
+                    Err(error) => return Err(error),
+                }
+            }
             Node::Root | Node::Object(..) => {
                 let (tree, dir) = self.object(parent)?;
                 if name.len() > self.trees.head().max_name() as usize {

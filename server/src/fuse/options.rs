@@ -38,8 +38,14 @@ pub struct MountOptions {
     pub zpl: ZplOptions,
     /// When access times change (`atime`, `relatime`).
     pub atime: AtimeMode,
-    /// When changes are stable (`sync`).
+    /// When changes are stable (the property `sync`).
     pub sync: SyncMode,
+    /// All changes are stable before they are answered (the mount option `sync`).
+    pub sync_all: bool,
+    /// Changes of names are (the mount option `dirsync`).
+    pub sync_names: bool,
+    /// Listing a directory counts as an access (not with the mount option `nodiratime`).
+    pub directories_accessed: bool,
     /// Largest block of new files, in bytes (`recordsize`).
     pub record_bytes: u32,
     /// Size of the dnodes of new files, in units of 512 bytes (`dnodesize`).
@@ -59,6 +65,9 @@ impl Default for MountOptions {
             zpl: ZplOptions::default(),
             atime: AtimeMode::Relative,
             sync: SyncMode::Standard,
+            sync_all: false,
+            sync_names: false,
+            directories_accessed: true,
             record_bytes: 128 << 10,
             dnode_slots: 1,
         }
@@ -93,6 +102,9 @@ impl MountOptions {
                 Some(2) => SyncMode::Disabled,
                 _ => SyncMode::Standard,
             },
+            sync_all: false,
+            sync_names: false,
+            directories_accessed: true,
             record_bytes: properties
                 .number(Prop::Recordsize)
                 .and_then(|bytes| u32::try_from(bytes).ok())
@@ -112,8 +124,12 @@ impl MountOptions {
     /// A word that means nothing, as a sentence.
     pub fn apply_word(&mut self, word: &str) -> Result<(), String> {
         match word {
-            // Listing a directory changes no time of it.
-            "defaults" | "nomand" | "zfsutil" | "nodiratime" => {}
+            "defaults" | "nomand" | "zfsutil" => {}
+            "sync" => self.sync_all = true,
+            "async" => self.sync_all = false,
+            "dirsync" => self.sync_names = true,
+            "diratime" => self.directories_accessed = true,
+            "nodiratime" => self.directories_accessed = false,
             "ro" => self.writable = false,
             "rw" => self.writable = true,
             "atime" if self.atime == AtimeMode::Off => self.atime = AtimeMode::On,
@@ -149,6 +165,13 @@ impl MountOptions {
             word(self.atime != AtimeMode::Off, "atime"),
             word(self.zpl.xattr, "xattr"),
         ];
+        for (is_on, name) in [
+            (self.sync_all, "sync"),
+            (self.sync_names, "dirsync"),
+            (!self.directories_accessed, "nodiratime"),
+        ] {
+            words.extend(is_on.then(|| name.to_owned()));
+        }
         if self.atime != AtimeMode::Off {
             words.push(word(self.atime == AtimeMode::Relative, "relatime"));
         }
@@ -182,6 +205,11 @@ mod tests {
         assert!(options.words().contains(&"noatime".to_owned()));
         assert!(options.apply_word("user_xattr2").is_err());
         assert!(!options.ring);
+        assert!(!options.words().contains(&"sync".to_owned()));
+        for word in ["sync", "dirsync", "nodiratime"] {
+            options.apply_word(word).unwrap();
+            assert!(options.words().contains(&word.to_owned()));
+        }
         options.apply_word("ring").unwrap();
         assert!(options.ring);
         options.apply_word("noring").unwrap();

@@ -337,6 +337,8 @@ fn flags(options: &MountOptions) -> (libc::c_ulong, Vec<&'static str>) {
         (!options.exec, libc::MS_NOEXEC, "noexec"),
         (!options.setuid, libc::MS_NOSUID, "nosuid"),
         (!options.devices, libc::MS_NODEV, "nodev"),
+        (options.sync_all, libc::MS_SYNCHRONOUS, "sync"),
+        (options.sync_names, libc::MS_DIRSYNC, "dirsync"),
     ] {
         if wanted {
             all.0 |= flag;

@@ -38,15 +38,16 @@ mod entry;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread::{self, Scope};
+use std::thread;
 
 use io_uring::{IoUring, cqueue, squeue};
 
 use super::filesystem::{Mounted, Outcome};
+use super::session::{Device, Life};
 use crate::wakeful;
 use entry::{Entry, Given};
 
@@ -182,19 +183,15 @@ impl Prepared {
         &self.rings
     }
 
-    /// Begins to answer, on threads of `scope` that end with the connection. The kernel must have agreed.
+    /// Begins to answer, on threads that end with the connection. The kernel must have agreed.
     ///
     /// # Errors
     /// Not all queues have begun, so that the kernel serves none of them.
-    pub fn start<'scope, 'env>(
-        self,
-        scope: &'scope Scope<'scope, 'env>,
-        device: &Arc<File>,
-        mounted: &Mounted,
-    ) -> io::Result<()> {
+    pub fn start(self, device: &Device, mounted: &Mounted, life: &Arc<Life>) -> io::Result<()> {
         let Self { rings, urings } = self;
         let (report, begun) = mpsc::channel();
-        let crew = Crew { scope, device: Arc::clone(device), mounted: mounted.clone(), rings };
+        let (device, life) = (Arc::clone(device), Arc::clone(life));
+        let crew = Crew { device, mounted: mounted.clone(), rings, _life: life };
         let crew = Arc::new(crew);
         for (place, uring) in urings.into_iter().enumerate() {
             let report = report.clone();
@@ -213,29 +210,29 @@ impl Prepared {
 }
 
 /// Lets the kernel go on with the device alone, before all queues have begun: it gives up rings when something is registered that cannot be.
-pub fn take_back(device: &File) -> io::Result<()> {
+pub fn take_back(device: &Device) -> io::Result<()> {
     let mut uring = Disabled::new()?.enable()?;
-    match uring.exchange(Entry::new(u16::MAX).register(device.as_raw_fd()))? {
+    match uring.exchange(Entry::new(u16::MAX).register(device.as_fd().as_raw_fd()))? {
         (_, 0) => Err(io::Error::other("the kernel has a queue too many")),
         _ => Ok(()),
     }
 }
 
 /// What the threads of a mount share.
-struct Crew<'scope, 'env> {
-    scope: &'scope Scope<'scope, 'env>,
-    device: Arc<File>,
+struct Crew {
+    device: Device,
     mounted: Mounted,
     rings: Arc<Rings>,
+    _life: Arc<Life>,
 }
 
-impl<'scope> Crew<'scope, '_> {
+impl Crew {
     /// Begins a thread of a queue, which was counted. `begun` is told when the kernel has its entry, or why not.
     fn spawn(
         self: &Arc<Self>,
         place: usize,
         uring: Disabled,
-        begun: impl FnOnce(io::Result<()>) + Send + 'scope,
+        begun: impl FnOnce(io::Result<()>) + Send + 'static,
     ) -> io::Result<()> {
         let crew = Arc::clone(self);
         let name = format!("fuse-ring-{}", self.rings.queues[place].number);
@@ -245,7 +242,7 @@ impl<'scope> Crew<'scope, '_> {
             }
             crew.rings.queues[place].staff().threads -= 1;
         };
-        thread::Builder::new().name(name).spawn_scoped(self.scope, work).map(drop)
+        thread::Builder::new().name(name).spawn(work).map(drop)
     }
 
     /// Answers requests of a queue until the connection ends.
@@ -257,7 +254,7 @@ impl<'scope> Crew<'scope, '_> {
     ) -> io::Result<()> {
         let queue = &self.rings.queues[place];
         stay_on(queue.number);
-        let device = self.device.as_raw_fd();
+        let device = self.device.as_fd().as_raw_fd();
         let mut uring = match uring.enable() {
             Ok(uring) => uring,
             Err(error) => {

@@ -13,7 +13,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use engine::dataset::zpl::{AclType, LiveZpl, Znode};
 use engine::pool::live::with_room;
@@ -31,10 +31,29 @@ use super::replacing::Difference;
 use super::trees::Trees;
 use super::wire::{Operation, Request};
 
+/// What mount options ask of all requests.
+#[derive(Debug, Clone, Copy)]
+pub struct Habits {
+    /// All changes are stable before they are answered.
+    pub sync_all: bool,
+    /// Changes of names are.
+    pub sync_names: bool,
+    /// Listing a directory counts as an access.
+    pub directories_accessed: bool,
+}
+
+impl Habits {
+    fn of(options: &MountOptions) -> Self {
+        let MountOptions { sync_all, sync_names, directories_accessed, .. } = *options;
+        Self { sync_all, sync_names, directories_accessed }
+    }
+}
+
 /// A filesystem that is mounted.
 ///
 /// | lock | guards | order |
 /// |---|---|---|
+/// | `habits` | what mount options ask for; held to look or change | taken alone |
 /// | `files` | the open files; held to look one up | taken alone |
 /// | `stale` | files that are gone; for a few lines | taken alone |
 /// | `listings` | what open directories keep of their lists; held to take or keep it | taken alone |
@@ -44,6 +63,7 @@ pub struct Served {
     pub(super) posix_acls: bool,
     /// A [`Snapdir`].
     snapdir: AtomicU8,
+    habits: RwLock<Habits>,
     writable: AtomicBool,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
     /// Files of a tree that was exchanged for this one, which it does not have, and of which the kernel may know: until it is told of others with their numbers.
@@ -62,6 +82,7 @@ impl Served {
     pub fn new(trees: Trees, options: &MountOptions) -> Self {
         Self {
             snapdir: AtomicU8::new(options.snapdir as u8),
+            habits: RwLock::new(Habits::of(options)),
             writable: AtomicBool::new(options.writable && trees.live().is_some()),
             posix_acls: options.zpl.acl == AclType::Posix,
             trees,
@@ -218,6 +239,16 @@ impl Served {
     /// Accepts changes from now on, or refuses them.
     pub fn set_writable(&self, writable: bool) {
         self.writable.store(writable && self.live().is_some(), Ordering::Release);
+    }
+
+    /// Follows what mount options say from now on.
+    pub fn set_habits(&self, options: &MountOptions) {
+        *self.habits.write().unwrap_or_else(PoisonError::into_inner) = Habits::of(options);
+    }
+
+    /// What mount options ask for.
+    pub(super) fn habits(&self) -> Habits {
+        *self.habits.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether `.zfs` is listed.

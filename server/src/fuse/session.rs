@@ -3,37 +3,51 @@
 //! [`fuser`] agrees with the kernel on what both can and tells it what it does not know ([`fuser::Notifier`]). Requests come to threads of our own, and mounting is `place`'s.
 //! The session ends when the kernel ends the connection: after the last unmount, wherever else it is mounted, and when nobody has a file open any more.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use fuser::{InitFlags, KernelConfig, Notifier, SessionACL};
 
+use super::THREADS;
+use super::channel::Channel;
 use super::filesystem::Mounted;
 use super::gate::Gate;
-use super::readers::Readers;
 use super::ring::{self, Missing, Prepared, Rings};
 use super::served::Served;
-use super::{THREADS, channel};
 
 /// Most bytes of a read or write: what the kernel's pages for one request hold.
 pub const MAX_DATA_BYTES: usize = 1 << 20;
 
+/// The connection of a mount.
+pub type Device = Arc<dyn AsFd + Send + Sync>;
+
 /// A session.
 #[derive(Debug)]
 pub struct Session {
-    /// The threads that answer.
-    guard: JoinHandle<()>,
-    /// Its other end goes when they end.
+    /// Its other end goes when the last thread that answers ends.
     lives: Mutex<mpsc::Receiver<()>>,
     /// Present where requests come through them.
     rings: Option<Arc<Rings>>,
     /// The kernel's side.
-    kernel: fuser::Session<Handshake>,
+    kernel: Arc<fuser::Session<Handshake>>,
+}
+
+/// What all threads that answer share. With the last of them the session ends.
+#[derive(Debug)]
+pub struct Life {
+    gate: Arc<Gate>,
+    _session: mpsc::Sender<()>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if let Some(served) = self.gate.end() {
+            served.release_all();
+        }
+    }
 }
 
 impl Session {
@@ -58,7 +72,7 @@ impl Session {
         };
         let agreed = prepared.is_some().then(Arc::<AtomicBool>::default);
         let handshake = Handshake { gate: Arc::clone(gate), rings: agreed.clone() };
-        let kernel = fuser::Session::from_fd(handshake, connection, acl, fuser::Config::default())?;
+        let kernel = Arc::new(fuser::Session::from_fd(handshake, connection, acl, fuser::Config::default())?);
         if agreed.is_some_and(|agreed| !agreed.load(Ordering::Acquire)) {
             log_without_rings(served, &Missing::NotOffered);
             prepared = None;
@@ -69,29 +83,25 @@ impl Session {
             _ => Some(unsafe { libc::geteuid() }),
         };
         let mounted = Mounted { gate: Arc::clone(gate), only_for, waiters: Arc::default() };
-        let device = Arc::new(File::from(kernel.as_fd().try_clone_to_owned()?));
+        let device: Device = Arc::<fuser::Session<Handshake>>::clone(&kernel);
         let mut rings = prepared.as_ref().map(|prepared| Arc::clone(prepared.rings()));
-        let (report, begun) = mpsc::channel();
-        let (life, lives) = mpsc::channel();
-        let guard = thread::Builder::new().name("fuse".into()).spawn(move || {
-            let _life: mpsc::Sender<()> = life;
-            answer(device, &mounted, prepared, report);
-            if let Some(served) = mounted.gate.end() {
-                served.release_all();
+        let (sender, lives) = mpsc::channel();
+        let life = Arc::new(Life { gate: Arc::clone(gate), _session: sender });
+        if let Some(prepared) = prepared
+            && let Err(error) = prepared.start(&device, &mounted, &life)
+        {
+            if let Err(error) = ring::take_back(&device) {
+                tracing::error!(%error, "the kernel waits for rings; unmount '{}' by force", served.name());
             }
-        })?;
-        // A thread that panicked reports nothing.
-        match begun.recv().unwrap_or_else(|_| Err(io::Error::other("the session did not begin"))) {
-            Ok(()) => {}
-            Err(error) => {
-                log_without_rings(served, &Missing::NotBegun(error));
-                rings = None;
-            }
+            log_without_rings(served, &Missing::NotBegun(error));
+            rings = None;
         }
+        let most = if rings.is_some() { 1 } else { THREADS };
+        Channel::begin(device, mounted, most, life)?;
         if let Some(rings) = &rings {
             tracing::info!("'{}' is mounted with rings: {}", served.name(), rings.queues());
         }
-        Ok(Self { guard, lives: Mutex::new(lives), rings, kernel })
+        Ok(Self { lives: Mutex::new(lives), rings, kernel })
     }
 
     /// The rings through which requests come, if there are any.
@@ -104,64 +114,28 @@ impl Session {
         self.kernel.notifier()
     }
 
+    fn lives(&self) -> MutexGuard<'_, mpsc::Receiver<()>> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the kernel has ended it.
     pub fn is_finished(&self) -> bool {
-        self.guard.is_finished()
+        // Nothing is ever sent. Who waits for the end holds the lock.
+        match self.lives.try_lock() {
+            Ok(lives) => lives.try_recv() == Err(mpsc::TryRecvError::Disconnected),
+            Err(_) => false,
+        }
     }
 
     /// Waits for a while until the kernel ends it. Whether it has.
     pub fn ends_within(&self, limit: Duration) -> bool {
-        let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing is ever sent.
-        lives.recv_timeout(limit) != Err(mpsc::RecvTimeoutError::Timeout)
+        self.lives().recv_timeout(limit) != Err(mpsc::RecvTimeoutError::Timeout)
     }
 
     /// Waits until the kernel ends it.
     pub fn join(self) {
-        if self.guard.join().is_err() {
-            tracing::error!("the thread of a FUSE session panicked");
-        }
+        let _ = self.lives().recv();
     }
-}
-
-/// Answers what comes, through rings or through the device, until the connection ends. Reports when rings serve, or why they do not and the device serves instead.
-fn answer(
-    device: Arc<File>,
-    mounted: &Mounted,
-    prepared: Option<Prepared>,
-    report: mpsc::Sender<io::Result<()>>,
-) {
-    thread::scope(|scope| {
-        let with_rings = prepared.is_some();
-        let begun = prepared.map_or(Ok(()), |prepared| prepared.start(scope, &device, mounted));
-        let threads = if with_rings && begun.is_ok() { 1 } else { THREADS };
-        if begun.is_err()
-            && let Err(error) = ring::take_back(&device)
-        {
-            tracing::error!(%error, "the kernel waits for rings; unmount by force");
-        }
-        // The mount is told; it may be gone.
-        let _ = report.send(begun);
-        let clones = (1..threads).map_while(|_| {
-            let clone = channel::another(&device);
-            clone.inspect_err(|error| tracing::warn!(%error, "fewer threads for a FUSE session")).ok()
-        });
-        let mut devices: Vec<_> = clones.map(Arc::new).collect();
-        devices.push(device);
-        let readers = Arc::<Readers>::default();
-        for (number, device) in devices.into_iter().enumerate() {
-            let readers = Arc::clone(&readers);
-            let serve = move || {
-                if let Err(error) = channel::serve(device, mounted, &readers) {
-                    tracing::error!(%error, "a thread of a FUSE session ended");
-                }
-            };
-            let spawned = thread::Builder::new().name(format!("fuse-{number}")).spawn_scoped(scope, serve);
-            if let Err(error) = spawned {
-                tracing::error!(%error, "a FUSE session has a thread less");
-            }
-        }
-    });
 }
 
 fn log_without_rings(served: &Served, why: &Missing) {

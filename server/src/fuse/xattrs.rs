@@ -1,6 +1,6 @@
 //! Extended attributes.
 //!
-//! The kernel checks who may see and change which namespace. Attributes are stored under their full names; one that another platform stored as `NAME`, and that is shown
+//! The kernel checks who may see and change which namespace, but for lists of names. Attributes are stored under their full names; one that another platform stored as `NAME`, and that is shown
 //! as `user.NAME`, gives way to the one that is set.
 //!
 //! A POSIX access ACL says the permission bits too: the engine sets them with it. As with `chmod`, set-group-id does not survive when the owner who sets it is not of the file's group. The kernel
@@ -30,8 +30,8 @@ impl Served {
         }
     }
 
-    /// The names of all extended attributes, each with its end.
-    pub(super) fn xattr_names(&self, number: INodeNo) -> Result<Vec<u8>> {
+    /// The names of all extended attributes that `by` may see, each with its end.
+    pub(super) fn xattr_names(&self, number: INodeNo, by: Caller) -> Result<Vec<u8>> {
         if self.place(number).is_none() {
             return Ok(Vec::new());
         }
@@ -39,7 +39,9 @@ impl Served {
             Some((zpl, object)) => device::block_on(zpl.list_xattrs(object))?,
             None => device::block_on(self.znode(number)?.1.list_xattrs())?,
         };
-        let shown = names.iter().filter(|name| !self.is_hidden(name));
+        // The kernel checks each name that is asked for, and none in a list.
+        let is_secret = |name: &[u8]| by.uid != 0 && name.starts_with(b"trusted.");
+        let shown = names.iter().filter(|name| !self.is_hidden(name) && !is_secret(name));
         Ok(shown.flat_map(|name| name.iter().copied().chain([0])).collect())
     }
 
@@ -63,7 +65,7 @@ impl Served {
         device::block_on(async {
             if name == POSIX_ACL_ACCESS {
                 let stat = zpl.zpl().stat(object).await?;
-                if stat.mode & libc::S_ISGID != 0 && !is_of_group(by, stat.gid) {
+                if stat.mode & libc::S_ISGID != 0 && !by.is_of_group(stat.gid) {
                     let mode = Some(stat.mode & !libc::S_ISGID);
                     zpl.set_attributes(object, &SetAttributes { mode, ..SetAttributes::default() }).await?;
                 }
@@ -117,17 +119,6 @@ impl Served {
             false => Err(Error::Unsupported(format!("extended attribute {}", name.escape_ascii()))),
         }
     }
-}
-
-/// Whether the process behind a request is of a group, or may do as if it were.
-fn is_of_group(by: Caller, gid: u32) -> bool {
-    let others = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", by.pid)).unwrap_or_default();
-        let line =
-            status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default().to_owned();
-        line.split_whitespace().any(|word| word.parse() == Ok(gid))
-    };
-    by.uid == 0 || by.gid == gid || others()
 }
 
 /// How other platforms spell a name in `user.`, unless that is a name of its own here.

@@ -487,7 +487,7 @@ fn a_rename_can_leave_a_whiteout() {
 }
 
 /// Does `work` as a user and group, with one more group. Credentials are a thread's own.
-fn as_user<T: Send>(id: u32, group: u32, work: impl FnOnce() -> T + Send) -> T {
+pub fn as_user<T: Send>(id: u32, group: u32, work: impl FnOnce() -> T + Send) -> T {
     let become_user = move || {
         // SAFETY: none of these calls touches memory but the one group.
         let codes = unsafe {
@@ -554,7 +554,10 @@ fn who_changes_a_file_without_privileges_leaves_none_in_it() {
             unsafe { libc::copy_file_range(from.as_raw_fd(), nowhere, to.as_raw_fd(), nowhere, 5, 0) };
         assert_eq!(copied, 5);
     };
-    let ways: [&(dyn Fn() + Sync); 4] = [
+    let write = || fs::OpenOptions::new().write(true).open(&path).unwrap().write_all(b"x").unwrap();
+    let ways: [&(dyn Fn() + Sync); 6] = [
+        &write,
+        &|| fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(3).unwrap(),
         &|| allocate(0),
         &|| allocate(libc::FALLOC_FL_ZERO_RANGE),
         &|| allocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE),
@@ -567,12 +570,18 @@ fn who_changes_a_file_without_privileges_leaves_none_in_it() {
         as_user(USER, USER, change);
         assert_eq!(mode(), 0o711, "way {number}");
         // A file that its group may not execute: only who is of the group keeps its bit.
-        for (group, left) in [(USER, 0o2700), (7, 0o700)] {
+        for (group, other, left) in [(USER, USER, 0o2700), (7, 7, 0o2700), (7, 8, 0o700)] {
             reset(group);
             fs::set_permissions(&path, fs::Permissions::from_mode(0o6700)).unwrap();
-            as_user(USER, USER, change);
-            assert_eq!(mode(), left, "way {number}, group {group}");
+            as_user(USER, other, change);
+            assert_eq!(mode(), left, "way {number}, group {group}, user also of {other}");
         }
+    }
+    for (group, other, left) in [(7, 7, 0o2700), (7, 8, 0o700)] {
+        reset(group);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6700)).unwrap();
+        as_user(USER, other, || std::os::unix::fs::chown(&path, None, Some(USER)).unwrap());
+        assert_eq!(mode(), left, "chown, group {group}, user also of {other}");
     }
     // An ACL that says no more than the mode: owner, group and others, each with its bits.
     let acl = [2u32.to_le_bytes().to_vec(), entry(1, 7), entry(4, 1), entry(32, 1)].concat();
@@ -599,7 +608,17 @@ fn extended_attributes_are_kept() {
     attribute("user.large", &[3; 60_000]).unwrap();
     attribute("user.color", b"blue").unwrap();
     assert_eq!(errno(attribute("nobody.knows", b"")), libc::EOPNOTSUPP);
+    attribute("trusted.secret", b"of root").unwrap();
     again(&running);
+    // Whoever is not root does not even see that there is one.
+    fs::set_permissions(running.place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    as_user(12_345, 12_345, || {
+        assert_eq!(xattr_names(&path), ["user.color", "user.large"]);
+        assert_eq!(errno(xattr(&path, "trusted.secret")), libc::ENODATA);
+        assert_eq!(errno(set_xattr(&path, "trusted.secret", b"")), libc::EPERM);
+    });
+    assert_eq!(xattr_names(&path), ["trusted.secret", "user.color", "user.large"]);
+    assert_eq!(xattr(&path, "trusted.secret").unwrap(), b"of root");
     assert_eq!(xattr(&path, "user.color").unwrap(), b"blue");
     assert_eq!(xattr(&path, "user.large").unwrap(), [3; 60_000]);
     assert_eq!(errno(xattr(&path, "user.none")), libc::ENODATA);
@@ -781,7 +800,18 @@ fn xattr(path: &Path, name: &str) -> std::io::Result<Vec<u8>> {
     Ok(value)
 }
 
-fn terminated(text: &str) -> std::ffi::CString {
+fn xattr_names(path: &Path) -> Vec<String> {
+    let (path, mut list) = (terminated(path.to_str().unwrap()), [0u8; 1024]);
+    // SAFETY: the path is terminated, and the list has as much room as is said.
+    let length = unsafe { libc::listxattr(path.as_ptr(), list.as_mut_ptr().cast(), list.len()) };
+    let list = &list[..length.try_into().unwrap()];
+    let mut names: Vec<String> =
+        String::from_utf8_lossy(list).split_terminator('\0').map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+pub fn terminated(text: &str) -> std::ffi::CString {
     std::ffi::CString::new(text).unwrap()
 }
 

@@ -10,4 +10,5 @@ mod loads;
 mod mounts;
 mod places;
 mod pools;
+mod semantics;
 mod volumes;

@@ -50,6 +50,7 @@ impl<'a> Changes<'a> {
                 guid,
                 read: less(&now.read, &before.read),
                 write: less(&now.write, &before.write),
+                sync_write: less(&now.sync_write, &before.sync_write),
                 flush: less(&now.flush, &before.flush),
                 trim: less(&now.trim, &before.trim),
                 under_way: now.under_way,
@@ -87,7 +88,7 @@ impl Counted {
     }
 }
 
-fn less(now: &Transfers, before: &Transfers) -> Transfers {
+pub(super) fn less(now: &Transfers, before: &Transfers) -> Transfers {
     let each = |now: &[u64], before: &[u64]| {
         let before = before.iter().copied().chain(std::iter::repeat(0));
         now.iter().zip(before).map(|(now, before)| now.saturating_sub(before)).collect()
@@ -112,6 +113,7 @@ fn sum(all: impl Iterator<Item = VdevIo>) -> VdevIo {
     all.fold(VdevIo::default(), |mut sum, more| {
         add(&mut sum.read, &more.read);
         add(&mut sum.write, &more.write);
+        add(&mut sum.sync_write, &more.sync_write);
         add(&mut sum.flush, &more.flush);
         add(&mut sum.trim, &more.trim);
         let (all, one) = (&mut sum.under_way, more.under_way);

@@ -35,6 +35,7 @@ use super::{LivePool, Syncing};
 use crate::alloc::Allocator;
 use crate::cache::ArcCache;
 use crate::dataset::dsl::edit;
+use crate::dataset::properties::Types;
 use crate::dmu::{LiveObjset, NewObject, zap};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -144,7 +145,8 @@ impl LivePool {
             return Err(Error::Unsupported(format!("features are not enabled: {lacking}; {detail}")));
         }
         // What the devices held is still there when this is refused.
-        edit::check_properties(&new.root_properties, |feature| new.features.contains(&feature))?;
+        let is_enabled = |feature: Feature| new.features.contains(&feature);
+        edit::check_properties(Types::FILESYSTEM, &new.root_properties, is_enabled)?;
         let env = &surroundings.env;
         let pool_guid = random_guid(&**env);
         let mut devices = Devices::new();

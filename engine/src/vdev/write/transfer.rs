@@ -161,6 +161,9 @@ async fn write(txg: Txg, parts: &[Part<'_>], run: &[usize], until: Until) -> Res
     };
     if result.is_ok() {
         first.leaf.stats.count(Transfer::Write, bytes, started);
+        if until == Until::Durable {
+            first.leaf.stats.count(Transfer::SyncWrite, bytes, started);
+        }
     }
     if !is_durable {
         // Also one that failed may have left something in the device's cache.

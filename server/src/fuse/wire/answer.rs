@@ -4,6 +4,7 @@
 //! |---|---|
 //! | attributes | number 8, size 8, blocks 8, seconds of atime, mtime, ctime 8 each, nanoseconds of these 4 each, mode 4, links 4, uid 4, gid 4, rdev 4, size of blocks 4, 0 4: 88 in all |
 //! | to getattr, setattr | how long attributes last: seconds 8, nanoseconds 4; 0 4; attributes |
+//! | to statx | how long attributes last: seconds 8, nanoseconds 4; 0 20; what follows that is known 4, size of blocks 4, 0 8, links 4, uid 4, gid 4, mode 2, 0 2, number 8, size 8, blocks 8, 0 8, atime, btime, ctime, mtime: seconds 8, nanoseconds 4, 0 4 each; major and minor of the device 4 each, 0 120: 288 in all |
 //! | entry: to lookup, mknod and the like | node 8, generation 8, seconds that the name lasts 8, that attributes last 8, nanoseconds of the two 4 each, attributes: 128 in all |
 //! | opened: to open, opendir | handle 8, flags 4, 0 4 |
 //! | to create | entry, opened |
@@ -57,6 +58,8 @@ pub struct Attributes {
     pub mtime: Time,
     /// Last change of attributes.
     pub ctime: Time,
+    /// Creation; only `statx` tells it.
+    pub btime: Time,
     /// Type and permissions.
     pub mode: u32,
     /// Names.
@@ -82,6 +85,7 @@ impl Attributes {
             atime: time,
             mtime: time,
             ctime: time,
+            btime: time,
             mode,
             links: 0,
             uid: 0,
@@ -152,6 +156,28 @@ impl<'a> Room<'a> {
         self.put_u64(lasts.as_secs());
         self.put_u32s([lasts.subsec_nanos(), 0]);
         self.put_attributes(attributes);
+        self.end()
+    }
+
+    /// The answer to statx, which tells all that there is, whatever was asked for.
+    pub fn statx(mut self, attributes: &Attributes, lasts: Duration) -> Result<usize, Errno> {
+        let Attributes { number, size, blocks, atime, mtime, ctime, btime, .. } = attributes;
+        let Attributes { mode, links, uid, gid, rdev, block_size, .. } = *attributes;
+        self.put_u64(lasts.as_secs());
+        self.put_u32s([lasts.subsec_nanos(), 0, 0, 0, 0, 0]);
+        self.put_u32s([libc::STATX_BASIC_STATS | libc::STATX_BTIME, block_size, 0, 0, links, uid, gid]);
+        // The mode has two bytes, and two zeros follow it.
+        self.put(&(mode as u16).to_ne_bytes());
+        self.put(&[0; 2]);
+        for number in [number.0, *size, *blocks, 0] {
+            self.put_u64(number);
+        }
+        for time in [atime, btime, ctime, mtime] {
+            self.put(&time.seconds.to_ne_bytes());
+            self.put_u32s([time.nanoseconds, 0]);
+        }
+        self.put_u32s([(rdev >> 8) & 0xfff, (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00)]);
+        self.put(&[0; 120]);
         self.end()
     }
 
@@ -310,6 +336,7 @@ mod tests {
             atime: time(-4, 7),
             mtime: time(5, 8),
             ctime: time(6, 9),
+            btime: time(30, 31),
             mode: 0o100_644,
             links: 11,
             uid: 12,
@@ -352,6 +379,21 @@ mod tests {
             [lasts, attribute_bytes()].concat()
         );
         assert_eq!(written(|room| room.entry(&entry(&attributes))), entry_bytes());
+        let narrow =
+            |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_ne_bytes()).collect::<Vec<_>>();
+        let wide =
+            |numbers: &[u64]| numbers.iter().flat_map(|number| number.to_ne_bytes()).collect::<Vec<_>>();
+        let expected = [
+            wide(&[1]),
+            narrow(&[2, 0, 0, 0, 0, 0, 0xfff, 15, 0, 0, 11, 12, 13]),
+            [0o100_644u16, 0].into_iter().flat_map(u16::to_ne_bytes).collect(),
+            wide(&[1, 2, 3, 0]),
+            wide(&[(-4i64).cast_unsigned(), 7, 30, 31, 6, 9, 5, 8]),
+            narrow(&[0, 14]),
+            vec![0; 120],
+        ];
+        assert_eq!(written(|room| room.statx(&attributes, Duration::new(1, 2))), expected.concat());
+        assert_eq!(expected.concat().len(), 288);
         assert_eq!(entry_bytes().len(), ENTRY_BYTES);
         let opened = [&31u64.to_ne_bytes()[..], &10u32.to_ne_bytes(), &[0; 4]].concat();
         assert_eq!(

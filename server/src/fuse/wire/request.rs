@@ -32,6 +32,7 @@
 //! | 43 | fallocate | - 8, offset 8, length 8, mode 4, - 4 | |
 //! | 45 | rename2 | new directory 8, flags 4, - 4 | name, new name |
 //! | 46 | lseek | handle 8, offset 8, whence 4, - 4 | |
+//! | 52 | statx | - 24 | |
 //! | 47 | copy_file_range | - 8, offset 8, node of the target 8, - 8, offset there 8, length 8, - 8 | |
 //!
 //! Names end with a zero byte. What is not in the table is answered with `ENOSYS`, which tells the kernel not to ask again, `interrupt` (36) too: no request here
@@ -168,6 +169,8 @@ pub enum Operation<'a> {
     ForgetMany(Forgotten<'a>),
     /// Its attributes.
     GetAttributes,
+    /// The same, and when it was created.
+    StatX,
     /// To change them.
     SetAttributes(Wanted),
     /// Where a link leads.
@@ -209,7 +212,7 @@ pub enum Operation<'a> {
     /// Said when a descriptor is closed.
     Flush,
     /// To open it as a directory.
-    OpenDirectory,
+    OpenDirectory { flags: i32 },
     /// Its entries behind a cookie.
     ReadDirectory { handle: FileHandle, cookie: u64, room: u32 },
     /// The same with attributes.
@@ -263,7 +266,7 @@ fn fixed_bytes(opcode: u32) -> usize {
     match opcode {
         2 | 9 | 12 | 13 | 14 | 21 | 22 | 23 | 27 | 42 => 8,
         3 | 8 | 20 | 30 | 35 | 45 | 51 => 16,
-        18 | 25 | 29 | 46 => 24,
+        18 | 25 | 29 | 46 | 52 => 24,
         39 | 43 => 32,
         15 | 16 | 28 | 44 => 40,
         47 => 56,
@@ -280,6 +283,7 @@ impl<'a> Operation<'a> {
             1 => Self::Lookup { name: rest.name()? },
             2 => Self::Forget,
             3 => Self::GetAttributes,
+            52 => Self::StatX,
             4 => Self::SetAttributes(fields.wanted()?),
             5 => Self::ReadLink,
             6 => Self::Symlink { name: rest.name()?, target: rest.name()? },
@@ -317,7 +321,7 @@ impl<'a> Operation<'a> {
             23 => Self::ListXattr { room: fields.u32()? },
             24 => Self::RemoveXattr { name: rest.name()? },
             25 => Self::Flush,
-            27 => Self::OpenDirectory,
+            27 => Self::OpenDirectory { flags: fields.i32()? },
             28 | 44 => {
                 let (handle, cookie, room) = (fields.handle()?, fields.u64()?, fields.u32()?);
                 match opcode {

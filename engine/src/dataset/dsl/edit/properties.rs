@@ -302,9 +302,13 @@ fn check_value(is_enabled: impl Fn(Feature) -> bool, assignment: &Assignment) ->
     Ok(())
 }
 
-/// Checks what can be told of a new filesystem's properties before there is a pool for it.
-pub fn check_properties(properties: &[(String, String)], is_enabled: impl Fn(Feature) -> bool) -> Result<()> {
-    let plan = parse_all(properties, Types::FILESYSTEM, true)?;
+/// Checks what can be told of the properties of a new dataset of such a type before there is a pool for it.
+pub fn check_properties(
+    types: Types,
+    properties: &[(String, String)],
+    is_enabled: impl Fn(Feature) -> bool,
+) -> Result<()> {
+    let plan = parse_all(properties, types, true)?;
     plan.iter().try_for_each(|assignment| check_value(&is_enabled, assignment))
 }
 

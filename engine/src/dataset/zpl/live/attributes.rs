@@ -81,9 +81,9 @@ pub enum AtimeMode {
     Relative,
 }
 
-/// A mode without the privileges that a change by somebody else takes away.
-pub(super) fn without_privileges(mode: u32) -> u32 {
-    let setgid = if mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
+/// A mode without the privileges that a change by somebody else takes away; set-group-id `in_any_case`, or where the group may execute.
+pub(super) fn without_privileges(mode: u32, in_any_case: bool) -> u32 {
+    let setgid = if in_any_case || mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
     mode & !(SETUID | setgid)
 }
 
@@ -137,7 +137,7 @@ impl LiveZpl {
             values = values.number(Attr::DaclCount, count).bytes(Attr::DaclAces, &aces);
         }
         if set.kill_privileges && !node.is_directory() {
-            mode = without_privileges(mode) & if set.kill_setgid { !SETGID } else { !0 };
+            mode = without_privileges(mode, set.kill_setgid);
         }
         if mode != node.znode.mode() {
             values = values.number(Attr::Mode, mode.into());
@@ -238,27 +238,33 @@ impl LiveZpl {
         self.atime.store(mode as u8, Ordering::Release);
     }
 
-    /// Notes that a file was read: its access time becomes `now` where the properties ask for that, and nothing else changes.
-    pub async fn accessed(&self, file: ObjectId, now: Time) -> Result<()> {
-        let mode = self.atime.load(Ordering::Acquire);
-        if mode == AtimeMode::Off as u8 {
-            return Ok(());
+    /// Whether a file that is read at `now` gets another access time, by what the properties ask for.
+    pub async fn access_is_due(&self, file: ObjectId, now: Time) -> Result<bool> {
+        if self.atime.load(Ordering::Acquire) == AtimeMode::Off as u8 {
+            return Ok(false);
         }
-        let due = |node: &Znode| -> Result<bool> {
-            let stat = node.stat()?;
-            Ok(mode == AtimeMode::On as u8
-                || stat.atime <= stat.mtime.max(stat.ctime)
-                || now.seconds.saturating_sub(stat.atime.seconds) >= ATIME_SECONDS)
-        };
-        if !due(&self.zpl.node(file).await?)? {
-            return Ok(());
+        self.changes_atime(&self.zpl.node(file).await?, now)
+    }
+
+    fn changes_atime(&self, node: &Znode, now: Time) -> Result<bool> {
+        let stat = node.stat()?;
+        Ok(self.atime.load(Ordering::Acquire) == AtimeMode::On as u8
+            || stat.atime <= stat.mtime.max(stat.ctime)
+            || now.seconds.saturating_sub(stat.atime.seconds) >= ATIME_SECONDS)
+    }
+
+    /// Notes that a file was read: its access time becomes `now` where the properties ask for that, and nothing else changes. Whether it did.
+    pub async fn accessed(&self, file: ObjectId, now: Time) -> Result<bool> {
+        if !self.access_is_due(file, now).await? {
+            return Ok(false);
         }
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;
-        if !due(&node.znode)? {
-            return Ok(());
+        if !self.changes_atime(&node.znode, now)? {
+            return Ok(false);
         }
         let tx = self.begin_freeing().await?;
-        self.update(&node.object, &tx, Values::default().time(Attr::Atime, now)).await
+        self.update(&node.object, &tx, Values::default().time(Attr::Atime, now)).await?;
+        Ok(true)
     }
 }

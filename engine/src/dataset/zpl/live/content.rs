@@ -36,6 +36,8 @@ pub struct WriteOptions {
     pub append: bool,
     /// Set-user-id goes, and set-group-id of a file that its group may execute.
     pub kill_privileges: bool,
+    /// With that set-group-id goes in any case: a write by somebody who is not of the group.
+    pub kill_setgid: bool,
 }
 
 impl LiveZpl {
@@ -122,7 +124,7 @@ impl LiveZpl {
             self.grow(&node, &tx, end).await?;
             node.object.write_at(&tx, offset, bytes).await?;
             let mut values = stamped(end, node.flags()?.0, Time::now());
-            let mode = without_privileges(node.znode.mode());
+            let mode = without_privileges(node.znode.mode(), options.kill_setgid);
             if options.kill_privileges {
                 values = values.number(Attr::Mode, mode.into());
             }

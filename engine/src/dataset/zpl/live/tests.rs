@@ -339,7 +339,7 @@ async fn apply(zpl: &LiveZpl, model: &mut Model, op: Op) {
         }
         Op::Append { file, length, fill } => {
             let file = model.pick(file);
-            let append = WriteOptions { append: true, kill_privileges: false };
+            let append = WriteOptions { append: true, ..WriteOptions::default() };
             let done = zpl.write(ObjectId(file), u64::MAX >> 2, &vec![fill; length], &append).await;
             if let Kind::Regular(content) = &mut model.files.get_mut(&file).unwrap().kind {
                 assert_eq!(done.unwrap(), content.len() as u64);
@@ -723,10 +723,10 @@ fn what_is_appended_stands_at_the_end_and_takes_privileges_away() {
     let root = zpl.zpl().root();
     block_on(async {
         let id = zpl.create(root, b"file", &NewNode { mode: 0o6775, ..FILE }).await.unwrap();
-        let append = WriteOptions { append: true, kill_privileges: false };
+        let append = WriteOptions { append: true, ..WriteOptions::default() };
         assert_eq!(zpl.write(id, 999, b"one", &append).await.unwrap(), 0);
         assert_eq!(zpl.zpl().stat(id).await.unwrap().mode & 0o7777, 0o6775);
-        let append = WriteOptions { append: true, kill_privileges: true };
+        let append = WriteOptions { append: true, kill_privileges: true, ..WriteOptions::default() };
         assert_eq!(zpl.write(id, 0, b"two", &append).await.unwrap(), 3);
         let mut content = [0; 9];
         assert_eq!(zpl.read(id, 1, &mut content).await.unwrap(), 5);

@@ -57,3 +57,13 @@ fn only_the_devices_that_stable_writes_go_to_give_way() {
     tree.find(Guid(2)).expect("there").stable.asked();
     assert_eq!(transfers(&disks, &tree), [(1, 1), (4, 1)]);
 }
+
+#[test]
+fn stable_writes_are_counted_among_all_writes_and_by_themselves() {
+    let (_, tree) = counted(&parsed(leaf(0, 1)), 1);
+    write_durably(&tree);
+    let blocks = blocks(&tree, &[4096]);
+    assert!(write(&tree, &blocks).into_iter().all(|result| result.is_ok()));
+    let of = |transfer| tree.tops[0].stats.snapshot(transfer).bytes;
+    assert_eq!((of(Transfer::Write), of(Transfer::SyncWrite)), (4096 + 512, 512));
+}

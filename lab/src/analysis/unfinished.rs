@@ -1,0 +1,50 @@
+//! What is missing of an experiment: everybody who reads a report of it must know.
+
+use super::is_precise;
+use crate::experiment::Mode;
+use crate::plan::Plan;
+use crate::seek;
+use crate::store::Store;
+
+/// Fewer rounds than this tell hardly anything.
+const FEW_ROUNDS: usize = 3;
+
+/// What is missing in words, with so many complete rounds; `None` where all that was planned was run, and that was enough.
+pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> {
+    let experiment = store.experiment();
+    let directory = match store.directory().as_os_str().is_empty() {
+        true => "DIR".to_owned(),
+        false => store.directory().display().to_string(),
+    };
+    let goes_on = format!(
+        "What follows is what these runs show, and may turn out otherwise; `cenote lab resume {directory}` goes on."
+    );
+    let runs = store.runs().len();
+    let is_searched = matches!(experiment.mode, Mode::Search | Mode::Improve);
+    if is_searched && seek::found(store).is_none() {
+        let most = experiment.search_runs();
+        return Some(format!(
+            "Unfinished: the search has not ended, {runs} of up to {most} runs are done. {goes_on}"
+        ));
+    }
+    let compared = store.compared().count();
+    let most = experiment.max_rounds.unwrap_or(experiment.rounds).max(experiment.rounds);
+    if rounds < experiment.rounds {
+        let planned = experiment.rounds;
+        return Some(format!(
+            "Unfinished: {rounds} of {planned} rounds are complete, {compared} of {} runs are done. {goes_on}",
+            planned * plan.round_length()
+        ));
+    }
+    if rounds < most && !is_precise(store) {
+        return Some(format!(
+            "Unfinished: {rounds} rounds are complete, and intervals are not yet as narrow as `precision` wants; up to {most} were planned. {goes_on}"
+        ));
+    }
+    let few = match rounds {
+        1 => "One round only: nothing can be compared, and no figure has an interval.",
+        _ if rounds < FEW_ROUNDS => "Two rounds only: intervals are very wide, and little can be decided.",
+        _ => return None,
+    };
+    Some(format!("{few} `--rounds N` runs more."))
+}

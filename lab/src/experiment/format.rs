@@ -1,0 +1,592 @@
+//! The reference of an experiment's file: every key, with what it takes, what it is where left out, and an example.
+//!
+//! `cenote lab format` prints it. It is data, and its tests ask the parser: that no key is missing here and none is too many, that every example is read, and that what is said to be the default is it.
+
+use serde::Serialize;
+
+use super::{Place, SETTINGS};
+
+/// A table of the file.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct TableOf {
+    /// How it begins in the file; empty for what stands before all tables.
+    pub head: &'static str,
+    /// What it says.
+    pub about: &'static str,
+    /// Its keys.
+    pub keys: &'static [Key],
+}
+
+/// A key of a table.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What it takes.
+    pub takes: &'static str,
+    /// What it is where left out, as the file has it; none where it must be there, or where leaving it out says something by itself.
+    pub default: Option<&'static str>,
+    /// An example, as the file has it.
+    pub example: &'static str,
+    /// What it says.
+    pub about: &'static str,
+}
+
+const fn key(
+    name: &'static str,
+    takes: &'static str,
+    default: Option<&'static str>,
+    example: &'static str,
+    about: &'static str,
+) -> Key {
+    Key { name, takes, default, example, about }
+}
+
+const SIZE: Key = key("size", "a size", None, "\"512M\"", "How much of it is used; must be there");
+const OVERWRITE: Key = key(
+    "overwrite",
+    "true or false",
+    Some("false"),
+    "true",
+    "Whether what a file or device holds may be overwritten by workloads that write; what is in use never is",
+);
+const POOLS: [Key; 7] = [
+    SIZE,
+    key(
+        "layout",
+        "vdevs",
+        Some("\"1\""),
+        "\"mirror 2 + mirror 2\"",
+        "The pool's vdevs: 1, mirror 2, raidz1 3, draid2:4d:1s 11, several with +",
+    ),
+    key(
+        "device_size",
+        "a size",
+        None,
+        "\"1G\"",
+        "Of each device's file; what the variants need twice, where left out",
+    ),
+    key(
+        "devices",
+        "a medium",
+        None,
+        "\"hdd-7200+10%\"",
+        "The medium that the files play, here a tenth slower; real files where left out",
+    ),
+    key(
+        "link",
+        "a link",
+        None,
+        "\"1gbe\"",
+        "The link that clients are behind: 1gbe, 10gbe; none where left out",
+    ),
+    key(
+        "disks",
+        "paths",
+        Some("[]"),
+        "[\"/dev/sdx\", \"/dev/sdy\"]",
+        "Disks or files of one's own that the pools are made of, each of one pool; files of the lab's where left out",
+    ),
+    OVERWRITE,
+];
+
+/// All tables, in the order in which a file has them.
+pub const TABLES: [TableOf; 16] = [
+    TableOf {
+        head: "",
+        about: "What is asked, and how often it is measured",
+        keys: &[
+            key(
+                "name",
+                "text",
+                None,
+                "\"volblocksize\"",
+                "A short name, for directories and titles; must be there",
+            ),
+            key("question", "text", Some("\"\""), "\"Which is best?\"", "The question in a sentence"),
+            key("rounds", "a number", Some("5"), "7", "Rounds at least, 2 or more"),
+            key(
+                "max_rounds",
+                "a number",
+                None,
+                "10",
+                "Rounds at most, while intervals are wider than precision; as rounds where left out",
+            ),
+            key(
+                "precision",
+                "a share",
+                Some("0.05"),
+                "0.02",
+                "Half the width of a ratio's interval that needs no more rounds",
+            ),
+            key(
+                "mode",
+                "each, full, search, improve",
+                Some("\"each\""),
+                "\"full\"",
+                "Which variants: one change at a time; all combinations; the best of them within budget; changes that prove themselves",
+            ),
+            key(
+                "budget",
+                "a number",
+                None,
+                "40",
+                "Runs that mode = \"search\" may take; a quarter of all where left out",
+            ),
+            key(
+                "seed",
+                "a number",
+                None,
+                "7",
+                "What is random is drawn from it; drawn itself, and kept, where left out",
+            ),
+            key(
+                "more_rounds",
+                "a number",
+                None,
+                "12",
+                "Rounds at least since `lab resume --rounds`, which writes it",
+            ),
+            key(
+                "left_out_workloads",
+                "names",
+                Some("[]"),
+                "[\"4K read\"]",
+                "Workloads that the quick form left out, which writes it",
+            ),
+            key("goal", "a table", None, "{ metric = \"iops\" }", "See [goal]"),
+            key(
+                "target",
+                "a table",
+                None,
+                "{ kind = \"volume\", size = \"64M\" }",
+                "See [target]; must be there",
+            ),
+            key(
+                "bound",
+                "tables",
+                Some("[]"),
+                "[{ name = \"the network\", rate = \"1gbe\" }]",
+                "See [[bound]]",
+            ),
+            key("settings", "a table", Some("{}"), "{ compression = \"lz4\" }", "See [settings]"),
+            key(
+                "factor",
+                "tables",
+                Some("[]"),
+                "[{ name = \"sync\", values = [\"standard\", \"always\"] }]",
+                "See [[factor]]",
+            ),
+            key(
+                "variant",
+                "tables",
+                Some("[]"),
+                "[{ sync = \"always\", compression = \"off\" }]",
+                "See [[variant]]",
+            ),
+            key(
+                "workload",
+                "tables",
+                None,
+                "[{ name = \"w\", rw = \"read\" }]",
+                "See [[workload]]; one must be there",
+            ),
+        ],
+    },
+    TableOf {
+        head: "[goal]",
+        about: "What counts",
+        keys: &[
+            key(
+                "metric",
+                "iops, throughput, latency, latency_p50, latency_p99, latency_p999, space, cpu, memory, amplification, read_amplification",
+                Some("\"iops\""),
+                "\"latency_p99\"",
+                "By what variants are judged",
+            ),
+            key(
+                "workload",
+                "a workload's name",
+                None,
+                "\"4K read\"",
+                "With which workload; the first, where left out",
+            ),
+            key(
+                "at_least",
+                "a number",
+                None,
+                "20000.0",
+                "What counts as success, in operations or bytes a second, nanoseconds …",
+            ),
+            key("at_most", "a number", None, "5e6", "The same, where less is better"),
+            key("also", "metrics", Some("[]"), "[\"space\"]", "Others that variants are weighed by"),
+        ],
+    },
+    TableOf {
+        head: "[target] kind = \"volume\"",
+        about: "A volume for each variant, in pools that the lab makes on files in the experiment's directory, over NBD",
+        keys: &POOLS,
+    },
+    TableOf {
+        head: "[target] kind = \"filesystem\"",
+        about: "A mounted filesystem for each variant, in such pools",
+        keys: &POOLS,
+    },
+    TableOf {
+        head: "[target] kind = \"path\"",
+        about: "A file (made if it is missing), a file in a directory, or a block device. What no workload writes is only read",
+        keys: &[key("path", "a path", None, "\"/dev/sdx\"", "Where; must be there"), SIZE, OVERWRITE],
+    },
+    TableOf {
+        head: "[target] kind = \"nbd\"",
+        about: "An NBD export; where workloads write, what is in it is overwritten",
+        keys: &[key("uri", "a URI", None, "\"nbd://server/export\"", "Where; must be there"), SIZE],
+    },
+    TableOf {
+        head: "[target] kind = \"iscsi\"",
+        about: "A disk behind iSCSI, by a fio that has libiscsi; where workloads write, what is in it is overwritten",
+        keys: &[
+            key(
+                "uri",
+                "a URI",
+                None,
+                "\"iscsi://server/iqn.2016-02.com.example:disk/1\"",
+                "Where; must be there",
+            ),
+            SIZE,
+        ],
+    },
+    TableOf {
+        head: "[target] kind = \"layers\"",
+        about: "Layers of a stack, each measured by itself",
+        keys: &[
+            key(
+                "layer",
+                "tables",
+                None,
+                "[{ name = \"disk\", at = \"/dev/sdx\" }, { name = \"export\", at = \"nbd://server/export\" }]",
+                "See [[target.layer]]; two or more",
+            ),
+            SIZE,
+            OVERWRITE,
+        ],
+    },
+    TableOf {
+        head: "[[target.layer]]",
+        about: "A layer, from the lowest to the highest",
+        keys: &[
+            key("name", "text", None, "\"disk\"", "What it is; must be there"),
+            key("at", "a path or URI", None, "\"/dev/sdx\"", "Where it is; must be there"),
+        ],
+    },
+    TableOf {
+        head: "[target] kind = \"host\"",
+        about: "Volumes on a host that runs OpenZFS, made and removed below a dataset by its own zfs",
+        keys: &[key("dataset", "a dataset", None, "\"tank/lab\"", "Below which; must be there"), SIZE],
+    },
+    TableOf {
+        head: "[[bound]]",
+        about: "What nothing can beat",
+        keys: &[
+            key("name", "text", None, "\"the network\"", "What it is; must be there"),
+            key(
+                "rate",
+                "1gbe, 10gbe, or bytes a second",
+                None,
+                "\"117M\"",
+                "How much goes through it; must be there",
+            ),
+        ],
+    },
+    TableOf { head: "[settings]", about: "Settings that all variants have: NAME = \"VALUE\"", keys: &[] },
+    TableOf {
+        head: "[[factor]]",
+        about: "A setting with the values that are compared",
+        keys: &[
+            key("name", "a setting", None, "\"recordsize\"", "Which; must be there"),
+            key(
+                "values",
+                "values",
+                None,
+                "[\"128K\", \"16K\"]",
+                "The first is the baseline's; two or more must be there",
+            ),
+            key(
+                "quick",
+                "values",
+                Some("[]"),
+                "[\"128K\", \"16K\"]",
+                "Those that --quick compares; all where left out",
+            ),
+            key(
+                "left_out",
+                "values",
+                Some("[]"),
+                "[\"1M\"]",
+                "Those that the quick form left out, which writes it",
+            ),
+            key(
+                "risks",
+                "a table",
+                Some("{}"),
+                "{ 16K = \"more metadata can be lost\" }",
+                "What can be lost with a value, where the lab does not know it",
+            ),
+        ],
+    },
+    TableOf {
+        head: "[[variant]]",
+        about: "One that changes several settings at once: NAME = \"VALUE\"; only with mode = \"each\"",
+        keys: &[],
+    },
+    TableOf {
+        head: "[[workload]]",
+        about: "What is done to each variant",
+        keys: &[
+            key(
+                "preset",
+                "a preset's name",
+                None,
+                "\"database-8k\"",
+                "One or more workloads that come with the program (`lab presets`); other keys take the place of theirs",
+            ),
+            key("name", "text", None, "\"4K random write\"", "Its name; must be there without a preset"),
+            key(
+                "rw",
+                "fio's rw, or create, open, stat, delete, replay, copy",
+                None,
+                "\"randwrite\"",
+                "What is done; must be there without a preset",
+            ),
+            key(
+                "bs",
+                "a size",
+                Some("\"4K\""),
+                "\"64K\"",
+                "Size of an operation; of each file, where files are made",
+            ),
+            key(
+                "size",
+                "a size",
+                None,
+                "\"64M\"",
+                "How much of the target it works on; all where left out. Each job has less where offsets and several jobs would go past the end",
+            ),
+            key("iodepth", "a number", Some("1"), "8", "Operations under way at once"),
+            key(
+                "seconds",
+                "a number",
+                Some("10.0"),
+                "2.5",
+                "Seconds that are measured; files and traces are done once, however long that takes",
+            ),
+            key("ramp_seconds", "a number", Some("0.0"), "1.0", "Seconds before that"),
+            key(
+                "cache",
+                "as_it_is, cold, warm, dirty",
+                Some("\"as_it_is\""),
+                "\"cold\"",
+                "What caches hold when a run begins: what was left, nothing, what was read, what was written",
+            ),
+            key("missing", "a number", Some("0"), "1", "So many devices of the first vdev are offline"),
+            key("compressible", "per cent", Some("0"), "50", "Share of the data that compresses away"),
+            key("duplicates", "per cent", Some("0"), "20", "Share of the data that is there already"),
+            key("files", "a number", Some("1000"), "50", "How many files are made"),
+            key(
+                "trace",
+                "a path",
+                None,
+                "\"vol.trace\"",
+                "What is replayed: fio's log of version 3, as `lab record` writes it",
+            ),
+            key("source", "a path", None, "\"/usr/share\"", "What is copied: a directory, or a file"),
+            key(
+                "as_disk",
+                "true or false",
+                Some("false"),
+                "true",
+                "Whether files that are copied lie as on a disk that has room left",
+            ),
+            key(
+                "at_once",
+                "true or false",
+                Some("false"),
+                "true",
+                "Whether a trace is replayed as fast as that goes, without its pauses",
+            ),
+            key("quick", "true or false", Some("true"), "false", "Whether --quick has it"),
+            key("options", "a table", Some("{}"), "{ fsync = \"1\" }", "More options of fio"),
+        ],
+    },
+    TableOf {
+        head: "sizes",
+        about: "Numbers of bytes, or text with a unit of 1024: 4096, \"8K\", \"1.5G\"",
+        keys: &[],
+    },
+];
+
+/// What settings there are, and what has each.
+fn settings() -> String {
+    let of = |place: Place| {
+        let names: Vec<&str> = SETTINGS.into_iter().filter(|name| Place::of(name) == place).collect();
+        names.join(", ")
+    };
+    format!(
+        "Settings, of [settings], [[factor]] and [[variant]]:\n  \
+         of the load: {}, and every option of fio with fio. before its name (fio.thinktime)\n  \
+         of the process that serves: {}\n  \
+         of the pool: {}, feature@NAME, and every property of a pool with pool. before its name (pool.autotrim)\n  \
+         of the way to a volume: {} (nbd, process)\n  \
+         of a stack: layer\n  \
+         of the volume or filesystem: each of its properties (recordsize, compression …), and user properties\n",
+        of(Place::Job),
+        of(Place::Server),
+        of(Place::Pool),
+        of(Place::Way)
+    )
+}
+
+/// The reference as text.
+pub fn text() -> String {
+    let mut text = String::from(
+        "An experiment's file is TOML. `cenote lab new` writes one, `cenote lab run FILE --dry-run` says what is wrong with it.\n",
+    );
+    for table in TABLES {
+        let head = if table.head.is_empty() { "at the beginning" } else { table.head };
+        text.push_str(&format!("\n{head}: {}\n", table.about));
+        for key in table.keys {
+            let default = key.default.map_or_else(String::new, |value| format!("; {value} where left out"));
+            text.push_str(&format!(
+                "  {} = {}\n      {} ({}{default})\n",
+                key.name, key.example, key.about, key.takes
+            ));
+        }
+    }
+    text.push('\n');
+    text + &settings()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use toml::{Table, Value};
+
+    use super::*;
+    use crate::experiment::Experiment;
+
+    /// The smallest file that has the table of this head, and the way to that table.
+    fn smallest(head: &str) -> (String, Vec<&'static str>) {
+        let of_target = |kind: &str, fields: &str| {
+            format!(
+                "name = \"x\"\n[target]\nkind = \"{kind}\"\nsize = \"64M\"\n{fields}\n[[workload]]\nname = \"w\"\nrw = \"read\"\n"
+            )
+        };
+        let volume = of_target("volume", "");
+        match head {
+            "" => (volume, vec![]),
+            "[goal]" => (volume + "[goal]\n", vec!["goal"]),
+            "[[bound]]" => (volume + "[[bound]]\nname = \"b\"\nrate = \"1gbe\"\n", vec!["bound"]),
+            "[[factor]]" => (volume + "[[factor]]\nname = \"f\"\nvalues = [\"1\", \"2\"]\n", vec!["factor"]),
+            "[[workload]]" => (volume, vec!["workload"]),
+            "[[target.layer]]" => {
+                let layers = "[[target.layer]]\nname = \"a\"\nat = \"/a\"\n[[target.layer]]\nname = \"b\"\nat = \"/b\"\n";
+                (of_target("layers", layers), vec!["target", "layer"])
+            }
+            head => {
+                let kind = head.split('"').nth(1).unwrap();
+                let fields = match kind {
+                    "path" => "path = \"/a\"",
+                    "nbd" => "uri = \"nbd://h/v\"",
+                    "iscsi" => "uri = \"iscsi://h/v\"",
+                    "host" => "dataset = \"a/b\"",
+                    "layers" => "layer = [{ name = \"a\", at = \"/a\" }, { name = \"b\", at = \"/b\" }]",
+                    _ => "",
+                };
+                (of_target(kind, fields), vec!["target"])
+            }
+        }
+    }
+
+    /// The file with a key set in that table; in the first of several.
+    fn with(head: &str, name: &str, value: Value) -> String {
+        let (text, way) = smallest(head);
+        let mut root: Table = text.parse().unwrap();
+        let mut table = &mut root;
+        for step in way {
+            table = match table.get_mut(step).unwrap() {
+                Value::Array(all) => all[0].as_table_mut().unwrap(),
+                Value::Table(table) => table,
+                _ => panic!("{step}"),
+            };
+        }
+        table.insert(name.to_owned(), value);
+        root.to_string()
+    }
+
+    fn value(text: &str) -> Value {
+        format!("it = {text}").parse::<Table>().unwrap().remove("it").unwrap()
+    }
+
+    /// What the parser says that it would have taken.
+    fn expected(error: &str) -> BTreeSet<String> {
+        let after = error.split("expected").nth(1).unwrap_or_else(|| panic!("{error}"));
+        after.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    fn tables_with_keys() -> impl Iterator<Item = TableOf> {
+        TABLES.into_iter().filter(|table| !table.keys.is_empty())
+    }
+
+    #[test]
+    fn every_key_that_the_parser_takes_is_there_and_no_other() {
+        for table in tables_with_keys() {
+            let error = Experiment::read(&with(table.head, "no-such-key", Value::Integer(1))).unwrap_err();
+            let mut parsed = expected(&error.to_string());
+            // The parser knows what is put in its place, and targets by their kinds.
+            if table.head == "[[workload]]" {
+                parsed.insert("preset".to_owned());
+            }
+            let told: BTreeSet<String> = table.keys.iter().map(|key| key.name.to_owned()).collect();
+            assert_eq!(told, parsed, "{}", table.head);
+        }
+        let error =
+            Experiment::read(&with("[target] kind = \"volume\"", "kind", value("\"x\""))).unwrap_err();
+        let kinds = TABLES.iter().filter_map(|table| table.head.strip_prefix("[target] kind = "));
+        let kinds: BTreeSet<String> = kinds.map(|kind| kind.trim_matches('"').to_owned()).collect();
+        assert_eq!(kinds, expected(&error.to_string()));
+    }
+
+    #[test]
+    fn examples_are_read_and_defaults_are_what_they_are_said_to_be() {
+        for table in tables_with_keys() {
+            let (smallest, _) = smallest(table.head);
+            let left_out = Experiment::read(&smallest).unwrap();
+            for key in table.keys {
+                let name = format!("{} {}", table.head, key.name);
+                let read = Experiment::read(&with(table.head, key.name, value(key.example)));
+                let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
+                if let Some(default) = key.default {
+                    let with_default = Experiment::read(&with(table.head, key.name, value(default))).unwrap();
+                    assert_eq!(with_default, left_out, "{name}");
+                    assert_ne!(read, left_out, "{name}: the example is the default");
+                }
+            }
+        }
+        let text = text();
+        for expected in ["fio.thinktime", "pool.autotrim", "[[workload]]", "rounds = 7"] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+    }
+
+    #[test]
+    fn words_that_a_key_takes_are_those_that_the_parser_takes() {
+        for (head, name) in [("", "mode"), ("[goal]", "metric"), ("[[workload]]", "cache")] {
+            let table = TABLES.into_iter().find(|table| table.head == head).unwrap();
+            let key = table.keys.iter().find(|key| key.name == name).unwrap();
+            let told: BTreeSet<String> = key.takes.split(", ").map(str::to_owned).collect();
+            let error = Experiment::read(&with(head, name, value("\"no-such-word\""))).unwrap_err();
+            assert_eq!(told, expected(&error.to_string()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What lies between a client and the pool's devices, as time: a write that must be stable goes this way first, whatever the log is on.
+//!
+//! # Formula
+//! One client that waits for each stable write before the next makes `1 / (way + write + flush)` of them in a second: the way there and back, then the log device. What is quick, as Optane, is hidden by the way; what is
+//! slow, as a disk, hides it.
+//!
+//! # Ways
+//! | name | from the client to the log and back | | whence |
+//! |---|---|---|---|
+//! | `process` | a call within the process that has the pool open | 60 us | that over NBD less two changes of the process and a message each way, 40 us |
+//! | `nbd` | a request over NBD, by a Unix socket of the same machine | 100 us | a write of 4 KiB took 165 us with a log of 14 us, and a timer that was 50 us late |
+//! | `fuse` | `write(2)` and `fsync(2)` on a mounted filesystem | 120 us | two requests to the process, of which the first only copies |
+//!
+//! These are round figures of a release build on one virtual machine of two cores; elsewhere they are a few times less or more, and a debug build takes twice as long. So `--way 80us` says what it is on yours: the mean latency of
+//! stable writes of 4 KiB one at a time, less what the log device takes. The test `stable_writes_take_the_way_and_the_log_device` in `cenote/tests/lab_models.rs` prints that over NBD of the machine that it runs on. A link between
+//! machines comes on top.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::experiment::Metric;
+
+/// A way, and what it takes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Way {
+    /// Its name, or what was said of it.
+    pub name: String,
+    /// Nanoseconds there and back.
+    pub ns: u64,
+}
+
+/// The ways that are known: their names, and nanoseconds.
+const WAYS: [(&str, u64); 3] = [("process", 60_000), ("nbd", 100_000), ("fuse", 120_000)];
+
+impl Default for Way {
+    /// NBD: how volumes are reached.
+    fn default() -> Self {
+        Self { name: WAYS[1].0.to_owned(), ns: WAYS[1].1 }
+    }
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    /// A name of the table, or a time with its unit; `0us` is no way at all.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((name, ns)) = WAYS.into_iter().find(|(name, _)| *name == text) {
+            return Ok(Self { name: name.to_owned(), ns });
+        }
+        let names = WAYS.map(|(name, _)| name).join(", ");
+        let is_none = ["0ns", "0us", "0ms", "0s"].contains(&text);
+        let ns = if is_none { Ok(0.0) } else { Metric::Latency.value(text) };
+        let ns =
+            ns.map_err(|_| format!("there is no way '{text}'; there are {names}, or a time like 80us"))?;
+        Ok(Self { name: "given".to_owned(), ns: ns.round() as u64 })
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, crate::report::written(Metric::Latency, self.ns as f64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_have_names_or_are_times() {
+        let ns = |text: &str| text.parse::<Way>().map(|way| way.ns);
+        assert_eq!([ns("nbd"), ns("80us"), ns("0us")], [Ok(100_000), Ok(80_000), Ok(0)]);
+        assert_eq!(Way::default(), "nbd".parse().unwrap());
+        assert_eq!("1.5ms".parse::<Way>().unwrap().to_string(), "given (1.50 ms)");
+        for wrong in ["80", "wire", ""] {
+            assert!(ns(wrong).unwrap_err().contains("process, nbd, fuse"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! All that is wrong with an experiment, told at once before anything of it is made.
+//!
+//! An experiment may take hours, and what is wrong with its last value, or with the machine that it is to run on, would be found when its turn comes. So everything that can be known before is asked before:
+//!
+//! | of what | by whom |
+//! |---|---|
+//! | the experiment by itself | [`Experiment::faults`] |
+//! | names and values of properties, with the nearest name where there is none of that | [`Known`]: who makes pools and volumes |
+//! | names and values of fio's options | fio itself, which reads its arguments and does nothing (`--parse-only`) |
+//! | traces and sources of copies, files and devices that are measured, room for what is made | the machine: [`faults_here`] |
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::experiment::{Experiment, PROCESS, Place, SETTINGS, Settings, THROUGH, Target, Work};
+use crate::fio::{self, Endpoint};
+use crate::nearest::meant;
+use crate::plan::{self, Plan, VariantKind};
+use crate::size::Size;
+use crate::target;
+use crate::trace::Trace;
+
+/// fio is asked about so many different jobs at most.
+const MOST_ASKED: usize = 200;
+
+/// What is known of properties by whoever makes pools and volumes.
+pub trait Known {
+    /// The properties that a new volume or filesystem can be given.
+    fn properties(&self, of_volume: bool) -> Vec<&str>;
+    /// Why a new volume or filesystem cannot have a property, or such a value of it; nothing where it can.
+    fn fault(&self, of_volume: bool, name: &str, value: &str) -> Option<String>;
+    /// The properties that a new pool can be given.
+    fn pool_properties(&self) -> Vec<&str>;
+    /// Why a new pool cannot have a property, or such a value of it; nothing where it can.
+    fn pool_fault(&self, name: &str, value: &str) -> Option<String>;
+}
+
+/// What is wrong with the experiment wherever it is to run.
+pub fn faults(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
+    let mut all = experiment.faults();
+    all.extend(names(experiment, known));
+    // What the lab itself does not understand makes no arguments of fio.
+    if all.is_empty() {
+        all.extend(of_fio(experiment));
+    }
+    all
+}
+
+/// What is wrong with it on this machine, with its results in `directory`, which need not exist yet.
+pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: bool) -> Vec<String> {
+    let mut all = Vec::new();
+    for workload in &experiment.workloads {
+        let name = &workload.name;
+        if let Some(path) = &workload.trace {
+            let read = fs::read_to_string(path).map_err(|error| error.to_string());
+            let extent = workload.extent(experiment.target.size());
+            let trace = read.and_then(|text| Trace::parse(&text)).and_then(|trace| trace.within(extent));
+            if let Err(what) = trace {
+                all.push(format!("workload '{name}': trace {}: {what}", path.display()));
+            }
+        }
+        if let Some(path) = &workload.source {
+            let is_empty = || fs::read_dir(path).map(|mut entries| entries.next().is_none());
+            match fs::metadata(path) {
+                Err(error) => all.push(format!("workload '{name}': source {}: {error}", path.display())),
+                Ok(metadata) if metadata.is_dir() => match is_empty() {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        all.push(format!("workload '{name}': source {}: it is empty", path.display()))
+                    }
+                    Err(error) => {
+                        all.push(format!("workload '{name}': source {}: {error}", path.display()));
+                    }
+                },
+                Ok(_) => {}
+            }
+        }
+        let over_nbd = matches!(experiment.target, Target::Volume(_) | Target::Nbd { .. });
+        if workload.work() == Work::Copy && over_nbd && !is_program("nbdcopy") {
+            all.push(format!("workload '{name}': copies go over NBD by nbdcopy, which is not on the PATH"));
+        }
+    }
+    all.extend(target::faults(experiment, may_overwrite, None));
+    all.extend(room(experiment, directory));
+    all
+}
+
+fn is_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
+}
+
+/// Settings that are properties, with names or values that there are none of.
+pub fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
+    let of_volume = match experiment.target {
+        Target::Volume(_) | Target::Host { .. } => true,
+        Target::Filesystem(_) => false,
+        _ => return Vec::new(),
+    };
+    let properties = known.properties(of_volume);
+    let mut told = BTreeSet::new();
+    let mut all = Vec::new();
+    for (name, value) in experiment.all_settings() {
+        let fault = match Place::of(name) {
+            Place::Dataset => known.fault(of_volume, name, value).and_then(|why| {
+                let is_host = matches!(experiment.target, Target::Host { .. });
+                if properties.contains(&name.as_str()) {
+                    // What values a host's properties may have, only the host knows.
+                    return (!is_host).then(|| format!("{name}={value}: {why}"));
+                }
+                let kind = if of_volume { "volume" } else { "filesystem" };
+                let meant = meant(name, properties.iter().copied().chain(SETTINGS));
+                // A host may have properties that are not known here. Each value has the same fault.
+                let is_told = (!is_host || !meant.is_empty()) && told.insert(name.clone());
+                let of_other = known.properties(!of_volume).contains(&name.as_str());
+                let why = if of_other { format!(" ({why})") } else { meant };
+                is_told.then(|| {
+                    format!("'{name}' is no property that a new {kind} can have, and no other setting{why}")
+                })
+            }),
+            Place::Pool => {
+                let property = name.strip_prefix(crate::experiment::POOL);
+                let property = property.or(name.starts_with("feature@").then_some(name));
+                property.and_then(|property| {
+                    let why = known.pool_fault(property, value)?;
+                    let is_known = known.pool_properties().contains(&property);
+                    let nearest =
+                        if is_known { String::new() } else { meant(property, known.pool_properties()) };
+                    Some(format!("{name}={value}: {why}{nearest}"))
+                })
+            }
+            _ => None,
+        };
+        all.extend(fault);
+    }
+    all
+}
+
+/// The kinds of places where fio is to work, each as one of them.
+fn places(experiment: &Experiment) -> Vec<Endpoint> {
+    let of_path = || Endpoint::Path("/cenote-lab".into());
+    let of_uri = |uri: &str| match uri {
+        uri if uri.starts_with("iscsi:") => Endpoint::Iscsi(uri.to_owned()),
+        uri => Endpoint::Nbd(uri.to_owned()),
+    };
+    let mut all = match &experiment.target {
+        Target::Volume(_) => {
+            let ways: Vec<_> =
+                experiment.all_settings().into_iter().filter(|(name, _)| *name == THROUGH).collect();
+            if !ways.is_empty() && ways.iter().all(|(_, way)| *way == PROCESS) {
+                return Vec::new();
+            }
+            vec![Endpoint::Nbd("nbd+unix:///lab?socket=/nbd.sock".to_owned())]
+        }
+        Target::Filesystem(_) | Target::Path { .. } | Target::Host { .. } => vec![of_path()],
+        Target::Nbd { uri, .. } | Target::Iscsi { uri, .. } => vec![of_uri(uri)],
+        Target::Layers { layers, .. } => {
+            let of = |layer: &crate::experiment::Layer| {
+                layer.path().map_or_else(|| of_uri(&layer.at), |_| of_path())
+            };
+            layers.iter().map(of).collect()
+        }
+    };
+    all.dedup();
+    all
+}
+
+/// What fio says against the arguments that it will be called with.
+fn of_fio(experiment: &Experiment) -> Vec<String> {
+    let base = plan::baseline(experiment);
+    let mut jobs: Vec<(String, Settings)> = vec![(String::new(), Place::Job.pick(&base))];
+    let of_factors = experiment.factors.iter().flat_map(|factor| {
+        factor.values.iter().map(|value| Settings::from([(factor.name.clone(), value.clone())]))
+    });
+    for changes in of_factors.chain(experiment.variants.iter().cloned()) {
+        let changed = Place::Job.pick(&changes);
+        if changed.is_empty() {
+            continue;
+        }
+        let words: Vec<String> = changed.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut settings = Place::Job.pick(&base);
+        settings.extend(changed);
+        jobs.push((format!(", {}", words.join(" ")), settings));
+    }
+    let mut asked: Vec<Vec<String>> = Vec::new();
+    let mut all: Vec<String> = Vec::new();
+    for (words, settings) in jobs {
+        for workload in &experiment.workloads {
+            if matches!(workload.work(), Work::Copy) {
+                continue;
+            }
+            let Ok(job) = workload.with(&settings) else { continue };
+            for place in places(experiment) {
+                let arguments = fio::parsed(&job, &place, experiment.target.size());
+                if asked.contains(&arguments) || asked.len() >= MOST_ASKED {
+                    continue;
+                }
+                let fault = match fio::parse(&arguments) {
+                    Ok(()) => None,
+                    // Once says it.
+                    Err(error @ Error::Missing { .. }) => return vec![error.to_string()],
+                    Err(Error::Failed { output, .. }) => Some(output),
+                    Err(error) => Some(error.to_string()),
+                };
+                asked.push(arguments);
+                if let Some(what) = fault {
+                    let what = format!("workload '{}'{words}: {what}", workload.name);
+                    // An option of the workload itself is wrong with every value of a factor.
+                    let known = format!("workload '{}': ", workload.name);
+                    let is_known =
+                        all.iter().any(|it| it.starts_with(&known) && what.ends_with(&it[known.len()..]));
+                    all.extend((!is_known).then_some(what));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Where the room does not do for what is made.
+fn room(experiment: &Experiment, directory: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut require = |at: &Path, needed: Size, what: &str| {
+        let Some(free) = free(at) else { return };
+        if needed > free {
+            all.push(format!(
+                "{}: {what} would take {needed}, and {free} are free there: make the target's `size` smaller, or choose another directory",
+                at.display()
+            ));
+        }
+    };
+    let size = experiment.target.size();
+    for path in experiment.target.paths() {
+        let holds = fs::metadata(path).map_or(0, |metadata| if metadata.is_dir() { 0 } else { u64::MAX });
+        if holds == 0 {
+            require(path, size, "what is measured");
+        }
+    }
+    if experiment.target.pools().is_some() && experiment.faults().is_empty() {
+        let plan = Plan::new(experiment, None, 0);
+        let needs = plan.variants().iter().filter(|variant| variant.kind != VariantKind::Device);
+        let needs = needs.filter_map(|variant| target::needs(experiment, &variant.settings).ok());
+        let raw = plan.variants().iter().any(|variant| variant.kind == VariantKind::Device);
+        let raw = if raw { size.0 } else { 0 };
+        let together = needs.clone().fold(raw, |sum, need| sum.saturating_add(need.filled.0));
+        if experiment.target.disks().is_empty() {
+            require(directory, Size(together >> 20 << 20), "all variants together");
+        }
+        if let Some(most) =
+            needs.filter(|_| experiment.target.disks().is_empty()).map(|need| need.at_most).max()
+        {
+            require(directory, most, "the devices of a pool");
+        }
+    }
+    all
+}
+
+/// Bytes that are free where something is to be made.
+fn free(at: &Path) -> Option<Size> {
+    let absolute = std::path::absolute(at).ok()?;
+    let exists: PathBuf = absolute.ancestors().find(|above| above.exists())?.to_owned();
+    let stat = rustix::fs::statvfs(&exists).ok()?;
+    Some(Size(stat.f_bavail.saturating_mul(stat.f_frsize) >> 20 << 20))
+}
+
+/// What would be run, in words.
+pub fn told(experiment: &Experiment) -> String {
+    let plan = Plan::new(experiment, None, experiment.seed());
+    let rounds = experiment.least_rounds();
+    let runs = plan.round_length() * rounds + experiment.search_runs();
+    let mut text = format!("{}: {}\n", experiment.name, experiment.question);
+    let size = experiment.target.size();
+    let paths = experiment.target.paths();
+    if !paths.is_empty() {
+        let what = if experiment.overwrites() { "written" } else { "only read" };
+        for path in paths {
+            text.push_str(&format!("{} of {}: {what}\n", size, path.display()));
+        }
+    }
+    for disk in experiment.target.disks() {
+        text.push_str(&format!("{}: a pool is made of it, which overwrites it\n", disk.display()));
+    }
+    text.push_str(&format!("{} variants:\n", plan.variants().len()));
+    for variant in plan.variants() {
+        let settings: Vec<String> =
+            variant.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        text.push_str(&format!("  {}: {}\n", variant.name, settings.join(" ")));
+    }
+    text.push_str(&format!("{} workloads:\n", experiment.workloads.len()));
+    for workload in &experiment.workloads {
+        let (rw, bs, depth, seconds) = (&workload.rw, workload.bs, workload.iodepth, workload.seconds);
+        text.push_str(&format!("  {}: {rw} {bs}, depth {depth}, {seconds} s\n", workload.name));
+    }
+    let seconds: f64 = experiment.workloads.iter().map(|it| it.seconds + it.ramp_seconds).sum();
+    let each = seconds / experiment.workloads.len().max(1) as f64;
+    text.push_str(&format!(
+        "{runs} runs in {rounds} rounds{}: about {:.0} s of measuring, and what is filled beside\n",
+        experiment.max_rounds.map_or_else(String::new, |most| format!(" at least, {most} at most")),
+        each * runs as f64
+    ));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Few;
+
+    impl Known for Few {
+        fn properties(&self, of_volume: bool) -> Vec<&str> {
+            if of_volume { vec!["compression", "volblocksize"] } else { vec!["compression", "recordsize"] }
+        }
+
+        fn fault(&self, of_volume: bool, name: &str, value: &str) -> Option<String> {
+            let is_there = self.properties(of_volume).contains(&name);
+            (!is_there || value == "17K").then(|| format!("no {name} of {value}"))
+        }
+
+        fn pool_properties(&self) -> Vec<&str> {
+            vec!["autotrim"]
+        }
+
+        fn pool_fault(&self, name: &str, _: &str) -> Option<String> {
+            (name != "autotrim").then(|| "there is none".to_owned())
+        }
+    }
+
+    fn experiment(factors: &str, workload: &str) -> Experiment {
+        let text = format!(
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n{factors}\n[[workload]]\nname = \"w\"\n{workload}\n"
+        );
+        Experiment::read(&text).unwrap()
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once_with_what_was_meant() {
+        let factor =
+            |name: &str, values: &str| format!("[[factor]]\nname = \"{name}\"\nvalues = [{values}]\n");
+        let factors = factor("compresion", "\"on\", \"off\"")
+            + &factor("volblocksize", "\"16K\", \"17K\"")
+            + &factor("iodepht", "\"1\", \"2\"")
+            + &factor("pool.autotrym", "\"on\", \"off\"")
+            + &factor("bs", "\"4K\", \"1G\"");
+        let told = faults(&experiment(&factors, "rw = \"sideways\"\nseconds = 0"), &Few);
+        for named in [
+            "did you mean 'compression'?",
+            "volblocksize=17K",
+            "did you mean 'iodepth'?",
+            "did you mean 'autotrim'?",
+            "bs=1G",
+            "sideways",
+            "seconds",
+        ] {
+            assert_eq!(told.iter().filter(|it| it.contains(named)).count().min(1), 1, "{named}: {told:#?}");
+        }
+        assert_eq!(told.iter().filter(|it| it.contains("compresion")).count(), 1, "{told:#?}");
+    }
+
+    #[test]
+    fn fio_itself_says_what_is_wrong_with_its_options() {
+        let told = |factors: &str, options: &str| {
+            faults(&experiment(factors, &format!("rw = \"randrw\"\noptions = {{ {options} }}")), &Few)
+        };
+        assert!(told("", "rwmixread = \"70\", thinktime = \"1\"").is_empty());
+        let wrong = told("[[factor]]\nname = \"iodepth\"\nvalues = [\"1\", \"2\"]\n", "thinktyme = \"1\"");
+        assert!(wrong.len() == 1 && wrong[0].contains("thinktime"), "{wrong:#?}");
+        let wrong = told("[[factor]]\nname = \"fio.rwmixwrite\"\nvalues = [\"1\", \"x2\"]\n", "");
+        assert!(wrong.len() == 1 && wrong[0].contains("fio.rwmixwrite=x2"), "{wrong:#?}");
+    }
+
+    #[test]
+    fn what_is_missing_on_this_machine_is_told_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("empty.trace"), "fio version 3 iolog\n").unwrap();
+        fs::create_dir(at("nothing")).unwrap();
+        let workload = format!(
+            "rw = \"replay\"\ntrace = \"{}\"\n[[workload]]\nname = \"c\"\nrw = \"copy\"\nsource = \"{}\"\n[[workload]]\nname = \"d\"\nrw = \"copy\"\nsource = \"{}\"",
+            at("empty.trace").display(),
+            at("nothing").display(),
+            at("nowhere").display()
+        );
+        let mut experiment = experiment("", &workload);
+        let told = faults_here(&experiment, &at("out"), false);
+        for named in ["no request", "it is empty", "nowhere"] {
+            assert!(told.iter().any(|it| it.contains(named)), "{named}: {told:#?}");
+        }
+        let Target::Volume(pools) = &mut experiment.target else { panic!() };
+        pools.size = Size(1 << 50);
+        let told = faults_here(&experiment, &at("out"), false);
+        assert!(told.iter().any(|it| it.contains("all variants together")), "{told:#?}");
+        assert!(!at("out").exists());
+    }
+}

@@ -607,3 +607,50 @@ fn changes_can_be_sent_to_another_thread() {
     check(|s| async move { inherit_property(&s, "", "", false).await });
     check(|s| async move { room(&s, ondisk::ObjsetId(1)).await });
 }
+
+#[test]
+fn objects_that_differ_from_a_snapshot_are_those_that_were_changed_since() {
+    use crate::dataset::zpl::live::{NewKind, NewNode};
+    use crate::dmu::{Objset, differing_objects};
+
+    const FILES: usize = 200;
+    block_on(async {
+        let pool = pool(5).await;
+        change!(pool, |s| create(&s, &filesystem("tank/fs"))).unwrap();
+        let id = objset_id(&pool, "tank/fs").await;
+        let zpl = pool.filesystem(id).await.unwrap();
+        let root = zpl.zpl().root();
+        let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0, uid: 0, gid: 0 };
+        let mut files = Vec::new();
+        for number in 0..FILES {
+            files.push(zpl.create(root, number.to_string().as_bytes(), &new).await.unwrap());
+        }
+        pool.sync().await.unwrap();
+        change!(pool, |s| snapshot(&s, &one_snapshot("tank/fs@s"))).unwrap();
+        let open = async |name: &str| -> Arc<Objset> {
+            let dsl = crate::dataset::dsl::Dsl::open(&pool.view()).await.unwrap();
+            dsl.open_objset(&dsl.find(name).await.unwrap()).await.unwrap()
+        };
+        let (head, snapshot) = (open("tank/fs").await, open("tank/fs@s").await);
+        assert_eq!(differing_objects(&head, &snapshot).await.unwrap(), []);
+
+        let changed = files[FILES / 2];
+        zpl.write(changed, 0, b"changed", &Default::default()).await.unwrap();
+        zpl.unlink(root, b"7").await.unwrap();
+        for number in FILES..2 * FILES {
+            files.push(zpl.create(root, number.to_string().as_bytes(), &new).await.unwrap());
+        }
+        pool.sync().await.unwrap();
+        let head = open("tank/fs").await;
+        let differing = differing_objects(&head, &snapshot).await.unwrap();
+        assert_eq!(differing_objects(&snapshot, &head).await.unwrap(), differing);
+        let dnodes = async |id| (head.dnode(id).await.ok(), snapshot.dnode(id).await.ok());
+        let mut expected = Vec::new();
+        for id in (1..8192).map(ObjectId) {
+            let (ours, theirs) = dnodes(id).await;
+            expected.extend((ours != theirs).then_some(id));
+        }
+        assert_eq!(differing, expected);
+        assert!(differing.contains(&changed) && !differing.contains(&files[1]));
+    });
+}

@@ -164,7 +164,7 @@ fn what_is_in_use_waits_for_a_second_ctrl_c() {
     let mut up = Up::start(Up::command(&golden, place.path()));
     let open = File::open(up.mountpoint("single/fs")).unwrap();
     up.signal(libc::SIGINT);
-    assert!(up.complaint().contains("in use"));
+    assert!(up.complaint().contains("dataset is busy"));
     assert!(is_mounted_below(place.path()));
     up.signal(libc::SIGINT);
     assert!(up.wait().success());

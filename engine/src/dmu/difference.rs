@@ -50,7 +50,8 @@ async fn differing_ranges(a: &Object, b: &Object) -> Result<Vec<Range<u64>>> {
         && of_a.indirect_block_shift > POINTER_SHIFT;
     if !is_alike {
         let end = a.end().max(b.end()) / DNODE_MIN_SIZE as u64;
-        return Ok(vec![0..end]);
+        let all = 0..end;
+        return Ok(vec![all]);
     }
     let shift = u32::from(of_a.indirect_block_shift - POINTER_SHIFT);
     let top = of_a.levels.min(of_b.levels).saturating_sub(1);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use server::api::{Mount, MountsChanged};
+use server::fuse::MountOptions;
 
 use crate::output;
 
@@ -51,7 +52,9 @@ impl Arguments {
         let remount = self.options.iter().any(|word| word == "remount");
         // The kernel keeps no access times for any mount of ours, whatever the filesystem does.
         let is_for_others = |word: &str| is_for_mount(word) || remount && word == "noatime";
-        let options = self.options.into_iter().filter(|word| !is_for_others(word)).collect();
+        let means_nothing = |word: &str| self.sloppy && word != "remount" && !MountOptions::knows(word);
+        let is_meant = |word: &String| !is_for_others(word) && !means_nothing(word);
+        let options = self.options.into_iter().filter(is_meant).collect();
         let request =
             Mount { dataset: Some(self.dataset), at: Some(at), options, legacy: true, ..Mount::default() };
         let changed = output::ask(&request, |request| MountsChanged {

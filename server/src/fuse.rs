@@ -56,12 +56,13 @@ mod writeback;
 mod xattrs;
 
 pub use options::MountOptions;
-pub use place::{Table, answers, clear_stale, clear_stale_of};
+pub use place::{Table, answers, clear_stale, clear_stale_of, device_at};
 pub use replacing::Difference;
 
 pub use trees::{LiveSource, SnapshotsClosed, Source};
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -179,6 +180,8 @@ pub struct FuseMount {
     place: Mutex<Place>,
     /// Where it is kept while it is only elsewhere.
     aside: Mutex<Option<Aside>>,
+    /// It lost its place for a moment, and comes back.
+    is_kept: AtomicBool,
     /// As they are now; held to look or change.
     options: Mutex<MountOptions>,
     /// Held while they are changed, which may wait for devices. Before `options`.
@@ -218,6 +221,7 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
         dataset: name,
         place: Mutex::new(place),
         aside: Mutex::default(),
+        is_kept: AtomicBool::new(false),
         options: Mutex::new(options.clone()),
         updating: Mutex::default(),
         gate,
@@ -439,8 +443,34 @@ impl FuseMount {
         self.update(options)
     }
 
+    /// Keeps its session although the directory that it is mounted on may go, until it is put back ([`Self::put_back`]) or [`Self::is_settled`].
+    pub fn keep(&self) {
+        let mut aside = self.aside();
+        if aside.is_none() {
+            *aside = self.place().aside().ok();
+        }
+        self.is_kept.store(aside.is_some(), Ordering::Release);
+    }
+
+    /// It is where it is to be, or is not to come back: nothing is kept for it any longer.
+    pub fn is_settled(&self) {
+        self.is_kept.store(false, Ordering::Release);
+        if self.is_in_place() {
+            *self.aside() = None;
+        }
+        self.let_go_if_unused();
+    }
+
+    /// The number of its filesystem in the kernel's table of mounts.
+    pub fn device(&self) -> libc::dev_t {
+        self.place().device()
+    }
+
     /// Lets a filesystem go that is at no mountpoint, if nobody has it elsewhere any more: its session ends then.
     pub fn let_go_if_unused(&self) {
+        if self.is_kept.load(Ordering::Acquire) {
+            return;
+        }
         let mut aside = self.aside();
         if aside.is_some() && !place::is_elsewhere(self.place().device()) {
             *aside = None;

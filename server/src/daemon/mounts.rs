@@ -3,7 +3,8 @@
 //! The rules are those of `zfs mount`: the property `mountpoint` (below the altroot) says where, `canmount` whether without
 //! being asked, and an encrypted filesystem waits for its key. Parents come before what lies below them, and go after it. What has the mountpoint
 //! `legacy` is mounted by the system's `mount`, through its helper.
-//! Directories that had to be made for a mountpoint are removed with it.
+//! Directories that had to be made for a mountpoint are removed with it; those inside another filesystem of the pool only when what was mounted there moves or is destroyed, so that an export
+//! and an import write nothing.
 //!
 //! What is *mounted* is what the kernel's table of mounts has at its mountpoint. A filesystem that left it and that somebody has elsewhere (a bind mount, a container) is *in use*: it is not listed as
 //! mounted, keeps its key and its pool, and comes back to its mountpoint as it is.
@@ -84,6 +85,15 @@ enum Left {
     AsConfigured,
     /// Something that its user may not expect.
     With(String),
+}
+
+/// What becomes of directories that were made for a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Emptied {
+    /// The filesystem is to be elsewhere, or is no more.
+    Removed,
+    /// It is mounted there again one day: those inside another filesystem of the pool stay, so that this is not written for it.
+    KeptInside,
 }
 
 impl OpenPool {
@@ -323,7 +333,7 @@ impl OpenPool {
         for mount in dead {
             // It is not alive: nothing is unmounted.
             drop(mount.fuse);
-            remove_directories(&mount.made);
+            self.remove_emptied(&mount.made, Emptied::KeptInside);
         }
     }
 
@@ -364,13 +374,13 @@ impl OpenPool {
     }
 
     /// Unmounts one filesystem; it stays mounted where that fails.
-    pub(super) fn unmount_one(&self, name: &str, force: bool) -> Result<Option<Mounted>, ApiError> {
+    fn unmount_one(&self, name: &str, force: bool, emptied: Emptied) -> Result<Option<Mounted>, ApiError> {
         let Some(mount) = lock(&self.mounts).remove(name) else { return Ok(None) };
         let described = mount.described();
         match mount.fuse.take_away(force) {
             Ok(left) => {
                 match left {
-                    fuse::Left::Nothing => remove_directories(&mount.made),
+                    fuse::Left::Nothing => self.remove_emptied(&mount.made, emptied),
                     // A directory that is removed takes with it what is mounted on it in other mount namespaces.
                     fuse::Left::Elsewhere => drop(lock(&self.mounts).insert(name.to_owned(), mount)),
                 }
@@ -381,6 +391,33 @@ impl OpenPool {
                 Err(mount_error(error))
             }
         }
+    }
+
+    /// Removes directories that were made for a mount which is no more.
+    fn remove_emptied(&self, made: &[PathBuf], emptied: Emptied) {
+        let devices: Vec<_> = match emptied {
+            Emptied::Removed => Vec::new(),
+            Emptied::KeptInside => lock(&self.mounts).values().map(|mount| mount.fuse.device()).collect(),
+        };
+        let is_inside = |directory: &Path| {
+            let above = directory.parent().and_then(|above| fuse::device_at(above).ok());
+            above.is_some_and(|device| devices.contains(&device))
+        };
+        let removed: Vec<_> = made.iter().filter(|directory| !is_inside(directory)).cloned().collect();
+        remove_directories(&removed);
+    }
+
+    /// Keeps the sessions of what is mounted although the directories that it is mounted on may go, until [`Daemon::mount_displaced`].
+    pub(super) fn keep_mounts(&self, mounted: &[Mounted]) {
+        for mount in mounted {
+            if let Some(fuse) = self.fuse_of(&mount.dataset) {
+                fuse.keep();
+            }
+        }
+    }
+
+    fn fuse_of(&self, name: &str) -> Option<Arc<FuseMount>> {
+        lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse))
     }
 
     /// A dataset that stays mounted has another name from now on.
@@ -451,7 +488,7 @@ impl OpenPool {
         mounts.retain(|mount| mount.mountpoint.starts_with(top));
         let mut changed = MountsChanged::default();
         for mount in mounts {
-            match self.unmount_one(&mount.dataset, force) {
+            match self.unmount_one(&mount.dataset, force, Emptied::KeptInside) {
                 Ok(done) => changed.done.extend(done),
                 Err(error) => {
                     changed.failed.push(error);
@@ -460,6 +497,10 @@ impl OpenPool {
                     }
                 }
             }
+        }
+        if force {
+            // What was covered by another one could not be taken away before that was.
+            changed.done.iter().for_each(|gone| fuse::clear_stale(&gone.mountpoint));
         }
         changed
     }
@@ -644,7 +685,7 @@ impl Daemon {
         let is_inside = |mount: &&Mounted| tops.iter().any(|top| mount.mountpoint.starts_with(top));
         let mut unmounted = Vec::new();
         for mount in mounts.iter().filter(is_inside) {
-            match pool.unmount_one(&mount.dataset, force) {
+            match pool.unmount_one(&mount.dataset, force, Emptied::Removed) {
                 Ok(done) => unmounted.extend(done),
                 Err(error) => {
                     self.mount_again(pool, changing, unmounted).await;
@@ -655,7 +696,7 @@ impl Daemon {
         if force {
             // Whoever has it elsewhere loses it.
             for name in pool.in_use_where(|name| is_meant(name)) {
-                pool.unmount_one(&name, true)?;
+                pool.unmount_one(&name, true, Emptied::Removed)?;
             }
         }
         Ok(unmounted)
@@ -668,7 +709,7 @@ impl Daemon {
             return changed;
         }
         for name in pool.in_use_where(|_| true) {
-            let left = pool.unmount_one(&name, force);
+            let left = pool.unmount_one(&name, force, Emptied::KeptInside);
             let error = match left {
                 Err(error) => Some(error),
                 Ok(_) => lock(&pool.mounts).get(&name).map(|mount| {
@@ -701,7 +742,7 @@ impl Daemon {
             if name.contains('@') || !is_meant {
                 continue;
             }
-            match pool.unmount_one(name, force) {
+            match pool.unmount_one(name, force, Emptied::KeptInside) {
                 Ok(done) => changed.done.extend(done),
                 Err(error) => changed.failed.push(error),
             }
@@ -736,19 +777,22 @@ impl Daemon {
         changing: &Changing<'_>,
         before: Vec<Mounted>,
     ) {
-        let displaced = |mount: &Mounted| !pool.is_in_place(&mount.dataset);
-        if !before.iter().any(displaced) {
-            return;
-        }
-        pool.await_unmounted();
-        let displaced: Vec<Mounted> = before.into_iter().filter(displaced).collect();
-        for mount in &displaced {
-            // Somebody may use it where it is not to be seen any more.
-            if let Err(error) = pool.unmount_one(&mount.dataset, true) {
-                tracing::warn!(%error, "a filesystem lost its place");
+        let (mut displaced, mut kept) = (Vec::new(), Vec::new());
+        for mount in before {
+            let Some(fuse) = pool.fuse_of(&mount.dataset) else { continue };
+            if !pool.is_in_place(&mount.dataset) {
+                if !fuse.is_aside() {
+                    // It cannot come back as it is.
+                    if let Err(error) = pool.unmount_one(&mount.dataset, true, Emptied::KeptInside) {
+                        tracing::warn!(%error, "a filesystem lost its place");
+                    }
+                }
+                displaced.push(mount);
             }
+            kept.push(fuse);
         }
         self.mount_again(pool, changing, displaced).await;
+        kept.iter().for_each(|fuse| fuse.is_settled());
     }
 
     /// Mounts where it was what an export that failed halfway had unmounted.
@@ -911,6 +955,9 @@ impl Daemon {
                 continue;
             };
             let mut changed = pool.unmount_below(&mount.mountpoint, request.force);
+            if !changed.failed.is_empty() && !request.force {
+                self.mount_again(&pool, &changing, std::mem::take(&mut changed.done)).await;
+            }
             drop(changing);
             if request.unload_keys && changed.failed.is_empty() {
                 changed.failed.extend(self.unload_keys_of(&changed.done).await);

@@ -24,6 +24,7 @@ use super::filesystem::{Mounted, Outcome};
 use super::readers::{PATIENCE, Reader, Readers};
 use super::session::{Device, Life, MAX_DATA_BYTES};
 use super::wire::{ANSWER_HEADER_BYTES, Request, answer_header};
+use crate::descriptors::Share;
 
 /// `_IOR(229, 0, u32)`: makes a freshly opened device one of a connection.
 const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
@@ -68,7 +69,14 @@ impl Channel {
 
     fn begin_thread(self: &Arc<Self>, is_first: bool) -> io::Result<()> {
         let channel = Arc::clone(self);
+        let share = match is_first {
+            true => None,
+            false => {
+                Some(Share::take().ok_or_else(|| io::Error::other("few files may be open (ulimit -n)"))?)
+            }
+        };
         let work = move || {
+            let _share = share;
             let others = Arc::clone(&channel);
             let begin = Rc::new(move || others.begin_thread(false));
             let mut reader = Reader::new(&channel.readers, begin);
@@ -175,7 +183,8 @@ fn next(device: &Device, incoming: &mut [u8], reader: &mut Reader, is_patient: b
             Err(rustix::io::Errno::AGAIN) => {}
             // Called off before it was read.
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::INTR) => continue,
-            Err(rustix::io::Errno::NODEV) => return Ok(Next::End),
+            // Unmounted, or cut.
+            Err(rustix::io::Errno::NODEV | rustix::io::Errno::CONNABORTED) => return Ok(Next::End),
             Err(error) => return Err(error.into()),
         }
         if reader.rests_beside_others() {

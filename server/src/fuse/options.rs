@@ -118,6 +118,11 @@ impl MountOptions {
         }
     }
 
+    /// Whether a word of a list of mount options is one.
+    pub fn knows(word: &str) -> bool {
+        Self::default().apply_word(word).is_ok()
+    }
+
     /// Lets a word of `-o` override what properties say.
     ///
     /// # Errors

@@ -314,7 +314,7 @@ pub fn answers(at: &Path) -> bool {
 }
 
 /// The number of the filesystem at a path, of which the kernel knows by itself: no session is asked.
-fn device_at(at: &Path) -> io::Result<libc::dev_t> {
+pub fn device_at(at: &Path) -> io::Result<libc::dev_t> {
     let path = CString::new(at.as_os_str().as_bytes())?;
     let flags = libc::AT_STATX_DONT_SYNC | libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
     // SAFETY: an all-zero `statx` is a valid one.

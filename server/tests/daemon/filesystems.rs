@@ -692,7 +692,8 @@ fn a_filesystem_goes_back_under_those_who_use_it() {
     fs::remove_dir_all(at.join("removed dir")).unwrap();
     // A child that is mounted on a directory that the snapshot does not have.
     create(&running, "tank/later", &[]);
-    fs::write(at.join("later/file"), b"later").unwrap();
+    let in_later = File::create(at.join("later/file")).unwrap();
+    in_later.write_all_at(b"later", 0).unwrap();
     let in_child = File::create(child.join("file")).unwrap();
     in_child.write_all_at(b"child", 0).unwrap();
     let mut kept = File::options().read(true).append(true).open(at.join("kept")).unwrap();
@@ -741,10 +742,15 @@ fn a_filesystem_goes_back_under_those_who_use_it() {
     // Nothing of what is inside was touched.
     in_child.write_all_at(b"CHILD", 5).unwrap();
     assert_eq!(fs::read(child.join("file")).unwrap(), b"childCHILD");
-    assert_eq!(fs::read(at.join("later/file")).unwrap(), b"later");
+    in_later.write_all_at(b"LATER", 5).unwrap();
+    assert_eq!(fs::read(at.join("later/file")).unwrap(), b"laterLATER");
     assert_eq!(running.daemon.list_mounts(ListMounts {}).unwrap(), mounts);
-    drop((kept, renamed, new, new_dir, removed_dir, top, in_child));
+    drop((kept, renamed, new, new_dir, removed_dir, top, in_child, in_later));
+    let changed = || fs::metadata(&at).unwrap().modified().unwrap();
+    let before = changed();
     again(&running);
+    assert_eq!(changed(), before, "the directories that children are mounted on stay");
+    assert_eq!(fs::read(at.join("later/file")).unwrap(), b"laterLATER");
     assert_eq!(fs::read(at.join("kept")).unwrap(), b"before\nagain\n");
     assert_eq!(fs::read(child.join("file")).unwrap(), b"childCHILD");
     judge(&running);

@@ -228,6 +228,29 @@ fn destroy(running: &Running, name: &str) -> Result<(), ApiError> {
 }
 
 #[test]
+fn what_cannot_be_unmounted_stays_whole_and_what_was_covered_goes_too() {
+    let Some((running, at)) = start() else { return };
+    create(&running, "tank/x", &[]);
+    create(&running, "tank/x/y", &[]);
+    let before = mounted(&running);
+    let held = File::create(at.join("x/held")).unwrap();
+    let unmount_x = Unmount { target: Some("tank/x".into()), ..Unmount::default() };
+    assert_eq!(block_on(running.daemon.unmount(unmount_x.clone())).unwrap_err().kind, ErrorKind::Busy);
+    assert_eq!(mounted(&running), before);
+    drop(held);
+    unmount(&running, "tank/x");
+    mount_one(&running, "tank/x/y", None);
+    mount_one(&running, "tank/x", None);
+    block_on(running.daemon.unmount(Unmount { force: true, ..unmount_x })).unwrap();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let below = format!("{}/x", at.canonicalize().unwrap().display());
+    assert!(!table.contains(&below), "{table}");
+    again(&running);
+    assert_eq!(mounted(&running), before);
+    judge(&running);
+}
+
+#[test]
 fn a_snapshot_in_which_a_file_is_open_is_busy() {
     let Some((running, top)) = start() else { return };
     fs::write(top.join("file"), vec![7; 1 << 20]).unwrap();

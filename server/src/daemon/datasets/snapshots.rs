@@ -210,6 +210,7 @@ impl Daemon {
         let changing = pool.change().await?;
         let _closed = pool.keep_unused(&doing, |volume| volume == of)?;
         let inside = pool.mounted_inside(&of);
+        pool.keep_mounts(&inside);
         let exchange = self.begin_exchange(&pool, &changing, &doing, &of, name).await?;
         self.close_log(&pool, &of).await?;
         let snapshot = name.clone();

@@ -219,6 +219,10 @@ fn fault<T>(result: Result<T>) -> Option<String> {
     }
 }
 
+/// Properties that are no factors: a filesystem that is mounted nowhere would be measured as whatever is there.
+const DECIDED: [&str; 7] =
+    ["volsize", "mountpoint", "canmount", "readonly", "pool.altroot", "pool.cachefile", "pool.readonly"];
+
 impl Experiment {
     /// Reads and checks one.
     pub fn parse(text: &str) -> Result<Self> {
@@ -501,6 +505,9 @@ impl Experiment {
             if !self.target.has(Place::of(name)) {
                 let names = SETTINGS.into_iter().filter(|other| self.target.has(Place::of(other)));
                 faults.push(format!("this target has no setting '{name}'{}", meant(name, names)));
+            }
+            if DECIDED.contains(&name.as_str()) {
+                faults.push(format!("'{name}': the lab decides that, as what it measures has a size and a place, and is written"));
             }
             if name.strip_prefix(FIO).is_some_and(|option| workload::OURS.contains(&option)) {
                 faults.push(format!("'{name}': the lab decides that option"));
@@ -959,7 +966,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_of_fio_can_be_a_factor_but_those_that_the_lab_decides() {
+    fn options_of_fio_can_be_factors_but_those_that_the_lab_decides() {
         let with = |name: &str| format!("{SMALL}[[factor]]\nname = \"{name}\"\nvalues = [\"0\", \"1\"]\n");
         assert_eq!(Place::of("fio.thinktime"), Place::Job);
         Experiment::parse(&with("fio.thinktime")).unwrap();
@@ -1031,6 +1038,7 @@ mod tests {
             ("[\"16K\", \"8K\"]", "[\"16K\"]", "volblocksize"),
             ("compression", "volblocksize", "held fixed"),
             ("kind = \"volume\"", "kind = \"path\"\npath = \"x\"", "this target has no setting"),
+            ("compression", "volsize", "'volsize': the lab decides"),
             ("bs = \"4K\"", "bs = \"1G\"", "does not fit"),
             ("bs = \"4K\"", "ramp_seconds = 1\n[goal]\nmetric = \"amplification\"", "ramp_seconds"),
             ("bs = \"4K\"", "bs = \"4K\"\noptions = { filename = \"/etc/passwd\" }", "filename"),

@@ -240,7 +240,17 @@ struct Direction {
     /// Milliseconds.
     #[serde(default)]
     runtime: u64,
+    #[serde(default)]
     lat_ns: latency::Said,
+    /// Without what submitting took. Engines that neither read nor write (of `stat`, `delete`) count this alone.
+    #[serde(default)]
+    clat_ns: latency::Said,
+}
+
+impl Direction {
+    fn times(&self) -> latency::Times {
+        if self.lat_ns.is_empty() { self.clat_ns.times() } else { self.lat_ns.times() }
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -261,7 +271,7 @@ fn figures(output: &Output, flushes: bool) -> Result<Figures> {
     if job.error != 0 {
         return Err(wrong(format!("its job ended with error {}", job.error)));
     }
-    let (reads, mut writes) = (job.read.lat_ns.times(), job.write.lat_ns.times());
+    let (reads, mut writes) = (job.read.times(), job.write.times());
     if flushes {
         writes = writes.flushed(&job.sync.lat_ns.times());
     }
@@ -317,6 +327,18 @@ mod tests {
             (6.5, 4.0, 9.0, 9.0)
         );
         assert_eq!((figures.client_cpu, figures.by_direction), (0.25, None));
+    }
+
+    #[test]
+    fn times_are_of_whole_operations_where_those_are_counted() {
+        let with_clat = |lat: &str| {
+            let clat = "\"clat_ns\": {\"mean\": 6.5, \"N\": 2, \"bins\": {\"4\": 1, \"9\": 1}}";
+            let said = "\"lat_ns\": {\"mean\": 6.5, \"N\": 2, \"bins\": {\"4\": 1, \"9\": 1}}";
+            parse(&OUTPUT.replace(said, &format!("{lat}, {clat}")), false).unwrap().latency
+        };
+        assert_eq!(with_clat("\"lat_ns\": {\"mean\": 70.0, \"N\": 2, \"bins\": {\"70\": 2}}"), 70.0);
+        // As fio 3.33 says it of its engines that look at files or delete them.
+        assert_eq!(with_clat("\"lat_ns\": {\"mean\": 0.0, \"N\": 0}"), 6.5);
     }
 
     #[test]

@@ -54,7 +54,10 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
     for workload in &experiment.workloads {
         let name = &workload.name;
         if let Some(path) = &workload.trace {
-            let read = fs::read_to_string(path).map_err(|error| error.to_string());
+            let is_file = fs::metadata(path)
+                .map_err(|error| error.to_string())
+                .and_then(|at| at.is_file().then_some(()).ok_or_else(|| "it is no file".to_owned()));
+            let read = is_file.and_then(|()| fs::read_to_string(path).map_err(|error| error.to_string()));
             let extent = workload.extent(experiment.target.size());
             let trace = read.and_then(|text| Trace::parse(&text)).and_then(|trace| trace.within(extent));
             if let Err(what) = trace {
@@ -274,8 +277,15 @@ pub fn told(experiment: &Experiment) -> String {
     let size = experiment.target.size();
     let paths = experiment.target.paths();
     if !paths.is_empty() {
-        let what = if experiment.overwrites() { "written" } else { "only read" };
+        let overwrites = experiment.overwrites();
         for path in paths {
+            let what = match (path.exists(), overwrites) {
+                (false, true) => "made and filled, as it is not there, and written",
+                (false, false) => "made and filled, as it is not there, and then only read",
+                (true, _) if path.is_dir() => "files of the lab's own are made in it and written",
+                (true, true) => "written",
+                (true, false) => "only read",
+            };
             text.push_str(&format!("{} of {}: {what}\n", size, path.display()));
         }
     }
@@ -369,6 +379,28 @@ mod tests {
         assert!(wrong.len() == 1 && wrong[0].contains("thinktime"), "{wrong:#?}");
         let wrong = told("[[factor]]\nname = \"fio.rwmixwrite\"\nvalues = [\"1\", \"x2\"]\n", "");
         assert!(wrong.len() == 1 && wrong[0].contains("fio.rwmixwrite=x2"), "{wrong:#?}");
+    }
+
+    #[test]
+    fn what_is_made_is_not_told_as_only_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("theirs"), "x").unwrap();
+        fs::create_dir(at("directory")).unwrap();
+        for (name, rw, what) in [
+            ("theirs", "read", "theirs: only read\n"),
+            ("theirs", "write", "theirs: written\n"),
+            ("new", "read", "new: made and filled, as it is not there, and then only read\n"),
+            ("new", "write", "new: made and filled, as it is not there, and written\n"),
+            ("directory", "read", "directory: files of the lab's own are made in it and written\n"),
+        ] {
+            let text = format!(
+                "name = \"x\"\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n[[workload]]\nname = \"w\"\nrw = \"{rw}\"\n",
+                at(name).display()
+            );
+            let told = told(&Experiment::parse(&text).unwrap());
+            assert!(told.contains(what), "{told}");
+        }
     }
 
     #[test]

@@ -206,11 +206,19 @@ impl Store {
         Error::Results { path: self.directory.join(DATABASE), what: error.to_string() }
     }
 
+    fn not_opened(&self, error: redb::DatabaseError) -> Error {
+        match error {
+            redb::DatabaseError::DatabaseAlreadyOpen => self
+                .failed("another 'cenote lab' is at work on these results; wait until it is done, or end it"),
+            error => self.failed(error),
+        }
+    }
+
     /// The database, for a look at it; `None` before the first run.
     fn read(&self) -> Result<Option<Database>> {
         let path = self.directory.join(DATABASE);
         match path.exists() {
-            true => Database::open(&path).map(Some).map_err(|error| self.failed(error)),
+            true => Database::open(&path).map(Some).map_err(|error| self.not_opened(error)),
             false => Ok(None),
         }
     }
@@ -268,7 +276,7 @@ impl Store {
     fn held(&mut self) -> Result<&Database> {
         if self.database.is_none() {
             let path = self.directory.join(DATABASE);
-            let database = Database::create(path).map_err(|error| self.failed(error))?;
+            let database = Database::create(path).map_err(|error| self.not_opened(error))?;
             if runs_of(&database).map_err(|error| self.failed(error))?.len() != self.runs.len() {
                 return Err(self.failed("somebody else went on with this experiment just now"));
             }

@@ -429,6 +429,10 @@ impl<'a> Bench<'a> {
             let at = self.mounts.join(name);
             arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
             programs.zfs(&arguments)?;
+            if !own::is_mounted(&at).map_err(Error::file(&at))? {
+                let what = "the filesystem that is to be measured is not mounted there".to_owned();
+                return Err(Error::Results { path: at, what });
+            }
             Endpoint::Directory(at)
         } else {
             let size = self.experiment.target.size().0.to_string();
@@ -1112,11 +1116,16 @@ fn make_files(workload: &Workload, directory: &Path, progress: &dyn Progress) ->
     made
 }
 
+/// The largest operations, up to 1 MiB, that end where an extent does.
+fn operations_of(extent: Size) -> Size {
+    Size(1 << extent.0.max(1).trailing_zeros().min(20))
+}
+
 /// A workload that goes over all of `extent`, with data as another's.
 fn whole(rw: &str, like: &Workload, extent: Size) -> Workload {
     Workload {
         rw: rw.to_owned(),
-        bs: Size((1 << 20).min(extent.0)),
+        bs: operations_of(extent),
         size: Some(extent),
         iodepth: 4,
         options: BTreeMap::new(),
@@ -1151,4 +1160,16 @@ fn make_file(path: &Path, bytes: u64) -> Result<bool> {
         file.set_len(bytes).map_err(Error::file(path))?;
     }
     Ok(is_short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_over_as_a_whole_is_so_to_its_end_and_not_further() {
+        for (extent, operation) in [(3 << 19, 1 << 19), (64 << 20, 1 << 20), (12 << 10, 4 << 10)] {
+            assert_eq!(operations_of(Size(extent)), Size(operation));
+        }
+    }
 }

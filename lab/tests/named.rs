@@ -90,11 +90,30 @@ fn what_no_workload_writes_is_never_written_whatever_else_is_asked() {
     // Nor is it for a state of the cache.
     let refused = run(&at("theirs"), &at("dirty"), "rw = \"randread\"\ncache = \"dirty\"").unwrap_err();
     assert!(refused.contains("no workload writes to this target"), "{refused}");
-    // An option that would write is the lab's to decide, and one that would remove it too.
-    for option in ["rw = \"write\"", "readwrite = \"write\"", "unlink = \"1\""] {
+    // Options that would write, remove or lead elsewhere are not taken, whatever they are called by.
+    let elsewhere = at("empty").display().to_string();
+    for option in [
+        "rw = \"write\"",
+        "readwrite = \"write\"",
+        "readwrit = \"write\"",
+        "unlink = \"1\"",
+        "unlink_each = \"1\"",
+        "nr_files = \"2\"",
+        "file_append = \"1\"",
+        &format!("write_iolog = \"{elsewhere}\""),
+        &format!("replay_redirect = \"{elsewhere}\""),
+        &format!("mem = \"mmapshared:{elsewhere}\""),
+        &format!("directo = \"{elsewhere}\""),
+        &format!("exec_prerun = \"touch {elsewhere}\""),
+    ] {
         let refused = run(&at("theirs"), &at("option"), &format!("rw = \"read\"\noptions = {{ {option} }}"));
-        assert!(refused.unwrap_err().contains("the lab decides"), "{option}");
+        let refused = refused.unwrap_err();
+        assert!(
+            refused.contains("the lab decides") || refused.contains("the lab allows"),
+            "{option}: {refused}"
+        );
     }
+    assert!(!at("empty").exists() && !at("option").exists());
     // An empty file of somebody's is not one that is missing.
     fs::write(at("empty"), "").unwrap();
     assert!(run(&at("empty"), &at("out"), "rw = \"read\"").unwrap_err().contains("0 bytes"));

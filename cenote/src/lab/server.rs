@@ -209,7 +209,7 @@ fn as_fio(load: &Load, loaded: &Loaded) -> String {
     let direction = |of: &Requested| {
         json!({
             "io_bytes": of.bytes, "bw_bytes": of.bytes as f64 / seconds, "iops": of.requests as f64 / seconds,
-            "runtime": loaded.elapsed_ns / 1_000_000, "total_ios": of.requests, "clat_ns": latency(of),
+            "runtime": loaded.elapsed_ns / 1_000_000, "total_ios": of.requests, "lat_ns": latency(of),
         })
     };
     let flushes = json!({ "total_ios": loaded.flushes.requests, "lat_ns": latency(&loaded.flushes) });

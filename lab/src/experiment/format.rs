@@ -415,7 +415,13 @@ pub const TABLES: [TableOf; 16] = [
                 "Whether a trace is replayed as fast as that goes, without its pauses",
             ),
             key("quick", "true or false", Some("true"), "false", "Whether --quick has it"),
-            key("options", "a table", Some("{}"), "{ fsync = \"1\" }", "More options of fio"),
+            key(
+                "options",
+                "a table",
+                Some("{}"),
+                "{ fsync = \"1\" }",
+                "More options of fio, of those that write nowhere else",
+            ),
         ],
     },
     TableOf {
@@ -433,7 +439,7 @@ fn settings() -> String {
     };
     format!(
         "Settings, of [settings], [[factor]] and [[variant]]:\n  \
-         of the load: {}, and every option of fio with fio. before its name (fio.thinktime)\n  \
+         of the load: {}, and options of fio that write nowhere else with fio. before their names (fio.thinktime)\n  \
          of the process that serves: {}\n  \
          of the pool: {}, feature@NAME, and every property of a pool with pool. before its name (pool.autotrim)\n  \
          of the way to a volume: {} (nbd, process)\n  \

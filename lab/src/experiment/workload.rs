@@ -1,10 +1,14 @@
 //! What is done to a variant.
 
+mod options;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+pub(super) use options::OURS;
 
 use super::{FIO, Place, Settings, Target};
 use crate::error::{Error, Result};
@@ -12,31 +16,6 @@ use crate::load;
 use crate::size::Size;
 use crate::trace::Trace;
 
-/// Options of fio that a workload does not take, because the lab decides them.
-pub(super) const OURS: [&str; 22] = [
-    "rw",
-    "readwrite",
-    "filename",
-    "filename_format",
-    "opendir",
-    "unlink",
-    "unlink_each_loop",
-    "allow_file_create",
-    "directory",
-    "uri",
-    "ioengine",
-    "output",
-    "output-format",
-    "name",
-    "runtime",
-    "time_based",
-    "size",
-    "nrfiles",
-    "filesize",
-    "io_size",
-    "read_iolog",
-    "replay_no_stall",
-];
 /// Files that a workload makes at most.
 const MOST_FILES: u32 = 1_000_000;
 
@@ -93,7 +72,7 @@ pub struct Workload {
     /// Whether the experiment's quick form has it.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub quick: bool,
-    /// More options of fio.
+    /// More options of fio, of those that cannot write anywhere but to the target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
 }
@@ -222,14 +201,10 @@ impl Workload {
         (of("offset").saturating_add(increment.saturating_mul(jobs - 1)), increment)
     }
 
-    /// How much each of its jobs works on: its extent, or less where the last job would go past the end of a target of that size. fio would make a file longer then, and to do so remove the one that is there.
+    /// How much each of its jobs works on: its extent, or less where the last job would go past the end of a target of that size. fio would make a file longer then, and to do so remove the one that is there. It is of whole operations, since fio goes past the end with the last one of those that are one after the other.
     pub(crate) fn share(&self, target: Size) -> Size {
         let (last, _) = self.beginnings(target);
-        let extent = self.extent(target);
-        if last.saturating_add(extent.0) <= target.0 {
-            return extent;
-        }
-        let left = target.0.saturating_sub(last);
+        let left = self.extent(target).0.min(target.0.saturating_sub(last));
         Size(left / self.bs.0.max(1) * self.bs.0)
     }
 
@@ -321,9 +296,7 @@ impl Workload {
         if self.compressible > 99 || self.duplicates > 99 {
             faults.push("compressible and duplicates are percentages below 100".into());
         }
-        if let Some(option) = self.options.keys().find(|option| OURS.contains(&option.as_str())) {
-            faults.push(format!("the lab decides fio's option '{option}'"));
-        }
+        faults.extend(options::faults(&self.options, target.size()));
         match self.work() {
             Work::Transfers if !is_of_fio(&self.rw) => {
                 faults.push(format!(
@@ -382,6 +355,19 @@ mod tests {
             let workload: Workload = toml::from_str(&format!("name = \"w\"\n{text}")).unwrap();
             assert_eq!(workload.counted_beside().is_some(), beside, "{text}");
         }
+    }
+
+    #[test]
+    fn the_last_operation_ends_within_the_target() {
+        let share = |text: &str| -> u64 {
+            let workload: Workload =
+                toml::from_str(&format!("name = \"w\"\nrw = \"write\"\n{text}")).unwrap();
+            workload.share(Size(1 << 20)).0
+        };
+        assert_eq!(share("bs = \"300K\""), 900 << 10);
+        assert_eq!(share("bs = \"300K\"\nsize = \"700K\""), 600 << 10);
+        assert_eq!(share("bs = \"64K\"\noptions = { offset = \"100K\" }"), 896 << 10);
+        assert_eq!(share("bs = \"4K\""), 1 << 20);
     }
 
     #[test]

@@ -49,6 +49,11 @@ pub(super) struct Times {
 }
 
 impl Said {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0 && self.bins.is_empty()
+    }
+
     /// The times; where they were not counted all are taken for the mean.
     pub fn times(&self) -> Times {
         let number = |(ns, count): (&String, &u64)| Some((ns.parse().ok()?, *count as f64));

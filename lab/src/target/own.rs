@@ -67,7 +67,7 @@ fn require_no_mounts(directory: &Path) -> Result<()> {
 }
 
 /// Whether a filesystem, or a part of one, is mounted at this directory.
-fn is_mounted(directory: &Path) -> io::Result<bool> {
+pub(super) fn is_mounted(directory: &Path) -> io::Result<bool> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let found = statx(CWD, directory, flags, StatxFlags::BASIC_STATS)?;
     Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))

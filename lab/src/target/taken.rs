@@ -5,17 +5,21 @@
 //! | found | of | may be written |
 //! |---|---|---|
 //! | it is mounted, swapped to, part of something else (md, dm, LVM, bcache), or the kernel says that it is in use | a device, its partitions | never |
-//! | a pool that is imported has it, a process has it open for writing as a virtual machine does, or locked as one does that has a pool open, a loop device or swap lies on it | a device or file | never |
+//! | a pool that is imported has it, a process has it open for writing as a virtual machine does, or locked as one does that has a pool open, a loop device or swap lies on it | a device or file, and what a loop device lies on | never |
 //! | the label of a pool, the signature of a filesystem or of something else, a table of partitions | a device, its partitions, a file | where the experiment says `overwrite` |
 //! | bytes other than zero | a device, or a file that the lab did not make | where the experiment says `overwrite` |
+//!
+//! Files and devices are told by their numbers, so that another name makes no other of them: a hard link, a bind mount, a link below `/dev`. What a loop device lies on is asked for itself, and for the other loop devices on it.
 //!
 //! What may be written is claimed for as long as the experiment runs: a device exclusively, as a mount would, a file by its lock. What was claimed is noted in the directory of results (`claims.json`), so that
 //! whoever goes on with the experiment is not asked again because of what the lab itself left there; it is, where something else was put there meanwhile.
 //!
 //! Files that the lab makes have the attribute `user.cenote.lab` since then, which says whether they were filled.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -40,6 +44,9 @@ const CLAIMS: &str = "claims.json";
 const END_BYTES: usize = 1 << 20;
 const PLACES: u64 = 64;
 const PLACE_BYTES: usize = 4096;
+
+/// So many files and devices are asked after for one, where loop devices lie on each other.
+const MOST_ASKED: usize = 64;
 
 /// What was found of a file or device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -98,6 +105,52 @@ impl Number {
     }
 }
 
+/// Which file or device it is, whatever its names are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Thing {
+    Device(Number),
+    File {
+        device: u64,
+        inode: u64,
+    },
+    /// What cannot be reached, by what the kernel calls it.
+    Gone(PathBuf),
+}
+
+impl Thing {
+    fn of(metadata: &fs::Metadata) -> Self {
+        if metadata.file_type().is_block_device() {
+            return Self::Device(Number::of(metadata.rdev()));
+        }
+        Self::File { device: metadata.dev(), inode: metadata.ino() }
+    }
+
+    fn at(path: &Path) -> Self {
+        fs::metadata(path).map_or_else(|_| Self::Gone(path.to_owned()), |metadata| Self::of(&metadata))
+    }
+}
+
+/// A loop device and what it lies on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Loop {
+    name: String,
+    number: Number,
+    backing: PathBuf,
+}
+
+/// A path as the kernel lists it, with its spaces in octal (`\040`).
+fn listed(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.first_chunk::<3>().filter(|_| *first == b'\\');
+        let octal = octal.and_then(|digits| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(octal.unwrap_or(*first));
+        rest = if octal.is_some() { &after[3..] } else { after };
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
 impl System {
     fn read(&self, path: impl AsRef<Path>) -> String {
         fs::read_to_string(path).unwrap_or_default()
@@ -135,11 +188,7 @@ impl System {
         if let Some(at) = mounts.lines().find(is_here).and_then(|line| line.split(' ').nth(4)) {
             uses.push(format!("is mounted at {at}"));
         }
-        let swaps = self.read(self.proc.join("swaps"));
-        let mut swaps = swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-        if swaps.any(|swap| Number::at(Path::new(swap)).as_ref() == Some(number)) {
-            uses.push("is swapped to".to_owned());
-        }
+        uses.extend(self.is_swapped_to(&Thing::Device(number.clone())));
         let holders = fs::read_dir(self.directory(number).join("holders")).into_iter().flatten().flatten();
         for holder in holders {
             let name = holder.file_name().to_string_lossy().into_owned();
@@ -151,19 +200,130 @@ impl System {
         uses
     }
 
-    /// Who uses a file: swap, or a loop device that lies on it.
-    fn uses_of_file(&self, path: &Path) -> Vec<String> {
-        let Ok(path) = fs::canonicalize(path) else { return Vec::new() };
-        let mut uses = Vec::new();
+    fn is_swapped_to(&self, thing: &Thing) -> Option<String> {
         let swaps = self.read(self.proc.join("swaps"));
         let mut swaps = swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-        if swaps.any(|swap| Path::new(swap) == path) {
-            uses.push("is swapped to".to_owned());
-        }
+        swaps.any(|swap| Thing::at(&listed(swap)) == *thing).then(|| "is swapped to".to_owned())
+    }
+
+    /// All loop devices that lie on something.
+    fn loops(&self) -> Vec<Loop> {
+        let mut all: Vec<Loop> = Vec::new();
         for entry in fs::read_dir(self.sys.join("block")).into_iter().flatten().flatten() {
-            let backing = self.read(entry.path().join("loop/backing_file"));
-            if !backing.is_empty() && Path::new(backing.trim_end_matches('\n')) == path {
-                uses.push(format!("is what {} lies on", entry.file_name().to_string_lossy()));
+            if let Some(backing) = self.backing(&entry.path()) {
+                all.push(Loop {
+                    name: entry.file_name().to_string_lossy().into_owned(),
+                    number: Number(self.read(entry.path().join("dev")).trim().to_owned()),
+                    backing,
+                });
+            }
+        }
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+
+    /// What a loop device lies on, whose directory is the kernel's of it.
+    fn backing(&self, directory: &Path) -> Option<PathBuf> {
+        let mut text = fs::read(directory.join("loop/backing_file")).ok()?;
+        text.pop_if(|byte| *byte == b'\n');
+        (!text.is_empty()).then(|| PathBuf::from(OsString::from_vec(text)))
+    }
+
+    /// What a device lies on that is no device of its own kind: what its loop device does, its disk where it is a partition, or those that it is made of (md, dm). With the loop devices on the way, which are known.
+    fn foundations(&self, number: &Number, known: &mut Vec<Thing>) -> Vec<PathBuf> {
+        let mut all = Vec::new();
+        let Ok(directory) = fs::canonicalize(self.directory(number)) else { return all };
+        let mut left = vec![directory];
+        let mut seen = Vec::new();
+        while let Some(mut directory) = left.pop() {
+            if directory.join("partition").exists() {
+                directory.pop();
+            }
+            if seen.contains(&directory) || seen.len() >= MOST_ASKED {
+                continue;
+            }
+            if let Some(backing) = self.backing(&directory) {
+                known.push(Thing::Device(Number(self.read(directory.join("dev")).trim().to_owned())));
+                all.push(backing);
+            }
+            let slaves = fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
+            left.extend(slaves.filter_map(|slave| fs::canonicalize(slave.path()).ok()));
+            seen.push(directory);
+        }
+        all
+    }
+
+    /// All that a device lies on in the end, and what those lie on.
+    fn all_foundations(&self, path: &Path) -> Vec<PathBuf> {
+        let mut all: Vec<PathBuf> = Vec::new();
+        let mut left: Vec<Number> = Number::at(path).into_iter().collect();
+        while let Some(number) = left.pop() {
+            for backing in self.foundations(&number, &mut Vec::new()) {
+                if all.contains(&backing) || all.len() >= MOST_ASKED {
+                    continue;
+                }
+                left.extend(Number::at(&backing));
+                all.push(backing);
+            }
+        }
+        all
+    }
+
+    /// Who uses a file or device: by itself, by its partitions, by what it lies on, and by the loop devices that lie on it. Each of `asked` was asked after already.
+    fn all_uses(&self, thing: &Thing, asked: &mut Vec<Thing>) -> Vec<String> {
+        let mut uses = Vec::new();
+        if asked.len() >= MOST_ASKED {
+            uses.push("has so many loop devices that not all could be asked after".to_owned());
+            return uses;
+        }
+        asked.push(thing.clone());
+        match thing {
+            Thing::Device(number) => {
+                uses.extend(self.uses(number));
+                for backing in self.foundations(number, asked) {
+                    let its = self.uses_below(&backing, asked);
+                    uses.extend(
+                        its.into_iter().map(|use_| format!("lies on {}, which {use_}", backing.display())),
+                    );
+                }
+                for (name, partition) in self.partitions(number) {
+                    let its = self.all_uses(&Thing::Device(partition), asked);
+                    uses.extend(its.into_iter().map(|use_| format!("has {name}, which {use_}")));
+                }
+            }
+            Thing::File { .. } | Thing::Gone(_) => uses.extend(self.is_swapped_to(thing)),
+        }
+        for Loop { name, number, backing } in self.loops() {
+            let device = Thing::Device(number);
+            if Thing::at(&backing) != *thing || asked.contains(&device) {
+                continue;
+            }
+            let its = self.all_uses(&device, asked);
+            if its.is_empty() {
+                uses.push(format!("is what {name} lies on"));
+            }
+            uses.extend(its.into_iter().map(|use_| format!("is what {name} lies on, which {use_}")));
+        }
+        uses
+    }
+
+    /// Who uses what a loop device lies on, that device apart.
+    fn uses_below(&self, backing: &Path, asked: &mut Vec<Thing>) -> Vec<String> {
+        let thing = Thing::at(backing);
+        if asked.contains(&thing) {
+            return Vec::new();
+        }
+        let mut uses = self.all_uses(&thing, asked);
+        match thing {
+            // Whoever removed it left nobody but loop devices a way to it.
+            Thing::Gone(_) if backing.as_os_str().as_encoded_bytes().ends_with(b" (deleted)") => {}
+            Thing::Gone(_) => uses.push("cannot be looked at from here".to_owned()),
+            _ => {
+                uses.extend(self.writers(backing));
+                // What it holds is the loop device's to tell; a pool that is imported may be around that.
+                if self.held(backing, &mut uses).is_err() {
+                    uses.push("cannot be looked at from here".to_owned());
+                }
             }
         }
         uses
@@ -172,6 +332,8 @@ impl System {
     /// The other processes that have a file or device open for writing, as far as one may see that.
     fn writers(&self, path: &Path) -> Vec<String> {
         let Ok(path) = fs::canonicalize(path) else { return Vec::new() };
+        let Ok(metadata) = fs::metadata(&path) else { return Vec::new() };
+        let thing = Thing::of(&metadata);
         let own = std::process::id().to_string();
         let mut all = Vec::new();
         for process in fs::read_dir(&self.proc).into_iter().flatten().flatten() {
@@ -181,9 +343,22 @@ impl System {
             }
             let process = process.path();
             let writes = |open: &fs::DirEntry| {
-                // Where it leads is read and not followed: what is behind it may not answer.
-                fs::read_link(open.path()).is_ok_and(|to| to == path)
-                    && is_for_writing(&self.read(process.join("fdinfo").join(open.file_name())))
+                let told = self.read(process.join("fdinfo").join(open.file_name()));
+                if !is_for_writing(&told) {
+                    return false;
+                }
+                let Ok(to) = fs::read_link(open.path()) else { return false };
+                if to == path {
+                    return true;
+                }
+                // What is behind it may not answer, and is followed only where it may be the same.
+                let inode = told.lines().find_map(|line| line.strip_prefix("ino:"));
+                let inode = inode.and_then(|inode| inode.trim().parse::<u64>().ok());
+                let may_be = match &thing {
+                    Thing::Device(_) => to.starts_with("/dev") || to.file_name() == path.file_name(),
+                    _ => to.is_absolute() && inode.is_none_or(|inode| inode == metadata.ino()),
+                };
+                may_be && Thing::at(&open.path()) == thing
             };
             if fs::read_dir(process.join("fd")).into_iter().flatten().flatten().any(|open| writes(&open)) {
                 let name = self.read(process.join("comm"));
@@ -210,20 +385,18 @@ impl System {
             return Ok(found);
         }
         let is_block = metadata.file_type().is_block_device();
-        if is_block {
-            let number = Number::of(metadata.rdev());
-            found.uses = self.uses(&number);
-            for (name, partition) in self.partitions(&number) {
-                let its = self.uses(&partition).into_iter().map(|use_| format!("has {name}, which {use_}"));
-                found.uses.extend(its);
+        let thing = Thing::of(&metadata);
+        found.uses = self.all_uses(&thing, &mut Vec::new());
+        if let Thing::Device(number) = &thing {
+            for (name, partition) in self.partitions(number) {
                 let device = self.device(&name);
                 if Number::at(&device).as_ref() == Some(&partition) {
+                    let writers = self.writers(&device).into_iter();
+                    found.uses.extend(writers.map(|use_| format!("has {name}, which {use_}")));
                     let held = self.held(&device, &mut found.uses)?;
                     found.holds.extend(held.into_iter().map(|what| format!("has {name}, which {what}")));
                 }
             }
-        } else {
-            found.uses = self.uses_of_file(path);
         }
         found.uses.extend(self.writers(path));
         let mut held = self.held(path, &mut found.uses)?;
@@ -329,9 +502,9 @@ pub fn look(path: &Path) -> Result<Found> {
     let mut found = System::default().look(path)?;
     // What cannot be taken for oneself is in use, whoever by.
     if found.uses.is_empty()
-        && let Err(error) = take(path)
+        && let Err(Refused::InUse(by)) = take_all(path)
     {
-        found.uses.extend(in_use(&error));
+        found.uses.push(by);
     }
     Ok(found)
 }
@@ -356,22 +529,42 @@ pub(super) fn mark(path: &Path, is_filled: bool) {
 /// A file or device that is held until this is dropped, so that nobody else takes it meanwhile.
 #[derive(Debug)]
 pub(super) struct Claim {
-    _held: Option<File>,
+    _held: Vec<File>,
 }
 
 /// Why something could not be taken.
+#[derive(Debug)]
 enum Refused {
-    InUse(bool),
+    /// Somebody has it, in words that follow on its name.
+    InUse(String),
     Other(io::Error),
 }
 
-fn in_use(refused: &Refused) -> Option<String> {
-    match refused {
-        Refused::InUse(true) => Some("is in use: the kernel gives it to nobody else".to_owned()),
-        Refused::InUse(false) => {
-            Some("is locked by a process, as by one that has a pool open on it".to_owned())
+/// Takes what is at a path, and the locks of all that it lies on: who has a pool open on the file of a loop device has locked that file. Nothing where nothing is there to be taken.
+fn take_all(path: &Path) -> std::result::Result<Vec<File>, Refused> {
+    let Some(file) = take(path)? else { return Ok(Vec::new()) };
+    let mut held = vec![file];
+    for below in System::default().all_foundations(path) {
+        // One that was removed has no lock that somebody else could ask for.
+        let Ok(file) = File::open(&below) else { continue };
+        match lock(&file) {
+            Ok(()) => held.push(file),
+            Err(Refused::InUse(by)) => {
+                return Err(Refused::InUse(format!("lies on {}, which {by}", below.display())));
+            }
+            Err(other) => return Err(other),
         }
-        Refused::Other(_) => None,
+    }
+    Ok(held)
+}
+
+fn lock(file: &File) -> std::result::Result<(), Refused> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            Err(Refused::InUse("is locked by a process, as by one that has a pool open on it".to_owned()))
+        }
+        Err(errno) => Err(Refused::Other(errno.into())),
     }
 }
 
@@ -390,14 +583,11 @@ fn take(path: &Path) -> std::result::Result<Option<File>, Refused> {
         options.custom_flags(OFlags::EXCL.bits() as i32);
     }
     let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::BUSY) => Refused::InUse(true),
+        Some(Errno::BUSY) => Refused::InUse("is in use: the kernel gives it to nobody else".to_owned()),
         _ => Refused::Other(error),
     })?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(Errno::WOULDBLOCK) => Err(Refused::InUse(false)),
-        Err(errno) => Err(Refused::Other(errno.into())),
-    }
+    lock(&file)?;
+    Ok(Some(file))
 }
 
 /// What was claimed: which file or device that was, and what it held.
@@ -449,18 +639,18 @@ pub(super) fn devices_of(path: &Path) -> Vec<PathBuf> {
 
 fn claim_as(path: &Path, may_overwrite: bool, directory: &Path, has_pool: bool) -> Result<Claim> {
     let mut found = System::default().look(path)?;
-    let held = match take(path) {
+    let held = match take_all(path) {
         Ok(held) => held,
         Err(Refused::Other(error)) => return Err(Error::file(path)(error)),
-        Err(refused) => {
+        Err(Refused::InUse(by)) => {
             if found.uses.is_empty() {
-                found.uses.extend(in_use(&refused));
+                found.uses.push(by);
             }
-            None
+            Vec::new()
         }
     };
-    if held.is_none() && found.uses.is_empty() {
-        return Ok(Claim { _held: None });
+    if held.is_empty() && found.uses.is_empty() {
+        return Ok(Claim { _held: held });
     }
     let identity = identity(path)?;
     let mut all = claims(directory)?;
@@ -571,6 +761,136 @@ mod tests {
             fs::write(process.join("comm"), "qemu\n").unwrap();
         }
         assert_eq!(system.look(&disk).unwrap().uses, ["is open for writing in process 77 (qemu)"]);
+    }
+
+    #[test]
+    fn another_name_makes_no_other_file() {
+        let root = tempfile::tempdir().unwrap();
+        let system = system(root.path(), "36 35 7:7 / /data rw - ext4 /dev/loop7 rw\n");
+        let at = root.path().canonicalize().unwrap();
+        let (image, link) = (at.join("image"), at.join("link"));
+        fs::write(&image, "").unwrap();
+        fs::hard_link(&image, &link).unwrap();
+        fs::create_dir_all(at.join("sys/block/loop7/loop")).unwrap();
+        fs::write(at.join("sys/block/loop7/dev"), "7:7\n").unwrap();
+        fs::write(at.join("sys/block/loop7/loop/backing_file"), format!("{}\n", image.display())).unwrap();
+        assert_eq!(system.look(&link).unwrap().uses, ["is what loop7 lies on, which is mounted at /data"]);
+        fs::write(at.join("swap file"), "").unwrap();
+        fs::hard_link(at.join("swap file"), at.join("swap")).unwrap();
+        let swaps = format!("Filename Type\n{}/swap\\040file file 1 0 -2\n", at.display());
+        fs::write(at.join("proc/swaps"), swaps).unwrap();
+        assert_eq!(system.look(&at.join("swap")).unwrap().uses, ["is swapped to"]);
+        for (number, has_inode) in [(77, true), (78, false)] {
+            let disk = at.join(format!("disk {number}"));
+            fs::write(&disk, "").unwrap();
+            fs::hard_link(&disk, disk.with_extension("other")).unwrap();
+            let process = at.join("proc").join(number.to_string());
+            fs::create_dir_all(process.join("fd")).unwrap();
+            fs::create_dir_all(process.join("fdinfo")).unwrap();
+            std::os::unix::fs::symlink(disk.with_extension("other"), process.join("fd/3")).unwrap();
+            let inode = fs::metadata(&disk).unwrap().ino();
+            let inode = if has_inode { format!("ino:\t{inode}\n") } else { String::new() };
+            fs::write(process.join("fdinfo/3"), format!("flags:\t0100002\n{inode}")).unwrap();
+            assert_eq!(system.look(&disk).unwrap().uses.len(), 1, "{number}");
+        }
+    }
+
+    #[test]
+    fn what_a_loop_device_lies_on_is_asked_for_it_and_its_partitions() {
+        let root = tempfile::tempdir().unwrap();
+        let system = system(root.path(), "36 35 7:9 / /data rw - ext4 /dev/loop9 rw\n");
+        let at = root.path().canonicalize().unwrap();
+        let image = at.join("image");
+        fs::write(&image, "").unwrap();
+        fs::create_dir_all(at.join("sys/dev/block")).unwrap();
+        for (name, number) in [("loop8", "7:8"), ("loop9", "7:9")] {
+            let device = at.join("sys/block").join(name);
+            fs::create_dir_all(device.join("loop")).unwrap();
+            fs::write(device.join("dev"), format!("{number}\n")).unwrap();
+            fs::write(device.join("loop/backing_file"), format!("{}\n", image.display())).unwrap();
+            std::os::unix::fs::symlink(&device, at.join("sys/dev/block").join(number)).unwrap();
+        }
+        let partition = at.join("sys/block/loop8/loop8p1");
+        fs::create_dir_all(&partition).unwrap();
+        fs::write(partition.join("partition"), "1\n").unwrap();
+        fs::write(partition.join("dev"), "259:1\n").unwrap();
+        std::os::unix::fs::symlink(&partition, at.join("sys/dev/block/259:1")).unwrap();
+        // A mapping of its partition.
+        let mapping = at.join("sys/block/dm-0");
+        fs::create_dir_all(mapping.join("slaves")).unwrap();
+        std::os::unix::fs::symlink(&partition, mapping.join("slaves/loop8p1")).unwrap();
+        std::os::unix::fs::symlink(&mapping, at.join("sys/dev/block/253:0")).unwrap();
+        for number in ["7:8", "259:1", "253:0"] {
+            let uses = system.all_uses(&Thing::Device(Number(number.to_owned())), &mut Vec::new());
+            let expected = format!(
+                "lies on {}, which is what loop9 lies on, which is mounted at /data",
+                image.display()
+            );
+            assert!(uses.iter().any(|use_| use_.ends_with(&expected)), "{number}: {uses:?}");
+        }
+        fs::write(at.join("proc/self/mountinfo"), "").unwrap();
+        fs::remove_dir_all(at.join("sys/block/loop9")).unwrap();
+        let uses = || system.all_uses(&Thing::Device(Number("7:8".to_owned())), &mut Vec::new());
+        assert!(uses().is_empty(), "{:?}", uses());
+        let away = at.join("sys/block/loop8/loop/backing_file");
+        fs::write(&away, "/nowhere/of/theirs (deleted)\n").unwrap();
+        assert!(uses().is_empty());
+        fs::write(&away, "/nowhere/of/theirs\n").unwrap();
+        assert!(uses()[0].contains("cannot be looked at"), "{:?}", uses());
+    }
+
+    /// A loop device, detached when this is dropped.
+    struct Attached(PathBuf);
+
+    impl Attached {
+        fn to(image: &Path) -> std::result::Result<Self, String> {
+            let made = std::process::Command::new("losetup").args(["--find", "--show"]).arg(image).output();
+            let made = made.map_err(|error| error.to_string())?;
+            if !made.status.success() {
+                return Err(String::from_utf8_lossy(&made.stderr).trim().to_owned());
+            }
+            Ok(Self(PathBuf::from(String::from_utf8_lossy(&made.stdout).trim())))
+        }
+    }
+
+    impl Drop for Attached {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("losetup").arg("--detach").arg(&self.0).status();
+        }
+    }
+
+    #[test]
+    fn a_loop_device_is_as_much_in_use_as_its_file() {
+        let root = tempfile::tempdir().unwrap();
+        let image = root.path().join("image");
+        File::create(&image).unwrap().set_len(8 << 20).unwrap();
+        let device = match Attached::to(&image) {
+            Ok(device) => device,
+            Err(why) => {
+                println!("skipped: no loop device: {why}");
+                return;
+            }
+        };
+        let claim = || claim(&device.0, true, root.path());
+        let held = claim().unwrap();
+        // Its file is taken with it, as by a pool that is opened.
+        assert!(matches!(take(&image), Err(Refused::InUse(_))));
+        drop(held);
+        let theirs = take(&image).unwrap();
+        let error = claim().unwrap_err().to_string();
+        assert!(error.contains("lies on") && error.contains("locked by a process"), "{error}");
+        assert_eq!(look(&device.0).unwrap().uses.len(), 1);
+        drop(theirs);
+        let link = root.path().join("link");
+        fs::hard_link(&image, &link).unwrap();
+        let name = device.0.file_name().unwrap().to_string_lossy().into_owned();
+        assert_eq!(look(&link).unwrap().uses, [format!("is what {name} lies on")]);
+        let other = Attached::to(&link).unwrap();
+        let error = claim().unwrap_err().to_string();
+        let name = other.0.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(error.contains(&format!("is what {name} lies on")), "{error}");
+        drop(other);
+        claim().unwrap();
     }
 
     #[test]

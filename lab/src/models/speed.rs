@@ -565,8 +565,8 @@ mod tests {
         let bare = of("0us", Some(Device::OPTANE));
         is_near(bare.log_ns, 10_000.0 + 8192.0 / 2.2, 0.01);
         // A quick log is as quick as the way to it.
-        is_near(of("nbd", Some(Device::OPTANE)).stable_writes, 1e9 / (100_000.0 + bare.log_ns), 1e-9);
-        assert!(bare.stable_writes > 7.0 * of("nbd", Some(Device::OPTANE)).stable_writes);
+        is_near(of("nbd", Some(Device::OPTANE)).stable_writes, 1e9 / (75_000.0 + bare.log_ns), 1e-9);
+        assert!(bare.stable_writes > 6.0 * of("nbd", Some(Device::OPTANE)).stable_writes);
         is_near(of("nbd", None).stable_writes, in_pool, 0.02);
         assert!(device("hdd-5400").is_ok() && device("tape").is_err());
     }

@@ -443,7 +443,7 @@ impl FuseMount {
         self.update(options)
     }
 
-    /// Keeps its session although the directory that it is mounted on may go, until it is put back ([`Self::put_back`]) or [`Self::is_settled`].
+    /// Keeps its session although the directory that it is mounted on may go, until it is put back ([`Self::put_back`]) or [`Self::settle`].
     pub fn keep(&self) {
         let mut aside = self.aside();
         if aside.is_none() {
@@ -453,7 +453,7 @@ impl FuseMount {
     }
 
     /// It is where it is to be, or is not to come back: nothing is kept for it any longer.
-    pub fn is_settled(&self) {
+    pub fn settle(&self) {
         self.is_kept.store(false, Ordering::Release);
         if self.is_in_place() {
             *self.aside() = None;

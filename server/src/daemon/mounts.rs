@@ -792,7 +792,7 @@ impl Daemon {
             kept.push(fuse);
         }
         self.mount_again(pool, changing, displaced).await;
-        kept.iter().for_each(|fuse| fuse.is_settled());
+        kept.iter().for_each(|fuse| fuse.settle());
     }
 
     /// Mounts where it was what an export that failed halfway had unmounted.

@@ -211,8 +211,23 @@ impl Daemon {
         let _closed = pool.keep_unused(&doing, |volume| volume == of)?;
         let inside = pool.mounted_inside(&of);
         pool.keep_mounts(&inside);
-        let exchange = self.begin_exchange(&pool, &changing, &doing, &of, name).await?;
-        self.close_log(&pool, &of).await?;
+        let begun = async {
+            let exchange = self.begin_exchange(&pool, &changing, &doing, &of, name).await?;
+            match self.close_log(&pool, &of).await {
+                Ok(()) => Ok(exchange),
+                Err(error) => {
+                    self.call_exchange_off(&pool, &changing, exchange).await;
+                    Err(error)
+                }
+            }
+        };
+        let exchange = match begun.await {
+            Ok(exchange) => exchange,
+            Err(error) => {
+                self.mount_displaced(&pool, &changing, inside).await;
+                return Err(error);
+            }
+        };
         let snapshot = name.clone();
         let done = edits::change(live, request.command, move |s| async move {
             for mark in &marks {

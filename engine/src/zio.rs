@@ -18,4 +18,4 @@ pub use bookmark::Bookmark;
 pub use keystore::Keystore;
 pub(crate) use physical::{GangTree, How};
 pub(crate) use transform::{decode, decode_embedded};
-pub use write::{WriteRequest, Writer};
+pub use write::{LogRoom, WriteRequest, Writer};

@@ -2,14 +2,14 @@
 //!
 //! # The idea
 //! Vdevs belong to classes by what they are for; a request names a class, and goes on to the next when that is full or has no vdev, as
-//! OpenZFS does:
+//! OpenZFS does (but for the log: what is for data it is lent by who accepts data, see [`crate::zio::LogRoom`]):
 //!
 //! | asked for | then |
 //! |---|---|
 //! | normal | |
 //! | special | normal |
 //! | dedup | special, normal |
-//! | log | the metaslabs set apart for the log on normal vdevs, normal |
+//! | log | the metaslabs set apart for the log on normal vdevs |
 //!
 //! Copies of a block go to different vdevs while there are any that have room, and far apart on one otherwise.
 //!
@@ -144,7 +144,7 @@ fn chain(class: Class) -> &'static [(Class, Use)] {
         Class::Normal => &[NORMAL],
         Class::Special => &[(Class::Special, Use::Class), NORMAL],
         Class::Dedup => &[(Class::Dedup, Use::Class), (Class::Special, Use::Class), NORMAL],
-        Class::Log => &[(Class::Log, Use::Class), (Class::Normal, Use::EmbeddedLog), NORMAL],
+        Class::Log => &[(Class::Log, Use::Class), (Class::Normal, Use::EmbeddedLog)],
     }
 }
 
@@ -508,6 +508,12 @@ impl Allocator {
     /// Space of one class. What is set apart on normal vdevs for the intent log is not in it: see [`Allocator::embedded_log_space`].
     pub fn space(&self, class: Class) -> ClassSpace {
         self.space_of(|group| (group.class == class).then(|| group.totals(Use::Class)))
+    }
+
+    /// Raw bytes that only the intent log may take and that are free: of log vdevs, and set apart on normal ones.
+    pub fn free_for_log(&self) -> u64 {
+        let state = self.state();
+        state.totals(Class::Log, Use::Class).free() + state.totals(Class::Normal, Use::EmbeddedLog).free()
     }
 
     /// Space that is set apart on normal vdevs for the intent log.

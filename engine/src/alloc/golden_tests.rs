@@ -119,7 +119,12 @@ fn what_a_sync_writes_is_what_is_loaded_next() {
                         let class = [Class::Normal, Class::Special, Class::Log][number as usize % 3];
                         let psize = 512 * (1 + (number * 7 + pass + txg) % 256);
                         let copies = 1 + number as usize % 3;
-                        let dvas = allocator.allocate(class, psize, copies, Txg(txg)).await.unwrap();
+                        let allocate = |class| allocator.allocate(class, psize, copies, Txg(txg));
+                        // Few have room that only logs may take.
+                        let dvas = match allocate(class).await.unwrap() {
+                            None => allocate(Class::Normal).await.unwrap(),
+                            dvas => dvas,
+                        };
                         blocks.extend(dvas.unwrap());
                     }
                     for _ in 0..30 {

@@ -97,7 +97,7 @@ use devices::DeviceStates;
 use features::LiveFeatures;
 use grow::Growth;
 use multihost::Heartbeat;
-use room::Gauge;
+use room::{Gauge, LogSpace};
 use sweep::Sweeps;
 use sync::Task;
 use turns::Turns;
@@ -339,16 +339,19 @@ impl LivePool {
         counts: LiveFeatures,
         brt: Brt,
     ) -> Arc<Self> {
+        let txgs = Txgs::beside(pool.uberblock().txg, surroundings.limits, pool.cache());
+        let room = Arc::<Gauge>::default();
+        let log_space = Arc::new(LogSpace { pool: Arc::clone(&room), txgs: Arc::clone(&txgs) });
         Arc::new(Self {
-            writer: Writer::new(Arc::clone(&pool), allocator),
-            txgs: Txgs::beside(pool.uberblock().txg, surroundings.limits, pool.cache()),
+            writer: Writer::new(Arc::clone(&pool), allocator).with_log_room(log_space),
+            txgs,
             mos,
             env: Arc::clone(&surroundings.env),
             features: counts,
             // A view of its own: one that is held keeps space from being used again.
             views: Views::new(pool.again()),
             brt,
-            room: Arc::default(),
+            room,
             config: Mutex::new(config),
             config_changed: true.into(),
             devices: DeviceStates::default(),

@@ -51,6 +51,9 @@ pub(super) trait Backing: Send + Sync + Debug {
     /// The object set whose log this is.
     fn objset(&self) -> ObjsetId;
 
+    /// Whether a log of `bytes` is likely to find room.
+    fn has_room(&self, bytes: u64) -> bool;
+
     /// Allocates a log block in the open group `txg`.
     fn allocate(&self, txg: Txg, bytes: usize) -> BoxFuture<'_, Result<Blkptr>>;
 
@@ -121,6 +124,10 @@ pub(super) fn log_bookmark(objset: ObjsetId, bp: &Blkptr) -> Bookmark {
 impl Backing for Live {
     fn objset(&self) -> ObjsetId {
         self.objset.id()
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        self.writer.has_log_room(bytes)
     }
 
     fn allocate(&self, txg: Txg, bytes: usize) -> BoxFuture<'_, Result<Blkptr>> {

@@ -29,7 +29,7 @@ use ondisk::{ObjectId, Txg};
 use super::backing::{Fetched, Written};
 use super::chain::{LogBlock, State};
 use super::itx::{Noted, Scope, What};
-use super::plan::{self, Part, Planned};
+use super::plan::{self, MAX_BLOCK_BYTES, Part, Planned};
 use super::{Inner, lock};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
@@ -169,6 +169,7 @@ impl Inner {
         let weight = plan::weigh(&notes);
         let Some(end) = end else {
             return match state {
+                State::Empty if !self.has_room(weight) => Ok(Outcome::Wait(newest)),
                 State::Empty => self.start(weight).await.map(|txg| Outcome::Wait(newest.max(txg))),
                 State::Starting(txg) => Ok(Outcome::Wait(newest.max(txg))),
                 _ => Ok(Outcome::Wait(newest)),
@@ -176,7 +177,7 @@ impl Inner {
         };
         let is_bulk = weight >= WORTH_A_GROUP_BYTES && weight >= self.txgs.dirty_bytes() / 2;
         let unloggable = notes.iter().any(|noted| noted.what == What::Unloggable);
-        if is_bulk || unloggable || weight >= MAX_BATCH_BYTES {
+        if is_bulk || unloggable || weight >= MAX_BATCH_BYTES || !self.has_room(weight) {
             return Ok(Outcome::Wait(newest));
         }
         let (notes, early) = self.write_early(notes).await?;
@@ -184,6 +185,11 @@ impl Inner {
         let is_whole = self.write(notes, early, end, weight).await?;
         // What cut something off, or removed its object, belongs to a group that is open at the latest.
         Ok(if is_whole { Outcome::Stable } else { Outcome::Wait(self.txgs.open_txg()) })
+    }
+
+    /// Whether the pool has room for a batch of so many bytes, and for the block that waits after it.
+    fn has_room(&self, weight: u64) -> bool {
+        self.backing.has_room(weight.saturating_add(MAX_BLOCK_BYTES as u64))
     }
 
     /// Begins a chain: its header is on disk with the group that this gives.

@@ -109,6 +109,10 @@ impl Backing for Fake {
         ObjsetId(54)
     }
 
+    fn has_room(&self, _bytes: u64) -> bool {
+        true
+    }
+
     fn allocate(&self, txg: Txg, bytes: usize) -> BoxFuture<'_, Result<Blkptr>> {
         std::future::ready(self.place(txg, bytes, ChecksumType::Zilog2, DmuType::INTENT_LOG)).boxed()
     }

@@ -47,6 +47,7 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 use self::encode::{Encoded, Stored, Units, encode, level_of, predecessor};
 use self::gang::{Gang, Refused};
+pub use self::log_block::LogRoom;
 use self::place::Placement;
 use self::written::Written;
 pub use self::written::{LayerBytes, WrittenBytes};
@@ -102,12 +103,20 @@ pub struct Writer {
     hole_birth: bool,
     embedded_data: bool,
     written: Arc<Written>,
+    log_room: Option<Arc<dyn LogRoom>>,
 }
 
 impl Writer {
     /// A writer for a pool that has the features `hole_birth` and `embedded_data`.
     pub fn new(pool: Arc<Pool>, allocator: Arc<Allocator>) -> Self {
-        Self { pool, allocator, hole_birth: true, embedded_data: true, written: Arc::default() }
+        Self {
+            pool,
+            allocator,
+            hole_birth: true,
+            embedded_data: true,
+            written: Arc::default(),
+            log_room: None,
+        }
     }
 
     /// Whether holes are to say when they were made: in pools with the feature `hole_birth`.
@@ -128,6 +137,11 @@ impl Writer {
     /// Whether small blocks may stand in their pointers.
     pub fn has_embedded_data(&self) -> bool {
         self.embedded_data
+    }
+
+    /// Has logs ask for what they take of the space that is for data; without, they take it.
+    pub fn with_log_room(self, log_room: Arc<dyn LogRoom>) -> Self {
+        Self { log_room: Some(log_room), ..self }
     }
 
     /// The pool.

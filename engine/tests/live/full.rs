@@ -1,6 +1,7 @@
 //! Pools that are written over and over, and pools that are full.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::block_on;
 use engine::Error;
@@ -9,8 +10,9 @@ use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
 use engine::dataset::zpl::live::WriteOptions;
 use engine::dataset::zvol::LiveZvol;
 use engine::pool::import::{ImportOptions, import};
-use engine::pool::live::{Layout, LivePool, with_room};
+use engine::pool::live::{Layout, LivePool, Surroundings, with_room};
 use engine::pool::verify::{self, Report, VerifyOptions};
+use engine::txg::Limits;
 use engine::vdev::Class;
 use ondisk::vdev_config::PoolState;
 
@@ -258,4 +260,42 @@ fn a_file_that_is_changed_or_cut_needs_room_for_its_blocks() {
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");
+}
+
+/// Writes the same volume over and over, stable each time. What a log takes until its group is committed is not there for the data of that group.
+async fn kept_up(pool: &Arc<LivePool>, volume: &LiveZvol, length: u64) {
+    let (bytes, block) = (&noise_of(7, length), volume.block_size());
+    for turn in 0..SMALL_POOL / 2 / length {
+        let at = turn % (VOLUME / block) * block;
+        let written = with_room(pool.txgs(), || volume.write_at(at, bytes, true)).await;
+        written.unwrap_or_else(|error| panic!("blocks of {block}, write {turn}: {error}"));
+        assert!(pool.txgs().stopped().is_none());
+    }
+    pool.txgs().wait_synced(pool.txgs().open_txg()).await.unwrap();
+}
+
+/// The size of the pool's one device, and of a volume that does not fill it.
+const SMALL_POOL: u64 = 64 * MIB;
+const VOLUME: u64 = 8 * MIB;
+
+/// Whole blocks that are logged, and halves of blocks that are written to their place before their group is.
+const WAYS: [(&str, u64); 2] = [("4K", 4 << 10), ("64K", 32 << 10)];
+
+#[test]
+fn logs_leave_room_for_the_data_of_a_small_pool() {
+    for (block, length) in WAYS {
+        let disks = Disks::new(SMALL_POOL);
+        block_on(async {
+            let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+            // Nothing but what is dirty, and room, has groups committed.
+            let limits = Limits { timeout: Duration::from_secs(3600), ..Limits::default() };
+            let pool = LivePool::create(new, Surroundings { limits, ..surroundings(1) }).await.unwrap();
+            pool.start().unwrap();
+            let volume = volume(&pool, VOLUME, block).await;
+            kept_up(&pool, &volume, length).await;
+            drop(volume);
+            pool.close(PoolState::Exported).await.unwrap();
+        });
+        disks.judge("tank");
+    }
 }

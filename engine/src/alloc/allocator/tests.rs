@@ -212,6 +212,16 @@ fn a_full_class_falls_back_as_openzfs_does() {
 }
 
 #[test]
+fn logs_are_not_given_what_is_for_data_unasked() {
+    let mut state = state(&[(Class::Normal, 65), (Class::Log, 1)]);
+    let whole = 1 << MS_SHIFT;
+    let vdevs: Vec<_> =
+        std::iter::from_fn(|| allocate(&mut state, Class::Log, whole, 1, 5)).take(9).collect();
+    let vdevs: Vec<_> = vdevs.iter().map(|dvas| dvas[0].vdev.get()).collect();
+    assert_eq!(vdevs, [1, 0]);
+}
+
+#[test]
 fn nothing_stays_allocated_when_not_all_copies_fit() {
     let mut state = state(&[(Class::Normal, 1)]);
     let before = state.totals(Class::Normal, Use::Class);

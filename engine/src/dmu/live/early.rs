@@ -27,9 +27,9 @@ use crate::zio::{WriteRequest, Writer};
 
 impl LiveObject {
     /// Writes block `id` as group `txg` has it, unflushed, and gives its pointer. `None` when that group has not written the block, and when it takes no block of its own
-    /// on the devices (zeroes) or no simple one (a gang).
+    /// on the devices (zeroes) or no simple one (a gang), or has one already and there is no room for another.
     pub async fn write_early(&self, writer: &Writer, txg: Txg, id: u64) -> Result<Option<Blkptr>> {
-        let (block, dnode) = {
+        let (block, dnode, is_again) = {
             let state = self.core.lock();
             let Some(at) = state.layers.iter().position(|layer| layer.txg == txg) else { return Ok(None) };
             let Some(layer) = state.layers.get(at) else { return Ok(None) };
@@ -39,12 +39,17 @@ impl LiveObject {
             {
                 return Ok(Some(*pointer));
             }
-            (block.clone(), state.dnode_below(at + 1))
+            (block.clone(), state.dnode_below(at + 1), layer.early.contains_key(&id))
         };
         let objset = self.objset();
         let which = Which { level: 0, dmu_type: dnode.dmu_type, is_spill: false };
         let way = objset.policy().way(objset.id(), Some(&dnode), which);
         let at = Bookmark::data(objset.id().get(), self.id().get(), id);
+        // Its data were accepted once: each place beyond the first is one more.
+        let bytes = (block.len() as u64).saturating_mul(way.copies.into());
+        if is_again && !writer.borrow_for_log(bytes) {
+            return Ok(None);
+        }
         let is_cached = objset.primary().get().takes(dnode.dmu_type.is_metadata());
         let request = WriteRequest {
             at,

@@ -9,13 +9,14 @@
 //! counts like anything else, since the new block is written before the old one is free. A small write may make an indirect block dirty that is much larger than it: each is
 //! counted as two copies of one, until a group has counted as many as the dataset can have. When the room is used up the open group is committed at once:
 //! what it frees may make room, and its real sizes replace the guesses. A writer that is refused in the meantime is told so; the pool's slop, which
-//! no dataset may use, covers what guesses leave out. Who serves a person's program waits for that commit and tries again before it says no ([`with_room`]).
+//! no dataset may use, covers what guesses leave out. Intent logs ask too before they take of the same space ([`LogSpace`]), and are lent no more than half of what is
+//! free, so that data are still accepted while a log's blocks wait to be free again. Who serves a person's program waits for that commit and tries again before it says no ([`with_room`]).
 //!
 //! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`).
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | a gauge's mutex | its figures; for a few lines | dataset's, then pool's |
+//! | a gauge's mutex | its figures; for a few lines | dataset's, then pool's, then the allocator's |
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +28,7 @@ use crate::dataset::zvol;
 use crate::error::{Error, Result};
 use crate::txg::Txgs;
 use crate::vdev::Class;
+use crate::zio::LogRoom;
 
 /// Added to data for their share of metadata: one part in this many.
 const METADATA_SHARE: u64 = 32;
@@ -64,6 +66,8 @@ struct State {
     free: u64,
     /// Accepted into the open group, and into the one being written.
     accepted: [u64; 2],
+    /// Of a pool: lent to intent logs since.
+    lent: u64,
     by_quota: bool,
     /// Of a pool: bytes beyond `free` for those who write so that they can give space back.
     reserve: u64,
@@ -77,13 +81,21 @@ struct State {
 
 impl State {
     fn left(&self) -> u64 {
-        self.free.saturating_sub(self.accepted[0]).saturating_sub(self.accepted[1])
+        self.free.saturating_sub(self.taken())
     }
 
-    /// The same for those who give space back.
+    fn taken(&self) -> u64 {
+        self.accepted[0].saturating_add(self.accepted[1]).saturating_add(self.lent)
+    }
+
+    /// What may be lent to logs.
+    fn left_to_lend(&self) -> u64 {
+        (self.free / 2).saturating_sub(self.taken())
+    }
+
+    /// What is left for those who give space back.
     fn left_to_free(&self) -> u64 {
-        let all = self.free.saturating_add(self.reserve);
-        all.saturating_sub(self.accepted[0]).saturating_sub(self.accepted[1])
+        self.free.saturating_add(self.reserve).saturating_sub(self.taken())
     }
 
     /// What one more write of `bytes` into the open group may make dirty of a dataset's indirect blocks.
@@ -111,6 +123,39 @@ impl Gauge {
     pub(super) fn set(&self, free: u64, by_quota: bool) {
         let mut state = self.state();
         (state.free, state.by_quota, state.accepted[1]) = (free, by_quota, 0);
+    }
+}
+
+/// Who is asked before intent logs take of the space that is for data.
+#[derive(Debug)]
+pub(super) struct LogSpace {
+    pub(super) pool: Arc<Gauge>,
+    pub(super) txgs: Arc<Txgs>,
+}
+
+impl LogRoom for LogSpace {
+    fn has(&self, bytes: u64) -> bool {
+        let has = bytes <= self.pool.state().left_to_lend();
+        if !has {
+            self.txgs.kick();
+        }
+        has
+    }
+
+    fn lend(&self, bytes: u64) -> bool {
+        let (is_lent, is_due) = {
+            let mut state = self.pool.state();
+            let is_lent = bytes <= state.left_to_lend();
+            if is_lent {
+                state.lent += bytes;
+            }
+            // As data do: half of what may be lent is lent.
+            (is_lent, state.lent > state.left_to_lend())
+        };
+        if is_due {
+            self.txgs.kick();
+        }
+        is_lent
     }
 }
 
@@ -204,8 +249,12 @@ impl LivePool {
 
     /// Sets all gauges as of the group that was just committed. For those who have the turn.
     pub(super) async fn set_rooms(self: &Arc<Self>) -> Result<()> {
-        self.room.set(self.free_on_devices(), false);
-        self.room.state().reserve = self.reserve_on_devices();
+        {
+            let mut room = self.room.state();
+            // With the lock, so that what is lent is counted once at least.
+            room.free = self.free_on_devices();
+            (room.accepted[1], room.lent, room.reserve) = (0, 0, self.reserve_on_devices());
+        }
         let open: Vec<_> = self.datasets().values().cloned().collect();
         for dataset in open {
             self.set_room(&dataset).await?;

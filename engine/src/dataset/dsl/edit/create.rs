@@ -149,6 +149,13 @@ async fn fill_dir(s: &Syncing, dir: ObjectId, new: &NewDataset, plan: &[Assignme
     for assignment in plan {
         properties::store(s, dir, assignment).await?;
     }
+    // While nothing is written: what is written counts against what is reserved.
+    for assignment in plan {
+        if let Setting::Space(prop) = assignment.setting {
+            let value = properties::assigned(plan, prop).unwrap_or(0);
+            properties::apply_space(s, id, prop, 0, value).await?;
+        }
+    }
     let kind = match new.contents {
         NewContents::Filesystem => ObjsetType::Zfs,
         NewContents::Volume { .. } => ObjsetType::Zvol,
@@ -157,13 +164,6 @@ async fn fill_dir(s: &Syncing, dir: ObjectId, new: &NewDataset, plan: &[Assignme
     let objset = LiveObjset::create(s.pool.pool(), ObjsetId(id.get()), kind, policy, &s.tx);
     contents::fill(s, &objset, new, plan).await?;
     write(s, &objset).await?;
-    // Reservations count from what is written.
-    for assignment in plan {
-        if let Setting::Space(prop) = assignment.setting {
-            let value = properties::assigned(plan, prop).unwrap_or(0);
-            properties::apply_space(s, id, prop, 0, value).await?;
-        }
-    }
     Ok(ObjsetId(id.get()))
 }
 

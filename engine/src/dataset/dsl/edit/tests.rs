@@ -468,8 +468,11 @@ async fn random(seed: u64, steps: usize) {
     let dice = Seeded::new(seed ^ 0x5eed);
     let roll = |sides: usize| (dice.random() % sides.max(1) as u64) as usize;
     let mut contents: HashMap<u64, Vec<u8>> = HashMap::new();
-    for name in ["tank/a", "tank/b"] {
-        let new = volume(name, SIZE);
+    let sizes = ["none", "8K", "24K", "100K", "1M"];
+    for (name, sparse) in [("tank/a", true), ("tank/b", false)] {
+        let contents_of = NewContents::Volume { size: SIZE, sparse };
+        let mut new = NewDataset { contents: contents_of, ..volume(name, SIZE) };
+        new.properties.push(("reservation".into(), sizes[roll(sizes.len())].into()));
         let id = change!(pool, |s| async move { create(&s, &new).await }).unwrap();
         contents.insert(id.0, vec![0; BLOCKS as usize]);
     }
@@ -478,7 +481,8 @@ async fn random(seed: u64, steps: usize) {
         let pick = |set: &BTreeSet<String>| set.iter().nth(roll(set.len())).cloned();
         let (head, snap) = (pick(&known.heads), pick(&known.snapshots));
         let new_name = format!("n{step}");
-        let what = roll(15);
+        let what = roll(17);
+        let size = sizes[roll(sizes.len())];
         let trace = format!("seed {seed} step {step} kind {what} head {head:?} snapshot {snap:?}");
         // Shown when the test fails.
         println!("{trace}");
@@ -511,7 +515,8 @@ async fn random(seed: u64, steps: usize) {
                 let of = snap.clone();
                 let origin = change!(pool, |s| async move { find_snapshot(&s, &of).await }).unwrap().object;
                 let name = format!("tank/{new_name}");
-                let id = change!(pool, |s| async move { clone(&s, &snap, &name, &[]).await });
+                let properties = [("refreservation".to_owned(), size.to_owned())];
+                let id = change!(pool, |s| async move { clone(&s, &snap, &name, &properties).await });
                 let id = id.unwrap_or_else(|error| panic!("{trace}: {error}"));
                 contents.insert(id.0, contents[&origin.get()].clone());
             }
@@ -549,6 +554,12 @@ async fn random(seed: u64, steps: usize) {
                 let of = snap.split('@').next().unwrap_or_default().to_owned();
                 let mark = format!("{of}#{new_name}");
                 change!(pool, |s| async move { create_bookmark(&s, &mark, &snap).await })
+                    .unwrap_or_else(|error| panic!("{trace}: {error}"));
+            }
+            (15..=16, Some(head), _) => {
+                let property = ["refreservation", "reservation"][what - 15];
+                let set = [(property.to_owned(), size.to_owned())];
+                change!(pool, |s| async move { set_properties(&s, &head, &set).await })
                     .unwrap_or_else(|error| panic!("{trace}: {error}"));
             }
             _ => {}

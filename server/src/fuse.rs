@@ -8,6 +8,7 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `place` | where it is mounted, and whether it still is |
+//! | `carried` | what is mounted below it when it is |
 //! | `gate` | what stands between requests and what is served, so that this can be exchanged |
 //! | `replacing` | another tree behind a mount that stays (`zfs rollback`) |
 //! | `wire` | the protocol: bytes and requests |
@@ -32,6 +33,7 @@
 
 mod attributes;
 mod buffer;
+mod carried;
 mod changes;
 mod channel;
 mod files;
@@ -55,6 +57,7 @@ mod wire;
 mod writeback;
 mod xattrs;
 
+pub use carried::Carried;
 pub use options::MountOptions;
 pub use place::{Table, answers, clear_stale, clear_stale_of, device_at};
 pub use replacing::Difference;
@@ -441,6 +444,11 @@ impl FuseMount {
         }
         drop(kept);
         self.update(options)
+    }
+
+    /// Where it is, without symbolic links.
+    pub fn real_path(&self) -> PathBuf {
+        self.place().path().to_owned()
     }
 
     /// Keeps its session although the directory that it is mounted on may go, until it is put back ([`Self::put_back`]) or [`Self::settle`].

@@ -20,6 +20,7 @@ use device::in_words;
 use engine::dataset::dsl::{Dataset, Dsl, Entry, Kind, Walk};
 use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, PropertySet, Style};
 
+use super::covering::Inside;
 use super::datasets::is_at_or_below;
 use super::pools::Changing;
 use super::{Daemon, OpenPool, dataset_error, lock};
@@ -43,6 +44,11 @@ pub(super) struct Mount {
 }
 
 impl Mount {
+    /// What it is to the kernel.
+    pub(super) fn fuse(&self) -> Arc<FuseMount> {
+        Arc::clone(&self.fuse)
+    }
+
     fn described(&self) -> Mounted {
         Mounted {
             dataset: self.dataset.clone(),
@@ -220,7 +226,13 @@ impl OpenPool {
     }
 
     /// Mounts one filesystem, making its mountpoint.
-    async fn mount_planned(&self, plan: &Plan, words: &[String], overlay: bool) -> Result<Mounted, ApiError> {
+    async fn mount_planned(
+        &self,
+        daemon: &Daemon,
+        plan: &Plan,
+        words: &[String],
+        overlay: bool,
+    ) -> Result<Mounted, ApiError> {
         let name = &plan.dataset.name;
         let refuse = |why: String| format!("cannot mount '{name}': {why}");
         if plan.at == Path::new("/") {
@@ -262,6 +274,8 @@ impl OpenPool {
         if !plan.overlay && !overlay && not_empty() {
             return Err(ApiError::refused(refuse(format!("directory '{}' is not empty", plan.at.display()))));
         }
+        let doing = format!("cannot mount '{name}'");
+        let inside = Inside::of(daemon, self, &doing, &plan.at).inspect_err(|_| remove_directories(&made))?;
         let left = lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse));
         if let Some(fuse) = left {
             // Somebody has it elsewhere.
@@ -272,9 +286,12 @@ impl OpenPool {
                 remove_directories(&made);
             }
             return match put {
-                Ok(()) => self
-                    .find_mount(|at| at == plan.at)
-                    .ok_or_else(|| ApiError::failed(refuse("it did not stay where it was mounted".into()))),
+                Ok(()) => {
+                    self.bring_up(name, inside)?;
+                    self.find_mount(|at| at == plan.at).ok_or_else(|| {
+                        ApiError::failed(refuse("it did not stay where it was mounted".into()))
+                    })
+                }
                 Err(error) => Err(ApiError { message: refuse(error.to_string()), ..mount_error(error) }),
             };
         }
@@ -289,6 +306,7 @@ impl OpenPool {
                 let mount = Mount { dataset: name.clone(), fuse, made, words };
                 let described = mount.described();
                 lock(&self.mounts).insert(name.clone(), mount);
+                self.bring_up(name, inside)?;
                 Ok(described)
             }
             Err(mut error) => {
@@ -302,6 +320,29 @@ impl OpenPool {
                 Err(error)
             }
         }
+    }
+
+    /// Brings up what was mounted inside the place where a filesystem now is; where that cannot be, takes the filesystem away again.
+    fn bring_up(&self, name: &str, inside: Inside) -> Result<(), ApiError> {
+        let (error, none) = match inside.bring_up(self) {
+            Ok(made) => {
+                if let Some(mount) = lock(&self.mounts).get_mut(name) {
+                    mount.made.extend(made);
+                }
+                return Ok(());
+            }
+            Err(failed) => failed,
+        };
+        if none && let Err(error) = self.unmount_one(name, false, Emptied::Removed) {
+            tracing::warn!(%error, "a filesystem stays where it hides others");
+        }
+        Err(ApiError { message: format!("cannot mount '{name}': {}", error.message), ..error })
+    }
+
+    /// What was made for a mount is something else from now on. What it was.
+    pub(super) fn exchange_made(&self, name: &str, made: Vec<PathBuf>) -> Vec<PathBuf> {
+        let mut mounts = lock(&self.mounts);
+        mounts.get_mut(name).map(|mount| std::mem::replace(&mut mount.made, made)).unwrap_or_default()
     }
 
     /// A filesystem is at a place again.
@@ -552,7 +593,7 @@ impl Daemon {
         }
         plans.sort_by_key(|plan| (plan.at.components().count(), plan.at.clone()));
         for plan in &plans {
-            match pool.mount_planned(plan, words, overlay).await {
+            match pool.mount_planned(self, plan, words, overlay).await {
                 Ok(mounted) => changed.done.push(mounted),
                 Err(error) => changed.failed.push(error),
             }
@@ -576,7 +617,7 @@ impl Daemon {
             return Ok(());
         }
         match pool.plan(&dsl, &entry, dataset, &mounted).await.map_err(failed)? {
-            Ok(plan) => pool.mount_planned(&plan, &[], false).await.map(|_| ()),
+            Ok(plan) => pool.mount_planned(self, &plan, &[], false).await.map(|_| ()),
             Err(_) => Ok(()),
         }
     }
@@ -800,7 +841,7 @@ impl Daemon {
         for mounted in unmounted.into_iter().rev() {
             let again = async {
                 let plan = self.plan_at(pool, &mounted.dataset, Some(&mounted.mountpoint)).await?;
-                pool.mount_planned(&plan, &mounted.given, true).await
+                pool.mount_planned(self, &plan, &mounted.given, true).await
             };
             if let Err(error) = again.await {
                 tracing::warn!(%error, "a filesystem stays unmounted after an export that failed");
@@ -821,7 +862,7 @@ impl Daemon {
             let mounted = async {
                 let at = Some(again.at.as_path()).filter(|_| !again.is_place);
                 let plan = self.plan_at(pool, &again.dataset, at).await?;
-                pool.mount_planned(&plan, &again.given, !again.is_place).await
+                pool.mount_planned(self, &plan, &again.given, !again.is_place).await
             };
             failed.extend(mounted.await.err());
         }
@@ -907,7 +948,7 @@ impl Daemon {
                 return Err(ApiError::busy(format!("cannot mount '{name}': filesystem already mounted")));
             }
             let overlay = request.overlay || request.legacy;
-            changed.done.push(pool.mount_planned(&plan, &words, overlay).await?);
+            changed.done.push(pool.mount_planned(self, &plan, &words, overlay).await?);
             return Ok(changed);
         }
         let pools = match &request.pool {
@@ -985,7 +1026,7 @@ impl Daemon {
 
 /// Whether a mountpoint that a pool names stays where it seems to be: no step of it goes up, and what exists of it is no symbolic link
 /// out of `confined_to`. The links may be the pool's own, in a filesystem that was mounted before.
-fn leads_nowhere_else(at: &Path, confined_to: Option<&Path>) -> bool {
+pub(super) fn leads_nowhere_else(at: &Path, confined_to: Option<&Path>) -> bool {
     let goes_up = |path: &Path| path.components().any(|component| component == Component::ParentDir);
     let Some(directory) = confined_to else { return !goes_up(at) };
     let Ok(inside) = at.strip_prefix(directory) else { return false };
@@ -1008,14 +1049,14 @@ fn leads_nowhere_else(at: &Path, confined_to: Option<&Path>) -> bool {
 }
 
 /// Makes a directory and those above it that do not exist. Those that were made, the deepest first.
-fn make_directories(at: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub(super) fn make_directories(at: &Path) -> std::io::Result<Vec<PathBuf>> {
     let made = at.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
     fs::create_dir_all(at)?;
     Ok(made)
 }
 
 /// Removes directories as long as they are empty.
-fn remove_directories(made: &[PathBuf]) {
+pub(super) fn remove_directories(made: &[PathBuf]) {
     for directory in made {
         // One that is not empty is somebody's now.
         let _ = fs::remove_dir(directory);
@@ -1041,7 +1082,7 @@ fn is_listed() -> impl Fn(&Mount) -> bool {
     move |mount| mount.fuse.is_alive() && table.as_ref().is_none_or(|table| mount.fuse.is_listed(table))
 }
 
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }

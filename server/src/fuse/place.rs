@@ -31,6 +31,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use super::carried::{copy_of, move_mount};
 use super::{MountError, MountOptions};
 
 /// The helper, and where it finds the number of the socket.
@@ -175,16 +176,8 @@ pub struct Aside(OwnedFd);
 
 impl Aside {
     fn of(at: &Path) -> io::Result<Self> {
-        const OPEN_TREE_CLONE: libc::c_int = 1;
         let path = CString::new(at.as_os_str().as_bytes())?;
-        let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC | libc::AT_SYMLINK_NOFOLLOW;
-        // SAFETY: `path` is a terminated string that lives through the call.
-        let opened = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
-        match RawFd::try_from(opened) {
-            // SAFETY: the kernel just opened it, and nobody else knows it.
-            Ok(descriptor) if descriptor >= 0 => Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) })),
-            _ => Err(io::Error::last_os_error()),
-        }
+        copy_of(libc::AT_FDCWD, &path, libc::AT_SYMLINK_NOFOLLOW).map(Self)
     }
 
     /// Puts it at a directory.
@@ -192,24 +185,8 @@ impl Aside {
     /// # Errors
     /// What the system says; it is still aside then.
     pub fn put(&self, shown: &Path) -> io::Result<Place> {
-        const MOVE_MOUNT_F_EMPTY_PATH: libc::c_int = 4;
         let at = shown.canonicalize()?;
-        let path = CString::new(at.as_os_str().as_bytes())?;
-        let (from, nothing) = (self.0.as_raw_fd(), c"".as_ptr());
-        // SAFETY: both are terminated strings that live through the call, and the descriptor is open.
-        let code = unsafe {
-            libc::syscall(
-                libc::SYS_move_mount,
-                from,
-                nothing,
-                libc::AT_FDCWD,
-                path.as_ptr(),
-                MOVE_MOUNT_F_EMPTY_PATH,
-            )
-        };
-        if code != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        move_mount(self.0.as_raw_fd(), &at)?;
         let device = device_at(&at)?;
         Ok(Place { shown: shown.to_owned(), at, device })
     }

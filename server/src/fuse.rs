@@ -11,6 +11,7 @@
 //! | `carried` | what is mounted below it when it is |
 //! | `gate` | what stands between requests and what is served, so that this can be exchanged |
 //! | `replacing` | another tree behind a mount that stays (`zfs rollback`) |
+//! | `kept_times` | times that are set of files that are mapped and changed |
 //! | `wire` | the protocol: bytes and requests |
 //! | `channel` | how requests and answers travel: through the device |
 //! | `readers` | which of a mount's threads reads them there |
@@ -41,6 +42,7 @@ mod filesystem;
 mod flags;
 mod gate;
 mod groups;
+mod kept_times;
 mod listing;
 mod names;
 mod node;

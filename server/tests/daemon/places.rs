@@ -162,6 +162,12 @@ fn all_means_those_that_nobody_mounts_by_name() {
     assert!(all.failed.is_empty(), "{:?}", all.failed);
     let left: Vec<String> = mounted(&running).into_keys().collect();
     assert_eq!(left, ["tank/auto", "tank/legacy", "tank@one"]);
+    rename(&running, "tank@one", "tank@first", false);
+    let error = destroy(&running, "tank@first").unwrap_err();
+    assert!(error.kind == ErrorKind::Busy && error.message.contains("is mounted at"), "{error}");
+    assert!(running.place.path().join("one/a").is_dir());
+    unmount(&running, "tank@first");
+    destroy(&running, "tank@first").unwrap();
 
     let below = Mount { dataset: Some("tank/a".into()), recursive: true, ..Mount::default() };
     let done = mount(&running, below).done;

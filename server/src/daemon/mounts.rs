@@ -105,12 +105,15 @@ enum Emptied {
 impl OpenPool {
     /// How each filesystem is mounted that is.
     pub(super) fn mounted(&self) -> HashMap<String, MountedAs> {
+        let table = Table::read().ok();
         let is_listed = is_listed();
         let mounts = lock(&self.mounts);
         let listed = mounts.iter().filter(|(_, mount)| is_listed(mount));
-        listed
-            .map(|(name, mount)| (name.clone(), MountedAs { options: mount.fuse.options_words() }))
-            .collect()
+        let words = |mount: &Mount| match &table {
+            Some(table) => mount.fuse.options_words_in(table),
+            None => mount.fuse.options_words(),
+        };
+        listed.map(|(name, mount)| (name.clone(), MountedAs { options: words(mount) })).collect()
     }
 
     /// Where each filesystem is mounted that is.
@@ -131,6 +134,14 @@ impl OpenPool {
 
     fn find_mount(&self, is_wanted: impl Fn(&Path) -> bool) -> Option<Mounted> {
         self.mounts_described().into_iter().find(|mount| is_wanted(&mount.mountpoint))
+    }
+
+    /// What is mounted at a path, which may lead there through links or not.
+    fn mounted_at(&self, at: &Path) -> Option<String> {
+        let mounts = lock(&self.mounts);
+        let is_there = |fuse: &FuseMount| fuse.mountpoint() == at || fuse.real_path() == at;
+        let found = mounts.iter().find(|(_, mount)| mount.fuse.is_alive() && is_there(&mount.fuse));
+        found.map(|(name, _)| name.clone())
     }
 
     fn mounts_described(&self) -> Vec<Mounted> {
@@ -635,18 +646,18 @@ impl Daemon {
             mounts.values().filter(|mount| mount.fuse.is_alive()).map(Mount::described).collect()
         };
         for mount in in_use.into_iter().filter(|mount| is_meant(&mount.dataset)) {
-            failed.extend(self.update_mount(pool, changing, &mount).await.err());
+            failed.extend(self.update_mount(pool, changing, &mount, false).await.err());
         }
         failed
     }
 
-    /// Lets options hold for what is mounted, beside those that it was mounted with.
+    /// Lets options hold for what is mounted, beside those that it was mounted with. The system's `mount` repeats what holds already: that is nobody's wish.
     async fn remount(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
         name: &str,
-        words: Vec<String>,
+        (mut words, is_repeated): (Vec<String>, bool),
     ) -> Result<Mounted, ApiError> {
         let given = |set: &dyn Fn(&mut Vec<String>)| {
             let mut mounts = lock(&pool.mounts);
@@ -658,9 +669,16 @@ impl Daemon {
         };
         let not_mounted = || ApiError::invalid(format!("cannot remount '{name}': not currently mounted"));
         let before = given(&|_| {}).ok_or_else(not_mounted)?;
+        if let Some(fuse) = pool.fuse_of(name).filter(|_| is_repeated) {
+            let mut options = fuse.options_now();
+            words.retain(|word| {
+                let had = options.words();
+                options.apply_word(word).is_err() || options.words() != had || word.ends_with("ring")
+            });
+        }
         // Of two that contradict each other the later one holds.
         let mount = given(&|all| all.extend(words.iter().cloned())).ok_or_else(not_mounted)?;
-        let updated = self.update_mount(pool, changing, &mount).await;
+        let updated = self.update_mount(pool, changing, &mount, true).await;
         if let Err(error) = updated {
             given(&|all| all.clone_from(&before.given));
             return Err(error);
@@ -673,6 +691,7 @@ impl Daemon {
         pool: &OpenPool,
         changing: &Changing<'_>,
         mount: &Mounted,
+        anew: bool,
     ) -> Result<(), ApiError> {
         let name = &mount.dataset;
         let failed = |error| dataset_error("mount", name, error);
@@ -692,7 +711,7 @@ impl Daemon {
         options.writable &= pool.live().is_some() && !name.contains('@');
         if !fuse.needs_another_session(&options) {
             // May wait for devices: whoever lists mounts meanwhile, or ends, does not wait with it.
-            match fuse.update(&options) {
+            match fuse.update(&options, anew) {
                 // Only root may tell the kernel so.
                 Err(MountError::Refused { error, .. })
                     if error.kind() == std::io::ErrorKind::PermissionDenied => {}
@@ -914,6 +933,11 @@ impl Daemon {
     /// Where one filesystem was asked for, why it cannot be mounted.
     pub async fn mount(&self, request: api::Mount) -> Result<MountsChanged, ApiError> {
         if let Some(name) = &request.dataset {
+            let is_remount = request.options.iter().any(|word| word == "remount");
+            // The kernel's table, which the system's `mount` has the name from, may have the one that it had before.
+            let at = request.at.as_deref().filter(|_| request.legacy && is_remount);
+            let found = at.and_then(|at| self.open_pools().iter().find_map(|pool| pool.mounted_at(at)));
+            let name = found.as_ref().unwrap_or(name);
             let pool = self.pool_of(name)?;
             let changing = pool.change().await?;
             let mut changed = MountsChanged::default();
@@ -927,10 +951,9 @@ impl Daemon {
                 None => None,
             };
             pool.await_unmounted();
-            let (remount, words): (Vec<_>, Vec<_>) =
-                request.options.iter().cloned().partition(|word| word == "remount");
-            if !remount.is_empty() {
-                changed.done.push(self.remount(&pool, &changing, name, words).await?);
+            let words: Vec<_> = request.options.iter().filter(|word| *word != "remount").cloned().collect();
+            if is_remount {
+                changed.done.push(self.remount(&pool, &changing, name, (words, request.legacy)).await?);
                 return Ok(changed);
             }
             if request.recursive {

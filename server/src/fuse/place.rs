@@ -31,6 +31,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use engine::dataset::zpl::live::AtimeMode;
+
 use super::carried::{copy_of, move_mount};
 use super::{MountError, MountOptions};
 
@@ -211,6 +213,44 @@ struct Row {
     /// Of the whole filesystem, not of a directory in it.
     is_whole: bool,
     at: PathBuf,
+    forbids: Forbidden,
+}
+
+/// What the kernel forbids in a mount, whoever told it so: `mount -o remount` of the system needs to ask nobody.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Forbidden {
+    /// Changes.
+    pub write: bool,
+    /// Running programs.
+    pub exec: bool,
+    /// Set-user-id bits that count.
+    pub setuid: bool,
+    /// Device nodes that work.
+    pub devices: bool,
+}
+
+impl Forbidden {
+    /// By the options of the mount, and those of the filesystem.
+    fn parse(mount: &str, filesystem: &str) -> Self {
+        let has = |word: &str| mount.split(',').any(|other| other == word);
+        Self {
+            write: has("ro") || filesystem.split(',').any(|word| word == "ro"),
+            exec: has("noexec"),
+            setuid: has("nosuid"),
+            devices: has("nodev"),
+        }
+    }
+
+    /// Options that hold then.
+    pub fn applied_to(self, options: &MountOptions) -> MountOptions {
+        MountOptions {
+            writable: options.writable && !self.write,
+            exec: options.exec && !self.exec,
+            setuid: options.setuid && !self.setuid,
+            devices: options.devices && !self.devices,
+            ..options.clone()
+        }
+    }
 }
 
 impl Table {
@@ -228,7 +268,10 @@ impl Table {
             let (major, minor) = words.next()?.split_once(':')?;
             let device = libc::makedev(major.parse().ok()?, minor.parse().ok()?);
             let is_whole = words.next()? == "/";
-            Some(Row { device, is_whole, at: PathBuf::from(OsString::from_vec(unescaped(words.next()?))) })
+            let at = PathBuf::from(OsString::from_vec(unescaped(words.next()?)));
+            let filesystem = line.rsplit(' ').next().unwrap_or_default();
+            let forbids = Forbidden::parse(words.next().unwrap_or_default(), filesystem);
+            Some(Row { device, is_whole, at, forbids })
         };
         Self(table.lines().filter_map(row).collect())
     }
@@ -236,6 +279,12 @@ impl Table {
     /// Whether a filesystem is mounted at its place, whatever lies over it.
     pub fn has(&self, place: &Place) -> bool {
         self.0.iter().any(|row| row.device == place.device && row.at == place.at)
+    }
+
+    /// What the kernel forbids in a filesystem at its place.
+    pub fn forbidden(&self, place: &Place) -> Option<Forbidden> {
+        let row = self.0.iter().find(|row| row.device == place.device && row.at == place.at)?;
+        Some(row.forbids)
     }
 
     fn has_any(&self, device: libc::dev_t) -> bool {
@@ -307,8 +356,13 @@ pub fn device_at(at: &Path) -> io::Result<libc::dev_t> {
 
 /// What the kernel itself keeps of a mount: flags, and the same as words for the helper.
 fn flags(options: &MountOptions) -> (libc::c_ulong, Vec<&'static str>) {
-    // Access times are the filesystem's own; the kernel would only ask for what it is not to do.
-    let mut all = (libc::MS_NOATIME, vec!["noatime"]);
+    // Access times are the filesystem's own, and the kernel keeps none; but whoever reads its table, as `mount -o remount` does, is to find what holds.
+    let mut all = match options.atime {
+        AtimeMode::Off => (libc::MS_NOATIME, vec!["noatime"]),
+        // The helper of those who are not root knows no words for the other two.
+        AtimeMode::Relative => (libc::MS_RELATIME, Vec::new()),
+        AtimeMode::On => (libc::MS_STRICTATIME, Vec::new()),
+    };
     for (wanted, flag, word) in [
         (!options.writable, libc::MS_RDONLY, "ro"),
         (!options.exec, libc::MS_NOEXEC, "noexec"),
@@ -536,12 +590,14 @@ mod tests {
 
     #[test]
     fn the_table_of_mounts_is_understood() {
-        let table = "36 35 0:52 / /mnt/with\\040blank rw,noatime shared:1 - fuse.cenote tank/fs rw\n\
+        let table = "36 35 0:52 / /mnt/with\\040blank rw,nosuid,noatime shared:1 - fuse.cenote tank/fs ro,user_id=0\n\
                      37 35 0:53 /dir /bound rw - fuse.cenote tank/other rw\n\
                      nonsense\n";
         let table = Table::parse(table);
         let at = PathBuf::from("/mnt/with blank");
         let place = Place { shown: at.clone(), at: at.clone(), device: libc::makedev(0, 52) };
+        let forbids = table.forbidden(&place).unwrap();
+        assert_eq!(forbids, Forbidden { write: true, setuid: true, ..Forbidden::default() });
         assert!(
             table.has(&place) && table.has_any(libc::makedev(0, 53)) && !table.has_any(libc::makedev(0, 54))
         );

@@ -49,12 +49,10 @@ impl Arguments {
         }
         let at = std::path::absolute(&self.directory)
             .with_context(|| format!("cannot use '{}'", self.directory.display()))?;
-        let remount = self.options.iter().any(|word| word == "remount");
-        // The kernel keeps no access times for any mount of ours, whatever the filesystem does.
-        let is_for_others = |word: &str| is_for_mount(word) || remount && word == "noatime";
+        let implied = implied(&self.options);
         let means_nothing = |word: &str| self.sloppy && word != "remount" && !MountOptions::knows(word);
-        let is_meant = |word: &String| !is_for_others(word) && !means_nothing(word);
-        let options = self.options.into_iter().filter(is_meant).collect();
+        let is_meant = |word: &String| !is_for_mount(word) && !means_nothing(word);
+        let options = implied.chain(self.options.into_iter().filter(is_meant)).collect();
         let request =
             Mount { dataset: Some(self.dataset), at: Some(at), options, legacy: true, ..Mount::default() };
         let changed = output::ask(&request, |request| MountsChanged {
@@ -71,6 +69,19 @@ impl Arguments {
             output::Exit(MOUNT_FAILED).into()
         })
     }
+}
+
+/// What the words of `mount -o remount` do not say because it is so without them: beside a directory alone they are those of the mount table with what was asked for, and there what is allowed has no word.
+fn implied(options: &[String]) -> impl Iterator<Item = String> + use<> {
+    let has = |wanted: &[&str]| options.iter().any(|word| wanted.contains(&word.as_str()));
+    let is_whole = has(&["remount"]) && options.iter().any(|word| word.starts_with("user_id="));
+    let allowed = [
+        ("exec", has(&["noexec", "exec"])),
+        ("suid", has(&["nosuid", "suid"])),
+        ("dev", has(&["nodev", "dev"])),
+        ("strictatime", has(&["noatime", "relatime", "strictatime"])),
+    ];
+    allowed.into_iter().filter(move |(_, is_said)| is_whole && !is_said).map(|(word, _)| word.to_owned())
 }
 
 /// Options that are meant for others than the filesystem: those of `fstab`, and those of the mount table, which `mount -o remount` repeats.

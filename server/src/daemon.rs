@@ -23,6 +23,7 @@
 //! | `creating`, `disks`, `pool_properties` | new pools, their devices, what their properties may be |
 //! | `datasets` | changes of datasets; `edits` are the engine's side of them, `names` what may be called how |
 //! | `mounts` | filesystems: where, in which order, with which options |
+//! | `covering` | what is mounted inside a place where another filesystem comes |
 //! | `places` | filesystems that change their places |
 //! | `volumes` | the exports over NBD |
 //! | `recording` | what clients ask of volumes, for whoever records it |
@@ -36,6 +37,7 @@
 
 mod closing;
 mod compatibility;
+mod covering;
 mod creating;
 mod datasets;
 mod devices;

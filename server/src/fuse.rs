@@ -8,8 +8,10 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `place` | where it is mounted, and whether it still is |
+//! | `carried` | what is mounted below it when it is |
 //! | `gate` | what stands between requests and what is served, so that this can be exchanged |
 //! | `replacing` | another tree behind a mount that stays (`zfs rollback`) |
+//! | `kept_times` | times that are set of files that are mapped and changed |
 //! | `wire` | the protocol: bytes and requests |
 //! | `channel` | how requests and answers travel: through the device |
 //! | `readers` | which of a mount's threads reads them there |
@@ -32,6 +34,7 @@
 
 mod attributes;
 mod buffer;
+mod carried;
 mod changes;
 mod channel;
 mod files;
@@ -39,6 +42,7 @@ mod filesystem;
 mod flags;
 mod gate;
 mod groups;
+mod kept_times;
 mod listing;
 mod names;
 mod node;
@@ -55,6 +59,7 @@ mod wire;
 mod writeback;
 mod xattrs;
 
+pub use carried::Carried;
 pub use options::MountOptions;
 pub use place::{Table, answers, clear_stale, clear_stale_of, device_at};
 pub use replacing::Difference;
@@ -266,6 +271,21 @@ impl FuseMount {
         words
     }
 
+    /// The same where the kernel forbids more than it was told to ([`place::Forbidden`]).
+    pub fn options_words_in(&self, table: &Table) -> Vec<String> {
+        let (words, forbidden) = (self.options_words(), table.forbidden(&self.place()));
+        let Some(forbidden) = forbidden else { return words };
+        let now = self.options_now();
+        // What comes behind those has no other side.
+        let others = words.into_iter().skip(now.words().len());
+        forbidden.applied_to(&now).words().into_iter().chain(others).collect()
+    }
+
+    /// Options as they are now.
+    pub fn options_now(&self) -> MountOptions {
+        self.options().clone()
+    }
+
     /// How many requests came through rings; `None` where they come through the device.
     pub fn answered_through_rings(&self) -> Option<u64> {
         Some(self.session().as_ref()?.rings()?.answered())
@@ -298,11 +318,11 @@ impl FuseMount {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets what its properties say now hold for the mount. Blocks the thread, for as long as devices take.
+    /// Lets what its properties say now hold for the mount; where somebody told the kernel otherwise, only what is another than it was, or all `anew`. Blocks the thread, for as long as devices take.
     ///
     /// # Errors
     /// What the kernel keeps cannot be changed: files are open for writing that is to end, or this is not root. The rest is changed.
-    pub fn update(&self, options: &MountOptions) -> Result<(), MountError> {
+    pub fn update(&self, options: &MountOptions, anew: bool) -> Result<(), MountError> {
         let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.options().clone();
         let mut wanted = MountOptions { allow_other: current.allow_other, ..options.clone() };
@@ -323,16 +343,30 @@ impl FuseMount {
             let MountOptions { writable, exec, setuid, devices, sync_all, sync_names, .. } = *options;
             (writable, exec, setuid, devices, sync_all, sync_names)
         };
-        if is_kept(&current) == is_kept(&wanted) || !place.is_taken() {
+        let forbidden = Table::read().ok().and_then(|table| table.forbidden(&place)).unwrap_or_default();
+        let (known, mut told) = (forbidden.applied_to(&current), wanted.clone());
+        if !anew {
+            let stays = |was: bool, is: bool, known: bool| if was == is { is && known } else { is };
+            told.writable = stays(current.writable, wanted.writable, known.writable);
+            told.exec = stays(current.exec, wanted.exec, known.exec);
+            told.setuid = stays(current.setuid, wanted.setuid, known.setuid);
+            told.devices = stays(current.devices, wanted.devices, known.devices);
+        }
+        let is_same = is_kept(&known) == is_kept(&told);
+        if (is_same && current.atime == wanted.atime) || !place.is_taken() {
             *self.options() = wanted;
             return Ok(());
         }
-        place::remount(place.path(), &wanted).map_err(|error| {
-            // The server goes back to what the kernel believes.
-            served.set_writable(current.writable);
-            MountError::Refused { dataset: self.dataset.clone(), at: self.mountpoint(), error }
-        })?;
-        *self.options() = wanted;
+        match place::remount(place.path(), &told) {
+            // That access times are kept otherwise is only shown.
+            Err(error) if !is_same => {
+                // The server goes back to what the kernel believes.
+                served.set_writable(current.writable);
+                let at = self.mountpoint();
+                return Err(MountError::Refused { dataset: self.dataset.clone(), at, error });
+            }
+            _ => *self.options() = wanted,
+        }
         Ok(())
     }
 
@@ -440,7 +474,12 @@ impl FuseMount {
             }
         }
         drop(kept);
-        self.update(options)
+        self.update(options, true)
+    }
+
+    /// Where it is, without symbolic links.
+    pub fn real_path(&self) -> PathBuf {
+        self.place().path().to_owned()
     }
 
     /// Keeps its session although the directory that it is mounted on may go, until it is put back ([`Self::put_back`]) or [`Self::settle`].

@@ -453,8 +453,10 @@ impl Page<'_> {
                 let queues = std::iter::repeat_with(nothing);
                 let mut group: Vec<String> =
                     [read.clone(), write.clone(), read, write].into_iter().chain(queues.take(7)).collect();
-                if let Some(trim) = group.get_mut(9) {
-                    *trim = time(&leaves.trim.latency);
+                for (at, transfers) in [(8, &leaves.scrub), (9, &leaves.trim)] {
+                    if let Some(shown) = group.get_mut(at) {
+                        *shown = time(&transfers.latency);
+                    }
                 }
                 group
             } else {
@@ -473,14 +475,22 @@ impl Page<'_> {
         let leaves = counted.leaves();
         let zeroes = vec![0; leaves.read.latency.len().max(leaves.read.sizes.len())];
         let of_groups = counters::less(&leaves.write, &leaves.sync_write);
+        let of_users = counters::less(&leaves.read, &leaves.scrub);
+        // Of a daemon that does not tell it.
+        let or_zeroes = |column| if Vec::is_empty(column) { &zeroes } else { column };
         let (title, columns): (&str, Vec<&Vec<u64>>) = if self.shown().latencies {
             let (read, write, trim) = (&leaves.read.latency, &leaves.write.latency, &leaves.trim.latency);
-            let none = &zeroes;
-            ("latency", vec![read, write, read, write, none, none, none, none, none, trim, none])
+            let (none, scrub) = (&zeroes, or_zeroes(&leaves.scrub.latency));
+            ("latency", vec![read, write, read, write, none, none, none, none, scrub, trim, none])
         } else {
             let mut columns = vec![&zeroes; 14];
-            (columns[0], columns[2], columns[6], columns[10]) =
-                (&leaves.read.sizes, &leaves.sync_write.sizes, &of_groups.sizes, &leaves.trim.sizes);
+            (columns[0], columns[2], columns[6], columns[8], columns[10]) = (
+                &of_users.sizes,
+                &leaves.sync_write.sizes,
+                &of_groups.sizes,
+                or_zeroes(&leaves.scrub.sizes),
+                &leaves.trim.sizes,
+            );
             ("req_size", columns)
         };
         let width = self.groups().first().map_or(5, |(_, width)| *width);

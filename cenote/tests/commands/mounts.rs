@@ -1,10 +1,12 @@
 //! `zfs mount`, `zfs unmount`, and the helper of the system's `mount`. Needs `/dev/fuse`; `CENOTE_SKIP=fuse` leaves this out.
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::session::Session;
 
@@ -92,7 +94,7 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
             assert!(!std::fs::exists(&file).unwrap());
         }
     }
-    session.print(&["mount.cenote", "tank/fs", at, "-o", "remount,ro,noatime,user_id=0"]);
+    session.print(&["mount.cenote", "tank/fs", at, "-o", "remount,ro,noexec,relatime,user_id=0"]);
     let kind = std::fs::write(&file, b"no").unwrap_err().kind();
     assert_eq!(kind, std::io::ErrorKind::ReadOnlyFilesystem);
     assert_eq!(std::fs::read(&file).unwrap(), [4]);
@@ -100,6 +102,32 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
         session.print(&["zfs", "get", "-Hpo", "property,value,source", "exec,readonly,atime", "tank/fs"]);
     assert_eq!(words, "exec\toff\ttemporary\nreadonly\ton\ttemporary\natime\ton\tdefault\n");
     session.print(&["zfs", "mount", "-o", "remount,rw", "tank/fs"]);
+    std::fs::write(&file, b"yes").unwrap();
+    let holds = || session.print(&["zfs", "get", "-Hpo", "value", "exec,readonly,atime", "tank/fs"]);
+    // What is not forbidden is allowed.
+    session.print(&["mount.cenote", "tank/fs", at, "-o", "rw,noatime,remount,user_id=0,default_permissions"]);
+    assert_eq!(holds(), "on\noff\noff\n");
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(table.contains(&format!(" {at} fuse.cenote rw,noatime,")), "{table}");
+    session.print(&["mount.cenote", "tank/fs", at, "-o", "rw,remount,relatime,user_id=0"]);
+    assert_eq!(holds(), "on\noff\non\n");
+    // The kernel's table has the name that a filesystem had when it was mounted.
+    session.print(&["zfs", "rename", "tank/fs", "tank/other"]);
+    session.print(&["zfs", "create", "tank/fs"]);
+    session.print(&["mount.cenote", "tank/fs", at, "-o", "ro,remount,relatime,user_id=0"]);
+    assert!(std::fs::write(&file, b"no").is_err());
+    session.print(&["zfs", "mount", "-o", "remount,rw", "tank/other"]);
+    session.print(&["zfs", "destroy", "tank/fs"]);
+    session.print(&["zfs", "rename", "tank/other", "tank/fs"]);
+    // Who asks only the kernel (without the helper) contradicts nobody.
+    let remount = ["-i", "-o", "remount,noexec,ro", at];
+    assert!(std::process::Command::new("mount").args(remount).status().unwrap().success());
+    assert_eq!(holds(), "off\non\non\n");
+    assert!(std::fs::write(&file, b"no").is_err());
+    session.print(&["zfs", "set", "setuid=off", "tank/fs"]);
+    assert_eq!(holds(), "off\non\non\n");
+    session.print(&["zfs", "mount", "-o", "remount,rw", "tank/fs"]);
+    assert_eq!(holds(), "on\noff\non\n");
     std::fs::write(&file, b"yes").unwrap();
     session.print(&["zpool", "export", "tank"]);
 }
@@ -176,6 +204,31 @@ fn what_programs_mapped_and_changed_is_kept_however_a_filesystem_goes() {
     mapped.fill(3);
     drop(mapped);
     holds(3);
+
+    // Times that somebody sets stay, although what was changed before comes later. What is changed then counts.
+    let metadata = || fs::metadata(&file).unwrap();
+    let set = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let write_only = File::options().write(true).open(&file).unwrap();
+    let mapped = Mapped::of(&file);
+    mapped.fill(7);
+    write_only.set_modified(set).unwrap();
+    write_only.sync_all().unwrap();
+    assert_eq!(metadata().modified().unwrap(), set);
+    let began = Instant::now();
+    while metadata().modified().unwrap() == set {
+        assert!(began.elapsed() < Duration::from_secs(20), "later changes count");
+        mapped.fill(8);
+        write_only.sync_all().unwrap();
+    }
+    drop(mapped);
+    holds(8);
+    // What is read through a handle for both was accessed, also where the kernel had it.
+    write_only.set_times(fs::FileTimes::new().set_accessed(set)).unwrap();
+    let mut both = File::options().read(true).write(true).open(&file).unwrap();
+    assert_eq!(metadata().accessed().unwrap(), set, "it was only opened");
+    both.read_exact(&mut [0; 10]).unwrap();
+    assert_ne!(metadata().accessed().unwrap(), set);
+    drop((both, write_only));
 
     let mapped = Mapped::of(&file);
     mapped.fill(4);

@@ -43,6 +43,7 @@ mod add;
 mod brt;
 mod checkpoint;
 mod config;
+mod counting;
 mod create;
 mod devices;
 mod features;
@@ -482,6 +483,9 @@ impl LivePool {
         *of() = Arc::downgrade(&opened);
         // They may have been set since.
         opened.set(&dataset.filesystem_settings());
+        if !dataset.is_read_only() {
+            self.complete_counts(id, &opened);
+        }
         Ok(opened)
     }
 

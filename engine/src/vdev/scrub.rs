@@ -74,6 +74,7 @@ impl Window {
                 let result = device.read(extent.start, size).await;
                 if result.is_ok() {
                     extent.leaf.stats.count(Transfer::Read, size as u64, started);
+                    extent.leaf.stats.count(Transfer::Scrub, size as u64, started);
                 }
                 (extent, result)
             })

@@ -30,6 +30,8 @@ pub enum Transfer {
     Discard,
     /// Bytes went there that were to be durable as soon as they were written: the intent log's. They count among [`Transfer::Write`] too.
     SyncWrite,
+    /// Bytes came from there that a sweep looks at. They count among [`Transfer::Read`] too.
+    Scrub,
 }
 
 /// For whom a transfer is under way. There are no queues here, transfers go to the system at once; these are the columns that `zpool iostat -q` has for them.
@@ -51,7 +53,7 @@ pub enum Queue {
 #[derive(Debug)]
 pub struct Stats {
     since: Instant,
-    by_transfer: [Counters; 5],
+    by_transfer: [Counters; 6],
     under_way: [AtomicU64; 5],
 }
 

@@ -7,6 +7,8 @@ use device::block_on;
 use engine::pool::discovery::scan;
 use engine::pool::import::{ImportOptions, import, select};
 use engine::pool::verify::{Progress, Report, VerifyOptions, verify};
+use engine::vdev::Vdev;
+use engine::vdev::stats::Transfer;
 
 fn verified(name: &str, dir: &Path) -> Report {
     let pools = block_on(scan(&[dir])).expect("the directory can be listed");
@@ -14,7 +16,16 @@ fn verified(name: &str, dir: &Path) -> Report {
     let pool =
         block_on(import(&found, &ImportOptions::read_only())).unwrap_or_else(|error| panic!("{error}"));
     let options = VerifyOptions { threads: 2, ..VerifyOptions::default() };
-    verify(&pool, options, &Progress::default()).unwrap_or_else(|error| panic!("{name}: {error}"))
+    let report =
+        verify(&pool, options, &Progress::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    // What it looked at is told from what was read otherwise.
+    let read = |transfer| -> u64 {
+        let leaves = pool.vdevs().tops.iter().flat_map(Vdev::walk).filter(|vdev| vdev.children.is_empty());
+        leaves.map(|leaf| leaf.stats.snapshot(transfer).bytes).sum()
+    };
+    let (looked_at, all) = (read(Transfer::Scrub), read(Transfer::Read));
+    assert!(looked_at > 0 && looked_at < all, "{name}: {looked_at} of {all}");
+    report
 }
 
 /// The numbers of `zdb -bb`, by the words before them.

@@ -7,6 +7,7 @@ use engine::dataset::properties::UserProperty;
 use engine::dataset::zpl::live::{NewKind, NewNode, SetAttributes, WriteOptions};
 use engine::pool::live::{Layout, LivePool};
 use engine::vdev::Class;
+use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 use ondisk::zpl::ZnodeFlags;
 
@@ -102,6 +103,80 @@ fn quotas_are_reached_when_what_is_committed_says_so() {
         set("projectobjquota@77", 3).await;
         zpl.create(dir, b"one more", &file).await.unwrap();
         assert_eq!(used("projectobjused@77").await, Some(3));
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+#[test]
+fn what_was_there_before_a_feature_is_counted_when_it_comes() {
+    let disks = Disks::new(128 << 20);
+    let file = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0, uid: 1000, gid: 2000 };
+    block_on(async {
+        let mut new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let later = [Feature::UserobjAccounting, Feature::ProjectQuota];
+        new.features.retain(|feature| !later.contains(feature));
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        let all = async |name: &str| {
+            pool.sync().await.unwrap();
+            let dsl = Dsl::open(&pool.view()).await.unwrap();
+            let (property, _) = UserProperty::parse(name).unwrap();
+            dsl.user_properties(&dsl.find("tank").await.unwrap(), property).await.unwrap()
+        };
+        let id = Dsl::open(&pool.view()).await.unwrap().find("tank").await.unwrap().objset_id();
+        let zpl = pool.filesystem(id).await.unwrap();
+        let root = zpl.zpl().root();
+        for index in 0..300u32 {
+            let new = NewNode { uid: 1000 + index % 3, ..file };
+            let file = zpl.create(root, format!("file{index}").as_bytes(), &new).await.unwrap();
+            zpl.write(file, 0, &noise(1000), &WriteOptions::default()).await.unwrap();
+        }
+        let (quota, _) = UserProperty::parse("userobjquota@1000").unwrap();
+        assert!(matches!(zpl.set_quota(quota, 1000, 7).await, Err(Error::Unsupported(_))));
+        assert_eq!(all("userobjused@").await, [], "what is not counted is not told");
+        pool.change(move |s| async move {
+            for feature in later {
+                s.enable_feature(feature).await?;
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+        // Files change, come and go meanwhile.
+        pool.count_what_is_enabled();
+        for index in 0..100u32 {
+            let name = format!("file{index}");
+            match index % 3 {
+                0 => zpl.unlink(root, name.as_bytes()).await.unwrap(),
+                1 => drop(zpl.create(root, format!("new{index}").as_bytes(), &file).await.unwrap()),
+                _ => {
+                    let file = zpl.lookup(root, name.as_bytes()).await.unwrap().unwrap();
+                    zpl.write(file, 0, &noise(20_000), &WriteOptions::default()).await.unwrap();
+                }
+            }
+            if index == 50 {
+                pool.sync().await.unwrap();
+            }
+        }
+        while !zpl.objset().counts_projects() {
+            pool.sync().await.unwrap();
+        }
+        let objects = all("userobjused@").await;
+        let of = |id| objects.iter().find(|(other, _)| *other == id).unwrap().1;
+        assert_eq!((of(1000), of(1001), of(1002)), (100 - 34 + 33, 100, 100));
+        let sum = |all: Vec<(u64, u64)>| all.iter().map(|(_, value)| value).sum::<u64>();
+        let used = sum(all("userused@").await);
+        assert!(used > 300_000);
+        assert_eq!(all("projectused@").await, [(0, used)]);
+        assert_eq!(all("projectobjused@").await, [(0, sum(objects))]);
+        let project = SetAttributes { project: Some(7), ..SetAttributes::default() };
+        let moved = zpl.lookup(root, b"file299").await.unwrap().unwrap();
+        zpl.set_attributes(moved, &project).await.unwrap();
+        let counted = all("projectused@").await;
+        assert_eq!((counted.len(), sum(counted)), (2, sum(all("userused@").await)));
+        zpl.set_quota(quota, 1000, 1).await.unwrap();
         drop(zpl);
         pool.close(PoolState::Exported).await.unwrap();
     });

@@ -60,6 +60,9 @@ pub struct VdevIo {
     pub guid: u64,
     /// Reads.
     pub read: Transfers,
+    /// Those of them that were a sweep's.
+    #[serde(default)]
+    pub scrub: Transfers,
     /// Writes.
     pub write: Transfers,
     /// Those of them that were to be durable at once: the intent log's.

@@ -202,7 +202,10 @@ impl Daemon {
         let changed = edits::change(live, request.command, move |s| async move {
             edits::set_pool_property(&s, &property, &value).await
         });
-        changed.await.map_err(|error| refused(&doing, error))
+        changed.await.map_err(|error| refused(&doing, error))?;
+        // The property may have been a feature.
+        live.count_what_is_enabled();
+        Ok(())
     }
 
     /// Gives a pool another guid.
@@ -338,6 +341,7 @@ async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Vec<Str
             Ok(())
         });
         changed.await.map_err(|error| refused(&doing, error))?;
+        live.count_what_is_enabled();
     }
     Ok(names)
 }

@@ -68,6 +68,7 @@ fn of_vdev(vdev: &Vdev) -> VdevIo {
     VdevIo {
         guid: vdev.guid.0,
         read: transfers(Transfer::Read),
+        scrub: transfers(Transfer::Scrub),
         write: transfers(Transfer::Write),
         sync_write: transfers(Transfer::SyncWrite),
         flush: transfers(Transfer::Flush),

@@ -20,6 +20,7 @@ use device::in_words;
 use engine::dataset::dsl::{Dataset, Dsl, Entry, Kind, Walk};
 use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, PropertySet, Style};
 
+use super::covering::Inside;
 use super::datasets::is_at_or_below;
 use super::pools::Changing;
 use super::{Daemon, OpenPool, dataset_error, lock};
@@ -43,6 +44,11 @@ pub(super) struct Mount {
 }
 
 impl Mount {
+    /// What it is to the kernel.
+    pub(super) fn fuse(&self) -> Arc<FuseMount> {
+        Arc::clone(&self.fuse)
+    }
+
     fn described(&self) -> Mounted {
         Mounted {
             dataset: self.dataset.clone(),
@@ -99,12 +105,15 @@ enum Emptied {
 impl OpenPool {
     /// How each filesystem is mounted that is.
     pub(super) fn mounted(&self) -> HashMap<String, MountedAs> {
+        let table = Table::read().ok();
         let is_listed = is_listed();
         let mounts = lock(&self.mounts);
         let listed = mounts.iter().filter(|(_, mount)| is_listed(mount));
-        listed
-            .map(|(name, mount)| (name.clone(), MountedAs { options: mount.fuse.options_words() }))
-            .collect()
+        let words = |mount: &Mount| match &table {
+            Some(table) => mount.fuse.options_words_in(table),
+            None => mount.fuse.options_words(),
+        };
+        listed.map(|(name, mount)| (name.clone(), MountedAs { options: words(mount) })).collect()
     }
 
     /// Where each filesystem is mounted that is.
@@ -125,6 +134,14 @@ impl OpenPool {
 
     fn find_mount(&self, is_wanted: impl Fn(&Path) -> bool) -> Option<Mounted> {
         self.mounts_described().into_iter().find(|mount| is_wanted(&mount.mountpoint))
+    }
+
+    /// What is mounted at a path, which may lead there through links or not.
+    fn mounted_at(&self, at: &Path) -> Option<String> {
+        let mounts = lock(&self.mounts);
+        let is_there = |fuse: &FuseMount| fuse.mountpoint() == at || fuse.real_path() == at;
+        let found = mounts.iter().find(|(_, mount)| mount.fuse.is_alive() && is_there(&mount.fuse));
+        found.map(|(name, _)| name.clone())
     }
 
     fn mounts_described(&self) -> Vec<Mounted> {
@@ -220,7 +237,13 @@ impl OpenPool {
     }
 
     /// Mounts one filesystem, making its mountpoint.
-    async fn mount_planned(&self, plan: &Plan, words: &[String], overlay: bool) -> Result<Mounted, ApiError> {
+    async fn mount_planned(
+        &self,
+        daemon: &Daemon,
+        plan: &Plan,
+        words: &[String],
+        overlay: bool,
+    ) -> Result<Mounted, ApiError> {
         let name = &plan.dataset.name;
         let refuse = |why: String| format!("cannot mount '{name}': {why}");
         if plan.at == Path::new("/") {
@@ -262,6 +285,8 @@ impl OpenPool {
         if !plan.overlay && !overlay && not_empty() {
             return Err(ApiError::refused(refuse(format!("directory '{}' is not empty", plan.at.display()))));
         }
+        let doing = format!("cannot mount '{name}'");
+        let inside = Inside::of(daemon, self, &doing, &plan.at).inspect_err(|_| remove_directories(&made))?;
         let left = lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse));
         if let Some(fuse) = left {
             // Somebody has it elsewhere.
@@ -272,9 +297,12 @@ impl OpenPool {
                 remove_directories(&made);
             }
             return match put {
-                Ok(()) => self
-                    .find_mount(|at| at == plan.at)
-                    .ok_or_else(|| ApiError::failed(refuse("it did not stay where it was mounted".into()))),
+                Ok(()) => {
+                    self.bring_up(name, inside)?;
+                    self.find_mount(|at| at == plan.at).ok_or_else(|| {
+                        ApiError::failed(refuse("it did not stay where it was mounted".into()))
+                    })
+                }
                 Err(error) => Err(ApiError { message: refuse(error.to_string()), ..mount_error(error) }),
             };
         }
@@ -289,6 +317,7 @@ impl OpenPool {
                 let mount = Mount { dataset: name.clone(), fuse, made, words };
                 let described = mount.described();
                 lock(&self.mounts).insert(name.clone(), mount);
+                self.bring_up(name, inside)?;
                 Ok(described)
             }
             Err(mut error) => {
@@ -302,6 +331,29 @@ impl OpenPool {
                 Err(error)
             }
         }
+    }
+
+    /// Brings up what was mounted inside the place where a filesystem now is; where that cannot be, takes the filesystem away again.
+    fn bring_up(&self, name: &str, inside: Inside) -> Result<(), ApiError> {
+        let (error, none) = match inside.bring_up(self) {
+            Ok(made) => {
+                if let Some(mount) = lock(&self.mounts).get_mut(name) {
+                    mount.made.extend(made);
+                }
+                return Ok(());
+            }
+            Err(failed) => failed,
+        };
+        if none && let Err(error) = self.unmount_one(name, false, Emptied::Removed) {
+            tracing::warn!(%error, "a filesystem stays where it hides others");
+        }
+        Err(ApiError { message: format!("cannot mount '{name}': {}", error.message), ..error })
+    }
+
+    /// What was made for a mount is something else from now on. What it was.
+    pub(super) fn exchange_made(&self, name: &str, made: Vec<PathBuf>) -> Vec<PathBuf> {
+        let mut mounts = lock(&self.mounts);
+        mounts.get_mut(name).map(|mount| std::mem::replace(&mut mount.made, made)).unwrap_or_default()
     }
 
     /// A filesystem is at a place again.
@@ -552,7 +604,7 @@ impl Daemon {
         }
         plans.sort_by_key(|plan| (plan.at.components().count(), plan.at.clone()));
         for plan in &plans {
-            match pool.mount_planned(plan, words, overlay).await {
+            match pool.mount_planned(self, plan, words, overlay).await {
                 Ok(mounted) => changed.done.push(mounted),
                 Err(error) => changed.failed.push(error),
             }
@@ -576,7 +628,7 @@ impl Daemon {
             return Ok(());
         }
         match pool.plan(&dsl, &entry, dataset, &mounted).await.map_err(failed)? {
-            Ok(plan) => pool.mount_planned(&plan, &[], false).await.map(|_| ()),
+            Ok(plan) => pool.mount_planned(self, &plan, &[], false).await.map(|_| ()),
             Err(_) => Ok(()),
         }
     }
@@ -594,18 +646,18 @@ impl Daemon {
             mounts.values().filter(|mount| mount.fuse.is_alive()).map(Mount::described).collect()
         };
         for mount in in_use.into_iter().filter(|mount| is_meant(&mount.dataset)) {
-            failed.extend(self.update_mount(pool, changing, &mount).await.err());
+            failed.extend(self.update_mount(pool, changing, &mount, false).await.err());
         }
         failed
     }
 
-    /// Lets options hold for what is mounted, beside those that it was mounted with.
+    /// Lets options hold for what is mounted, beside those that it was mounted with. The system's `mount` repeats what holds already: that is nobody's wish.
     async fn remount(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
         name: &str,
-        words: Vec<String>,
+        (mut words, is_repeated): (Vec<String>, bool),
     ) -> Result<Mounted, ApiError> {
         let given = |set: &dyn Fn(&mut Vec<String>)| {
             let mut mounts = lock(&pool.mounts);
@@ -617,9 +669,16 @@ impl Daemon {
         };
         let not_mounted = || ApiError::invalid(format!("cannot remount '{name}': not currently mounted"));
         let before = given(&|_| {}).ok_or_else(not_mounted)?;
+        if let Some(fuse) = pool.fuse_of(name).filter(|_| is_repeated) {
+            let mut options = fuse.options_now();
+            words.retain(|word| {
+                let had = options.words();
+                options.apply_word(word).is_err() || options.words() != had || word.ends_with("ring")
+            });
+        }
         // Of two that contradict each other the later one holds.
         let mount = given(&|all| all.extend(words.iter().cloned())).ok_or_else(not_mounted)?;
-        let updated = self.update_mount(pool, changing, &mount).await;
+        let updated = self.update_mount(pool, changing, &mount, true).await;
         if let Err(error) = updated {
             given(&|all| all.clone_from(&before.given));
             return Err(error);
@@ -632,6 +691,7 @@ impl Daemon {
         pool: &OpenPool,
         changing: &Changing<'_>,
         mount: &Mounted,
+        anew: bool,
     ) -> Result<(), ApiError> {
         let name = &mount.dataset;
         let failed = |error| dataset_error("mount", name, error);
@@ -651,7 +711,7 @@ impl Daemon {
         options.writable &= pool.live().is_some() && !name.contains('@');
         if !fuse.needs_another_session(&options) {
             // May wait for devices: whoever lists mounts meanwhile, or ends, does not wait with it.
-            match fuse.update(&options) {
+            match fuse.update(&options, anew) {
                 // Only root may tell the kernel so.
                 Err(MountError::Refused { error, .. })
                     if error.kind() == std::io::ErrorKind::PermissionDenied => {}
@@ -800,7 +860,7 @@ impl Daemon {
         for mounted in unmounted.into_iter().rev() {
             let again = async {
                 let plan = self.plan_at(pool, &mounted.dataset, Some(&mounted.mountpoint)).await?;
-                pool.mount_planned(&plan, &mounted.given, true).await
+                pool.mount_planned(self, &plan, &mounted.given, true).await
             };
             if let Err(error) = again.await {
                 tracing::warn!(%error, "a filesystem stays unmounted after an export that failed");
@@ -821,7 +881,7 @@ impl Daemon {
             let mounted = async {
                 let at = Some(again.at.as_path()).filter(|_| !again.is_place);
                 let plan = self.plan_at(pool, &again.dataset, at).await?;
-                pool.mount_planned(&plan, &again.given, !again.is_place).await
+                pool.mount_planned(self, &plan, &again.given, !again.is_place).await
             };
             failed.extend(mounted.await.err());
         }
@@ -873,6 +933,11 @@ impl Daemon {
     /// Where one filesystem was asked for, why it cannot be mounted.
     pub async fn mount(&self, request: api::Mount) -> Result<MountsChanged, ApiError> {
         if let Some(name) = &request.dataset {
+            let is_remount = request.options.iter().any(|word| word == "remount");
+            // The kernel's table, which the system's `mount` has the name from, may have the one that it had before.
+            let at = request.at.as_deref().filter(|_| request.legacy && is_remount);
+            let found = at.and_then(|at| self.open_pools().iter().find_map(|pool| pool.mounted_at(at)));
+            let name = found.as_ref().unwrap_or(name);
             let pool = self.pool_of(name)?;
             let changing = pool.change().await?;
             let mut changed = MountsChanged::default();
@@ -886,10 +951,9 @@ impl Daemon {
                 None => None,
             };
             pool.await_unmounted();
-            let (remount, words): (Vec<_>, Vec<_>) =
-                request.options.iter().cloned().partition(|word| word == "remount");
-            if !remount.is_empty() {
-                changed.done.push(self.remount(&pool, &changing, name, words).await?);
+            let words: Vec<_> = request.options.iter().filter(|word| *word != "remount").cloned().collect();
+            if is_remount {
+                changed.done.push(self.remount(&pool, &changing, name, (words, request.legacy)).await?);
                 return Ok(changed);
             }
             if request.recursive {
@@ -907,7 +971,7 @@ impl Daemon {
                 return Err(ApiError::busy(format!("cannot mount '{name}': filesystem already mounted")));
             }
             let overlay = request.overlay || request.legacy;
-            changed.done.push(pool.mount_planned(&plan, &words, overlay).await?);
+            changed.done.push(pool.mount_planned(self, &plan, &words, overlay).await?);
             return Ok(changed);
         }
         let pools = match &request.pool {
@@ -985,7 +1049,7 @@ impl Daemon {
 
 /// Whether a mountpoint that a pool names stays where it seems to be: no step of it goes up, and what exists of it is no symbolic link
 /// out of `confined_to`. The links may be the pool's own, in a filesystem that was mounted before.
-fn leads_nowhere_else(at: &Path, confined_to: Option<&Path>) -> bool {
+pub(super) fn leads_nowhere_else(at: &Path, confined_to: Option<&Path>) -> bool {
     let goes_up = |path: &Path| path.components().any(|component| component == Component::ParentDir);
     let Some(directory) = confined_to else { return !goes_up(at) };
     let Ok(inside) = at.strip_prefix(directory) else { return false };
@@ -1008,14 +1072,14 @@ fn leads_nowhere_else(at: &Path, confined_to: Option<&Path>) -> bool {
 }
 
 /// Makes a directory and those above it that do not exist. Those that were made, the deepest first.
-fn make_directories(at: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub(super) fn make_directories(at: &Path) -> std::io::Result<Vec<PathBuf>> {
     let made = at.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
     fs::create_dir_all(at)?;
     Ok(made)
 }
 
 /// Removes directories as long as they are empty.
-fn remove_directories(made: &[PathBuf]) {
+pub(super) fn remove_directories(made: &[PathBuf]) {
     for directory in made {
         // One that is not empty is somebody's now.
         let _ = fs::remove_dir(directory);
@@ -1041,7 +1105,7 @@ fn is_listed() -> impl Fn(&Mount) -> bool {
     move |mount| mount.fuse.is_alive() && table.as_ref().is_none_or(|table| mount.fuse.is_listed(table))
 }
 
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }

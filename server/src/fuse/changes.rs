@@ -210,8 +210,13 @@ impl Served {
             kill_setgid,
             ..SetAttributes::default()
         };
+        let is_set = matches!(wanted.mtime, Some(When::At(_))) && self.is_perhaps_mapped(object);
+        let kept = is_set.then(|| self.kept_times.keep(number));
         // A file that is cut has blocks that are written again.
         self.with_room(|| zpl.set_attributes(object, &set))?;
+        if let (Some(kept), Some(notifier)) = (kept, self.notifier()) {
+            kept.until_written(notifier);
+        }
         if is_owned || wanted.size.is_some() {
             self.drop_capability(zpl, object)?;
         }

@@ -4,7 +4,8 @@
 //! name is freed when its last handle is released.
 //!
 //! # Access times
-//! What the kernel keeps is read without us. So a file counts as read when it is opened to be read only, and whenever a part of it is asked for. A directory counts as read when its list is asked for: where
+//! What the kernel keeps is read without us. So a file counts as read when it is opened to be read only, and whenever a part of it is asked for; where it is opened to be read and written and an
+//! access would be noted, the kernel is told to keep nothing that it has of it. A directory counts as read when its list is asked for: where
 //! that would be an access to be noted, the kernel is told at `opendir` to keep none. Links count when they are asked for. `O_NOATIME` is honoured.
 //!
 //! # Why writes go through
@@ -176,6 +177,17 @@ impl Served {
         Ok(handle)
     }
 
+    /// Whether the kernel may keep what it has of a file that is opened. Not where it would not ask for what is read, and reading is to be noted.
+    pub(super) fn may_keep(&self, number: INodeNo, flags: i32) -> bool {
+        if flags & libc::O_ACCMODE != libc::O_RDWR || Access::of(flags) == Access::Secret {
+            return true;
+        }
+        match (self.place(number), self.live()) {
+            (Some((Tree::Head, object)), Some(live)) => !self.access_is_due(live, object),
+            _ => true,
+        }
+    }
+
     /// Opens an object; the number of its handle.
     pub(super) fn open_object(&self, tree: Tree, object: ObjectId, access: Access) -> Result<FileHandle> {
         let opened = match (tree, self.live()) {
@@ -297,16 +309,17 @@ impl Served {
         }
     }
 
-    /// Writes all of `bytes`. Privileges go where somebody is named who is to leave none.
+    /// Writes all of `bytes`, which are of a page that was mapped if the kernel says so. Privileges go where somebody is named who is to leave none.
     pub(super) fn write(
         &self,
         number: INodeNo,
         offset: u64,
-        bytes: &[u8],
+        (bytes, is_of_page): (&[u8], bool),
         without_privileges: Option<Caller>,
     ) -> Result<()> {
         let (zpl, object) = self.changeable(number)?;
-        let mut options = WriteOptions::default();
+        let keeps_times = is_of_page && self.kept_times.keeps(number);
+        let mut options = WriteOptions { keeps_times, ..WriteOptions::default() };
         let mut loses = false;
         if let Some(by) = without_privileges {
             let stat = device::block_on(zpl.zpl().stat(object))?;

@@ -187,7 +187,8 @@ impl Served {
             Operation::Open { flags } => match self.open(node, flags) {
                 Ok(handle) => {
                     self.is_opened(handle, flags);
-                    room.opened(handle, FILE_FLAGS.bits())
+                    let keeps = self.may_keep(node, flags);
+                    room.opened(handle, if keeps { FILE_FLAGS } else { FopenFlags::FOPEN_NOFLUSH }.bits())
                 }
                 Err(error) => Err(gone(failed("open", error))),
             },
@@ -220,8 +221,8 @@ impl Served {
                 let read = self.read(node, handle, offset, into);
                 read.map_err(|error| failed(&format!("read offset {offset} of"), error))
             }
-            Operation::Write { offset, bytes, kill_privileges, .. } => {
-                match self.write(node, offset, bytes, kill_privileges.then_some(by)) {
+            Operation::Write { offset, bytes, kill_privileges, from_page } => {
+                match self.write(node, offset, (bytes, from_page), kill_privileges.then_some(by)) {
                     // Requests have no 4 GiB.
                     Ok(()) => room.count(bytes.len() as u32),
                     Err(error) => Err(failed(&format!("write offset {offset} of"), error)),

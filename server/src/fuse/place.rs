@@ -31,6 +31,9 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use engine::dataset::zpl::live::AtimeMode;
+
+use super::carried::{copy_of, move_mount};
 use super::{MountError, MountOptions};
 
 /// The helper, and where it finds the number of the socket.
@@ -175,16 +178,8 @@ pub struct Aside(OwnedFd);
 
 impl Aside {
     fn of(at: &Path) -> io::Result<Self> {
-        const OPEN_TREE_CLONE: libc::c_int = 1;
         let path = CString::new(at.as_os_str().as_bytes())?;
-        let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC | libc::AT_SYMLINK_NOFOLLOW;
-        // SAFETY: `path` is a terminated string that lives through the call.
-        let opened = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
-        match RawFd::try_from(opened) {
-            // SAFETY: the kernel just opened it, and nobody else knows it.
-            Ok(descriptor) if descriptor >= 0 => Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) })),
-            _ => Err(io::Error::last_os_error()),
-        }
+        copy_of(libc::AT_FDCWD, &path, libc::AT_SYMLINK_NOFOLLOW).map(Self)
     }
 
     /// Puts it at a directory.
@@ -192,24 +187,8 @@ impl Aside {
     /// # Errors
     /// What the system says; it is still aside then.
     pub fn put(&self, shown: &Path) -> io::Result<Place> {
-        const MOVE_MOUNT_F_EMPTY_PATH: libc::c_int = 4;
         let at = shown.canonicalize()?;
-        let path = CString::new(at.as_os_str().as_bytes())?;
-        let (from, nothing) = (self.0.as_raw_fd(), c"".as_ptr());
-        // SAFETY: both are terminated strings that live through the call, and the descriptor is open.
-        let code = unsafe {
-            libc::syscall(
-                libc::SYS_move_mount,
-                from,
-                nothing,
-                libc::AT_FDCWD,
-                path.as_ptr(),
-                MOVE_MOUNT_F_EMPTY_PATH,
-            )
-        };
-        if code != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        move_mount(self.0.as_raw_fd(), &at)?;
         let device = device_at(&at)?;
         Ok(Place { shown: shown.to_owned(), at, device })
     }
@@ -234,6 +213,44 @@ struct Row {
     /// Of the whole filesystem, not of a directory in it.
     is_whole: bool,
     at: PathBuf,
+    forbids: Forbidden,
+}
+
+/// What the kernel forbids in a mount, whoever told it so: `mount -o remount` of the system needs to ask nobody.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Forbidden {
+    /// Changes.
+    pub write: bool,
+    /// Running programs.
+    pub exec: bool,
+    /// Set-user-id bits that count.
+    pub setuid: bool,
+    /// Device nodes that work.
+    pub devices: bool,
+}
+
+impl Forbidden {
+    /// By the options of the mount, and those of the filesystem.
+    fn parse(mount: &str, filesystem: &str) -> Self {
+        let has = |word: &str| mount.split(',').any(|other| other == word);
+        Self {
+            write: has("ro") || filesystem.split(',').any(|word| word == "ro"),
+            exec: has("noexec"),
+            setuid: has("nosuid"),
+            devices: has("nodev"),
+        }
+    }
+
+    /// Options that hold then.
+    pub fn applied_to(self, options: &MountOptions) -> MountOptions {
+        MountOptions {
+            writable: options.writable && !self.write,
+            exec: options.exec && !self.exec,
+            setuid: options.setuid && !self.setuid,
+            devices: options.devices && !self.devices,
+            ..options.clone()
+        }
+    }
 }
 
 impl Table {
@@ -251,7 +268,10 @@ impl Table {
             let (major, minor) = words.next()?.split_once(':')?;
             let device = libc::makedev(major.parse().ok()?, minor.parse().ok()?);
             let is_whole = words.next()? == "/";
-            Some(Row { device, is_whole, at: PathBuf::from(OsString::from_vec(unescaped(words.next()?))) })
+            let at = PathBuf::from(OsString::from_vec(unescaped(words.next()?)));
+            let filesystem = line.rsplit(' ').next().unwrap_or_default();
+            let forbids = Forbidden::parse(words.next().unwrap_or_default(), filesystem);
+            Some(Row { device, is_whole, at, forbids })
         };
         Self(table.lines().filter_map(row).collect())
     }
@@ -259,6 +279,12 @@ impl Table {
     /// Whether a filesystem is mounted at its place, whatever lies over it.
     pub fn has(&self, place: &Place) -> bool {
         self.0.iter().any(|row| row.device == place.device && row.at == place.at)
+    }
+
+    /// What the kernel forbids in a filesystem at its place.
+    pub fn forbidden(&self, place: &Place) -> Option<Forbidden> {
+        let row = self.0.iter().find(|row| row.device == place.device && row.at == place.at)?;
+        Some(row.forbids)
     }
 
     fn has_any(&self, device: libc::dev_t) -> bool {
@@ -330,8 +356,13 @@ pub fn device_at(at: &Path) -> io::Result<libc::dev_t> {
 
 /// What the kernel itself keeps of a mount: flags, and the same as words for the helper.
 fn flags(options: &MountOptions) -> (libc::c_ulong, Vec<&'static str>) {
-    // Access times are the filesystem's own; the kernel would only ask for what it is not to do.
-    let mut all = (libc::MS_NOATIME, vec!["noatime"]);
+    // Access times are the filesystem's own, and the kernel keeps none; but whoever reads its table, as `mount -o remount` does, is to find what holds.
+    let mut all = match options.atime {
+        AtimeMode::Off => (libc::MS_NOATIME, vec!["noatime"]),
+        // The helper of those who are not root knows no words for the other two.
+        AtimeMode::Relative => (libc::MS_RELATIME, Vec::new()),
+        AtimeMode::On => (libc::MS_STRICTATIME, Vec::new()),
+    };
     for (wanted, flag, word) in [
         (!options.writable, libc::MS_RDONLY, "ro"),
         (!options.exec, libc::MS_NOEXEC, "noexec"),
@@ -559,12 +590,14 @@ mod tests {
 
     #[test]
     fn the_table_of_mounts_is_understood() {
-        let table = "36 35 0:52 / /mnt/with\\040blank rw,noatime shared:1 - fuse.cenote tank/fs rw\n\
+        let table = "36 35 0:52 / /mnt/with\\040blank rw,nosuid,noatime shared:1 - fuse.cenote tank/fs ro,user_id=0\n\
                      37 35 0:53 /dir /bound rw - fuse.cenote tank/other rw\n\
                      nonsense\n";
         let table = Table::parse(table);
         let at = PathBuf::from("/mnt/with blank");
         let place = Place { shown: at.clone(), at: at.clone(), device: libc::makedev(0, 52) };
+        let forbids = table.forbidden(&place).unwrap();
+        assert_eq!(forbids, Forbidden { write: true, setuid: true, ..Forbidden::default() });
         assert!(
             table.has(&place) && table.has_any(libc::makedev(0, 53)) && !table.has_any(libc::makedev(0, 54))
         );

@@ -24,6 +24,7 @@ use ondisk::ObjectId;
 use super::MountOptions;
 use super::attributes::errno;
 use super::files::OpenFile;
+use super::kept_times::KeptTimes;
 use super::listing::Listings;
 use super::node::{Node, Tree};
 use super::options::Snapdir;
@@ -73,6 +74,7 @@ pub struct Served {
     reborn: HashSet<ObjectId>,
     pub(super) listings: Listings,
     next_handle: AtomicU64,
+    pub(super) kept_times: KeptTimes,
     /// Tells the kernel what it does not know; absent until the session began.
     notifier: OnceLock<Notifier>,
 }
@@ -92,6 +94,7 @@ impl Served {
             reborn: HashSet::new(),
             listings: Listings::default(),
             next_handle: AtomicU64::new(1),
+            kept_times: KeptTimes::default(),
             notifier: OnceLock::new(),
         }
     }
@@ -178,6 +181,11 @@ impl Served {
         {
             file.may_be_mapped();
         }
+    }
+
+    /// Whether programs may have mapped a file to change it there.
+    pub(super) fn is_perhaps_mapped(&self, object: ObjectId) -> bool {
+        self.files().values().any(|file| file.perhaps_mapped() == Some(object))
     }
 
     /// The files that programs may have mapped to change them there, each with its generation.

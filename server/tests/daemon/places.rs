@@ -162,6 +162,12 @@ fn all_means_those_that_nobody_mounts_by_name() {
     assert!(all.failed.is_empty(), "{:?}", all.failed);
     let left: Vec<String> = mounted(&running).into_keys().collect();
     assert_eq!(left, ["tank/auto", "tank/legacy", "tank@one"]);
+    rename(&running, "tank@one", "tank@first", false);
+    let error = destroy(&running, "tank@first").unwrap_err();
+    assert!(error.kind == ErrorKind::Busy && error.message.contains("is mounted at"), "{error}");
+    assert!(running.place.path().join("one/a").is_dir());
+    unmount(&running, "tank@first");
+    destroy(&running, "tank@first").unwrap();
 
     let below = Mount { dataset: Some("tank/a".into()), recursive: true, ..Mount::default() };
     let done = mount(&running, below).done;
@@ -247,6 +253,53 @@ fn what_cannot_be_unmounted_stays_whole_and_what_was_covered_goes_too() {
     assert!(!table.contains(&below), "{table}");
     again(&running);
     assert_eq!(mounted(&running), before);
+    judge(&running);
+}
+
+/// Makes mounts of a directory appear wherever else it is mounted, as under systemd.
+fn share(at: &Path) {
+    let at = std::ffi::CString::new(at.to_str().unwrap()).unwrap();
+    // SAFETY: it is terminated and lives through the call; nothing else is used.
+    let code =
+        unsafe { libc::mount(c"".as_ptr(), at.as_ptr(), c"".as_ptr(), libc::MS_SHARED, std::ptr::null()) };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn who_is_mounted_around_others_hides_none_of_them() {
+    let Some((running, top)) = start() else { return };
+    for name in ["tank/x", "tank/x/y", "tank/x/y/z", "tank/x/y2"] {
+        create(&running, name, &[]);
+    }
+    let before = mounted(&running);
+    for is_shared in [false, true] {
+        unmount(&running, "tank/x");
+        assert_eq!(names(&top.join("x")), [] as [&str; 0], "nothing is left of what was made for others");
+        if is_shared {
+            share(&top);
+        }
+        for name in ["tank/x/y", "tank/x/y/z", "tank/x/y2"] {
+            mount_one(&running, name, None);
+        }
+        let path = top.join(format!("x/y/z/{is_shared}"));
+        let mut held = File::create(&path).unwrap();
+        mount_one(&running, "tank/x", None);
+        assert_eq!(mounted(&running), before);
+        held.write_all(b"there").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"there");
+        assert_eq!(names(&top.join("x")), ["y", "y2"]);
+        fs::write(top.join("x/y2/file"), b"").unwrap();
+        drop(held);
+    }
+    create(&running, "tank/fixed", &[("readonly", "on"), ("canmount", "noauto")]);
+    unmount(&running, "tank/x");
+    let inside = top.join("fixed/inside");
+    mount_one(&running, "tank/x/y", Some(&inside));
+    let fixed = Mount { dataset: Some("tank/fixed".into()), ..Mount::default() };
+    let error = block_on(running.daemon.mount(fixed)).unwrap_err();
+    assert!(error.message.contains("would hide 'tank/x/y'"), "{error}");
+    assert_eq!(at(&running, "tank/fixed"), None);
+    assert!(inside.join("z").exists());
     judge(&running);
 }
 

@@ -49,6 +49,7 @@ impl<'a> Changes<'a> {
             Some(before) => VdevIo {
                 guid,
                 read: less(&now.read, &before.read),
+                scrub: less(&now.scrub, &before.scrub),
                 write: less(&now.write, &before.write),
                 sync_write: less(&now.sync_write, &before.sync_write),
                 flush: less(&now.flush, &before.flush),
@@ -112,6 +113,7 @@ fn sum(all: impl Iterator<Item = VdevIo>) -> VdevIo {
     };
     all.fold(VdevIo::default(), |mut sum, more| {
         add(&mut sum.read, &more.read);
+        add(&mut sum.scrub, &more.scrub);
         add(&mut sum.write, &more.write);
         add(&mut sum.sync_write, &more.sync_write);
         add(&mut sum.flush, &more.flush);

@@ -57,7 +57,7 @@ pub use clone::{clone, rollback};
 pub use create::{CreatedPool, NewContents, NewDataset, create, create_pool};
 pub use destroy::{Destroyed, destroy};
 pub use destroy_snapshot::destroy_snapshots;
-pub use features::{log_xattrs, logs_xattrs};
+pub use features::{count_files, log_xattrs, logs_xattrs};
 pub use freeing::free_some;
 pub use livelist::has_livelist;
 pub use policy::{policy, settings};

@@ -144,6 +144,14 @@ async fn user_object(objset: &std::sync::Arc<Objset>, property: UserProperty) ->
         };
         return Ok(Some(UserObject { zap }));
     }
+    let (objects, projects) =
+        (objset.phys().is_user_object_accounting_complete(), objset.phys().is_project_quota_complete());
+    // What is not counted completely is not known.
+    if property.counted == Counted::Objects && !objects
+        || property.owner == AccountingObject::Project && !projects
+    {
+        return Ok(None);
+    }
     let object = match property.owner {
         AccountingObject::User => objset.user_used(),
         AccountingObject::Group => objset.group_used(),

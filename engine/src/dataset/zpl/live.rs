@@ -18,6 +18,7 @@
 //! | `attributes` | mode, owner, times, flags, size; access times |
 //! | `log` | what the intent log is told; fsync |
 //! | `replay` | applying the log after a crash |
+//! | `counting` | making complete what users, groups and projects are counted to use |
 //! | `quotas` | what users, groups and projects may use |
 //! | `permit` | what attributes of files forbid |
 //! | `acls` | ACLs, the mode and what new files inherit |
@@ -50,6 +51,7 @@ mod allocate;
 mod attributes;
 mod clone;
 mod content;
+mod counting;
 mod locks;
 mod log;
 mod nameless;

@@ -4,7 +4,12 @@
 //! A filesystem counts, in three ZAPs whose dnodes stand in its object set's block, the bytes of all files per user, group and project, and (with the
 //! feature `userobj_accounting`) their number under names that begin with `obj-`. A dnode says in its flags what it is counted in. When a group is written, each
 //! file that it changed is taken off from whom it belonged to, with the space it had, and added to whom it belongs to now. The object set's flags say
-//! which of the counts are complete; those that are not are left to OpenZFS, which makes them so by going through all files.
+//! which of the counts are complete.
+//!
+//! # Counts that are made complete
+//! A filesystem of a pool that got features later counts what they ask for once all its files were written again ([`Completing`]). A file that is written
+//! says in its dnode's flags that it is counted, so that this may end half-way. Of projects no dnode says that: they are counted from nothing each time, and which files are counted
+//! already is known as long as the object set is open. (OpenZFS takes a file off its project then that was never added to it.)
 //!
 //! A file counts its dnode's first slot and its blocks. The ids are at fixed places in the attributes of all files.
 //!
@@ -15,7 +20,10 @@ use std::sync::Arc;
 
 use ondisk::dmu::DmuType;
 use ondisk::dnode::{DNODE_MIN_SIZE, Dnode, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED};
-use ondisk::objset::{Objset as ObjsetPhys, ObjsetType};
+use ondisk::objset::{
+    FLAG_PROJECT_QUOTA_COMPLETE, FLAG_USER_OBJECT_ACCOUNTING_COMPLETE, OBJSET_SIZE_V3, Objset as ObjsetPhys,
+    ObjsetType,
+};
 use ondisk::{ByteOrder, ObjectId, Txg};
 
 use super::Policy;
@@ -26,6 +34,7 @@ use super::object::LiveObject;
 use super::objset::LiveObjset;
 use super::sync::Work;
 use super::tree_sync::{Account, TreeSync};
+use crate::alloc::RangeSet;
 use crate::dmu::tree::Tree;
 use crate::dmu::zap::{Key, edit};
 use crate::error::Result;
@@ -51,6 +60,23 @@ pub(super) struct Counted {
     objects: bool,
     /// By projects too.
     projects: bool,
+    /// Not yet completely by projects.
+    pub(super) completes_projects: bool,
+    /// What was counted by projects is dropped, as it is not complete.
+    pub(super) drops_projects: bool,
+}
+
+/// Counts that are being made complete.
+#[derive(Debug, Default)]
+pub(super) struct Completing {
+    projects: bool,
+    /// Files that count for their projects already.
+    counted: RangeSet,
+    is_begun: bool,
+    /// The dataset says that it counts.
+    is_active: bool,
+    /// Somebody goes through all files.
+    is_driven: bool,
 }
 
 /// Whom a file belongs to: user, group, project.
@@ -70,10 +96,15 @@ pub(super) struct Deltas(BTreeMap<(usize, String), i64>);
 
 impl Counted {
     /// `None` when nothing is, or not completely.
-    pub(super) fn of(phys: &ObjsetPhys) -> Option<Self> {
+    pub(super) fn of(phys: &ObjsetPhys, completing: Option<&Completing>) -> Option<Self> {
+        let completing = completing.filter(|completing| completing.is_active);
+        let projects = completing.filter(|completing| completing.projects);
         (phys.objset_type == ObjsetType::Zfs && phys.is_user_accounting_complete()).then_some(Self {
-            objects: phys.is_user_object_accounting_complete(),
-            projects: phys.is_project_quota_complete(),
+            // They are always completed too.
+            objects: phys.is_user_object_accounting_complete() || completing.is_some(),
+            projects: phys.is_project_quota_complete() || projects.is_some(),
+            completes_projects: projects.is_some(),
+            drops_projects: projects.is_some_and(|completing| !completing.is_begun),
         })
     }
 
@@ -84,6 +115,27 @@ impl Counted {
 
     fn kinds(self) -> usize {
         if self.projects { 3 } else { 2 }
+    }
+}
+
+impl Completing {
+    /// Whether a file counts for its project already.
+    pub(super) fn has_counted(&self, file: u64) -> bool {
+        !self.projects || self.counted.contains(file, file + 1)
+    }
+
+    /// Files count that were written.
+    pub(super) fn note(&mut self, files: impl Iterator<Item = u64>) {
+        self.is_begun = true;
+        for file in files {
+            self.counted.add(file, file + 1);
+        }
+    }
+
+    /// What an object set says that counts completely.
+    pub(super) fn complete(&self, phys: &mut ObjsetPhys) {
+        phys.flags |= FLAG_USER_OBJECT_ACCOUNTING_COMPLETE;
+        phys.flags |= if self.projects { FLAG_PROJECT_QUOTA_COMPLETE } else { 0 };
     }
 }
 
@@ -122,11 +174,17 @@ fn ids(dnode: &Dnode) -> Option<Ids> {
 }
 
 impl Deltas {
-    /// A file was `before` and is `after`.
-    pub(super) fn note(&mut self, counted: Counted, before: Usage, after: Option<Usage>) {
-        for (usage, sign) in [(Some(before), -1), (after, 1)] {
+    /// A file was `before`, and counted for its project or did not, and is `after`.
+    pub(super) fn note(
+        &mut self,
+        counted: Counted,
+        (before, had_project): (Usage, bool),
+        after: Option<Usage>,
+    ) {
+        let old_kinds = if had_project { counted.kinds() } else { 2 };
+        for (usage, sign, kinds) in [(Some(before), -1, old_kinds), (after, 1, counted.kinds())] {
             let Some(Usage { ids: Some(ids), used_bytes, flags }) = usage else { continue };
-            for (kind, id) in ids.into_iter().enumerate().take(counted.kinds()) {
+            for (kind, id) in ids.into_iter().enumerate().take(kinds) {
                 if flags & FLAG_USERUSED_ACCOUNTED != 0 {
                     let bytes = used_bytes.saturating_add(DNODE_MIN_SIZE as u64) as i64;
                     *self.0.entry((kind, format!("{id:x}"))).or_default() += sign * bytes;
@@ -140,6 +198,60 @@ impl Deltas {
 }
 
 impl LiveObjset {
+    /// Somebody is to count files, and `projects` where they are wanted, of a filesystem that does not count them completely. False when there is nothing to do, or somebody does it.
+    pub(crate) fn begin_counting(&self, projects: bool) -> bool {
+        let mut state = self.lock();
+        let phys = state.committed.phys();
+        let projects = projects && !phys.is_project_quota_complete();
+        let is_needed = projects || !phys.is_user_object_accounting_complete();
+        if phys.objset_type != ObjsetType::Zfs || !phys.is_user_accounting_complete() || !is_needed {
+            return false;
+        }
+        let completing = state.completing.get_or_insert_default();
+        if completing.is_driven {
+            return false;
+        }
+        completing.is_driven = true;
+        if projects && !completing.projects {
+            (completing.projects, completing.is_begun) = (true, false);
+        }
+        true
+    }
+
+    /// The dataset says now that it counts them: files that are written from now on are counted.
+    pub(crate) fn start_counting(&self) {
+        if let Some(completing) = &mut self.lock().completing {
+            completing.is_active = true;
+        }
+    }
+
+    /// Whoever went through the files does so no longer. Those that were counted are.
+    pub(crate) fn pause_counting(&self) {
+        if let Some(completing) = &mut self.lock().completing {
+            completing.is_driven = false;
+        }
+    }
+
+    /// All files were written since it began: with the group of `tx` the counts are complete.
+    pub(crate) fn end_counting(&self, tx: &Tx) {
+        self.lock().dirty.entry(tx.txg()).or_default().completes_counts = true;
+    }
+
+    /// What was counted by projects is nothing any more.
+    pub(super) async fn drop_projects(
+        &self,
+        batcher: &Batcher<'_>,
+        policy: &Policy,
+        phys: &mut ObjsetPhys,
+    ) -> Result<Account> {
+        phys.size = OBJSET_SIZE_V3;
+        let Some(dnode) = phys.project_used_dnode.take() else { return Ok(Account::default()) };
+        let id = ObjectId(u64::MAX - 2);
+        let tree = Tree::new(self.id(), id, dnode.clone(), false, self.primary().clone());
+        let sync = TreeSync::new(batcher, policy, self.id(), &tree, dnode, 1);
+        batcher.drive_one(sync.free()).await
+    }
+
     /// Adds the changes to the counts and writes those.
     pub(super) async fn count(
         self: &Arc<Self>,
@@ -198,7 +310,7 @@ impl LiveObjset {
         let mut state = self.lock();
         if let Some(dirty) = state.dirty.get_mut(&txg) {
             dirty.objects.remove(&id.0);
-            if dirty.objects.is_empty() && dirty.zil_header.is_none() {
+            if dirty.objects.is_empty() && dirty.zil_header.is_none() && !dirty.completes_counts {
                 state.dirty.remove(&txg);
             }
         }

@@ -524,8 +524,8 @@ impl LiveObject {
         self.write_at(tx, from, &Block::zero((to - from) as usize)).await
     }
 
-    /// Has a layer for the group of `tx`, though nothing in it.
-    pub(super) fn touch(&self, tx: &Tx) {
+    /// Has a layer for the group of `tx`, though nothing in it: its dnode is written with that.
+    pub(crate) fn touch(&self, tx: &Tx) {
         let mut state = self.core.lock();
         self.layer(&mut state, tx);
     }

@@ -11,6 +11,7 @@ use ondisk::objset::{FLAG_PROJECT_QUOTA_COMPLETE, FLAG_USER_OBJECT_ACCOUNTING_CO
 use ondisk::zil::ZilHeader;
 use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
 
+use super::accounting::Completing;
 use super::dnodes::{self, Slots};
 use super::layer::Core;
 use super::object::LiveObject;
@@ -60,6 +61,8 @@ pub(super) struct State {
     pub(super) zil_header: ZilHeader,
     /// Where the next number is looked for.
     pub(super) cursor: u64,
+    /// Counts that are being made complete.
+    pub(super) completing: Option<Completing>,
 }
 
 /// What one group changed.
@@ -68,6 +71,8 @@ pub(super) struct Dirty {
     pub(super) objects: BTreeMap<u64, Arc<Core>>,
     pub(super) zil_header: Option<ZilHeader>,
     pub(super) sets: SetChanges,
+    /// All files are counted.
+    pub(super) completes_counts: bool,
 }
 
 impl LiveObjset {
@@ -126,6 +131,7 @@ impl LiveObjset {
                 dirty,
                 zil_header,
                 cursor: 1,
+                completing: None,
             }),
         })
     }
@@ -343,6 +349,11 @@ impl LiveObjset {
     /// Whether what projects use is counted.
     pub fn counts_projects(&self) -> bool {
         self.committed().phys().is_project_quota_complete()
+    }
+
+    /// Whether files are counted, and not only what they use.
+    pub fn counts_files(&self) -> bool {
+        self.committed().phys().is_user_object_accounting_complete()
     }
 
     /// Whether the group `txg` changed anything.

@@ -80,6 +80,7 @@ impl LiveObjset {
                 again.objects.entry(id).or_insert(core);
             }
             again.zil_header = again.zil_header.or(dirty.zil_header);
+            again.completes_counts |= dirty.completes_counts;
         }
         synced
     }
@@ -114,7 +115,7 @@ impl LiveObjset {
         let mut dnodes = BTreeMap::new();
         let mut freed = Vec::new();
         let mut phys = committed.phys().clone();
-        let counted = Counted::of(&phys);
+        let counted = Counted::of(&phys, self.lock().completing.as_ref());
         let mut deltas = Deltas::default();
         let (batcher, policy) = (&batcher, &*policy);
         let tasks = futures_util::stream::iter(work)
@@ -124,12 +125,17 @@ impl LiveObjset {
             let id = written.core.id.0;
             account.add(written.account);
             if let Some(counted) = counted {
-                deltas.note(counted, written.before, written.dnode.as_ref().map(Usage::of));
+                let completing = &self.lock().completing;
+                let had_project = completing.as_ref().is_none_or(|completing| completing.has_counted(id));
+                deltas.note(counted, (written.before, had_project), written.dnode.as_ref().map(Usage::of));
             }
             if written.dnode.is_none() {
                 freed.push(id);
             }
             dnodes.insert(id, (written.dnode, written.slots));
+        }
+        if counted.is_some_and(|counted| counted.drops_projects) {
+            account.add(self.drop_projects(batcher, policy, &mut phys).await?);
         }
         account.add(self.count(batcher, policy, txg, deltas, &mut phys).await?);
         if !dnodes.is_empty() {
@@ -148,9 +154,19 @@ impl LiveObjset {
             phys.zil_header =
                 bytes.try_into().map_err(|_| self.impossible("its log header has another size"))?;
         }
+        if let Some(completing) = self.lock().completing.as_ref().filter(|_| dirty.completes_counts) {
+            completing.complete(&mut phys);
+        }
         let root = self.write_root(writer, txg, policy, committed.root(), &phys).await?;
         account.replace(batcher, committed.root(), &root);
         let mut state = self.lock();
+        if dirty.completes_counts {
+            state.completing = None;
+        } else if counted.is_some_and(|counted| counted.completes_projects)
+            && let Some(completing) = &mut state.completing
+        {
+            completing.note(dnodes.keys().copied());
+        }
         state.committed = Objset::of(self.pool(), self.id(), root, phys, self.primary().clone());
         state.pending.retain(|_, (_, created)| *created > txg);
         for id in &freed {

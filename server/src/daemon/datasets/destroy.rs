@@ -134,6 +134,12 @@ impl Daemon {
         let live = pool.writable(&doing)?;
         let changing = pool.change().await?;
         let is_doomed = |name: &str| names.iter().any(|doomed| doomed == name);
+        // Whoever mounted a snapshot by its name wants to have it.
+        let mounted = pool.mountpoints().into_iter().find(|(name, _)| name.contains('@') && is_doomed(name));
+        if let Some((name, at)) = mounted.filter(|_| !request.force) {
+            let at = at.display();
+            return Err(ApiError::busy(format!("{doing}: '{name}' is mounted at {at}: dataset is busy")));
+        }
         let _closed = pool.keep_unused(&doing, is_doomed)?;
         let _snapshots = pool.close_snapshots(&doing, &names)?;
         let unmounted = self.unmount_mounts(pool, &changing, request.force, is_doomed).await?;

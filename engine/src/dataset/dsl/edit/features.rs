@@ -79,6 +79,13 @@ pub async fn log_xattrs(s: &Syncing, dataset: ObjsetId) -> Result<()> {
     activate_all(s, ObjectId(dataset.get()), &[Feature::Zilsaxattr]).await
 }
 
+/// A filesystem begins to count files and projects, as far as that is enabled.
+pub async fn count_files(s: &Syncing, dataset: ObjsetId) -> Result<()> {
+    let mut counting = vec![Feature::UserobjAccounting, Feature::ProjectQuota];
+    counting.retain(|feature| s.feature_enabled(*feature));
+    activate_all(s, ObjectId(dataset.get()), &counting).await
+}
+
 /// A dataset uses what another uses.
 pub(super) async fn copy(s: &Syncing, from: ObjectId, to: ObjectId) -> Result<()> {
     for (feature, value) in of_dataset(s, from).await? {

@@ -38,6 +38,8 @@ pub struct WriteOptions {
     pub kill_privileges: bool,
     /// With that set-group-id goes in any case: a write by somebody who is not of the group.
     pub kill_setgid: bool,
+    /// The times stay: what is written was changed before somebody set them.
+    pub keeps_times: bool,
 }
 
 impl LiveZpl {
@@ -123,7 +125,10 @@ impl LiveZpl {
             let tx = self.begin_writing(&node, offset..end, end).await?;
             self.grow(&node, &tx, end).await?;
             node.object.write_at(&tx, offset, bytes).await?;
-            let mut values = stamped(end, node.flags()?.0, Time::now());
+            let mut values = match options.keeps_times {
+                true => changed(end, node.flags()?.0),
+                false => stamped(end, node.flags()?.0, Time::now()),
+            };
             let mode = without_privileges(node.znode.mode(), options.kill_setgid);
             if options.kill_privileges {
                 values = values.number(Attr::Mode, mode.into());
@@ -223,12 +228,14 @@ impl LiveZpl {
     }
 }
 
-pub(super) fn stamped(size: u64, flags: u64, now: Time) -> Values {
+fn changed(size: u64, flags: u64) -> Values {
     Values::default()
         .number(Attr::Size, size)
         .number(Attr::Flags, flags | ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0)
-        .time(Attr::Mtime, now)
-        .time(Attr::Ctime, now)
+}
+
+pub(super) fn stamped(size: u64, flags: u64, now: Time) -> Values {
+    changed(size, flags).time(Attr::Mtime, now).time(Attr::Ctime, now)
 }
 
 /// Attributes of a file that was written by two at the same time: the later end, all flags, and no privilege that one of them took away.

@@ -121,8 +121,25 @@ impl LiveZpl {
         Ok(files.into_iter().map(ObjectId).collect())
     }
 
-    /// Frees the files in the unlinked set: nobody has them open yet. What is in it by mistake, because it has a name, stays.
+    /// Frees the files in the unlinked set: nobody has them open yet. What is in it by mistake, because it has a name, stays. A set that cannot be read keeps nobody from the
+    /// other files: those in it keep their space.
     pub(super) async fn free_unlinked(&self) -> Result<()> {
+        match self.free_listed().await {
+            Err(
+                error @ (Error::Io { .. }
+                | Error::Checksum { .. }
+                | Error::Corrupt { .. }
+                | Error::Format { .. }),
+            ) => {
+                let objset = self.objset.id();
+                tracing::warn!(%objset, %error, "the list of files that lost their names cannot be read: those that are in it are not freed");
+                Ok(())
+            }
+            freed => freed,
+        }
+    }
+
+    async fn free_listed(&self) -> Result<()> {
         for (file, _) in self.objset.set_changes(self.unlinked_set).into_iter().filter(|(_, put)| *put) {
             self.free_nameless(ObjectId(file)).await?;
         }

@@ -85,6 +85,9 @@ impl LiveZpl {
         if owner == AccountingObject::Project && !self.objset.counts_projects() {
             return Err(Error::Unsupported("this filesystem does not count what projects use".into()));
         }
+        if counted == Counted::Objects && !self.objset.counts_files() {
+            return Err(Error::Unsupported("this filesystem does not count files".into()));
+        }
         let place = self.quotas.place(owner, counted);
         let place = place.ok_or_else(|| Error::Invalid("no such quota".into()))?;
         // FUIDs of users and groups without a domain are their numbers.

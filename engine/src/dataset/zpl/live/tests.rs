@@ -678,6 +678,17 @@ fn a_file_that_is_made_without_a_name_goes_or_gets_one() {
         assert_eq!(again.lookup(root, b"named").await.unwrap(), Some(named));
         assert_eq!(again.zpl().stat(named).await.unwrap().nlink, 1);
         assert!(again.unlinked().await.unwrap().is_empty());
+
+        // A list that cannot be read keeps nobody from the files.
+        let tx = zpl.begin_freeing().await.unwrap();
+        let set = objset.object(zpl.unlinked_set).await.unwrap();
+        set.write_at(&tx, 0, &[0x5a; 512]).await.unwrap();
+        drop(tx);
+        assert!(again.unlinked().await.is_err());
+        let again = LiveZpl::open(&txgs, &objset, &zil(&txgs, &objset), ZplOptions::default()).await.unwrap();
+        again.unlink(root, b"named").await.unwrap();
+        assert_eq!(again.lookup(root, b"kept by nobody").await.unwrap(), None);
+        zpl.create(root, b"later", &FILE).await.unwrap();
     });
 }
 

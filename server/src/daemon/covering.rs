@@ -1,0 +1,127 @@
+//! What is mounted inside a place where another filesystem is about to be mounted.
+//!
+//! That would hide it. So it comes to the same path in what is mounted there, as if it had been mounted afterwards, and goes on as it is ([`Carried`]); directories are made for it as
+//! for a mount. Where that cannot be, nothing is mounted. It may be of another pool. What others mounted is hidden, as by every mount.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use device::in_words;
+
+use super::mounts::{leads_nowhere_else, make_directories, remove_directories};
+use super::{Daemon, OpenPool, lock};
+use crate::api::ApiError;
+use crate::fuse::{Carried, FuseMount};
+
+/// Mounts that are about to be hidden.
+#[derive(Debug)]
+pub(super) struct Inside {
+    /// Where the other one is mounted, as that is said and without symbolic links.
+    at: (PathBuf, PathBuf),
+    /// What is there until then.
+    below: Option<Carried>,
+    mounts: Vec<Hidden>,
+}
+
+/// One of them, with all that is inside it.
+#[derive(Debug)]
+struct Hidden {
+    pool: Option<Arc<OpenPool>>,
+    name: String,
+    at: PathBuf,
+    mount: Carried,
+}
+
+impl Inside {
+    /// What is mounted inside `at`, where a filesystem of `pool` is to be mounted.
+    ///
+    /// # Errors
+    /// It could not be put there again.
+    pub fn of(daemon: &Daemon, pool: &OpenPool, doing: &str, at: &Path) -> Result<Self, ApiError> {
+        let nothing = |real: PathBuf| Self { at: (at.to_owned(), real), below: None, mounts: Vec::new() };
+        let Ok(real) = at.canonicalize() else { return Ok(nothing(at.to_owned())) };
+        let others = daemon.open_pools().into_iter().filter(|other| !std::ptr::eq(&**other, pool)).map(Some);
+        let mut found: Vec<(Option<Arc<OpenPool>>, String, Arc<FuseMount>)> = Vec::new();
+        for other in others.chain([None]) {
+            let mounts = lock(&other.as_deref().unwrap_or(pool).mounts);
+            let mounts = mounts.iter().map(|(name, mount)| (other.clone(), name.clone(), mount.fuse()));
+            found.extend(mounts);
+        }
+        let is_inside = |path: &Path| path != real && path.starts_with(&real);
+        found.retain(|(_, _, fuse)| is_inside(&fuse.real_path()) && fuse.is_alive() && fuse.is_in_place());
+        let paths: Vec<PathBuf> = found.iter().map(|(_, _, fuse)| fuse.real_path()).collect();
+        // What is inside another one of them goes with that.
+        let is_outermost = |path: &Path| !paths.iter().any(|other| other != path && path.starts_with(other));
+        found.retain(|(_, _, fuse)| is_outermost(&fuse.real_path()));
+        let refuse = |(_, name, fuse): &(_, String, Arc<FuseMount>), why: &str| {
+            let inside = fuse.mountpoint();
+            ApiError::busy(format!(
+                "{doing}: it would hide '{name}', which is mounted at {}{why}; unmount that first",
+                inside.display()
+            ))
+        };
+        if let Some(first) = found.first().filter(|_| !super::mounts::is_root()) {
+            return Err(refuse(first, ""));
+        }
+        let mut inside = nothing(real);
+        inside.below = (!found.is_empty()).then(|| Carried::of(&inside.at.1).ok()).flatten();
+        for found in found {
+            let at = found.2.real_path();
+            let mount = Carried::of(&at)
+                .map_err(|error| refuse(&found, &format!(" and cannot be moved: {}", in_words(&error))))?;
+            inside.mounts.push(Hidden { pool: found.0, name: found.1, at, mount });
+        }
+        Ok(inside)
+    }
+
+    /// Puts all at their paths, above what was mounted there. Directories that were made for them before, and are not hidden: it is for who mounted above them to remove those.
+    ///
+    /// # Errors
+    /// What cannot be put there, and whether nothing was.
+    pub fn bring_up(self, pool: &OpenPool) -> Result<Vec<PathBuf>, (ApiError, bool)> {
+        let Self { at: (shown, real), below, mounts } = self;
+        let refuse = |hidden: &Hidden, why: &str| {
+            let at = hidden.at.display();
+            ApiError::refused(format!("it would hide '{}', which is mounted at {at}: {why}", hidden.name))
+        };
+        let mut made: Vec<Vec<PathBuf>> = Vec::new();
+        for hidden in &mounts {
+            let ready = match leads_nowhere_else(&hidden.at, Some(&real)) {
+                true => make_directories(&hidden.at).map_err(|error| in_words(&error)),
+                false => Err("that leads elsewhere then".to_owned()),
+            };
+            match ready {
+                Ok(ready) => made.push(ready),
+                Err(why) => {
+                    made.iter().for_each(|made| remove_directories(made));
+                    return Err((refuse(hidden, &why), true));
+                }
+            }
+        }
+        let (mut failed, mut kept) = (None, Vec::new());
+        let all = mounts.len();
+        let mut hidden_still = 0;
+        for (hidden, made) in mounts.into_iter().zip(made) {
+            if let Err(error) = hidden.mount.put(&hidden.at) {
+                remove_directories(&made);
+                failed = Some(refuse(&hidden, &in_words(&error)));
+                hidden_still += 1;
+                continue;
+            }
+            let before = hidden.pool.as_deref().unwrap_or(pool).exchange_made(&hidden.name, made);
+            for directory in before {
+                match directory.strip_prefix(&shown) {
+                    Ok(inside) if !inside.as_os_str().is_empty() => {
+                        // One that is not empty is somebody's now.
+                        let _ = below.as_ref().map(|below| below.remove_directory(inside));
+                    }
+                    _ => kept.push(directory),
+                }
+            }
+        }
+        match failed {
+            Some(error) => Err((error, hidden_still == all)),
+            None => Ok(kept),
+        }
+    }
+}

@@ -290,8 +290,9 @@ fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> 
     let directory = std::path::absolute(directory)?;
     let launch: Option<Launch<'_>> = match &experiment.target {
         Target::Volume(pools) | Target::Filesystem(pools) => {
-            let modelled = modelled_devices(&directory)?;
+            let directory = directory.clone();
             Some(Box::new(move |settings: &Settings| {
+                let modelled = modelled_devices(&directory)?;
                 let failed = |error: anyhow::Error| lab::Error::Failed {
                     command: "cenote serve".to_owned(),
                     output: format!("{error:#}"),
@@ -326,10 +327,15 @@ fn clean(mut store: Store) -> Result<()> {
     let mut bench = bench(&experiment, store.directory())?;
     remove_left(&mut bench)?;
     bench.remove()?;
-    for path in bench.left_alone() {
-        eprintln!("left alone, because the lab's mark is not in it: {}", path.display());
-    }
+    tell_left(&bench);
     Ok(())
+}
+
+/// Says what stays where the lab works, and why.
+fn tell_left(bench: &Bench<'_>) {
+    for path in bench.left_alone() {
+        eprintln!("left alone, because the lab did not make it: {}", path.display());
+    }
 }
 
 /// Where results go if nobody says where.
@@ -364,8 +370,9 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     let shown = Shown::start()?;
     let ended = lab::run::run(&mut store, &mut bench, &shown);
     let removed = bench.remove();
-    drop(bench);
     shown.finish();
+    tell_left(&bench);
+    drop(bench);
     let directory = store.directory().display();
     let removed = removed.with_context(|| {
         format!("what was made for the experiment could not be removed; to try again: cenote lab clean {directory}")

@@ -13,7 +13,7 @@
 //!
 //! Where the experiment names `disks`, pools are made of those instead of files, each of one pool.
 //!
-//! Both directories, and that of the files in a target's directory, have a mark since they were made, without which none is removed (`own`).
+//! Both directories, and that of the files in a target's directory, have a mark since they were made, which lists what the lab makes in them: nothing else is removed (`own`).
 //!
 //! The programs that make pools are behind [`Programs`]; [`Launch`] starts them.
 //!
@@ -37,7 +37,7 @@
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
 
 mod lodging;
-mod own;
+pub(crate) mod own;
 mod programs;
 pub mod taken;
 
@@ -82,6 +82,15 @@ const LEAST_REPLAY: Duration = Duration::from_millis(100);
 
 /// How often what is in a pool would fit beside what is being written, for the rounding of raidz.
 const ROOM: u64 = 2;
+
+/// The directory of devices that play a medium.
+const MODELLED: &str = "modelled";
+/// What the raw device is measured by.
+const RAW: &str = "raw";
+/// What fio replays.
+const REPLAYED: &str = "replayed.trace";
+/// The directory of what fio notes of the time within a run.
+const STEPS: &str = "steps";
 
 /// A property of a host's volumes: the directory of the experiment that made them.
 pub const OWNER: &str = "cenote:lab";
@@ -129,6 +138,8 @@ pub struct Bench<'a> {
     notes: Vec<String>,
     /// What was filled since that was told.
     prepared: Prepared,
+    /// Where all files of a workload were made.
+    whole_files: BTreeSet<PathBuf>,
 }
 
 /// Where a variant lives.
@@ -250,6 +261,7 @@ impl<'a> Bench<'a> {
             did_more: false,
             notes: Vec::new(),
             prepared: Prepared::default(),
+            whole_files: BTreeSet::new(),
         }
     }
 
@@ -304,13 +316,10 @@ impl<'a> Bench<'a> {
                 }
             }
             target if lodging.is_device => {
-                let raw = self.devices.join("raw");
                 let endpoint = match target {
-                    Target::Filesystem(_) => {
-                        fs::create_dir_all(&raw).map_err(Error::file(&raw))?;
-                        Endpoint::Directory(raw)
-                    }
+                    Target::Filesystem(_) => Endpoint::Directory(own::take_directory(&self.devices, RAW)?),
                     _ => {
+                        let raw = own::take(&self.devices, RAW)?;
                         make_file(&raw, target.size().0)?;
                         Endpoint::Path(raw)
                     }
@@ -426,7 +435,7 @@ impl<'a> Bench<'a> {
         let programs = self.programs(&server)?;
         let endpoint = if let Target::Filesystem(_) = self.experiment.target {
             own::make(&self.mounts)?;
-            let at = self.mounts.join(name);
+            let at = own::expect_directory(&self.mounts, &name)?;
             arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
             programs.zfs(&arguments)?;
             if !own::is_mounted(&at).map_err(Error::file(&at))? {
@@ -479,10 +488,10 @@ impl<'a> Bench<'a> {
         let mut count = 0;
         let mut device = |model: Option<&String>| -> Result<String> {
             let directory = match model {
-                Some(model) => modelled(&self.devices).join(speed::device(model)?.to_string()),
-                None => self.devices.clone(),
+                Some(model) => format!("{MODELLED}/{}/", speed::device(model)?),
+                None => String::new(),
             };
-            let path = directory.join(format!("{pool}-{count}"));
+            let path = own::take(&self.devices, &format!("{directory}{pool}-{count}"))?;
             count += 1;
             let _ = fs::remove_file(&path);
             make_file(&path, device_size.0)?;
@@ -578,7 +587,7 @@ impl<'a> Bench<'a> {
             Work::Create | Work::Open | Work::Stat | Work::Delete => return Ok(()),
             Work::Copy => {
                 if let Endpoint::Directory(directory) = endpoint {
-                    own::make(&directory.join(fio::OWN_DIRECTORY))?;
+                    make_data(directory)?;
                 }
                 let Some(stream) = Stream::of(like, self.experiment.target.size()) else { return Ok(()) };
                 stream.run(endpoint, &what, progress)?.figures.written_bytes
@@ -602,9 +611,8 @@ impl<'a> Bench<'a> {
         let total = self.experiment.target.size();
         let workload = whole("write", like, total);
         if let Endpoint::Directory(directory) = endpoint {
-            own::make(&directory.join(fio::OWN_DIRECTORY))?;
             // fio would make it as long as the first piece.
-            make_file(Path::new(&endpoint.file()), total.0)?;
+            make_file(&make_data(directory)?, total.0)?;
         }
         let began = Instant::now();
         let (mut done, mut piece) = (0, LEAST_PIECE);
@@ -654,7 +662,7 @@ impl<'a> Bench<'a> {
         own::make(&self.devices)?;
         let endpoint = self.endpoint(lodging, workload, progress)?;
         if let Endpoint::Directory(directory) = &endpoint {
-            make_files(workload, directory, progress)?;
+            make_files(workload, directory, &mut self.whole_files, progress)?;
         }
         self.settle(lodging)?;
         let extent = workload.extent(self.experiment.target.size());
@@ -711,7 +719,7 @@ impl<'a> Bench<'a> {
             Job::Replay { .. } => self.replay(job, progress),
             Job::Fio { arguments, seconds: None } => fio::run_unless(arguments, &mut stops),
             Job::Fio { arguments, seconds: Some(seconds) } => {
-                fio::in_steps(arguments, *seconds, &self.devices.join("steps"), &mut stops)
+                fio::in_steps(arguments, *seconds, &self.steps()?, &mut stops)
             }
             Job::Copy { stream, at } => {
                 stream.run(at, &format!("copying {}", stream.source.display()), progress)
@@ -729,7 +737,7 @@ impl<'a> Bench<'a> {
             return Err(Error::Experiment("this is no trace".into()));
         };
         let mut stops = || progress.stops();
-        let steps = self.devices.join("steps");
+        let steps = self.steps()?;
         let mut times = self.times.get(path).copied().unwrap_or(1);
         loop {
             fs::write(here, trace.for_fio(name, times)).map_err(Error::file(here))?;
@@ -754,6 +762,11 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// Where fio notes what happens within a run.
+    fn steps(&self) -> Result<PathBuf> {
+        own::take_files(&self.devices, &format!("{STEPS}/{}", fio::STEP_LOGS))
+    }
+
     /// Whether the last run did more than what it measured, so that counters have more too; asked once.
     pub fn did_more(&mut self) -> bool {
         std::mem::take(&mut self.did_more)
@@ -774,7 +787,7 @@ impl<'a> Bench<'a> {
                     path.display()
                 ));
             }
-            let here = self.devices.join("replayed.trace");
+            let here = own::take(&self.devices, REPLAYED)?;
             let mut arguments = fio::replay(workload, endpoint, &here, !trace.writes(), size);
             arguments.push(format!("--randseed={seed}"));
             let seconds = (!workload.at_once).then(|| trace.seconds()).filter(|seconds| *seconds > 0.0);
@@ -909,13 +922,7 @@ impl<'a> Bench<'a> {
         programs.zpool(&["destroy".to_owned(), "-f".to_owned(), home.pool.clone()])?;
         self.pools.retain(|_, pool| *pool != home.pool);
         self.disks.remove(&home.pool);
-        let of_pool = format!("{}-", home.pool);
-        for directory in self.device_directories() {
-            let files = fs::read_dir(directory).into_iter().flatten().flatten();
-            for file in files.filter(|file| file.file_name().to_string_lossy().starts_with(&of_pool)) {
-                fs::remove_file(file.path()).map_err(Error::file(&file.path()))?;
-            }
-        }
+        own::remove_some(&self.devices, &format!("{}-", home.pool))?;
         if self.homes.values().all(|other| other.server != home.server) {
             self.servers.remove(&home.server);
         }
@@ -962,19 +969,28 @@ impl<'a> Bench<'a> {
         self.raw_is_filled = false;
         self.filled.clear();
         self.claims.clear();
-        let mut made = vec![self.devices.clone(), self.mounts.clone()];
-        let paths = self.experiment.target.paths().into_iter();
-        made.extend(paths.filter(|at| at.is_dir()).map(|at| at.join(fio::OWN_DIRECTORY)));
-        for made in made {
+        self.whole_files.clear();
+        for made in self.own_directories() {
             first = first.and(own::remove(&made));
         }
         first
     }
 
-    /// Directories of the names that the lab's own would have, which it did not make, and does not remove.
+    /// The directories that the lab makes, those within others first.
+    fn own_directories(&self) -> Vec<PathBuf> {
+        let paths = self.experiment.target.paths().into_iter().filter(|at| at.is_dir());
+        let of_raw = self.devices.join(RAW).join(fio::OWN_DIRECTORY);
+        let all = [of_raw, self.devices.clone(), self.mounts.clone()].into_iter();
+        all.chain(paths.map(|at| at.join(fio::OWN_DIRECTORY))).collect()
+    }
+
+    /// What is in directories of the names that the lab's own have, and it did not make: it stays there when all else is removed. Some of the names, where there are many.
     pub fn left_alone(&self) -> Vec<PathBuf> {
-        let of_these = [&self.devices, &self.mounts].into_iter();
-        of_these.filter(|path| path.exists() && !own::is_own(path)).cloned().collect()
+        let theirs = self.own_directories().into_iter().filter(|path| path.is_dir() && !own::is_own(path));
+        let mut all: Vec<PathBuf> = theirs.flat_map(|path| own::theirs(&path)).collect();
+        all.sort();
+        all.dedup();
+        all
     }
 }
 
@@ -1081,18 +1097,32 @@ fn destroy(programs: &dyn Programs, dataset: &str) -> Result<()> {
     programs.zfs(&words).map(drop)
 }
 
-/// Makes what a workload on files needs: an empty directory to create them in, or the files.
-fn make_files(workload: &Workload, directory: &Path, progress: &dyn Progress) -> Result<()> {
-    own::make(&directory.join(fio::OWN_DIRECTORY))?;
+/// Takes the file that transfers go to in a directory.
+fn make_data(directory: &Path) -> Result<PathBuf> {
+    let own = directory.join(fio::OWN_DIRECTORY);
+    own::make(&own)?;
+    own::take(&own, fio::DATA)
+}
+
+/// Makes what a workload on files needs: a directory to create them in, where none of them is, or the files. `whole` has the directories where all were made.
+fn make_files(
+    workload: &Workload,
+    directory: &Path,
+    whole: &mut BTreeSet<PathBuf>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let own = directory.join(fio::OWN_DIRECTORY);
+    own::make(&own)?;
     let files = fio::files_directory(workload, directory);
-    let exist = files.exists();
     match workload.work() {
-        Work::Transfers | Work::Replay | Work::Copy => return Ok(()),
-        Work::Open | Work::Stat if exist => return Ok(()),
-        _ if exist => fs::remove_dir_all(&files).map_err(Error::file(&files))?,
+        Work::Transfers | Work::Replay | Work::Copy => return own::take(&own, fio::DATA).map(drop),
+        Work::Open | Work::Stat if whole.contains(&files) => return Ok(()),
         _ => {}
     }
-    fs::create_dir(&files).map_err(Error::file(&files))?;
+    own::take_files(&own, &fio::files_names(workload))?;
+    // Where some are there from before, they are no reason not to make all of them.
+    let remove = || own::remove_files(&own, &fio::files_names(workload));
+    remove()?;
     if workload.work() == Work::Create {
         return Ok(());
     }
@@ -1102,16 +1132,16 @@ fn make_files(workload: &Workload, directory: &Path, progress: &dyn Progress) ->
     let made = fio::run_unless(&fio::make_files(workload, directory), &mut || {
         if counted.elapsed() >= COUNT_FILES {
             counted = Instant::now();
-            let count = files.read_dir().map_or(0, Iterator::count) as u64;
+            let count = own::files(&own, &fio::files_names(workload)).len() as u64;
             let done = Size((count * workload.bs.0).min(total.0));
             progress.goes_on(Part { what: "making files", done, total, elapsed: began.elapsed() });
         }
         progress.stops()
     })
     .map(drop);
-    if made.is_err() {
-        // Those that are there are no reason not to make all of them.
-        fs::remove_dir_all(&files).map_err(Error::file(&files))?;
+    match made {
+        Ok(()) => drop(whole.insert(files)),
+        Err(_) => remove()?,
     }
     made
 }
@@ -1135,16 +1165,14 @@ fn whole(rw: &str, like: &Workload, extent: Size) -> Workload {
 
 /// The directory of devices that play a medium, below that of all devices.
 fn modelled(devices: &Path) -> PathBuf {
-    devices.join("modelled")
+    devices.join(MODELLED)
 }
 
 /// The same, for the daemon that slows them down, made where it does not exist. `directory` is the experiment's.
 pub fn modelled_devices(directory: &Path) -> Result<PathBuf> {
     let devices = directory.join("devices");
     own::make(&devices)?;
-    let modelled = modelled(&devices);
-    fs::create_dir_all(&modelled).map_err(Error::file(&modelled))?;
-    Ok(modelled)
+    own::take_directory(&devices, MODELLED)
 }
 
 /// A sparse file of at least `bytes`; whether it was shorter before. A block device stays as it is.

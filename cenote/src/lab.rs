@@ -100,7 +100,7 @@ pub enum Lab {
         #[arg(short, long)]
         json: bool,
     },
-    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results stay
+    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results stay, and what somebody put beside what the lab made, which is told
     Clean {
         /// The directory of its results
         directory: PathBuf,
@@ -327,6 +327,7 @@ fn clean(mut store: Store) -> Result<()> {
     let mut bench = bench(&experiment, store.directory())?;
     remove_left(&mut bench)?;
     bench.remove()?;
+    server::remove_left();
     tell_left(&bench);
     Ok(())
 }

@@ -7,7 +7,7 @@
 //! | the experiment by itself | [`Experiment::faults`] |
 //! | names and values of properties, with the nearest name where there is none of that | [`Known`]: who makes pools and volumes |
 //! | names and values of fio's options | fio itself, which reads its arguments and does nothing (`--parse-only`) |
-//! | traces and sources of copies, files and devices that are measured, room for what is made | the machine: [`faults_here`] |
+//! | traces and sources of copies, files and devices that are measured, where results go, room for what is made | the machine: [`faults_here`] |
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,6 +19,7 @@ use crate::fio::{self, Endpoint};
 use crate::nearest::meant;
 use crate::plan::{self, Plan, VariantKind};
 use crate::size::Size;
+use crate::store;
 use crate::target;
 use crate::trace::Trace;
 
@@ -86,6 +87,7 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
         }
     }
     all.extend(target::faults(experiment, may_overwrite, None));
+    all.extend(store::require_free(directory).err().map(|error| error.to_string()));
     all.extend(room(experiment, directory));
     all
 }
@@ -425,5 +427,8 @@ mod tests {
         let told = faults_here(&experiment, &at("out"), false);
         assert!(told.iter().any(|it| it.contains("all variants together")), "{told:#?}");
         assert!(!at("out").exists());
+        // Where results go is looked at with all else.
+        let told = faults_here(&experiment, &at("empty.trace"), false);
+        assert!(told.iter().any(|it| it.contains("this is no directory")), "{told:#?}");
     }
 }

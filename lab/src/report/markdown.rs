@@ -18,8 +18,8 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
     if let Some(modelled) = modelled(experiment) {
         text.push_str(&format!("**{modelled}**\n\n"));
     }
-    if let Some(unfinished) = &findings.unfinished {
-        text.push_str(&format!("**{unfinished}**\n\n"));
+    for told in findings.unfinished.iter().chain(&findings.few) {
+        text.push_str(&format!("**{told}**\n\n"));
     }
     text.push_str(&format!("**{}**\n", findings.verdict));
     for section in choices::all(experiment, findings) {

@@ -278,7 +278,8 @@ fn load(name: &str) -> Result<Experiment> {
         // Says which recipes there are.
         recipe(name).with_context(|| format!("there is no file {name} either"))?;
     }
-    let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
+    let text = lab::file::read(Path::new(name), lab::file::MOST_OF_EXPERIMENT);
+    let text = text.with_context(|| format!("cannot read {name}"))?;
     let mut experiment = Experiment::read(&text).with_context(|| format!("{name} is not an experiment"))?;
     // It may be resumed from elsewhere.
     experiment.make_absolute()?;

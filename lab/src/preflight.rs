@@ -55,13 +55,8 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
     for workload in &experiment.workloads {
         let name = &workload.name;
         if let Some(path) = &workload.trace {
-            let is_file = fs::metadata(path)
-                .map_err(|error| error.to_string())
-                .and_then(|at| at.is_file().then_some(()).ok_or_else(|| "it is no file".to_owned()));
-            let read = is_file.and_then(|()| fs::read_to_string(path).map_err(|error| error.to_string()));
             let extent = workload.extent(experiment.target.size());
-            let trace = read.and_then(|text| Trace::parse(&text)).and_then(|trace| trace.within(extent));
-            if let Err(what) = trace {
+            if let Err(what) = Trace::read(path).and_then(|trace| trace.within(extent)) {
                 all.push(format!("workload '{name}': trace {}: {what}", path.display()));
             }
         }
@@ -78,7 +73,11 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
                         all.push(format!("workload '{name}': source {}: {error}", path.display()));
                     }
                 },
-                Ok(_) => {}
+                Ok(metadata) if metadata.is_file() => {}
+                Ok(_) => all.push(format!(
+                    "workload '{name}': source {}: it is neither a file nor a directory",
+                    path.display()
+                )),
             }
         }
         let over_nbd = matches!(experiment.target, Target::Volume(_) | Target::Nbd { .. });
@@ -412,14 +411,14 @@ mod tests {
         fs::write(at("empty.trace"), "fio version 3 iolog\n").unwrap();
         fs::create_dir(at("nothing")).unwrap();
         let workload = format!(
-            "rw = \"replay\"\ntrace = \"{}\"\n[[workload]]\nname = \"c\"\nrw = \"copy\"\nsource = \"{}\"\n[[workload]]\nname = \"d\"\nrw = \"copy\"\nsource = \"{}\"",
+            "rw = \"replay\"\ntrace = \"{}\"\n[[workload]]\nname = \"c\"\nrw = \"copy\"\nsource = \"{}\"\n[[workload]]\nname = \"d\"\nrw = \"copy\"\nsource = \"{}\"\n[[workload]]\nname = \"e\"\nrw = \"replay\"\ntrace = \"/dev/zero\"\n[[workload]]\nname = \"f\"\nrw = \"copy\"\nsource = \"/dev/zero\"",
             at("empty.trace").display(),
             at("nothing").display(),
             at("nowhere").display()
         );
         let mut experiment = experiment("", &workload);
         let told = faults_here(&experiment, &at("out"), false);
-        for named in ["no request", "it is empty", "nowhere"] {
+        for named in ["no request", "it is empty", "nowhere", "/dev/zero: it is no regular file", "it is neither"] {
             assert!(told.iter().any(|it| it.contains(named)), "{named}: {told:#?}");
         }
         let Target::Volume(pools) = &mut experiment.target else { panic!() };

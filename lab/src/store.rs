@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Metric};
+use crate::file;
 use crate::fio::Figures;
 use crate::series::Series;
 use crate::target::Counters;
@@ -172,7 +173,7 @@ impl Store {
         }
         let read = |name: &str| {
             let path = directory.join(name);
-            fs::read_to_string(&path).map_err(Error::file(&path))
+            file::read(&path, file::MOST_OF_EXPERIMENT).map_err(Error::file(&path))
         };
         // What it found stays readable, whatever is asked of new ones since.
         let experiment = Experiment::read(&read("experiment.toml")?)?;

@@ -775,8 +775,7 @@ impl<'a> Bench<'a> {
     fn fio_job(&mut self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Job> {
         let size = self.experiment.target.size();
         if let Some(path) = &workload.trace {
-            let text = fs::read_to_string(path).map_err(Error::file(path))?;
-            let trace = Trace::parse(&text)
+            let trace = Trace::read(path)
                 .and_then(|trace| trace.within(workload.extent(size)))
                 .map_err(|what| Error::Results { path: path.clone(), what })?;
             let trims = trace.trims();

@@ -3,12 +3,12 @@
 mod options;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 pub(super) use options::OURS;
+pub(crate) use options::faults as faults_of_options;
 
 use super::{FIO, Place, Settings, Target};
 use crate::error::{Error, Result};
@@ -228,8 +228,7 @@ impl Workload {
             Work::Transfers => does_write(&self.rw),
             Work::Copy => true,
             Work::Replay => {
-                let text = self.trace.as_ref().and_then(|path| fs::read_to_string(path).ok());
-                text.and_then(|text| Trace::parse(&text).ok()).is_some_and(|trace| trace.writes())
+                self.trace.as_ref().and_then(|path| Trace::read(path).ok()).is_some_and(|trace| trace.writes())
             }
             Work::Create | Work::Open | Work::Stat | Work::Delete => false,
         }
@@ -274,7 +273,7 @@ impl Workload {
     }
 
     /// All that is wrong with it, each in a sentence.
-    pub(super) fn faults(&self, target: &Target) -> Vec<String> {
+    pub(crate) fn faults(&self, target: &Target) -> Vec<String> {
         let mut faults: Vec<String> = Vec::new();
         if !(0.1..=86_400.0).contains(&self.seconds) || !(0.0..=86_400.0).contains(&self.ramp_seconds) {
             faults.push("seconds from 0.1 to 86400".into());

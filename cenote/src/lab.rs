@@ -76,7 +76,7 @@ pub enum Lab {
         /// Make the pools of these disks or files of one's own, instead of files in the directory of results: as `disks` in [target]
         #[arg(long, value_name = "DISK,…", value_delimiter = ',')]
         use_disks: Vec<PathBuf>,
-        /// Overwrite what the file, device or disks hold that are measured, where workloads write to them. What is mounted, in an open pool or otherwise in use is never written
+        /// Overwrite what the file, device, export or disks hold that are measured, where workloads write to them; `resume` needs it for none of these again. What is mounted, in an open pool or otherwise in use is never written
         #[arg(long)]
         overwrite: bool,
         /// Say what would be run, and all that is wrong with it, and make nothing
@@ -93,7 +93,7 @@ pub enum Lab {
         /// So many rounds at least, of an experiment that has fewer; it may have ended
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
-        /// Overwrite what the file or device holds that is measured, where something else is there now than what the experiment left
+        /// Overwrite what the file, device or disks hold that are measured, where something else is there now than what the experiment found or left
         #[arg(long)]
         overwrite: bool,
         /// Print the findings as JSON
@@ -214,6 +214,7 @@ impl Lab {
                     Target::Nbd { .. } | Target::Iscsi { .. } => Environment::of_this_machine(),
                 };
                 experiment.draw_seed();
+                let overwrite = overwrite || experiment.target.may_overwrite();
                 let store = Store::create(&directory, experiment, environment)?;
                 carry_out(store, overwrite, json)
             }
@@ -354,6 +355,7 @@ fn refuse(faults: &[String]) -> Result<()> {
     }
 }
 
+/// Carries out what is not done yet. Consent to overwrite, where it is not given now, is what was noted when the experiment began: for what was there then.
 fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     store.hold()?;
     let experiment = store.experiment().clone();
@@ -367,6 +369,10 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     }
     experiment.check()?;
     refuse(&lab::target::faults(&experiment, overwrite, Some(store.directory())))?;
+    if overwrite {
+        // Whoever goes on with it is not asked again of the same.
+        lab::target::consent(&experiment, store.directory())?;
+    }
     let mut bench = bench(&experiment, store.directory())?.overwriting(overwrite);
     remove_left(&mut bench)?;
     let shown = Shown::start()?;

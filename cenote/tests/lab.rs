@@ -416,6 +416,7 @@ rounds = 3
 [target]
 kind = "layers"
 size = "4M"
+overwrite = true
 [[target.layer]]
 name = "device"
 at = "./device"
@@ -438,7 +439,12 @@ fn the_layers_of_a_stack_are_measured_beside_each_other() {
     let place = directory.path();
     let _served = Served::start(place);
     let socket = place.join("nbd.sock").display().to_string();
-    fs::write(place.join("stack.toml"), LAYERS.replace("SOCKET", &socket)).unwrap();
+    let layers = LAYERS.replace("SOCKET", &socket);
+    // What an export holds is overwritten by nobody who did not say so.
+    fs::write(place.join("stack.toml"), layers.replace("overwrite = true\n", "")).unwrap();
+    let run = lab(place, &["run", "stack.toml", "-o", "out", "--dry-run"]);
+    assert!(text(&run).contains("overwrite what it holds") && !run.status.success(), "{}", text(&run));
+    fs::write(place.join("stack.toml"), layers).unwrap();
     let run = lab(place, &["run", "stack.toml", "-o", "out"]);
     assert!(run.status.success(), "{}", text(&run));
     let told = text(&run);

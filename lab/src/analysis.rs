@@ -517,7 +517,7 @@ mod tests {
         let of = |rounds, goal: &str| {
             let mut store = planted(&[1.5], rounds, 3);
             let text = store.experiment().to_toml().unwrap();
-            let experiment = Experiment::parse(&text.replace("[goal]", &format!("[goal]\n{goal}"))).unwrap();
+            let experiment = Experiment::read(&text.replace("[goal]", &format!("[goal]\n{goal}"))).unwrap();
             store = Store::of_runs(experiment, store.runs().to_vec());
             let found = findings(&store);
             (found.goal_reached, found.verdict)

@@ -36,6 +36,7 @@
 //! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the pool's own process may be by the system: jobs on files go around its page cache
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
 
+pub(crate) mod export;
 mod lodging;
 pub(crate) mod own;
 mod programs;
@@ -62,6 +63,7 @@ use crate::size::Size;
 use crate::store::Prepared;
 use crate::trace::Trace;
 
+use export::Export;
 use taken::Claim;
 
 pub use lodging::Lodging;
@@ -265,9 +267,9 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The same, with consent to overwrite what the file or device holds that somebody named.
+    /// The same, with consent to overwrite whatever files, devices and exports hold that somebody named, or with that only which was noted before ([`consent`]). Where this is not said, the experiment itself says it.
     pub fn overwriting(mut self, is_allowed: bool) -> Self {
-        self.may_overwrite |= is_allowed;
+        self.may_overwrite = is_allowed;
         self
     }
 
@@ -398,6 +400,11 @@ impl<'a> Bench<'a> {
 
     /// What somebody named is filled once, where that may be written: by workloads that write it anyway, or because it is a file of the lab's own.
     fn at_named(&mut self, endpoint: Endpoint, name: &str, progress: &dyn Progress) -> Result<Endpoint> {
+        let is_export = matches!(endpoint, Endpoint::Nbd(_) | Endpoint::Iscsi(_));
+        if is_export && self.overwrites() {
+            let fault = taken::fault_of_export(name, self.may_overwrite, Some(&self.directory))?;
+            fault.map_or(Ok(()), |what| Err(Error::Experiment(what)))?;
+        }
         if self.may_write(&endpoint) && !self.filled.contains(name) {
             self.fill_first(&endpoint, name, progress)?;
             self.filled.insert(name.to_owned());
@@ -1034,10 +1041,9 @@ pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Need
     Ok(Needs { filled, at_most: Size(of_each.saturating_mul(layout.devices())) })
 }
 
-/// What is wrong with the files and devices that an experiment measures, before anything is made or written: all of it. `directory` is that of its results, where there are some.
+/// What is wrong with the files and devices that an experiment measures, before anything is made or written: all of it. `may_overwrite` is consent for whatever is there; `directory` is that of its results, where there are some, which has the consent that was noted ([`consent`]).
 pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&Path>) -> Vec<String> {
     let (target, overwrites) = (&experiment.target, experiment.overwrites());
-    let may_overwrite = may_overwrite || target.may_overwrite();
     let of = |path: &Path| -> Result<Option<String>> {
         target.require_path(path)?;
         if path.is_dir() || !path.exists() {
@@ -1065,7 +1071,44 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
         Err(Error::Experiment(what)) => Some(what),
         Err(error) => Some(error.to_string()),
     });
-    target.paths().into_iter().filter_map(said).chain(of_disks).collect()
+    let of_uris = target.uris().into_iter().flat_map(|uri| {
+        let consent = match overwrites {
+            true => taken::fault_of_export(uri, may_overwrite, directory).unwrap_or_else(|it| Some(it.to_string())),
+            false => None,
+        };
+        consent.into_iter().chain(fault_of_uri(uri, target.size(), overwrites))
+    });
+    target.paths().into_iter().filter_map(said).chain(of_disks).chain(of_uris).collect()
+}
+
+/// Why what is behind a URI cannot be measured, where that can be told by asking who serves it.
+fn fault_of_uri(uri: &str, size: Size, overwrites: bool) -> Option<String> {
+    // What is no URI is told by the experiment itself.
+    let export = Export::parse(uri).ok()?;
+    match export.look() {
+        Err(what) => Some(format!("target {uri}: {what}")),
+        Ok(Some(told)) if told.size < size => Some(format!(
+            "target {uri} has {}, fewer than its size of {size}: make `size` smaller",
+            told.size
+        )),
+        Ok(Some(told)) if told.is_read_only && overwrites => {
+            Some(format!("target {uri} is read-only, and workloads write to it"))
+        }
+        Ok(_) => None,
+    }
+}
+
+/// Notes consent, which somebody just gave, to overwrite what the experiment in `directory` names and writes.
+pub fn consent(experiment: &Experiment, directory: &Path) -> Result<()> {
+    let target = &experiment.target;
+    let is_there = |path: &&Path| path.exists() && !path.is_dir();
+    let mut paths: Vec<&Path> = target.disks().iter().map(PathBuf::as_path).filter(is_there).collect();
+    let mut uris = Vec::new();
+    if experiment.overwrites() {
+        paths.extend(target.paths().into_iter().filter(is_there));
+        uris = target.uris();
+    }
+    taken::consent(&paths, &uris, directory)
 }
 
 /// Says that a disk is none, or has less room than a pool needs, where that is so.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use options::OURS;
 pub(crate) use options::faults as faults_of_options;
 
-use super::{FIO, Place, Settings, Target};
+use super::{FIO, Metric, Place, Settings, Target};
 use crate::error::{Error, Result};
 use crate::load;
 use crate::size::Size;
@@ -170,6 +170,30 @@ fn thousand() -> u32 {
 }
 
 impl Workload {
+    /// One with these options of fio, and nothing else that is asked for.
+    pub(crate) fn of_options(name: &str, options: BTreeMap<String, String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            rw: "randrw".to_owned(),
+            bs: four_kib(),
+            size: None,
+            iodepth: 1,
+            seconds: 1.0,
+            ramp_seconds: 0.0,
+            cache: CacheState::default(),
+            missing: 0,
+            compressible: 0,
+            duplicates: 0,
+            files: thousand(),
+            trace: None,
+            source: None,
+            as_disk: false,
+            at_once: false,
+            quick: true,
+            options,
+        }
+    }
+
     /// What its `rw` asks for.
     pub fn work(&self) -> Work {
         match self.rw.as_str() {
@@ -249,6 +273,26 @@ impl Workload {
             Work::Transfers if self.cache == CacheState::Dirty && does_write(&self.rw) => {
                 Some("what was written before, to be in a dirty cache")
             }
+            _ => None,
+        }
+    }
+
+    /// Why there is no figure of a metric with it; nothing where there is. What a trace has is known only when it is read.
+    pub(super) fn has_no(&self, metric: Metric) -> Option<&'static str> {
+        let (reads, writes) = match self.work() {
+            Work::Transfers => (
+                self.rw.contains("read") || self.rw.contains("rw"),
+                self.rw.contains("write") || self.rw.contains("rw"),
+            ),
+            Work::Create | Work::Copy => (false, true),
+            Work::Open => (true, false),
+            Work::Stat | Work::Delete => (false, false),
+            Work::Replay => (true, true),
+        };
+        match metric {
+            Metric::Amplification if !writes => Some("its workload writes nothing"),
+            Metric::ReadAmplification if !reads => Some("its workload reads nothing"),
+            Metric::Throughput | Metric::Cpu if !reads && !writes => Some("its workload moves no bytes"),
             _ => None,
         }
     }
@@ -353,6 +397,26 @@ mod tests {
         ] {
             let workload: Workload = toml::from_str(&format!("name = \"w\"\n{text}")).unwrap();
             assert_eq!(workload.counted_beside().is_some(), beside, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_workload_does_not_do_has_no_figure() {
+        for (rw, amplification, outside, throughput) in [
+            ("randwrite", true, false, true),
+            ("trimwrite", true, false, true),
+            ("read:8", false, true, true),
+            ("rw", true, true, true),
+            ("randrw", true, true, true),
+            ("copy", true, false, true),
+            ("open", false, true, true),
+            ("stat", false, false, false),
+            ("replay", true, true, true),
+        ] {
+            let workload: Workload = toml::from_str(&format!("name = \"w\"\nrw = \"{rw}\"")).unwrap();
+            let has = [Metric::Amplification, Metric::ReadAmplification, Metric::Throughput]
+                .map(|metric| workload.has_no(metric).is_none());
+            assert_eq!(has, [amplification, outside, throughput], "{rw}");
         }
     }
 

@@ -47,7 +47,7 @@
 //! # Targets
 //! | kind | what it is | fields |
 //! |---|---|---|
-//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link`; or `disks`, of which the pools are made instead, and `overwrite` |
+//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link`; or `disks`, of which the pools are made instead, and `overwrite`: each pool of the first of them, so that variants are compared on the same disks. Variants that need pools of their own take turns on them, in each round in one stretch, and are filled anew each time |
 //! | `filesystem` | a filesystem for each variant, in such pools, mounted in the experiment's directory by that process | as of volumes |
 //! | `path` | a file, made if it is missing, a file in a directory, or a block device. What no workload writes is only read. What workloads write is refused where it is in use, and where it holds anything unless `overwrite` says that this may be overwritten ([`crate::target::taken`]) | `path`, `size`, `overwrite` |
 //! | `nbd` | a volume that some NBD server serves. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
@@ -598,42 +598,24 @@ impl Experiment {
         if names.len() != pools.disks.len() {
             return Some("disks: one is named twice".to_owned());
         }
-        if matches!(self.mode, Mode::Search | Mode::Improve) && self.has_own_pools() {
-            return Some(
-                "disks: a search makes pools as it goes, for which there would be no disks: mode = \"each\" or \"full\", or factors that pools share".to_owned(),
-            );
-        }
-        let (made, needed) = self.pools_and_disks()?;
-        (needed > pools.disks.len() as u64).then(|| {
-            let count = pools.disks.len();
-            format!("disks: {made} pools of {needed} devices together are needed at once, and {count} disks are named: name more, or leave out what needs pools of its own")
+        // Each pool is made of the first of them, so that all are on the same.
+        let layouts = self.values_of("layout").into_iter().chain([&pools.layout]);
+        let layouts = layouts.filter_map(|layout| layout.parse::<Layout>().ok());
+        let largest = layouts.max_by_key(Layout::devices)?;
+        (largest.devices() > pools.disks.len() as u64).then(|| {
+            let (count, needed) = (pools.disks.len(), largest.devices());
+            format!("disks: a pool of {largest} has {needed} devices, and {count} disks are named: name more, or leave out that layout")
         })
     }
 
-    /// How many pools there are at once, and how many devices they have together; nothing where a layout is none.
-    fn pools_and_disks(&self) -> Option<(usize, u64)> {
-        let pools = self.target.pools()?;
-        let plan = plan::Plan::new(self, None, 0);
-        let mut all = BTreeSet::new();
-        for (at, variant) in plan.variants().iter().enumerate() {
-            for (of, workload) in self.workloads.iter().enumerate() {
-                if variant.kind == plan::VariantKind::Device || !plan.has(at, of) {
-                    continue;
-                }
-                let mut own = Place::Server.pick(&variant.settings);
-                own.extend(Place::Pool.pick(&variant.settings));
-                if workload.missing > 0 {
-                    own.insert("missing".into(), workload.missing.to_string());
-                }
-                all.insert(own);
-            }
+    /// What decides which pool a variant is in with a workload: what only a pool has, or who serves it. Where pools are made of disks, those that differ in it take turns.
+    pub(crate) fn pool_of(&self, settings: &Settings, workload: &Workload) -> Settings {
+        let mut own = Place::Server.pick(settings);
+        own.extend(Place::Pool.pick(settings));
+        if workload.missing > 0 {
+            own.insert("missing".into(), workload.missing.to_string());
         }
-        let devices = |own: &Settings| {
-            let layout: Layout = own.get("layout").unwrap_or(&pools.layout).parse().ok()?;
-            Some(layout.devices())
-        };
-        let needed = all.iter().map(devices).sum::<Option<u64>>()?;
-        Some((all.len(), needed))
+        own
     }
 
     /// All settings with all their values: of factors, held fixed, and of variants.

@@ -317,6 +317,12 @@ pub fn told(experiment: &Experiment) -> String {
     for disk in experiment.target.disks() {
         text.push_str(&format!("{}: a pool is made of it, which overwrites it\n", disk.display()));
     }
+    if plan.turns() > 1 {
+        text.push_str(&format!(
+            "{} kinds of pools take turns on these disks: each is made and filled anew in every round\n",
+            plan.turns()
+        ));
+    }
     text.push_str(&format!("{} variants:\n", plan.variants().len()));
     for variant in plan.variants() {
         let settings: Vec<String> =

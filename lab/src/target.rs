@@ -11,7 +11,8 @@
 //! | `mnt/` | where filesystems are mounted |
 //! | `claims.json` | files and devices of somebody's own that are written ([`taken`]) |
 //!
-//! Where the experiment names `disks`, pools are made of those instead of files, each of one pool.
+//! Where the experiment names `disks`, pools are made of those instead of files, each of the first of them: variants that were on different disks would be compared as much by these. So there is one pool at a time, and who needs
+//! another takes its place, and fills it anew. A round has the runs of each pool in one stretch ([`crate::Plan`]).
 //!
 //! Both directories, and that of the files in a target's directory, have a mark since they were made, which lists what the lab makes in them: nothing else is removed (`own`).
 //!
@@ -534,15 +535,18 @@ impl<'a> Bench<'a> {
         Ok(arguments.into_iter().skip(first).take(missing).collect())
     }
 
-    /// Gives a pool disks that no other has, if nobody else needs them.
+    /// Gives a pool the first of the disks, if nobody else needs them; a pool of another variant that is on them is destroyed.
     fn take_disks(&mut self, pool: &str, layout: &Layout, least: Size) -> Result<()> {
+        let before: BTreeSet<String> = self.disks.keys().cloned().collect();
+        if !before.is_empty() {
+            let of_these = self.homes.iter().filter(|(_, home)| before.contains(&home.pool));
+            let of_these: Vec<Lodging> = of_these.map(|(lodging, _)| lodging.clone()).collect();
+            of_these.iter().try_for_each(|lodging| self.release_home(lodging))?;
+        }
         let mut own = Vec::new();
         for disk in self.experiment.target.disks() {
             if own.len() as u64 == layout.devices() {
                 break;
-            }
-            if self.disks.values().flatten().any(|taken| taken == disk) {
-                continue;
             }
             require_disk(disk, least)?;
             // The pool holds it from then on.

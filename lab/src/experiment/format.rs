@@ -85,7 +85,7 @@ const POOLS: [Key; 7] = [
         "paths",
         Some("[]"),
         "[\"/dev/sdx\", \"/dev/sdy\"]",
-        "Disks or files of one's own that the pools are made of, each of one pool; files of the lab's where left out",
+        "Disks or files of one's own that the pools are made of, each pool of the first of them, in turns; files of the lab's where left out",
     ),
     OVERWRITE,
 ];

@@ -130,7 +130,7 @@ pub struct Pools {
     /// The link that clients are behind: `1gbe`, `10gbe`; none where left out.
     #[serde(default)]
     pub link: Option<String>,
-    /// Disks, or files, of somebody's own that the pools are made of, each of one pool; files of the lab's where there are none.
+    /// Disks, or files, of somebody's own that the pools are made of, each pool of the first of them, in turns; files of the lab's where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<PathBuf>,
     /// Whether what these hold may be overwritten.

@@ -208,7 +208,7 @@ fn negotiated(stream: &mut (impl Read + Write), name: &str) -> io::Result<Result
         stream.read_exact(&mut data)?;
         match kind {
             ACK => {
-                send(stream, ABORT, &[])?;
+                farewell(stream);
                 return Ok(Ok(told));
             }
             TOLD => {
@@ -221,7 +221,7 @@ fn negotiated(stream: &mut (impl Read + Write), name: &str) -> io::Result<Result
                 }
             }
             UNSUPPORTED => {
-                send(stream, ABORT, &[])?;
+                farewell(stream);
                 return Ok(Ok(None));
             }
             kind if kind >> 31 == 1 => {
@@ -239,6 +239,11 @@ fn negotiated(stream: &mut (impl Read + Write), name: &str) -> io::Result<Result
         }
     }
     Err(wrong("it does not end its answer"))
+}
+
+/// Ends the negotiation in order. A server that is gone already needs none of that.
+fn farewell(stream: &mut impl Write) {
+    let _ = send(stream, ABORT, &[]);
 }
 
 fn send(stream: &mut impl Write, option: u32, data: &[u8]) -> io::Result<()> {

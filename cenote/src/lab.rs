@@ -76,7 +76,7 @@ pub enum Lab {
         /// Make the pools of these disks or files of one's own, instead of files in the directory of results: as `disks` in [target]
         #[arg(long, value_name = "DISK,…", value_delimiter = ',')]
         use_disks: Vec<PathBuf>,
-        /// Overwrite what the file, device or disks hold that are measured, where workloads write to them. What is mounted, in an open pool or otherwise in use is never written
+        /// Overwrite what the file, device, export or disks hold that are measured, where workloads write to them; `resume` needs it for none of these again. What is mounted, in an open pool or otherwise in use is never written
         #[arg(long)]
         overwrite: bool,
         /// Say what would be run, and all that is wrong with it, and make nothing
@@ -93,14 +93,14 @@ pub enum Lab {
         /// So many rounds at least, of an experiment that has fewer; it may have ended
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
-        /// Overwrite what the file or device holds that is measured, where something else is there now than what the experiment left
+        /// Overwrite what the file, device or disks hold that are measured, where something else is there now than what the experiment found or left
         #[arg(long)]
         overwrite: bool,
         /// Print the findings as JSON
         #[arg(short, long)]
         json: bool,
     },
-    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results stay
+    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results stay, and what somebody put beside what the lab made, which is told
     Clean {
         /// The directory of its results
         directory: PathBuf,
@@ -214,6 +214,7 @@ impl Lab {
                     Target::Nbd { .. } | Target::Iscsi { .. } => Environment::of_this_machine(),
                 };
                 experiment.draw_seed();
+                let overwrite = overwrite || experiment.target.may_overwrite();
                 let store = Store::create(&directory, experiment, environment)?;
                 carry_out(store, overwrite, json)
             }
@@ -278,7 +279,8 @@ fn load(name: &str) -> Result<Experiment> {
         // Says which recipes there are.
         recipe(name).with_context(|| format!("there is no file {name} either"))?;
     }
-    let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
+    let text = lab::file::read(Path::new(name), lab::file::MOST_OF_EXPERIMENT);
+    let text = text.with_context(|| format!("cannot read {name}"))?;
     let mut experiment = Experiment::read(&text).with_context(|| format!("{name} is not an experiment"))?;
     // It may be resumed from elsewhere.
     experiment.make_absolute()?;
@@ -290,8 +292,9 @@ fn bench<'a>(experiment: &'a Experiment, directory: &Path) -> Result<Bench<'a>> 
     let directory = std::path::absolute(directory)?;
     let launch: Option<Launch<'_>> = match &experiment.target {
         Target::Volume(pools) | Target::Filesystem(pools) => {
-            let modelled = modelled_devices(&directory)?;
+            let directory = directory.clone();
             Some(Box::new(move |settings: &Settings| {
+                let modelled = modelled_devices(&directory)?;
                 let failed = |error: anyhow::Error| lab::Error::Failed {
                     command: "cenote serve".to_owned(),
                     output: format!("{error:#}"),
@@ -326,10 +329,16 @@ fn clean(mut store: Store) -> Result<()> {
     let mut bench = bench(&experiment, store.directory())?;
     remove_left(&mut bench)?;
     bench.remove()?;
-    for path in bench.left_alone() {
-        eprintln!("left alone, because the lab's mark is not in it: {}", path.display());
-    }
+    server::remove_left();
+    tell_left(&bench);
     Ok(())
+}
+
+/// Says what stays where the lab works, and why.
+fn tell_left(bench: &Bench<'_>) {
+    for path in bench.left_alone() {
+        eprintln!("left alone, because the lab did not make it: {}", path.display());
+    }
 }
 
 /// Where results go if nobody says where.
@@ -346,6 +355,7 @@ fn refuse(faults: &[String]) -> Result<()> {
     }
 }
 
+/// Carries out what is not done yet. Consent to overwrite, where it is not given now, is what was noted when the experiment began: for what was there then.
 fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     store.hold()?;
     let experiment = store.experiment().clone();
@@ -359,13 +369,18 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     }
     experiment.check()?;
     refuse(&lab::target::faults(&experiment, overwrite, Some(store.directory())))?;
+    if overwrite {
+        // Whoever goes on with it is not asked again of the same.
+        lab::target::consent(&experiment, store.directory())?;
+    }
     let mut bench = bench(&experiment, store.directory())?.overwriting(overwrite);
     remove_left(&mut bench)?;
     let shown = Shown::start()?;
     let ended = lab::run::run(&mut store, &mut bench, &shown);
     let removed = bench.remove();
-    drop(bench);
     shown.finish();
+    tell_left(&bench);
+    drop(bench);
     let directory = store.directory().display();
     let removed = removed.with_context(|| {
         format!("what was made for the experiment could not be removed; to try again: cenote lab clean {directory}")

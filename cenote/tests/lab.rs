@@ -416,6 +416,7 @@ rounds = 3
 [target]
 kind = "layers"
 size = "4M"
+overwrite = true
 [[target.layer]]
 name = "device"
 at = "./device"
@@ -438,7 +439,12 @@ fn the_layers_of_a_stack_are_measured_beside_each_other() {
     let place = directory.path();
     let _served = Served::start(place);
     let socket = place.join("nbd.sock").display().to_string();
-    fs::write(place.join("stack.toml"), LAYERS.replace("SOCKET", &socket)).unwrap();
+    let layers = LAYERS.replace("SOCKET", &socket);
+    // What an export holds is overwritten by nobody who did not say so.
+    fs::write(place.join("stack.toml"), layers.replace("overwrite = true\n", "")).unwrap();
+    let run = lab(place, &["run", "stack.toml", "-o", "out", "--dry-run"]);
+    assert!(text(&run).contains("overwrite what it holds") && !run.status.success(), "{}", text(&run));
+    fs::write(place.join("stack.toml"), layers).unwrap();
     let run = lab(place, &["run", "stack.toml", "-o", "out"]);
     assert!(run.status.success(), "{}", text(&run));
     let told = text(&run);
@@ -544,11 +550,13 @@ fn pools_are_made_of_disks_that_are_free_and_of_no_others() {
     assert!(text(&again).contains("destroyed pool 'lab1'"), "{}", text(&again));
     let again = lab(directory.path(), &["run", "disks.toml", "-o", "again", "--dry-run", "--overwrite"]);
     assert!(again.status.success(), "{}", text(&again));
-    // Two pools are no pool of two disks.
+    // Two pools take turns on the same disks.
     let two = ON_DISKS.to_owned() + "[[factor]]\nname = \"ashift\"\nvalues = [\"12\", \"13\"]\n";
     fs::write(at("two.toml"), two).unwrap();
     let run = lab(directory.path(), &["run", "two.toml", "-o", "two", "--overwrite"]);
-    assert!(text(&run).contains("2 pools of 4 devices"), "{}", text(&run));
+    assert!(run.status.success() && text(&run).contains("took turns on the same disks"), "{}", text(&run));
+    let layout = ["run", "two.toml", "-o", "more", "--overwrite", "--use-disks", "one", "--dry-run"];
+    assert!(text(&lab(directory.path(), &layout)).contains("has 2 devices, and 1 disks are named"));
     // One that a daemon has open is never taken.
     let _served = Served::start(directory.path());
     let taken = ["run", "disks.toml", "-o", "taken", "--overwrite", "--use-disks", "two,disk"];

@@ -69,9 +69,12 @@ pub struct Findings {
     /// What of it was modelled: figures are those of the model, and no such hardware was there. Nothing where all was real.
     #[serde(default)]
     pub modelled: Option<String>,
-    /// What is missing, where not all that was planned was run, or too little was planned.
+    /// What is missing, where not all that was planned was run.
     #[serde(default)]
     pub unfinished: Option<String>,
+    /// That there were too few rounds to tell much, where that is so; all that was planned may have been run.
+    #[serde(default)]
+    pub few: Option<String>,
     /// The best variant by the goal, where one is certainly better than the baseline.
     #[serde(default)]
     pub best: Option<Best>,
@@ -224,6 +227,7 @@ pub fn findings(store: &Store) -> Findings {
         verdict: String::new(),
         modelled: experiment.modelled(),
         unfinished: None,
+        few: None,
         best: best::find(store, &plan, &findings),
         goal_reached: None,
         rounds: rounds.count(),
@@ -246,6 +250,7 @@ pub fn findings(store: &Store) -> Findings {
     (all.front, all.front_open) = (front.unbeaten, front.open);
     all.risks = risks(experiment, &plan);
     all.unfinished = unfinished::told(store, &plan, all.rounds);
+    all.few = unfinished::few(all.rounds).filter(|_| all.unfinished.is_none());
     (all.verdict, all.goal_reached) = verdict::verdict(experiment, &plan, &all);
     all
 }
@@ -512,7 +517,7 @@ mod tests {
         let of = |rounds, goal: &str| {
             let mut store = planted(&[1.5], rounds, 3);
             let text = store.experiment().to_toml().unwrap();
-            let experiment = Experiment::parse(&text.replace("[goal]", &format!("[goal]\n{goal}"))).unwrap();
+            let experiment = Experiment::read(&text.replace("[goal]", &format!("[goal]\n{goal}"))).unwrap();
             store = Store::of_runs(experiment, store.runs().to_vec());
             let found = findings(&store);
             (found.goal_reached, found.verdict)

@@ -72,6 +72,8 @@ pub struct Given {
     pub modelled: Option<String>,
     /// What is missing of it.
     pub unfinished: Option<String>,
+    /// That it has too few rounds to tell much.
+    pub few: Option<String>,
 }
 
 impl Given {
@@ -79,7 +81,7 @@ impl Given {
     pub fn words(&self) -> String {
         let modelled = self.modelled.as_ref().map(|models| format!(", modelled: {models}"));
         // The first sentence says what, the others what to do.
-        let unfinished = self.unfinished.as_ref().and_then(|it| it.split(". ").next());
+        let unfinished = self.unfinished.as_ref().or(self.few.as_ref()).and_then(|it| it.split(". ").next());
         let unfinished = unfinished.map(|it| format!(". {it}")).unwrap_or_default();
         let modelled = modelled.unwrap_or_default();
         format!("{}, {} runs{modelled}{unfinished}", self.directory.display(), self.runs)
@@ -151,6 +153,7 @@ impl Compared {
             runs: store.runs().len(),
             modelled: store.experiment().modelled(),
             unfinished: findings.unfinished.clone(),
+            few: findings.few.clone(),
         });
         let mut compared = Self {
             verdict: String::new(),
@@ -567,6 +570,7 @@ mod tests {
             runs: 3,
             modelled: modelled.map(str::to_owned),
             unfinished: None,
+            few: None,
         };
         assert_eq!(given(None).words(), "a, 3 runs");
         assert_eq!(given(Some("nvme, 1gbe")).words(), "a, 3 runs, modelled: nvme, 1gbe");

@@ -47,12 +47,12 @@
 //! # Targets
 //! | kind | what it is | fields |
 //! |---|---|---|
-//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link`; or `disks`, of which the pools are made instead, and `overwrite` |
+//! | `volume` | a volume for each variant, in pools on files in the experiment's directory, served over NBD by a process of their own, which can do the work itself as well (`through`); with `devices` the files play a medium, with `link` clients are behind one | `size`, `layout`, `device_size`, `devices`, `link`; or `disks`, of which the pools are made instead, and `overwrite`: each pool of the first of them, so that variants are compared on the same disks. Variants that need pools of their own take turns on them, in each round in one stretch, and are filled anew each time |
 //! | `filesystem` | a filesystem for each variant, in such pools, mounted in the experiment's directory by that process | as of volumes |
 //! | `path` | a file, made if it is missing, a file in a directory, or a block device. What no workload writes is only read. What workloads write is refused where it is in use, and where it holds anything unless `overwrite` says that this may be overwritten ([`crate::target::taken`]) | `path`, `size`, `overwrite` |
-//! | `nbd` | a volume that some NBD server serves. **What is in it is overwritten**, where workloads write | `uri`, `size` |
-//! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi. **What is in it is overwritten**, where workloads write | `uri`, `size` |
-//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. **What is in exports is overwritten**, where workloads write; files and devices are as `path` | `[[target.layer]]` with `name` and `at` (a path or URI), `size`, `overwrite` |
+//! | `nbd` | a volume that some NBD server serves. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
+//! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
+//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. Exports are as `nbd` and `iscsi`, files and devices as `path` | `[[target.layer]]` with `name` and `at` (a path or URI), `size`, `overwrite` |
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
 //!
 //! # Settings
@@ -104,7 +104,7 @@ use crate::size::Size;
 pub use goal::{Bound, Goal, Metric};
 pub use setting::{FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH};
 pub use target::{Layer, Pools, Target};
-pub(crate) use workload::does_write;
+pub(crate) use workload::{does_write, faults_of_options};
 pub use workload::{CacheState, Work, Workload};
 
 /// What a quick experiment may be.
@@ -337,7 +337,15 @@ impl Experiment {
             self.settings.extract_if(.., |name, _| !target.has(Place::of(name))).collect();
         self.target = target;
         left_out.extend(self.leave_out_ways());
+        left_out.extend(self.leave_out_metrics());
         left_out
+    }
+
+    /// Weighs variants by nothing that the target does not tell. Gives back what they were to be weighed by; the goal itself stays, and is refused.
+    fn leave_out_metrics(&mut self) -> Option<(String, String)> {
+        let left_out = self.goal.also.extract_if(.., |metric| self.target.has_no(*metric).is_some());
+        let names: Vec<String> = left_out.map(Metric::name).collect();
+        (!names.is_empty()).then(|| ("goal.also".to_owned(), names.join(",")))
     }
 
     /// Compares no ways to a volume where the target has but one. Gives back what was to be compared.
@@ -425,6 +433,7 @@ impl Experiment {
         if self.target.size().0 < 1 << 20 {
             faults.push(format!("target: size {} is less than 1M", self.target.size()));
         }
+        faults.extend(self.target.faults_of_uris());
         let layers = self.target.layers();
         let layer_names: BTreeSet<&String> = layers.iter().map(|layer| &layer.name).collect();
         if matches!(self.target, Target::Layers { .. })
@@ -460,6 +469,7 @@ impl Experiment {
             ));
         }
         let goal = self.workloads.iter().find(|workload| workload.name == self.goal_workload());
+        faults.extend(self.goal.faults(&self.target, goal));
         let is_counted =
             matches!(self.goal.metric, Metric::Amplification | Metric::ReadAmplification | Metric::Cpu);
         if let Some(beside) = goal.and_then(Workload::counted_beside).filter(|_| is_counted) {
@@ -588,42 +598,24 @@ impl Experiment {
         if names.len() != pools.disks.len() {
             return Some("disks: one is named twice".to_owned());
         }
-        if matches!(self.mode, Mode::Search | Mode::Improve) && self.has_own_pools() {
-            return Some(
-                "disks: a search makes pools as it goes, for which there would be no disks: mode = \"each\" or \"full\", or factors that pools share".to_owned(),
-            );
-        }
-        let (made, needed) = self.pools_and_disks()?;
-        (needed > pools.disks.len() as u64).then(|| {
-            let count = pools.disks.len();
-            format!("disks: {made} pools of {needed} devices together are needed at once, and {count} disks are named: name more, or leave out what needs pools of its own")
+        // Each pool is made of the first of them, so that all are on the same.
+        let layouts = self.values_of("layout").into_iter().chain([&pools.layout]);
+        let layouts = layouts.filter_map(|layout| layout.parse::<Layout>().ok());
+        let largest = layouts.max_by_key(Layout::devices)?;
+        (largest.devices() > pools.disks.len() as u64).then(|| {
+            let (count, needed) = (pools.disks.len(), largest.devices());
+            format!("disks: a pool of {largest} has {needed} devices, and {count} disks are named: name more, or leave out that layout")
         })
     }
 
-    /// How many pools there are at once, and how many devices they have together; nothing where a layout is none.
-    fn pools_and_disks(&self) -> Option<(usize, u64)> {
-        let pools = self.target.pools()?;
-        let plan = plan::Plan::new(self, None, 0);
-        let mut all = BTreeSet::new();
-        for (at, variant) in plan.variants().iter().enumerate() {
-            for (of, workload) in self.workloads.iter().enumerate() {
-                if variant.kind == plan::VariantKind::Device || !plan.has(at, of) {
-                    continue;
-                }
-                let mut own = Place::Server.pick(&variant.settings);
-                own.extend(Place::Pool.pick(&variant.settings));
-                if workload.missing > 0 {
-                    own.insert("missing".into(), workload.missing.to_string());
-                }
-                all.insert(own);
-            }
+    /// What decides which pool a variant is in with a workload: what only a pool has, or who serves it. Where pools are made of disks, those that differ in it take turns.
+    pub(crate) fn pool_of(&self, settings: &Settings, workload: &Workload) -> Settings {
+        let mut own = Place::Server.pick(settings);
+        own.extend(Place::Pool.pick(settings));
+        if workload.missing > 0 {
+            own.insert("missing".into(), workload.missing.to_string());
         }
-        let devices = |own: &Settings| {
-            let layout: Layout = own.get("layout").unwrap_or(&pools.layout).parse().ok()?;
-            Some(layout.devices())
-        };
-        let needed = all.iter().map(devices).sum::<Option<u64>>()?;
-        Some((all.len(), needed))
+        own
     }
 
     /// All settings with all their values: of factors, held fixed, and of variants.

@@ -28,8 +28,10 @@ use crate::series::{self, Series};
 pub use latency::Latency;
 
 pub use jobs::{
-    Endpoint, OWN_DIRECTORY, arguments, files_directory, make_files, once, parsed, piece, replay,
+    DATA, Endpoint, OWN_DIRECTORY, arguments, files_directory, files_names, make_files, once, parsed, piece,
+    replay,
 };
+pub use steps::LOGS as STEP_LOGS;
 
 /// What a run of fio found.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -75,8 +77,8 @@ pub fn in_steps(
     directory: &Path,
     stops: &mut dyn FnMut() -> bool,
 ) -> Result<Outcome> {
-    let _ = fs::remove_dir_all(directory);
     fs::create_dir_all(directory).map_err(Error::file(directory))?;
+    steps::remove(directory)?;
     let step = series::step(seconds);
     let mut outcome = run_unless(&[arguments, &steps::arguments(directory, step)].concat(), stops)?;
     if let [job] = read(&outcome.json)?.jobs.as_slice() {
@@ -84,7 +86,7 @@ pub fn in_steps(
         // A flush at the end of all is in none of its steps.
         outcome.series = steps::series(directory, [total(&job.read), total(&job.write)], seconds, step);
     }
-    fs::remove_dir_all(directory).map_err(Error::file(directory))?;
+    steps::remove(directory)?;
     Ok(outcome)
 }
 
@@ -430,7 +432,7 @@ mod tests {
             let [reads, writes] = outcome.figures.by_direction.unwrap();
             assert_eq!(reads.operations + writes.operations, bytes / 4096, "{more}");
             assert!(series.operations.len() >= 4 && series.step == 0.1, "{more}: {series:?}");
-            assert!(!logs.exists());
+            assert_eq!(fs::read_dir(&logs).unwrap().count(), 0);
         }
     }
 

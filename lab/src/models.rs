@@ -30,6 +30,21 @@ use std::fmt::Display;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::error::{Error, Result};
+use crate::size::Size;
+
+/// Devices, memory and caches that figures are told of: a pool takes no smaller device, and nobody has larger ones.
+const LEAST: Size = Size(64 << 20);
+const MOST: Size = Size(1 << 50);
+
+/// Refuses sizes of which figures would mean nothing.
+fn require_size(what: &str, size: Size, least: Size, most: Size) -> Result<()> {
+    if (least..=most).contains(&size) {
+        return Ok(());
+    }
+    Err(Error::Experiment(format!("{what}: {size} is not a size from {least} to {most}")))
+}
+
 /// What a model says. [`Display`] is for people, [`Serialize`] for programs.
 pub trait Model: Display + Serialize {
     /// How it is computed.

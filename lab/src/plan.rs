@@ -57,6 +57,8 @@ pub struct Plan {
     variants: Vec<Variant>,
     /// What is run: a variant and a workload.
     pairs: Vec<(usize, usize)>,
+    /// Where pools take turns on disks, the pool that each of these is in, by a number.
+    turns: Option<Vec<usize>>,
     seed: u64,
 }
 
@@ -90,8 +92,20 @@ impl Plan {
                 _ => experiment.bears(&variant.settings, workload),
             }
         };
-        let pairs = all.filter(is_possible).collect();
-        Self { variants, pairs, seed }
+        let pairs: Vec<(usize, usize)> = all.filter(is_possible).collect();
+        let turns = (!experiment.target.disks().is_empty()).then(|| {
+            let mut pools: Vec<Settings> = Vec::new();
+            let pool = |(variant, workload): &(usize, usize)| {
+                let pool =
+                    experiment.pool_of(&variants[*variant].settings, &experiment.workloads[*workload]);
+                pools.iter().position(|known| *known == pool).unwrap_or_else(|| {
+                    pools.push(pool);
+                    pools.len() - 1
+                })
+            };
+            pairs.iter().map(pool).collect()
+        });
+        Self { variants, pairs, turns, seed }
     }
 
     /// The variants: the baseline, its twin, the changes, and where there is one the raw device.
@@ -109,15 +123,28 @@ impl Plan {
         self.pairs.contains(&(variant, workload))
     }
 
-    /// The runs of a round, in their order.
+    /// How many pools take turns on the same disks; none where they are made of files.
+    pub fn turns(&self) -> usize {
+        self.turns.iter().flatten().max().map_or(0, |most| most + 1)
+    }
+
+    /// The runs of a round, in their order: any, or where pools take turns, any of pools, and for each any of its runs.
     pub fn round(&self, round: usize) -> Vec<Step> {
-        let step = |&(variant, workload): &(usize, usize)| Step { round, variant, workload };
-        let mut steps: Vec<Step> = self.pairs.iter().map(step).collect();
+        let mut order: Vec<usize> = (0..self.pairs.len()).collect();
         let mut rng = fastrand::Rng::with_seed(
             self.seed.wrapping_add(round as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         );
-        rng.shuffle(&mut steps);
-        steps
+        rng.shuffle(&mut order);
+        if let Some(pools) = &self.turns {
+            let mut turns: Vec<usize> = (0..self.turns()).collect();
+            rng.shuffle(&mut turns);
+            order.sort_by_key(|at| turns[pools[*at]]);
+        }
+        let step = |at: usize| {
+            let (variant, workload) = self.pairs[at];
+            Step { round, variant, workload }
+        };
+        order.into_iter().map(step).collect()
     }
 }
 
@@ -229,6 +256,28 @@ mod tests {
             "#
         );
         Experiment::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn pools_on_the_same_disks_take_turns_in_an_order_of_each_round() {
+        let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\ndisks = [\"/a\"]\n\
+                    [[factor]]\nname = \"ashift\"\nvalues = [\"9\", \"12\", \"13\"]\n\
+                    [[factor]]\nname = \"compression\"\nvalues = [\"off\", \"lz4\"]\n\
+                    [[workload]]\nname = \"a\"\nrw = \"read\"\n[[workload]]\nname = \"b\"\nrw = \"write\"\n";
+        let experiment = Experiment::parse(text).unwrap();
+        let plan = Plan::new(&experiment, None, 7);
+        assert_eq!(plan.turns(), 3);
+        let ashift = |step: &Step| plan.variants()[step.variant].settings["ashift"].clone();
+        let mut orders = std::collections::BTreeSet::new();
+        for round in 0..20 {
+            let steps = plan.round(round);
+            assert_eq!(steps.iter().collect::<std::collections::BTreeSet<_>>().len(), plan.round_length());
+            let mut order: Vec<String> = steps.iter().map(ashift).collect();
+            order.dedup();
+            assert_eq!(order.len(), 3, "{order:?}");
+            orders.insert(order);
+        }
+        assert!(orders.len() >= 4, "{orders:?}");
     }
 
     #[test]

@@ -7,18 +7,21 @@
 //! | the experiment by itself | [`Experiment::faults`] |
 //! | names and values of properties, with the nearest name where there is none of that | [`Known`]: who makes pools and volumes |
 //! | names and values of fio's options | fio itself, which reads its arguments and does nothing (`--parse-only`) |
-//! | traces and sources of copies, files and devices that are measured, room for what is made | the machine: [`faults_here`] |
+//! | traces and sources of copies, files and devices that are measured, where results go, room for what is made | the machine: [`faults_here`] |
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::experiment::{Experiment, PROCESS, Place, SETTINGS, Settings, THROUGH, Target, Work};
+use crate::experiment::{
+    Experiment, PROCESS, Place, SETTINGS, Settings, THROUGH, Target, Work, Workload, faults_of_options,
+};
 use crate::fio::{self, Endpoint};
 use crate::nearest::meant;
 use crate::plan::{self, Plan, VariantKind};
 use crate::size::Size;
+use crate::store;
 use crate::target;
 use crate::trace::Trace;
 
@@ -41,10 +44,7 @@ pub trait Known {
 pub fn faults(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
     let mut all = experiment.faults();
     all.extend(names(experiment, known));
-    // What the lab itself does not understand makes no arguments of fio.
-    if all.is_empty() {
-        all.extend(of_fio(experiment));
-    }
+    all.extend(of_fio(experiment));
     all
 }
 
@@ -54,13 +54,8 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
     for workload in &experiment.workloads {
         let name = &workload.name;
         if let Some(path) = &workload.trace {
-            let is_file = fs::metadata(path)
-                .map_err(|error| error.to_string())
-                .and_then(|at| at.is_file().then_some(()).ok_or_else(|| "it is no file".to_owned()));
-            let read = is_file.and_then(|()| fs::read_to_string(path).map_err(|error| error.to_string()));
             let extent = workload.extent(experiment.target.size());
-            let trace = read.and_then(|text| Trace::parse(&text)).and_then(|trace| trace.within(extent));
-            if let Err(what) = trace {
+            if let Err(what) = Trace::read(path).and_then(|trace| trace.within(extent)) {
                 all.push(format!("workload '{name}': trace {}: {what}", path.display()));
             }
         }
@@ -77,7 +72,11 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
                         all.push(format!("workload '{name}': source {}: {error}", path.display()));
                     }
                 },
-                Ok(_) => {}
+                Ok(metadata) if metadata.is_file() => {}
+                Ok(_) => all.push(format!(
+                    "workload '{name}': source {}: it is neither a file nor a directory",
+                    path.display()
+                )),
             }
         }
         let over_nbd = matches!(experiment.target, Target::Volume(_) | Target::Nbd { .. });
@@ -85,7 +84,8 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
             all.push(format!("workload '{name}': copies go over NBD by nbdcopy, which is not on the PATH"));
         }
     }
-    all.extend(target::faults(experiment, may_overwrite, None));
+    all.extend(target::faults(experiment, may_overwrite || experiment.target.may_overwrite(), None));
+    all.extend(store::require_free(directory).err().map(|error| error.to_string()));
     all.extend(room(experiment, directory));
     all
 }
@@ -145,7 +145,7 @@ pub fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
 fn places(experiment: &Experiment) -> Vec<Endpoint> {
     let of_path = || Endpoint::Path("/cenote-lab".into());
     let of_uri = |uri: &str| match uri {
-        uri if uri.starts_with("iscsi:") => Endpoint::Iscsi(uri.to_owned()),
+        uri if uri.starts_with("iscsi://") => Endpoint::Iscsi(uri.to_owned()),
         uri => Endpoint::Nbd(uri.to_owned()),
     };
     let mut all = match &experiment.target {
@@ -170,6 +170,26 @@ fn places(experiment: &Experiment) -> Vec<Endpoint> {
     all
 }
 
+/// A job as fio can be asked about it: where the lab itself finds something wrong, that is told already, and fio is asked about the rest of the job's options with a job that is right.
+fn asked(job: Workload, experiment: &Experiment) -> Option<Workload> {
+    let target = &experiment.target;
+    if job.faults(target).is_empty() {
+        return Some(job);
+    }
+    let is_wrong = |(name, value): (&String, &String)| {
+        let alone = BTreeMap::from([(name.clone(), value.clone())]);
+        !faults_of_options(&alone, target.size()).is_empty()
+    };
+    let options = job.options.iter().filter(|option| !is_wrong(*option));
+    let options = options.map(|(name, value)| (name.clone(), value.clone())).collect::<BTreeMap<_, _>>();
+    if options.is_empty() {
+        return None;
+    }
+    let right = Workload::of_options(&job.name, options);
+    // Where the target is wrong, so is every job.
+    right.faults(target).is_empty().then_some(right)
+}
+
 /// What fio says against the arguments that it will be called with.
 fn of_fio(experiment: &Experiment) -> Vec<String> {
     let base = plan::baseline(experiment);
@@ -187,17 +207,18 @@ fn of_fio(experiment: &Experiment) -> Vec<String> {
         settings.extend(changed);
         jobs.push((format!(", {}", words.join(" ")), settings));
     }
-    let mut asked: Vec<Vec<String>> = Vec::new();
+    let mut known: Vec<Vec<String>> = Vec::new();
     let mut all: Vec<String> = Vec::new();
     for (words, settings) in jobs {
         for workload in &experiment.workloads {
             if matches!(workload.work(), Work::Copy) {
                 continue;
             }
-            let Ok(job) = workload.with(&settings) else { continue };
+            let job = workload.with(&settings).ok().and_then(|job| asked(job, experiment));
+            let Some(job) = job else { continue };
             for place in places(experiment) {
                 let arguments = fio::parsed(&job, &place, experiment.target.size());
-                if asked.contains(&arguments) || asked.len() >= MOST_ASKED {
+                if known.contains(&arguments) || known.len() >= MOST_ASKED {
                     continue;
                 }
                 let fault = match fio::parse(&arguments) {
@@ -207,7 +228,7 @@ fn of_fio(experiment: &Experiment) -> Vec<String> {
                     Err(Error::Failed { output, .. }) => Some(output),
                     Err(error) => Some(error.to_string()),
                 };
-                asked.push(arguments);
+                known.push(arguments);
                 if let Some(what) = fault {
                     let what = format!("workload '{}'{words}: {what}", workload.name);
                     // An option of the workload itself is wrong with every value of a factor.
@@ -289,8 +310,18 @@ pub fn told(experiment: &Experiment) -> String {
             text.push_str(&format!("{} of {}: {what}\n", size, path.display()));
         }
     }
+    for uri in experiment.target.uris() {
+        let what = if experiment.overwrites() { "written" } else { "only read" };
+        text.push_str(&format!("{size} of {uri}: {what}\n"));
+    }
     for disk in experiment.target.disks() {
         text.push_str(&format!("{}: a pool is made of it, which overwrites it\n", disk.display()));
+    }
+    if plan.turns() > 1 {
+        text.push_str(&format!(
+            "{} kinds of pools take turns on these disks: each is made and filled anew in every round\n",
+            plan.turns()
+        ));
     }
     text.push_str(&format!("{} variants:\n", plan.variants().len()));
     for variant in plan.variants() {
@@ -370,6 +401,81 @@ mod tests {
     }
 
     #[test]
+    fn fio_is_asked_also_where_something_else_is_wrong() {
+        let factors = "[[factor]]\nname = \"compresion\"\nvalues = [\"on\", \"off\"]\n\
+                       [[factor]]\nname = \"fio.rwmixwrite\"\nvalues = [\"1\", \"x2\"]\n";
+        let told = faults(&experiment(factors, "rw = \"sideways\"\noptions = { thinktime = \"x\" }"), &Few);
+        for named in ["sideways", "compresion", "fio.rwmixwrite=x2", "thinktime"] {
+            assert!(told.iter().any(|it| it.contains(named)), "{named}: {told:#?}");
+        }
+    }
+
+    #[test]
+    fn goals_that_nothing_can_reach_or_tell_are_refused() {
+        let of = |target: &str, goal: &str, workload: &str| {
+            let text = format!(
+                "name = \"x\"\n[goal]\n{goal}\n[target]\n{target}\nsize = \"64M\"\n[[workload]]\nname = \"w\"\n{workload}\n"
+            );
+            Experiment::read(&text).unwrap().faults()
+        };
+        let (volume, path) = ("kind = \"volume\"", "kind = \"path\"\npath = \"/no/such\"");
+        let write = "rw = \"randwrite\"";
+        for (target, goal, workload, named) in [
+            (volume, "at_most = 20000", write, "write at_least"),
+            (volume, "metric = \"throughput\"\nat_most = \"1G\"", write, "at_most makes no sense"),
+            (volume, "metric = \"latency\"\nat_least = \"1ms\"", write, "write at_most"),
+            (volume, "at_least = 2000\nat_most = 1000", write, "at_least is more than at_most"),
+            (path, "metric = \"space\"", write, "space cannot be measured"),
+            (path, "metric = \"cpu\"", write, "CPU cannot be measured"),
+            (path, "also = [\"memory\"]", write, "also: peak memory"),
+            ("kind = \"host\"\ndataset = \"a/b\"", "metric = \"cpu\"", write, "a host's kernel"),
+            ("kind = \"nbd\"\nuri = \"nbd://h/v\"", "metric = \"amplification\"", write, "does not tell"),
+            (volume, "metric = \"read_amplification\"", write, "reads nothing"),
+            (volume, "metric = \"amplification\"", "rw = \"read\"", "writes nothing"),
+        ] {
+            let told = of(target, goal, workload);
+            assert!(told.iter().any(|it| it.contains(named)), "{goal}: {told:#?}");
+        }
+        for (target, goal) in [
+            (volume, "also = [\"space\", \"cpu\", \"amplification\"]\nat_least = 5"),
+            (path, "metric = \"latency_p99\"\nat_most = \"5ms\""),
+            ("kind = \"host\"\ndataset = \"a/b\"", "metric = \"space\""),
+        ] {
+            assert!(of(target, goal, write).is_empty(), "{:?}", of(target, goal, write));
+        }
+    }
+
+    #[test]
+    fn exports_are_looked_at_before_and_written_only_with_consent() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        crate::target::export::tests::serve(&at("serves"), 64 << 20, false);
+        crate::target::export::tests::serve(&at("reads"), 1 << 20, true);
+        let of = |uri: &str, rw: &str, may| {
+            let text = format!(
+                "name = \"x\"\n[target]\nkind = \"nbd\"\nuri = \"{uri}\"\nsize = \"64M\"\n[[workload]]\nname = \"w\"\nrw = \"{rw}\"\n"
+            );
+            let experiment = Experiment::read(&text).unwrap();
+            let here = faults_here(&experiment, &at("out"), may);
+            [experiment.faults(), here].concat()
+        };
+        let uri = |socket: &str| format!("nbd+unix:///v?socket={}", at(socket).display());
+        assert!(of(&uri("serves"), "read", false).is_empty(), "{:?}", of(&uri("serves"), "read", false));
+        assert!(of(&uri("serves"), "write", true).is_empty());
+        for (uri, rw, may, named) in [
+            (&uri("serves"), "write", false, "--overwrite"),
+            (&uri("reads"), "write", true, "fewer than its size"),
+            (&uri("nowhere"), "read", false, "nobody serves it"),
+            (&"nbd:///v".to_owned(), "read", false, "names no server"),
+            (&"iscsi://h/t/1".to_owned(), "read", false, "kind = \"iscsi\""),
+            (&"file:///etc/passwd".to_owned(), "read", false, "no URI of an export"),
+        ] {
+            let told = of(uri, rw, may);
+            assert!(told.iter().any(|it| it.contains(named)), "{uri}: {told:#?}");
+        }
+    }
+
+    #[test]
     fn fio_itself_says_what_is_wrong_with_its_options() {
         let told = |factors: &str, options: &str| {
             faults(&experiment(factors, &format!("rw = \"randrw\"\noptions = {{ {options} }}")), &Few)
@@ -410,14 +516,14 @@ mod tests {
         fs::write(at("empty.trace"), "fio version 3 iolog\n").unwrap();
         fs::create_dir(at("nothing")).unwrap();
         let workload = format!(
-            "rw = \"replay\"\ntrace = \"{}\"\n[[workload]]\nname = \"c\"\nrw = \"copy\"\nsource = \"{}\"\n[[workload]]\nname = \"d\"\nrw = \"copy\"\nsource = \"{}\"",
+            "rw = \"replay\"\ntrace = \"{}\"\n[[workload]]\nname = \"c\"\nrw = \"copy\"\nsource = \"{}\"\n[[workload]]\nname = \"d\"\nrw = \"copy\"\nsource = \"{}\"\n[[workload]]\nname = \"e\"\nrw = \"replay\"\ntrace = \"/dev/zero\"\n[[workload]]\nname = \"f\"\nrw = \"copy\"\nsource = \"/dev/zero\"",
             at("empty.trace").display(),
             at("nothing").display(),
             at("nowhere").display()
         );
         let mut experiment = experiment("", &workload);
         let told = faults_here(&experiment, &at("out"), false);
-        for named in ["no request", "it is empty", "nowhere"] {
+        for named in ["no request", "it is empty", "nowhere", "/dev/zero: it is no regular file", "it is neither"] {
             assert!(told.iter().any(|it| it.contains(named)), "{named}: {told:#?}");
         }
         let Target::Volume(pools) = &mut experiment.target else { panic!() };
@@ -425,5 +531,8 @@ mod tests {
         let told = faults_here(&experiment, &at("out"), false);
         assert!(told.iter().any(|it| it.contains("all variants together")), "{told:#?}");
         assert!(!at("out").exists());
+        // Where results go is looked at with all else.
+        let told = faults_here(&experiment, &at("empty.trace"), false);
+        assert!(told.iter().any(|it| it.contains("this is no directory")), "{told:#?}");
     }
 }

@@ -229,6 +229,31 @@ mod tests {
     }
 
     #[test]
+    fn two_rounds_of_two_are_finished_and_tell_little() {
+        let mut store = store("");
+        let first = store.runs()[0].clone();
+        let two = Experiment { rounds: 2, ..store.experiment().clone() };
+        let plan = crate::run::plan(&store);
+        let mut runs = Vec::new();
+        for round in 0..2 {
+            for step in plan.round(round) {
+                let variant = plan.variants()[step.variant].name.clone();
+                runs.push(Run { round, variant, ..first.clone() });
+            }
+        }
+        store = Store::of_runs(two.clone(), runs.clone());
+        let findings = analysis::findings(&store);
+        assert_eq!((findings.rounds, &findings.unfinished), (2, &None));
+        assert!(findings.few.as_ref().is_some_and(|few| few.starts_with("Two rounds only")));
+        for form in [markdown(&store, &findings), html::page(&store, &findings)] {
+            assert!(form.contains("Two rounds only") && !form.contains("keep that"), "{form}");
+        }
+        // Where somebody wanted more since, it is not finished.
+        let more = Store::of_runs(Experiment { more_rounds: Some(3), ..two }, runs);
+        assert!(analysis::findings(&more).unfinished.is_some_and(|told| told.contains("2 of 3 rounds")));
+    }
+
+    #[test]
     fn a_run_is_shown_with_all_that_is_kept_of_it() {
         let store = store("");
         let shown: serde_json::Value = serde_json::from_str(&of_run(&store, 4).unwrap()).unwrap();

@@ -14,7 +14,7 @@
 //! short is not there at all, and is done again. A round that was interrupted is done again as a whole: its runs become [`Stage::Torn`] where they are. Who carries the experiment out holds the database; a second one is refused.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Metric};
+use crate::file;
 use crate::fio::Figures;
 use crate::series::Series;
 use crate::target::Counters;
@@ -132,21 +133,9 @@ pub struct Store {
 impl Store {
     /// Makes one for a new experiment. The directory must be empty, or not exist yet: what is made in it is removed again, and nothing else may be in its way.
     pub fn create(directory: &Path, experiment: Experiment, environment: Environment) -> Result<Self> {
+        require_free(directory)?;
         fs::create_dir_all(directory).map_err(Error::file(directory))?;
         let path = directory.join("experiment.toml");
-        let refused = |what: &str| Err(Error::Results { path: directory.to_owned(), what: what.to_owned() });
-        if path.exists() {
-            return refused(
-                "there are results of an experiment already; resume it, or choose another directory",
-            );
-        }
-        let mut entries = fs::read_dir(directory).map_err(Error::file(directory))?.flatten();
-        // A filesystem that is new has that in it.
-        if entries.any(|entry| entry.file_name() != "lost+found") {
-            return refused(
-                "this directory is not empty: results go into one that is, or that does not exist yet (-o DIR)",
-            );
-        }
         let json = serde_json::to_vec_pretty(&environment)
             .map_err(|error| Error::Results { path: directory.to_owned(), what: error.to_string() })?;
         write_durably(&directory.join("environment.json"), &json)?;
@@ -184,7 +173,7 @@ impl Store {
         }
         let read = |name: &str| {
             let path = directory.join(name);
-            fs::read_to_string(&path).map_err(Error::file(&path))
+            file::read(&path, file::MOST_OF_EXPERIMENT).map_err(Error::file(&path))
         };
         // What it found stays readable, whatever is asked of new ones since.
         let experiment = Experiment::read(&read("experiment.toml")?)?;
@@ -334,6 +323,48 @@ impl Store {
     }
 }
 
+/// Says why results cannot go into a directory, where they cannot: it must be empty, or not exist yet.
+pub(crate) fn require_free(directory: &Path) -> Result<()> {
+    let refused = |path: &Path, what: &str| Err(Error::Results { path: path.to_owned(), what: what.to_owned() });
+    for above in directory.ancestors().filter(|above| !above.as_os_str().is_empty()) {
+        match fs::metadata(above) {
+            Ok(metadata) if !metadata.is_dir() => {
+                return refused(
+                    above,
+                    "this is no directory, and results go into one that is empty or does not exist yet: name another (-o DIR)",
+                );
+            }
+            Ok(_) => break,
+            Err(error) if error.kind() != ErrorKind::NotFound && error.kind() != ErrorKind::NotADirectory => {
+                return Err(Error::file(above)(error));
+            }
+            Err(_) if fs::symlink_metadata(above).is_ok() => {
+                return refused(above, "this is a link that leads nowhere: name another directory (-o DIR)");
+            }
+            Err(_) => {}
+        }
+    }
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::file(directory)(error)),
+    };
+    if directory.join("experiment.toml").exists() {
+        return refused(
+            directory,
+            "there are results of an experiment already; resume it, or choose another directory",
+        );
+    }
+    // A filesystem that is new has that in it.
+    if entries.flatten().any(|entry| entry.file_name() != "lost+found") {
+        return refused(
+            directory,
+            "this directory is not empty: results go into one that is, or that does not exist yet (-o DIR)",
+        );
+    }
+    Ok(())
+}
+
 /// The runs of a database as they are kept there, with their numbers.
 fn runs_of(database: &Database) -> std::result::Result<Vec<(u64, Vec<u8>)>, redb::Error> {
     let mut runs = Vec::new();
@@ -427,6 +458,13 @@ mod tests {
         let refused = Store::create(directory.path(), experiment.clone(), Environment::default());
         assert!(refused.is_err_and(|error| error.to_string().contains("not empty")));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        let file = directory.path().join("mnt/file");
+        fs::write(&file, "theirs").unwrap();
+        for at in [file.clone(), file.join("below/it")] {
+            let refused = Store::create(&at, experiment.clone(), Environment::default());
+            let told = refused.err().unwrap().to_string();
+            assert!(told.starts_with(file.to_str().unwrap()) && told.contains("no directory"), "{told}");
+        }
         Store::create(&directory.path().join("new"), experiment, Environment::default()).unwrap();
     }
 

@@ -11,9 +11,10 @@
 //! | `mnt/` | where filesystems are mounted |
 //! | `claims.json` | files and devices of somebody's own that are written ([`taken`]) |
 //!
-//! Where the experiment names `disks`, pools are made of those instead of files, each of one pool.
+//! Where the experiment names `disks`, pools are made of those instead of files, each of the first of them: variants that were on different disks would be compared as much by these. So there is one pool at a time, and who needs
+//! another takes its place, and fills it anew. A round has the runs of each pool in one stretch ([`crate::Plan`]).
 //!
-//! Both directories, and that of the files in a target's directory, have a mark since they were made, without which none is removed (`own`).
+//! Both directories, and that of the files in a target's directory, have a mark since they were made, which lists what the lab makes in them: nothing else is removed (`own`).
 //!
 //! The programs that make pools are behind [`Programs`]; [`Launch`] starts them.
 //!
@@ -36,8 +37,9 @@
 //! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the pool's own process may be by the system: jobs on files go around its page cache
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
 
+pub(crate) mod export;
 mod lodging;
-mod own;
+pub(crate) mod own;
 mod programs;
 pub mod taken;
 
@@ -62,6 +64,7 @@ use crate::size::Size;
 use crate::store::Prepared;
 use crate::trace::Trace;
 
+use export::Export;
 use taken::Claim;
 
 pub use lodging::Lodging;
@@ -82,6 +85,15 @@ const LEAST_REPLAY: Duration = Duration::from_millis(100);
 
 /// How often what is in a pool would fit beside what is being written, for the rounding of raidz.
 const ROOM: u64 = 2;
+
+/// The directory of devices that play a medium.
+const MODELLED: &str = "modelled";
+/// What the raw device is measured by.
+const RAW: &str = "raw";
+/// What fio replays.
+const REPLAYED: &str = "replayed.trace";
+/// The directory of what fio notes of the time within a run.
+const STEPS: &str = "steps";
 
 /// A property of a host's volumes: the directory of the experiment that made them.
 pub const OWNER: &str = "cenote:lab";
@@ -129,6 +141,8 @@ pub struct Bench<'a> {
     notes: Vec<String>,
     /// What was filled since that was told.
     prepared: Prepared,
+    /// Where all files of a workload were made.
+    whole_files: BTreeSet<PathBuf>,
 }
 
 /// Where a variant lives.
@@ -250,12 +264,13 @@ impl<'a> Bench<'a> {
             did_more: false,
             notes: Vec::new(),
             prepared: Prepared::default(),
+            whole_files: BTreeSet::new(),
         }
     }
 
-    /// The same, with consent to overwrite what the file or device holds that somebody named.
+    /// The same, with consent to overwrite whatever files, devices and exports hold that somebody named, or with that only which was noted before ([`consent`]). Where this is not said, the experiment itself says it.
     pub fn overwriting(mut self, is_allowed: bool) -> Self {
-        self.may_overwrite |= is_allowed;
+        self.may_overwrite = is_allowed;
         self
     }
 
@@ -304,13 +319,10 @@ impl<'a> Bench<'a> {
                 }
             }
             target if lodging.is_device => {
-                let raw = self.devices.join("raw");
                 let endpoint = match target {
-                    Target::Filesystem(_) => {
-                        fs::create_dir_all(&raw).map_err(Error::file(&raw))?;
-                        Endpoint::Directory(raw)
-                    }
+                    Target::Filesystem(_) => Endpoint::Directory(own::take_directory(&self.devices, RAW)?),
                     _ => {
+                        let raw = own::take(&self.devices, RAW)?;
                         make_file(&raw, target.size().0)?;
                         Endpoint::Path(raw)
                     }
@@ -389,6 +401,11 @@ impl<'a> Bench<'a> {
 
     /// What somebody named is filled once, where that may be written: by workloads that write it anyway, or because it is a file of the lab's own.
     fn at_named(&mut self, endpoint: Endpoint, name: &str, progress: &dyn Progress) -> Result<Endpoint> {
+        let is_export = matches!(endpoint, Endpoint::Nbd(_) | Endpoint::Iscsi(_));
+        if is_export && self.overwrites() {
+            let fault = taken::fault_of_export(name, self.may_overwrite, Some(&self.directory))?;
+            fault.map_or(Ok(()), |what| Err(Error::Experiment(what)))?;
+        }
         if self.may_write(&endpoint) && !self.filled.contains(name) {
             self.fill_first(&endpoint, name, progress)?;
             self.filled.insert(name.to_owned());
@@ -426,7 +443,7 @@ impl<'a> Bench<'a> {
         let programs = self.programs(&server)?;
         let endpoint = if let Target::Filesystem(_) = self.experiment.target {
             own::make(&self.mounts)?;
-            let at = self.mounts.join(name);
+            let at = own::expect_directory(&self.mounts, &name)?;
             arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
             programs.zfs(&arguments)?;
             if !own::is_mounted(&at).map_err(Error::file(&at))? {
@@ -479,10 +496,10 @@ impl<'a> Bench<'a> {
         let mut count = 0;
         let mut device = |model: Option<&String>| -> Result<String> {
             let directory = match model {
-                Some(model) => modelled(&self.devices).join(speed::device(model)?.to_string()),
-                None => self.devices.clone(),
+                Some(model) => format!("{MODELLED}/{}/", speed::device(model)?),
+                None => String::new(),
             };
-            let path = directory.join(format!("{pool}-{count}"));
+            let path = own::take(&self.devices, &format!("{directory}{pool}-{count}"))?;
             count += 1;
             let _ = fs::remove_file(&path);
             make_file(&path, device_size.0)?;
@@ -518,15 +535,18 @@ impl<'a> Bench<'a> {
         Ok(arguments.into_iter().skip(first).take(missing).collect())
     }
 
-    /// Gives a pool disks that no other has, if nobody else needs them.
+    /// Gives a pool the first of the disks, if nobody else needs them; a pool of another variant that is on them is destroyed.
     fn take_disks(&mut self, pool: &str, layout: &Layout, least: Size) -> Result<()> {
+        let before: BTreeSet<String> = self.disks.keys().cloned().collect();
+        if !before.is_empty() {
+            let of_these = self.homes.iter().filter(|(_, home)| before.contains(&home.pool));
+            let of_these: Vec<Lodging> = of_these.map(|(lodging, _)| lodging.clone()).collect();
+            of_these.iter().try_for_each(|lodging| self.release_home(lodging))?;
+        }
         let mut own = Vec::new();
         for disk in self.experiment.target.disks() {
             if own.len() as u64 == layout.devices() {
                 break;
-            }
-            if self.disks.values().flatten().any(|taken| taken == disk) {
-                continue;
             }
             require_disk(disk, least)?;
             // The pool holds it from then on.
@@ -578,7 +598,7 @@ impl<'a> Bench<'a> {
             Work::Create | Work::Open | Work::Stat | Work::Delete => return Ok(()),
             Work::Copy => {
                 if let Endpoint::Directory(directory) = endpoint {
-                    own::make(&directory.join(fio::OWN_DIRECTORY))?;
+                    make_data(directory)?;
                 }
                 let Some(stream) = Stream::of(like, self.experiment.target.size()) else { return Ok(()) };
                 stream.run(endpoint, &what, progress)?.figures.written_bytes
@@ -602,9 +622,8 @@ impl<'a> Bench<'a> {
         let total = self.experiment.target.size();
         let workload = whole("write", like, total);
         if let Endpoint::Directory(directory) = endpoint {
-            own::make(&directory.join(fio::OWN_DIRECTORY))?;
             // fio would make it as long as the first piece.
-            make_file(Path::new(&endpoint.file()), total.0)?;
+            make_file(&make_data(directory)?, total.0)?;
         }
         let began = Instant::now();
         let (mut done, mut piece) = (0, LEAST_PIECE);
@@ -654,7 +673,7 @@ impl<'a> Bench<'a> {
         own::make(&self.devices)?;
         let endpoint = self.endpoint(lodging, workload, progress)?;
         if let Endpoint::Directory(directory) = &endpoint {
-            make_files(workload, directory, progress)?;
+            make_files(workload, directory, &mut self.whole_files, progress)?;
         }
         self.settle(lodging)?;
         let extent = workload.extent(self.experiment.target.size());
@@ -711,7 +730,7 @@ impl<'a> Bench<'a> {
             Job::Replay { .. } => self.replay(job, progress),
             Job::Fio { arguments, seconds: None } => fio::run_unless(arguments, &mut stops),
             Job::Fio { arguments, seconds: Some(seconds) } => {
-                fio::in_steps(arguments, *seconds, &self.devices.join("steps"), &mut stops)
+                fio::in_steps(arguments, *seconds, &self.steps()?, &mut stops)
             }
             Job::Copy { stream, at } => {
                 stream.run(at, &format!("copying {}", stream.source.display()), progress)
@@ -729,7 +748,7 @@ impl<'a> Bench<'a> {
             return Err(Error::Experiment("this is no trace".into()));
         };
         let mut stops = || progress.stops();
-        let steps = self.devices.join("steps");
+        let steps = self.steps()?;
         let mut times = self.times.get(path).copied().unwrap_or(1);
         loop {
             fs::write(here, trace.for_fio(name, times)).map_err(Error::file(here))?;
@@ -754,6 +773,11 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// Where fio notes what happens within a run.
+    fn steps(&self) -> Result<PathBuf> {
+        own::take_files(&self.devices, &format!("{STEPS}/{}", fio::STEP_LOGS))
+    }
+
     /// Whether the last run did more than what it measured, so that counters have more too; asked once.
     pub fn did_more(&mut self) -> bool {
         std::mem::take(&mut self.did_more)
@@ -762,8 +786,7 @@ impl<'a> Bench<'a> {
     fn fio_job(&mut self, endpoint: &Endpoint, workload: &Workload, seed: u64) -> Result<Job> {
         let size = self.experiment.target.size();
         if let Some(path) = &workload.trace {
-            let text = fs::read_to_string(path).map_err(Error::file(path))?;
-            let trace = Trace::parse(&text)
+            let trace = Trace::read(path)
                 .and_then(|trace| trace.within(workload.extent(size)))
                 .map_err(|what| Error::Results { path: path.clone(), what })?;
             let trims = trace.trims();
@@ -774,7 +797,7 @@ impl<'a> Bench<'a> {
                     path.display()
                 ));
             }
-            let here = self.devices.join("replayed.trace");
+            let here = own::take(&self.devices, REPLAYED)?;
             let mut arguments = fio::replay(workload, endpoint, &here, !trace.writes(), size);
             arguments.push(format!("--randseed={seed}"));
             let seconds = (!workload.at_once).then(|| trace.seconds()).filter(|seconds| *seconds > 0.0);
@@ -909,13 +932,7 @@ impl<'a> Bench<'a> {
         programs.zpool(&["destroy".to_owned(), "-f".to_owned(), home.pool.clone()])?;
         self.pools.retain(|_, pool| *pool != home.pool);
         self.disks.remove(&home.pool);
-        let of_pool = format!("{}-", home.pool);
-        for directory in self.device_directories() {
-            let files = fs::read_dir(directory).into_iter().flatten().flatten();
-            for file in files.filter(|file| file.file_name().to_string_lossy().starts_with(&of_pool)) {
-                fs::remove_file(file.path()).map_err(Error::file(&file.path()))?;
-            }
-        }
+        own::remove_some(&self.devices, &format!("{}-", home.pool))?;
         if self.homes.values().all(|other| other.server != home.server) {
             self.servers.remove(&home.server);
         }
@@ -962,19 +979,28 @@ impl<'a> Bench<'a> {
         self.raw_is_filled = false;
         self.filled.clear();
         self.claims.clear();
-        let mut made = vec![self.devices.clone(), self.mounts.clone()];
-        let paths = self.experiment.target.paths().into_iter();
-        made.extend(paths.filter(|at| at.is_dir()).map(|at| at.join(fio::OWN_DIRECTORY)));
-        for made in made {
+        self.whole_files.clear();
+        for made in self.own_directories() {
             first = first.and(own::remove(&made));
         }
         first
     }
 
-    /// Directories of the names that the lab's own would have, which it did not make, and does not remove.
+    /// The directories that the lab makes, those within others first.
+    fn own_directories(&self) -> Vec<PathBuf> {
+        let paths = self.experiment.target.paths().into_iter().filter(|at| at.is_dir());
+        let of_raw = self.devices.join(RAW).join(fio::OWN_DIRECTORY);
+        let all = [of_raw, self.devices.clone(), self.mounts.clone()].into_iter();
+        all.chain(paths.map(|at| at.join(fio::OWN_DIRECTORY))).collect()
+    }
+
+    /// What is in directories of the names that the lab's own have, and it did not make: it stays there when all else is removed. Some of the names, where there are many.
     pub fn left_alone(&self) -> Vec<PathBuf> {
-        let of_these = [&self.devices, &self.mounts].into_iter();
-        of_these.filter(|path| path.exists() && !own::is_own(path)).cloned().collect()
+        let theirs = self.own_directories().into_iter().filter(|path| path.is_dir() && !own::is_own(path));
+        let mut all: Vec<PathBuf> = theirs.flat_map(|path| own::theirs(&path)).collect();
+        all.sort();
+        all.dedup();
+        all
     }
 }
 
@@ -1019,10 +1045,9 @@ pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Need
     Ok(Needs { filled, at_most: Size(of_each.saturating_mul(layout.devices())) })
 }
 
-/// What is wrong with the files and devices that an experiment measures, before anything is made or written: all of it. `directory` is that of its results, where there are some.
+/// What is wrong with the files and devices that an experiment measures, before anything is made or written: all of it. `may_overwrite` is consent for whatever is there; `directory` is that of its results, where there are some, which has the consent that was noted ([`consent`]).
 pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&Path>) -> Vec<String> {
     let (target, overwrites) = (&experiment.target, experiment.overwrites());
-    let may_overwrite = may_overwrite || target.may_overwrite();
     let of = |path: &Path| -> Result<Option<String>> {
         target.require_path(path)?;
         if path.is_dir() || !path.exists() {
@@ -1050,7 +1075,44 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
         Err(Error::Experiment(what)) => Some(what),
         Err(error) => Some(error.to_string()),
     });
-    target.paths().into_iter().filter_map(said).chain(of_disks).collect()
+    let of_uris = target.uris().into_iter().flat_map(|uri| {
+        let consent = match overwrites {
+            true => taken::fault_of_export(uri, may_overwrite, directory).unwrap_or_else(|it| Some(it.to_string())),
+            false => None,
+        };
+        consent.into_iter().chain(fault_of_uri(uri, target.size(), overwrites))
+    });
+    target.paths().into_iter().filter_map(said).chain(of_disks).chain(of_uris).collect()
+}
+
+/// Why what is behind a URI cannot be measured, where that can be told by asking who serves it.
+fn fault_of_uri(uri: &str, size: Size, overwrites: bool) -> Option<String> {
+    // What is no URI is told by the experiment itself.
+    let export = Export::parse(uri).ok()?;
+    match export.look() {
+        Err(what) => Some(format!("target {uri}: {what}")),
+        Ok(Some(told)) if told.size < size => Some(format!(
+            "target {uri} has {}, fewer than its size of {size}: make `size` smaller",
+            told.size
+        )),
+        Ok(Some(told)) if told.is_read_only && overwrites => {
+            Some(format!("target {uri} is read-only, and workloads write to it"))
+        }
+        Ok(_) => None,
+    }
+}
+
+/// Notes consent, which somebody just gave, to overwrite what the experiment in `directory` names and writes.
+pub fn consent(experiment: &Experiment, directory: &Path) -> Result<()> {
+    let target = &experiment.target;
+    let is_there = |path: &&Path| path.exists() && !path.is_dir();
+    let mut paths: Vec<&Path> = target.disks().iter().map(PathBuf::as_path).filter(is_there).collect();
+    let mut uris = Vec::new();
+    if experiment.overwrites() {
+        paths.extend(target.paths().into_iter().filter(is_there));
+        uris = target.uris();
+    }
+    taken::consent(&paths, &uris, directory)
 }
 
 /// Says that a disk is none, or has less room than a pool needs, where that is so.
@@ -1081,18 +1143,32 @@ fn destroy(programs: &dyn Programs, dataset: &str) -> Result<()> {
     programs.zfs(&words).map(drop)
 }
 
-/// Makes what a workload on files needs: an empty directory to create them in, or the files.
-fn make_files(workload: &Workload, directory: &Path, progress: &dyn Progress) -> Result<()> {
-    own::make(&directory.join(fio::OWN_DIRECTORY))?;
+/// Takes the file that transfers go to in a directory.
+fn make_data(directory: &Path) -> Result<PathBuf> {
+    let own = directory.join(fio::OWN_DIRECTORY);
+    own::make(&own)?;
+    own::take(&own, fio::DATA)
+}
+
+/// Makes what a workload on files needs: a directory to create them in, where none of them is, or the files. `whole` has the directories where all were made.
+fn make_files(
+    workload: &Workload,
+    directory: &Path,
+    whole: &mut BTreeSet<PathBuf>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let own = directory.join(fio::OWN_DIRECTORY);
+    own::make(&own)?;
     let files = fio::files_directory(workload, directory);
-    let exist = files.exists();
     match workload.work() {
-        Work::Transfers | Work::Replay | Work::Copy => return Ok(()),
-        Work::Open | Work::Stat if exist => return Ok(()),
-        _ if exist => fs::remove_dir_all(&files).map_err(Error::file(&files))?,
+        Work::Transfers | Work::Replay | Work::Copy => return own::take(&own, fio::DATA).map(drop),
+        Work::Open | Work::Stat if whole.contains(&files) => return Ok(()),
         _ => {}
     }
-    fs::create_dir(&files).map_err(Error::file(&files))?;
+    own::take_files(&own, &fio::files_names(workload))?;
+    // Where some are there from before, they are no reason not to make all of them.
+    let remove = || own::remove_files(&own, &fio::files_names(workload));
+    remove()?;
     if workload.work() == Work::Create {
         return Ok(());
     }
@@ -1102,16 +1178,16 @@ fn make_files(workload: &Workload, directory: &Path, progress: &dyn Progress) ->
     let made = fio::run_unless(&fio::make_files(workload, directory), &mut || {
         if counted.elapsed() >= COUNT_FILES {
             counted = Instant::now();
-            let count = files.read_dir().map_or(0, Iterator::count) as u64;
+            let count = own::files(&own, &fio::files_names(workload)).len() as u64;
             let done = Size((count * workload.bs.0).min(total.0));
             progress.goes_on(Part { what: "making files", done, total, elapsed: began.elapsed() });
         }
         progress.stops()
     })
     .map(drop);
-    if made.is_err() {
-        // Those that are there are no reason not to make all of them.
-        fs::remove_dir_all(&files).map_err(Error::file(&files))?;
+    match made {
+        Ok(()) => drop(whole.insert(files)),
+        Err(_) => remove()?,
     }
     made
 }
@@ -1135,16 +1211,14 @@ fn whole(rw: &str, like: &Workload, extent: Size) -> Workload {
 
 /// The directory of devices that play a medium, below that of all devices.
 fn modelled(devices: &Path) -> PathBuf {
-    devices.join("modelled")
+    devices.join(MODELLED)
 }
 
 /// The same, for the daemon that slows them down, made where it does not exist. `directory` is the experiment's.
 pub fn modelled_devices(directory: &Path) -> Result<PathBuf> {
     let devices = directory.join("devices");
     own::make(&devices)?;
-    let modelled = modelled(&devices);
-    fs::create_dir_all(&modelled).map_err(Error::file(&modelled))?;
-    Ok(modelled)
+    own::take_directory(&devices, MODELLED)
 }
 
 /// A sparse file of at least `bytes`; whether it was shorter before. A block device stays as it is.

@@ -6,7 +6,9 @@
 //! Source: fio 3.33, `HOWTO`, "Trace file format v3". The unit of time is not in it; it was found by replaying.
 
 use std::io;
+use std::path::Path;
 
+use crate::file;
 use crate::size::Size;
 
 const FIRST_LINE: &str = "fio version 3 iolog";
@@ -57,7 +59,18 @@ pub struct Trace {
     pub events: Vec<Event>,
 }
 
+/// Bytes that its file may have: about what so many events take.
+const MOST_BYTES: Size = Size(1 << 30);
+
 impl Trace {
+    /// Reads one from a regular file.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or the trace.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        file::read(path, MOST_BYTES).map_err(|error| error.to_string()).and_then(|text| Self::parse(&text))
+    }
+
     /// Reads one. All files in it are taken as one.
     ///
     /// # Errors

@@ -151,6 +151,40 @@ fn files_in_a_directory_are_filled_and_removed_and_others_stay() {
 }
 
 #[test]
+fn what_somebody_put_beside_the_labs_files_outlives_a_lab_that_was_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, out) = (directory.path().join("target"), directory.path().join("out"));
+    fs::create_dir(&target).unwrap();
+    let text = format!(
+        "name = \"killed\"\nrounds = 2\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n\
+         [[workload]]\nname = \"w\"\nrw = \"randread\"\nbs = \"4K\"\nseconds = 0.1\n\
+         [[workload]]\nname = \"o\"\nrw = \"open\"\nbs = \"4K\"\nfiles = 4\n",
+        target.display()
+    );
+    let experiment = Experiment::parse(&text).unwrap();
+    let mut store = Store::create(&out, experiment.clone(), Environment::default()).unwrap();
+    let mut bench = Bench::new(&experiment, &out, None);
+    lab::run::run(&mut store, &mut bench, &Silent).unwrap();
+    // As a lab that is killed ends.
+    std::mem::forget(bench);
+    let files = target.join("lab-files/kept-4-of-4096");
+    assert_eq!(fs::read_dir(&files).unwrap().count(), 4);
+    let theirs = [target.join("lab-files/theirs"), files.join("theirs"), out.join("devices/theirs")];
+    theirs.iter().for_each(|path| fs::write(path, "x").unwrap());
+    let mut bench = Bench::new(&experiment, &out, None);
+    bench.remove().unwrap();
+    let mut left = bench.left_alone();
+    left.sort();
+    let mut expected = theirs.clone();
+    expected.sort();
+    assert_eq!(left, expected);
+    // And nothing of the lab's is left beside it.
+    for (within, count) in [(target.join("lab-files"), 2), (files, 1), (out.join("devices"), 1)] {
+        assert_eq!(fs::read_dir(&within).unwrap().count(), count, "{}", within.display());
+    }
+}
+
+#[test]
 fn a_trace_says_what_of_it_was_not_replayed() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);

@@ -157,7 +157,8 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
         }
         Model::Rebuild { layouts, device, size, full, piece, failures, errors } => {
             let model = speed::device(&device)?;
-            let placed = [Placed { used: full, metaslabs: None }];
+            // What is no share is told by the model itself.
+            let placed = [Placed { used: full.clamp(0.001, 1.0), metaslabs: None }];
             let alone = Speed::of(&"1".parse()?, model, &Stable::default(), piece, &placed)?;
             let devices = Devices {
                 size,

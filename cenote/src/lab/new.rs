@@ -113,50 +113,109 @@ fn require(experiment: &Experiment) -> Result<()> {
     Ok(())
 }
 
-/// Asks for what was not said. An empty line takes what stands in brackets.
+/// A workload that what is said before any is looked at with.
+const ANY_WORKLOAD: &str = "randrw,4K";
+
+/// What is wrong with a draft as far as it is said, wherever it runs, each by itself.
+fn faults(draft: &Draft) -> Vec<String> {
+    let mut draft = draft.clone();
+    if draft.workloads.is_empty() {
+        draft.workloads.push(ANY_WORKLOAD.to_owned());
+    }
+    match draft.experiment() {
+        Ok((experiment, _)) => lab::preflight::faults(&experiment, &Own),
+        // Several are lines below one that counts them.
+        Err(error) => {
+            let told = error.to_string();
+            let lines: Vec<&str> = told.lines().map(str::trim).collect();
+            let each = if lines.len() > 1 && told.contains("things are wrong") { &lines[1..] } else { &lines[..] };
+            each.iter().map(|line| (*line).to_owned()).collect()
+        }
+    }
+}
+
+/// Says what is wrong with an answer, which `say` adds to what was said before: so it is asked for again, and no other answer is lost.
+fn wrong_with(draft: &Draft, say: impl FnOnce(&mut Draft)) -> lab::Result<()> {
+    let before = faults(draft);
+    let mut said = draft.clone();
+    say(&mut said);
+    let new: Vec<String> = faults(&said).into_iter().filter(|fault| !before.contains(fault)).collect();
+    if new.is_empty() { Ok(()) } else { Err(lab::Error::Experiment(new.join("; "))) }
+}
+
+/// Asks for what was not said. An empty line takes what stands in brackets. What is said already must be right: no answer would mend it.
 fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
+    super::refuse(&faults(draft))?;
     let names: Vec<String> = presets::all().into_iter().map(|preset| preset.name).collect();
     if draft.target.is_none() {
         let question =
             "What is measured? volume, filesystem, a path, an NBD or iSCSI URI, host:POOL/DATASET [volume]";
-        draft.target = answered(answers, question, |text| draft::target(text).map(drop))?;
+        let check = |text: &str| {
+            draft::target(text)?;
+            wrong_with(draft, |said| said.target = Some(text.to_owned()))
+        };
+        draft.target = answered(answers, question, check)?;
     }
     if draft.size.is_none() {
-        let check = |text: &str| text.parse::<lab::size::Size>().map(drop).map_err(lab::Error::Experiment);
+        let check = |text: &str| {
+            text.parse::<lab::size::Size>().map_err(lab::Error::Experiment)?;
+            wrong_with(draft, |said| said.size = Some(text.to_owned()))
+        };
         draft.size = answered(answers, "How much of it is used? [256M]", check)?;
     }
     eprintln!("What is done? {},", names.join(", "));
     while draft.workloads.is_empty() {
         let question = "or fio's rw, a size and a depth, as randwrite,4K,8";
-        draft.workloads.extend(answered(answers, question, |text| draft::workload(text).map(drop))?);
+        let check = |text: &str| {
+            draft::workload(text)?;
+            wrong_with(draft, |said| said.workloads.push(text.to_owned()))
+        };
+        let workload = answered(answers, question, check)?;
+        draft.workloads.extend(workload);
     }
     if draft.metric.is_none() {
         let question = "What counts? iops, throughput, latency, latency_p99, space, cpu, memory [iops]";
-        draft.metric = answered(answers, question, |text| draft::metric(text).map(drop))?;
+        let check = |text: &str| {
+            draft::metric(text)?;
+            wrong_with(draft, |said| said.metric = Some(text.to_owned()))
+        };
+        draft.metric = answered(answers, question, check)?;
     }
     if draft.at_least.is_none() && draft.at_most.is_none() {
         let metric = draft::metric(draft.metric.as_deref().unwrap_or("iops"))?;
         let more = metric.more_is_better();
         let word = if more { "least" } else { "most" };
         let question = format!("What counts as success: at {word}? 20000, 500M, 5ms [nothing]");
-        let value = answered(answers, &question, |text| draft::value(metric, text).map(drop))?;
-        *(if more { &mut draft.at_least } else { &mut draft.at_most }) = value;
-    }
-    while draft.factors.is_empty() {
-        let question = "Which setting is varied? volblocksize=16K,64K, sync=standard,always … [nothing]";
-        let check = |text: &str| match text.split_once('=') {
-            Some((_, values)) if values.contains(',') => Ok(()),
-            _ => Err(lab::Error::Experiment("write a name, '=', and two values or more".into())),
+        let say = |said: &mut Draft, value| *(if more { &mut said.at_least } else { &mut said.at_most }) = value;
+        let check = |text: &str| {
+            draft::value(metric, text)?;
+            wrong_with(draft, |said| say(said, Some(text.to_owned())))
         };
-        let Some(factor) = answered(answers, question, check)? else { break };
-        draft.factors.push(factor);
-        while let Some(factor) = answered(answers, "Another? [no]", check)? {
+        let value = answered(answers, &question, check)?;
+        say(draft, value);
+    }
+    if draft.factors.is_empty() {
+        let mut question = "Which setting is varied? volblocksize=16K,64K, sync=standard,always … [nothing]";
+        loop {
+            let check = |text: &str| match text.split_once('=') {
+                Some((_, values)) if values.contains(',') => {
+                    wrong_with(draft, |said| said.factors.push(text.to_owned()))
+                }
+                _ => Err(lab::Error::Experiment("write a name, '=', and two values or more".into())),
+            };
+            let Some(factor) = answered(answers, question, check)? else { break };
             draft.factors.push(factor);
+            question = "Another? [no]";
         }
     }
     if draft.bounds.is_empty() {
         let question = "Which bound can nothing beat, as the network's line rate? 1gbe, 10gbe, 117M [none]";
-        draft.bounds.extend(answered(answers, question, |text| draft::bound(text).map(drop))?);
+        let check = |text: &str| {
+            draft::bound(text)?;
+            wrong_with(draft, |said| said.bounds.push(text.to_owned()))
+        };
+        let bound = answered(answers, question, check)?;
+        draft.bounds.extend(bound);
     }
     Ok(())
 }
@@ -199,5 +258,21 @@ mod tests {
         assert_eq!((experiment.factors.len(), experiment.bounds.len()), (1, 1));
         assert_eq!(experiment.workloads[0].name, "4K randwrite, depth 8");
         assert!(ask(&mut Draft::default(), &mut &b"volume\n"[..]).is_err(), "they ended");
+    }
+
+    #[test]
+    fn what_does_not_go_with_the_answers_before_is_asked_for_again_at_its_question() {
+        let mut draft = Draft::default();
+        // Too small; files on a volume; a size that no volume has, a property of filesystems, one that is there already.
+        let mut answers = &b"volume\n1K\n64M\ncreate,4K\nrandwrite,4K\n\n\nvolblocksize=17K,16K\nrecordsize=4K,8K\nvolblocksize=8K,16K\nvolblocksize=4K,8K\nsync=standard,always\n\n\n"[..];
+        ask(&mut draft, &mut answers).unwrap();
+        assert!(answers.is_empty());
+        assert!(faults(&draft).is_empty());
+        assert_eq!(draft.factors, ["volblocksize=8K,16K", "sync=standard,always"]);
+        assert_eq!((draft.size.as_deref(), draft.workloads), (Some("64M"), vec!["randwrite,4K".to_owned()]));
+        // What was said with options is told before anything is asked.
+        let mut wrong = Draft { factors: vec!["volblocksize=17K,16K".into()], ..Draft::default() };
+        let error = ask(&mut wrong, &mut &b""[..]).unwrap_err().to_string();
+        assert!(error.contains("volblocksize=17K"), "{error}");
     }
 }

@@ -1,9 +1,14 @@
 //! A daemon of the experiment's own, so that nothing else is in its memory, and nothing of it is in others'.
 //!
+//! Its sockets are in a directory of their own below the system's for temporary files, because their paths must be short. A lab that is killed leaves that there. So it has a file that the lab and its daemon keep locked
+//! as long as one of them lives, and the next lab, or `lab clean`, removes those that nobody has locked ([`remove_left`]).
+//!
 //! Its counters of bytes are the pool's own; `/proc/PID/stat` has its CPU time, `/proc/PID/status` the most memory that it had since it was looked at.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,6 +21,8 @@ use lab::load::{Load, Share};
 use lab::series::{self, Series};
 use lab::size::Size;
 use lab::target::{Counters, Layers, Programs, output};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::FdFlags;
 use rustix::process::Signal;
 use serde_json::json;
 use server::api::{GetIoStats, Loaded, Requested, RunLoad, SizeShare};
@@ -28,11 +35,63 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// How long it may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
+/// What the names of directories of sockets begin with.
+const PREFIX: &str = "cenote-lab-";
+/// The file in them that who uses them has locked.
+const OWNER: &str = "owner";
+/// So often a directory is made, where others take it for one that was left.
+const TRIES: usize = 8;
+
 /// The daemon and its sockets.
 pub struct Private {
     program: PathBuf,
     sockets: TempDir,
+    /// Locked by this process, and by the daemon.
+    _owner: File,
     child: Child,
+}
+
+/// A directory of sockets below `within`, and its locked file.
+fn make_sockets(within: &Path) -> Result<(TempDir, File)> {
+    for _ in 0..TRIES {
+        let sockets = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .tempdir_in(within)
+            .with_context(|| format!("cannot make a directory in {}", within.display()))?;
+        let path = sockets.path().join(OWNER);
+        let owner = File::create_new(&path).and_then(|owner| {
+            flock(&owner, FlockOperation::LockExclusive)?;
+            Ok(owner)
+        });
+        // Before it was locked, somebody may have removed it as one that was left.
+        if let Ok(owner) = owner
+            && fs::metadata(&path).is_ok()
+        {
+            return Ok((sockets, owner));
+        }
+    }
+    bail!("cannot make a directory for sockets in {}", within.display())
+}
+
+/// Removes the directories of sockets that labs left which were killed, and whose daemons are gone too. What cannot be removed is no reason to stop.
+pub fn remove_left() {
+    remove_left_in(&std::env::temp_dir());
+}
+
+fn remove_left_in(within: &Path) {
+    let own = rustix::process::geteuid().as_raw();
+    for entry in fs::read_dir(within).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_of_a_lab = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        // Links, and what others have there, are not looked into.
+        if !is_of_a_lab || !fs::symlink_metadata(&path).is_ok_and(|it| it.is_dir() && it.uid() == own) {
+            continue;
+        }
+        let Ok(owner) = File::options().write(true).open(path.join(OWNER)) else { continue };
+        if flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
 }
 
 impl Private {
@@ -40,8 +99,8 @@ impl Private {
     /// what `link` is.
     pub fn start(settings: &Settings, modelled: &Path, link: Option<&str>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot tell where this program is")?;
-        let sockets =
-            tempfile::Builder::new().prefix("cenote-lab-").tempdir().context("cannot make a directory")?;
+        remove_left();
+        let (sockets, owner) = make_sockets(&std::env::temp_dir())?;
         let socket = sockets.path().join("api.sock");
         let mut serve = Command::new(&program);
         // Nobody is there to repair devices: a run that waited for that would never end.
@@ -63,11 +122,16 @@ impl Private {
         // Ctrl-C is for the lab, which ends it in order.
         serve.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         // A lab that is killed takes it along, so that no pool and no mount stays behind.
-        let orphan = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
-        // SAFETY: it is one system call, with no memory and no lock in it.
+        let kept = owner.try_clone().context("cannot keep the daemon's directory")?;
+        let orphan = move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+            // It keeps its directory for as long as it lives.
+            Ok(rustix::io::fcntl_setfd(kept.as_fd(), FdFlags::empty())?)
+        };
+        // SAFETY: these are two system calls, with no memory and no lock in them.
         unsafe { serve.pre_exec(orphan) };
         let child = serve.spawn().context("cannot start the experiment's daemon")?;
-        let mut started = Self { program, sockets, child };
+        let mut started = Self { program, sockets, _owner: owner, child };
         let deadline = Instant::now() + START_LIMIT;
         while !socket.exists() {
             if let Some(status) = started.child.try_wait()? {
@@ -239,5 +303,31 @@ impl Drop for Private {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_sockets_are_removed_when_neither_the_lab_nor_its_daemon_lives() {
+        let within = tempfile::tempdir().unwrap();
+        let (sockets, owner) = make_sockets(within.path()).unwrap();
+        fs::write(sockets.path().join("api.sock"), "").unwrap();
+        // Of the same lock, as the daemon has it.
+        let daemon = owner.try_clone().unwrap();
+        let theirs = within.path().join("cenote-lab-notes");
+        fs::create_dir(&theirs).unwrap();
+        remove_left_in(within.path());
+        assert!(sockets.path().join("api.sock").exists());
+        // As a lab ends that is killed.
+        let path = sockets.keep();
+        drop(owner);
+        remove_left_in(within.path());
+        assert!(path.exists());
+        drop(daemon);
+        remove_left_in(within.path());
+        assert!(!path.exists() && theirs.exists());
     }
 }

@@ -1,4 +1,4 @@
-//! What is missing of an experiment: everybody who reads a report of it must know.
+//! What is missing of an experiment, and what so few rounds do not tell: everybody who reads a report of it must know.
 
 use super::is_precise;
 use crate::experiment::Mode;
@@ -9,7 +9,7 @@ use crate::store::Store;
 /// Fewer rounds than this tell hardly anything.
 const FEW_ROUNDS: usize = 3;
 
-/// What is missing in words, with so many complete rounds; `None` where all that was planned was run, and that was enough.
+/// What is missing in words, with so many complete rounds; `None` where all that was planned was run.
 pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> {
     let experiment = store.experiment();
     let directory = match store.directory().as_os_str().is_empty() {
@@ -28,9 +28,9 @@ pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> 
         ));
     }
     let compared = store.compared().count();
-    let most = experiment.max_rounds.unwrap_or(experiment.rounds).max(experiment.rounds);
-    if rounds < experiment.rounds {
-        let planned = experiment.rounds;
+    let planned = experiment.least_rounds();
+    let most = experiment.max_rounds.unwrap_or(planned).max(planned);
+    if rounds < planned {
         return Some(format!(
             "Unfinished: {rounds} of {planned} rounds are complete, {compared} of {} runs are done. {goes_on}",
             planned * plan.round_length()
@@ -41,7 +41,13 @@ pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> 
             "Unfinished: {rounds} rounds are complete, and intervals are not yet as narrow as `precision` wants; up to {most} were planned. {goes_on}"
         ));
     }
+    None
+}
+
+/// That so many complete rounds tell hardly anything, where that is so; all that was planned may have been run.
+pub(super) fn few(rounds: usize) -> Option<String> {
     let few = match rounds {
+        0 => return None,
         1 => "One round only: nothing can be compared, and no figure has an interval.",
         _ if rounds < FEW_ROUNDS => "Two rounds only: intervals are very wide, and little can be decided.",
         _ => return None,

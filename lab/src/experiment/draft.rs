@@ -219,6 +219,7 @@ impl Draft {
         let text = table.to_string();
         let mut experiment = Experiment::read(&text)?;
         left_out.extend(experiment.leave_out_ways());
+        left_out.extend(experiment.leave_out_metrics());
         experiment.vary(&self.factors, self.layout.as_deref())?;
         if experiment.question.is_empty() || !self.workloads.is_empty() || !self.factors.is_empty() {
             experiment.question = question(&experiment);

@@ -48,7 +48,7 @@ const OVERWRITE: Key = key(
     "true or false",
     Some("false"),
     "true",
-    "Whether what a file or device holds may be overwritten by workloads that write; what is in use never is",
+    "Whether what a file, device or export holds may be overwritten by workloads that write; what is in use never is",
 );
 const POOLS: [Key; 7] = [
     SIZE,
@@ -85,7 +85,7 @@ const POOLS: [Key; 7] = [
         "paths",
         Some("[]"),
         "[\"/dev/sdx\", \"/dev/sdy\"]",
-        "Disks or files of one's own that the pools are made of, each of one pool; files of the lab's where left out",
+        "Disks or files of one's own that the pools are made of, each pool of the first of them, in turns; files of the lab's where left out",
     ),
     OVERWRITE,
 ];
@@ -239,12 +239,12 @@ pub const TABLES: [TableOf; 16] = [
     },
     TableOf {
         head: "[target] kind = \"nbd\"",
-        about: "An NBD export; where workloads write, what is in it is overwritten",
-        keys: &[key("uri", "a URI", None, "\"nbd://server/export\"", "Where; must be there"), SIZE],
+        about: "An NBD export, which workloads write only with consent (`overwrite`)",
+        keys: &[key("uri", "a URI", None, "\"nbd://server/export\"", "Where; must be there"), SIZE, OVERWRITE],
     },
     TableOf {
         head: "[target] kind = \"iscsi\"",
-        about: "A disk behind iSCSI, by a fio that has libiscsi; where workloads write, what is in it is overwritten",
+        about: "A disk behind iSCSI, by a fio that has libiscsi, which workloads write only with consent (`overwrite`)",
         keys: &[
             key(
                 "uri",
@@ -254,6 +254,7 @@ pub const TABLES: [TableOf; 16] = [
                 "Where; must be there",
             ),
             SIZE,
+            OVERWRITE,
         ],
     },
     TableOf {
@@ -504,7 +505,7 @@ mod tests {
                 let fields = match kind {
                     "path" => "path = \"/a\"",
                     "nbd" => "uri = \"nbd://h/v\"",
-                    "iscsi" => "uri = \"iscsi://h/v\"",
+                    "iscsi" => "uri = \"iscsi://h/v/1\"",
                     "host" => "dataset = \"a/b\"",
                     "layers" => "layer = [{ name = \"a\", at = \"/a\" }, { name = \"b\", at = \"/b\" }]",
                     _ => "",

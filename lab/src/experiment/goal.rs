@@ -13,6 +13,7 @@
 use device::simulated::Model;
 use serde::{Deserialize, Serialize};
 
+use super::{Target, Workload};
 use crate::size::Size;
 
 /// What counts.
@@ -84,6 +85,31 @@ impl From<Goal> for Written {
     }
 }
 
+impl Goal {
+    /// What makes no sense in it, of a target with such a workload.
+    pub(super) fn faults(&self, target: &Target, workload: Option<&Workload>) -> Vec<String> {
+        let mut faults = Vec::new();
+        let title = self.metric.title();
+        let more = self.metric.more_is_better();
+        let (wrong, right) = if more { (self.at_most, "at_least") } else { (self.at_least, "at_most") };
+        if wrong.is_some() {
+            let (word, better) = if more { ("at_most", "more") } else { ("at_least", "less") };
+            faults.push(format!("goal: {word} makes no sense of {title}, of which {better} is better: write {right}"));
+        }
+        if let (Some(least), Some(most)) = (self.at_least, self.at_most)
+            && least > most
+        {
+            faults.push(format!("goal: at_least is more than at_most, so that no value of {title} reaches both"));
+        }
+        let metrics = [("metric", self.metric)].into_iter().chain(self.also.iter().map(|it| ("also", *it)));
+        for (key, metric) in metrics {
+            let why = target.has_no(metric).or(workload.and_then(|workload| workload.has_no(metric)));
+            faults.extend(why.map(|why| format!("goal: {key}: {} cannot be measured: {why}", metric.title())));
+        }
+        faults
+    }
+}
+
 /// What nothing can beat, because all bytes must pass it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -151,6 +177,12 @@ impl Metric {
         Self::ReadAmplification,
         Self::Space,
     ];
+
+    /// Its name in a file.
+    pub fn name(self) -> String {
+        // As it is written there, so that it is the same.
+        toml::Value::try_from(self).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+    }
 
     /// Its title.
     pub fn title(self) -> &'static str {

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Place;
+use super::{Metric, Place};
 use crate::error::{Error, Result};
 use crate::size::Size;
+use crate::target::export::Export;
 
 /// What is measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +35,9 @@ pub enum Target {
         uri: String,
         /// How much of it is used.
         size: Size,
+        /// Whether what it holds may be overwritten.
+        #[serde(default, skip_serializing_if = "is_not")]
+        overwrite: bool,
     },
     /// A disk behind iSCSI.
     Iscsi {
@@ -41,6 +45,9 @@ pub enum Target {
         uri: String,
         /// How much of it is used.
         size: Size,
+        /// Whether what it holds may be overwritten.
+        #[serde(default, skip_serializing_if = "is_not")]
+        overwrite: bool,
     },
     /// Layers of a stack, each measured by itself: the factor `layer` has them.
     Layers {
@@ -123,7 +130,7 @@ pub struct Pools {
     /// The link that clients are behind: `1gbe`, `10gbe`; none where left out.
     #[serde(default)]
     pub link: Option<String>,
-    /// Disks, or files, of somebody's own that the pools are made of, each of one pool; files of the lab's where there are none.
+    /// Disks, or files, of somebody's own that the pools are made of, each pool of the first of them, in turns; files of the lab's where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<PathBuf>,
     /// Whether what these hold may be overwritten.
@@ -173,6 +180,22 @@ impl Target {
         }
     }
 
+    /// Why it has no figure of a metric; nothing where it has.
+    pub(super) fn has_no(&self, metric: Metric) -> Option<&'static str> {
+        let is_of_server = matches!(
+            metric,
+            Metric::Cpu | Metric::Memory | Metric::Amplification | Metric::ReadAmplification
+        );
+        match self {
+            Self::Volume(_) | Self::Filesystem(_) => None,
+            Self::Host { .. } => is_of_server.then_some(
+                "a host's kernel tells neither what it takes for one volume nor what it does to devices for it",
+            ),
+            _ if metric == Metric::Space => Some("only volumes and filesystems take space on devices that is told"),
+            _ => is_of_server.then_some("who serves this target does not tell what that takes; the lab's own volumes and filesystems do"),
+        }
+    }
+
     /// Whether variants can differ in a setting of `place`.
     pub fn has(&self, place: Place) -> bool {
         match self {
@@ -188,9 +211,12 @@ impl Target {
     /// Whether the experiment says that what a file or device holds may be overwritten.
     pub fn may_overwrite(&self) -> bool {
         match self {
-            Self::Path { overwrite, .. } | Self::Layers { overwrite, .. } => *overwrite,
+            Self::Path { overwrite, .. }
+            | Self::Nbd { overwrite, .. }
+            | Self::Iscsi { overwrite, .. }
+            | Self::Layers { overwrite, .. } => *overwrite,
             Self::Volume(pools) | Self::Filesystem(pools) => pools.overwrite,
-            Self::Nbd { .. } | Self::Iscsi { .. } | Self::Host { .. } => false,
+            Self::Host { .. } => false,
         }
     }
 
@@ -225,6 +251,32 @@ impl Target {
             Self::Layers { layers, .. } => layers.iter().filter_map(Layer::path).collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// The URIs of exports that are measured by themselves: of the target, or of its layers.
+    pub fn uris(&self) -> Vec<&str> {
+        match self {
+            Self::Nbd { uri, .. } | Self::Iscsi { uri, .. } => vec![uri],
+            Self::Layers { layers, .. } => {
+                layers.iter().filter(|layer| layer.path().is_none()).map(|layer| layer.at.as_str()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What is wrong with its URIs, wherever it is.
+    pub(super) fn faults_of_uris(&self) -> Vec<String> {
+        let fault = |uri: &&str| match (Export::parse(uri), self) {
+            (Err(what), _) => Some(format!("target: {what}")),
+            (Ok(export), Self::Nbd { .. }) if export.is_iscsi() => {
+                Some(format!("target: '{uri}' is a disk behind iSCSI: kind = \"iscsi\""))
+            }
+            (Ok(export), Self::Iscsi { .. }) if !export.is_iscsi() => {
+                Some(format!("target: '{uri}' is an NBD export: kind = \"nbd\""))
+            }
+            _ => None,
+        };
+        self.uris().iter().filter_map(fault).collect()
     }
 
     /// Says which of its paths cannot be measured, where one cannot, before anything is made.

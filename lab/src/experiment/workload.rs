@@ -3,14 +3,14 @@
 mod options;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 pub(super) use options::OURS;
+pub(crate) use options::faults as faults_of_options;
 
-use super::{FIO, Place, Settings, Target};
+use super::{FIO, Metric, Place, Settings, Target};
 use crate::error::{Error, Result};
 use crate::load;
 use crate::size::Size;
@@ -170,6 +170,30 @@ fn thousand() -> u32 {
 }
 
 impl Workload {
+    /// One with these options of fio, and nothing else that is asked for.
+    pub(crate) fn of_options(name: &str, options: BTreeMap<String, String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            rw: "randrw".to_owned(),
+            bs: four_kib(),
+            size: None,
+            iodepth: 1,
+            seconds: 1.0,
+            ramp_seconds: 0.0,
+            cache: CacheState::default(),
+            missing: 0,
+            compressible: 0,
+            duplicates: 0,
+            files: thousand(),
+            trace: None,
+            source: None,
+            as_disk: false,
+            at_once: false,
+            quick: true,
+            options,
+        }
+    }
+
     /// What its `rw` asks for.
     pub fn work(&self) -> Work {
         match self.rw.as_str() {
@@ -228,8 +252,7 @@ impl Workload {
             Work::Transfers => does_write(&self.rw),
             Work::Copy => true,
             Work::Replay => {
-                let text = self.trace.as_ref().and_then(|path| fs::read_to_string(path).ok());
-                text.and_then(|text| Trace::parse(&text).ok()).is_some_and(|trace| trace.writes())
+                self.trace.as_ref().and_then(|path| Trace::read(path).ok()).is_some_and(|trace| trace.writes())
             }
             Work::Create | Work::Open | Work::Stat | Work::Delete => false,
         }
@@ -254,6 +277,26 @@ impl Workload {
         }
     }
 
+    /// Why there is no figure of a metric with it; nothing where there is. What a trace has is known only when it is read.
+    pub(super) fn has_no(&self, metric: Metric) -> Option<&'static str> {
+        let (reads, writes) = match self.work() {
+            Work::Transfers => (
+                self.rw.contains("read") || self.rw.contains("rw"),
+                self.rw.contains("write") || self.rw.contains("rw"),
+            ),
+            Work::Create | Work::Copy => (false, true),
+            Work::Open => (true, false),
+            Work::Stat | Work::Delete => (false, false),
+            Work::Replay => (true, true),
+        };
+        match metric {
+            Metric::Amplification if !writes => Some("its workload writes nothing"),
+            Metric::ReadAmplification if !reads => Some("its workload reads nothing"),
+            Metric::Throughput | Metric::Cpu if !reads && !writes => Some("its workload moves no bytes"),
+            _ => None,
+        }
+    }
+
     /// It with those of `settings` that are of the job.
     pub(crate) fn with(&self, settings: &Settings) -> Result<Self> {
         let mut job = self.clone();
@@ -274,7 +317,7 @@ impl Workload {
     }
 
     /// All that is wrong with it, each in a sentence.
-    pub(super) fn faults(&self, target: &Target) -> Vec<String> {
+    pub(crate) fn faults(&self, target: &Target) -> Vec<String> {
         let mut faults: Vec<String> = Vec::new();
         if !(0.1..=86_400.0).contains(&self.seconds) || !(0.0..=86_400.0).contains(&self.ramp_seconds) {
             faults.push("seconds from 0.1 to 86400".into());
@@ -354,6 +397,26 @@ mod tests {
         ] {
             let workload: Workload = toml::from_str(&format!("name = \"w\"\n{text}")).unwrap();
             assert_eq!(workload.counted_beside().is_some(), beside, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_workload_does_not_do_has_no_figure() {
+        for (rw, amplification, outside, throughput) in [
+            ("randwrite", true, false, true),
+            ("trimwrite", true, false, true),
+            ("read:8", false, true, true),
+            ("rw", true, true, true),
+            ("randrw", true, true, true),
+            ("copy", true, false, true),
+            ("open", false, true, true),
+            ("stat", false, false, false),
+            ("replay", true, true, true),
+        ] {
+            let workload: Workload = toml::from_str(&format!("name = \"w\"\nrw = \"{rw}\"")).unwrap();
+            let has = [Metric::Amplification, Metric::ReadAmplification, Metric::Throughput]
+                .map(|metric| workload.has_no(metric).is_none());
+            assert_eq!(has, [amplification, outside, throughput], "{rw}");
         }
     }
 

@@ -25,15 +25,20 @@ pub enum Endpoint {
     Iscsi(String),
 }
 
+/// The name of every job, which those of the files that it makes begin with.
+const NAME: &str = "lab";
+
 /// The directory of the lab's files in a directory that is worked on.
 pub const OWN_DIRECTORY: &str = "lab-files";
+/// The file in it that transfers go to.
+pub const DATA: &str = "data";
 
 impl Endpoint {
     /// The file that transfers go to, as fio calls it.
     pub fn file(&self) -> String {
         match self {
             Self::Path(path) => path.display().to_string(),
-            Self::Directory(path) => path.join(OWN_DIRECTORY).join("data").display().to_string(),
+            Self::Directory(path) => path.join(OWN_DIRECTORY).join(DATA).display().to_string(),
             // Any name would do.
             Self::Nbd(_) => "nbd".to_owned(),
             Self::Iscsi(uri) => uri.clone(),
@@ -133,12 +138,21 @@ pub fn make_files(workload: &Workload, directory: &Path) -> Vec<String> {
 
 /// Where a workload's files are in `directory`. Those that are only looked at are the same for all workloads with so many of that size.
 pub fn files_directory(workload: &Workload, directory: &Path) -> PathBuf {
+    directory.join(OWN_DIRECTORY).join(files_place(workload))
+}
+
+/// What these files are called in [`OWN_DIRECTORY`], with `#` for the numbers of job and file.
+pub fn files_names(workload: &Workload) -> String {
+    format!("{}/{NAME}.#.#", files_place(workload))
+}
+
+fn files_place(workload: &Workload) -> String {
     let kind = match workload.work() {
         Work::Create => "created",
         Work::Delete => "deleted",
         _ => "kept",
     };
-    directory.join(OWN_DIRECTORY).join(format!("{kind}-{}-of-{}", workload.files, workload.bs.0))
+    format!("{kind}-{}-of-{}", workload.files, workload.bs.0)
 }
 
 fn writes(rw: &str) -> bool {
@@ -153,7 +167,8 @@ fn only_reading(is_so: bool) -> Option<[String; 2]> {
 /// What every run has: a name, its kind of output (with the counts of times that percentiles are made of), and data as they are wanted.
 fn common(workload: &Workload) -> Vec<String> {
     let mut arguments: Vec<String> =
-        ["name=lab", "output-format=json+", "group_reporting"].map(|option| format!("--{option}")).to_vec();
+        ["output-format=json+", "group_reporting"].map(|option| format!("--{option}")).to_vec();
+    arguments.insert(0, format!("--name={NAME}"));
     // Of whole operations: who writes through the page cache waits while he submits. (Those of completion stay, for the logs of steps.)
     arguments.push("--lat_percentiles=1".to_owned());
     arguments.push("--percentile_list=50:99:99.9".to_owned());

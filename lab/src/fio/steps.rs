@@ -8,10 +8,14 @@
 use std::fs;
 use std::path::Path;
 
+use crate::error::{Error, Result};
 use crate::series::{Course, Series};
+use crate::target::own;
 
 /// What the files' names begin with.
 const NAME: &str = "steps";
+/// What they are called, with `#` for the number of the job.
+pub const LOGS: &str = "steps_clat_hist.#.log";
 
 /// The arguments with which fio writes such logs into `directory`, every `step` seconds. As few counters as it has: only their sum is used.
 pub(super) fn arguments(directory: &Path, step: f64) -> Vec<String> {
@@ -23,6 +27,11 @@ pub(super) fn arguments(directory: &Path, step: f64) -> Vec<String> {
     ]
 }
 
+/// Removes the logs that are in a directory, and nothing else.
+pub(super) fn remove(directory: &Path) -> Result<()> {
+    own::files(directory, LOGS).iter().try_for_each(|log| fs::remove_file(log).map_err(Error::file(log)))
+}
+
 /// What all jobs did of one direction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Total {
@@ -32,8 +41,7 @@ pub(super) struct Total {
 
 /// The series of a run whose logs are in `directory`: reads, and writes. It ends after `seconds`, or with the last line where that is later. `None` where no line was written.
 pub(super) fn series(directory: &Path, totals: [Total; 2], seconds: f64, step: f64) -> Option<Series> {
-    let entries = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path());
-    let mut names: Vec<_> = entries.collect();
+    let mut names = own::files(directory, LOGS);
     names.sort();
     let logs: Vec<String> = names.iter().filter_map(|name| fs::read_to_string(name).ok()).collect();
     let jobs: Vec<[Course; 2]> = logs.iter().map(|log| courses(log)).collect();

@@ -19,6 +19,8 @@ use crate::size::Size;
 use crate::stats::{CONFIDENCE, Estimate};
 use crate::table;
 
+/// A sample is in memory as a whole, and each algorithm goes over it several times.
+const MOST_SAMPLE: Size = Size(1 << 30);
 /// Samples drawn for an interval.
 const DRAWS: usize = 500;
 /// Passes over the blocks at most, by which a speed is told.
@@ -179,12 +181,10 @@ impl Compression {
     /// Of the files at `paths`, in blocks of `block` bytes with sectors of `2^ashift`, from a sample of `most` bytes.
     pub fn of(paths: &[PathBuf], block: Size, ashift: u32, most: Size) -> Result<Self> {
         let block_bytes = block_bytes(block, ashift)?;
-        let files = sample::files(paths)?;
+        super::require_size("sample", most, block, MOST_SAMPLE)?;
+        let files = sample::data(paths)?;
         let whole = files.iter().map(|(_, size)| size).sum();
-        let blocks = draw(&files, block_bytes, (most.0 / block.0).max(1))?;
-        if blocks.is_empty() {
-            return Err(Error::Experiment("there are no data in these files".into()));
-        }
+        let blocks = draw(&files, block_bytes, most.0 / block.0)?;
         let algorithms = NAMES.iter().map(|name| Ok(tell(name, Algorithm::named(name)?, ashift, &blocks)));
         Ok(Self { block, sampled: blocks.len(), whole, algorithms: algorithms.collect::<Result<_>>()? })
     }

@@ -128,9 +128,10 @@ impl Dedup {
         cache: Size,
     ) -> Result<Self> {
         let (block_bytes, algorithm) = (block_bytes(block, ashift)?, Algorithm::named(compression)?);
+        super::require_size("cache", cache, super::LEAST, super::MOST)?;
         let mut sample = Sample { zero_bits: 0, seen: HashMap::new(), most };
         let mut packed = vec![0; block_bytes];
-        for (path, size) in sample::files(paths)? {
+        for (path, size) in sample::data(paths)? {
             sample::blocks(&path, size, block_bytes, |block| {
                 // It has no salt, so it cannot fail.
                 let Ok(digest) = checksum::compute(ChecksumType::Sha256, block, ByteOrder::Little, None)

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{Model, bytes, duration, percent};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::size::Size;
 use crate::table;
 
@@ -49,9 +49,9 @@ pub struct Headers {
 impl L2arc {
     /// A device of `size` beside a cache of `arc`, filled by at most `fill` a second.
     pub fn of(size: Size, arc: Size, fill: Size) -> Result<Self> {
-        if size.0 == 0 || arc.0 == 0 || fill.0 == 0 {
-            return Err(Error::Experiment("sizes of caches are above zero".into()));
-        }
+        super::require_size("size of the device", size, super::LEAST, super::MOST)?;
+        super::require_size("cache in memory", arc, super::LEAST, super::MOST)?;
+        super::require_size("bytes a second that it is filled by", fill, Size(1 << 10), super::MOST)?;
         let blocks = [4, 8, 16, 32, 64, 128, 1024].map(|kib| {
             let block = kib << 10;
             let memory = size.0 / block * HEADER_BYTES;
@@ -132,10 +132,16 @@ mod tests {
         let first = L2arc::of(Size(1 << 40), Size(16 << 30), Size(32 << 20)).unwrap();
         assert_eq!(first.fill_seconds, 32768.0);
         for headers in first.blocks {
-            let largest = L2arc::of(Size(headers.largest), Size(16 << 30), Size(1)).unwrap();
+            let largest = L2arc::of(Size(headers.largest), Size(16 << 30), Size(1 << 10)).unwrap();
             let same = largest.blocks.iter().find(|it| it.block == headers.block).unwrap();
             assert!((same.share - SENSIBLE_SHARE).abs() < 0.001, "{headers:?}");
         }
-        assert!(L2arc::of(Size(0), Size(1), Size(1)).is_err());
+        let right = [Size(1 << 40), Size(16 << 30), Size(32 << 20)];
+        for wrong in 0..3 {
+            let mut all = right;
+            all[wrong] = Size(0);
+            let [size, arc, fill] = all;
+            assert!(L2arc::of(size, arc, fill).is_err_and(|error| error.to_string().contains(": 0 is not")));
+        }
     }
 }

@@ -87,6 +87,16 @@ impl Rebuild {
         {
             return Err(Error::Experiment("shares and chances are from 0 to 1".into()));
         }
+        super::require_size("size of a device", devices.size, super::LEAST, super::MOST)?;
+        let held = devices.size.0 as f64 * devices.full;
+        if held < devices.piece.0 as f64 {
+            return Err(Error::Experiment(format!(
+                "a device of {} that is {} full does not hold a piece of {}",
+                devices.size,
+                percent(devices.full),
+                devices.piece
+            )));
+        }
         if devices.bytes_per_second < 1.0 || devices.iops < 1e-3 || devices.piece.0 == 0 {
             return Err(Error::Experiment("devices need a bandwidth, IOPS and a piece above zero".into()));
         }
@@ -95,7 +105,6 @@ impl Rebuild {
             (1..=count.min(MOST_FAILURES)).map(|failures| survival(layout, failures)).collect();
         let data: f64 = layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal()).sum();
         let first = layout.vdevs().first().copied().unwrap_or(Vdev::Disk);
-        let held = devices.size.0 as f64 * devices.full;
         let (loaded, share_of_each) = match first {
             Vdev::Disk => (0, 0.0),
             Vdev::Mirror { .. } => (1, 1.0),
@@ -327,6 +336,23 @@ mod tests {
             let (played, model) =
                 (total / f64::from(trials), seconds_to_loss(count, tolerance, mttf, rebuild));
             assert!((played / model - 1.0).abs() < 0.03, "{count} {tolerance}: {played} {model}");
+        }
+    }
+
+    #[test]
+    fn devices_that_cannot_be_are_refused() {
+        let of = |devices| Rebuild::of(&"mirror 2".parse().unwrap(), devices).map_err(|it| it.to_string());
+        assert!(of(devices()).is_ok());
+        for (wrong, told) in [
+            (Devices { size: Size(0), ..devices() }, "size of a device: 0"),
+            (Devices { size: Size(1 << 60), ..devices() }, "size of a device"),
+            (Devices { full: 0.0, ..devices() }, "does not hold a piece"),
+            (Devices { full: -0.5, ..devices() }, "from 0 to 1"),
+            (Devices { full: f64::NAN, ..devices() }, "from 0 to 1"),
+            (Devices { annual_failure_rate: 1.5, ..devices() }, "from 0 to 1"),
+            (Devices { piece: Size(0), ..devices() }, "above zero"),
+        ] {
+            assert!(of(wrong).is_err_and(|error| error.contains(told)), "{told}: {wrong:?}");
         }
     }
 

@@ -16,9 +16,14 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
     let mut found = Vec::new();
     let mut left: Vec<PathBuf> = Vec::new();
     for path in paths {
-        // What was named must be there.
-        fs::metadata(path).map_err(Error::file(path))?;
-        left.push(path.clone());
+        // What was named must be there, may be a link, and is no device or pipe, which may have no end.
+        let path = fs::canonicalize(path).map_err(Error::file(path))?;
+        let kind = fs::metadata(&path).map_err(Error::file(&path))?.file_type();
+        if !kind.is_file() && !kind.is_dir() {
+            let what = "it is neither a file nor a directory: copy what is to be looked at into a file".into();
+            return Err(Error::Results { path, what });
+        }
+        left.push(path);
     }
     while let Some(path) = left.pop() {
         let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
@@ -33,6 +38,15 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// The same, where there are bytes in them: figures of nothing mean nothing.
+pub fn data(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
+    let files = files(paths)?;
+    match files.iter().any(|(_, size)| *size > 0) {
+        true => Ok(files),
+        false => Err(Error::Experiment("there are no data in these files".into())),
+    }
 }
 
 /// One block of a file of `size` bytes: a small file has one as large as itself, in whole sectors, a large one has blocks of `block` bytes. Past the end are zeros.
@@ -87,5 +101,9 @@ mod tests {
         blocks(&directory.path().join("large"), 10_000, 4096, |block| last = block.to_vec()).unwrap();
         assert_eq!((last[10_000 - 8192 - 1], last[10_000 - 8192]), (7, 0));
         assert!(super::files(&["/no/such/file".into()]).is_err());
+        assert!(super::files(&["/dev/zero".into()]).unwrap_err().to_string().contains("neither"));
+        let at = |name: &str| vec![directory.path().join(name)];
+        assert_eq!(super::data(&at("link")).unwrap().len(), 1, "a link that was named is followed");
+        assert!(super::data(&at("empty")).unwrap_err().to_string().contains("no data"));
     }
 }

@@ -69,10 +69,12 @@ fn logged(bytes: u64) -> u64 {
 impl Slog {
     /// Behind a link of `rate` bytes a second, with groups of `timeout` seconds on a machine with `memory`.
     pub fn of(rate: Size, timeout: f64, memory: Size) -> Result<Self> {
-        if rate.0 == 0 || memory.0 == 0 || !(0.1..=3600.0).contains(&timeout) {
-            return Err(Error::Experiment(
-                "rate and memory are above zero, the timeout is from 0.1 to 3600 seconds".into(),
-            ));
+        super::require_size("what clients send in a second", rate, Size(SECTOR_BYTES), super::MOST)?;
+        super::require_size("memory", memory, super::LEAST, super::MOST)?;
+        if !(0.1..=3600.0).contains(&timeout) {
+            return Err(Error::Experiment(format!(
+                "timeout: {timeout} is not a number of seconds from 0.1 to 3600"
+            )));
         }
         let brought = rate.0 as f64 * timeout * GROUPS;
         let dirty = (memory.0 as f64 * DIRTY_SHARE).min(DIRTY_MOST);
@@ -124,7 +126,9 @@ mod tests {
         );
         let fast = Slog::of(Size(1_170_000_000), 5.0, Size(8 << 30)).unwrap();
         assert!(fast.dirty < fast.brought && fast.writes[5].most < 1.2 * fast.dirty);
-        assert!(Slog::of(Size(0), 5.0, Size(1)).is_err());
+        for (rate, timeout, memory) in [(0, 5.0, 1 << 30), (1, 5.0, 1 << 30), (1 << 20, 5.0, 0), (1 << 20, f64::NAN, 1 << 30)] {
+            assert!(Slog::of(Size(rate), timeout, Size(memory)).is_err(), "{rate} {timeout} {memory}");
+        }
     }
 
     #[test]

@@ -34,6 +34,9 @@ pub struct Way {
 /// The ways that are known: their names, and nanoseconds.
 const WAYS: [(&str, u64); 3] = [("process", 50_000), ("nbd", 75_000), ("fuse", 36_000)];
 
+/// No write waits for longer.
+const MOST_NS: f64 = 1e10;
+
 impl Default for Way {
     /// NBD: how volumes are reached.
     fn default() -> Self {
@@ -54,6 +57,9 @@ impl FromStr for Way {
         let ns = if is_none { Ok(0.0) } else { Metric::Latency.value(text) };
         let ns =
             ns.map_err(|_| format!("there is no way '{text}'; there are {names}, or a time like 80us"))?;
+        if ns > MOST_NS {
+            return Err(format!("no way takes as long as {text}: write a time up to 10s"));
+        }
         Ok(Self { name: "given".to_owned(), ns: ns.round() as u64 })
     }
 }
@@ -77,5 +83,6 @@ mod tests {
         for wrong in ["80", "wire", ""] {
             assert!(ns(wrong).unwrap_err().contains("process, nbd, fuse"), "{wrong}");
         }
+        assert!(ns("1e30s").unwrap_err().contains("up to 10s"));
     }
 }

@@ -33,6 +33,7 @@ pub fn page(store: &Store, findings: &Findings) -> String {
         modelled(experiment)
             .into_iter()
             .chain(findings.unfinished.clone())
+            .chain(findings.few.clone())
             .map(|it| format!("<p class=\"modelled\">{}</p>", escaped(&it)))
             .collect::<String>(),
         escaped(&findings.verdict)

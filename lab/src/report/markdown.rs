@@ -6,7 +6,7 @@ use super::{choices, metrics, written};
 use crate::analysis::{Findings, base_words, noise_words, within};
 use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, unseen};
 use crate::medium::Medium;
-use crate::plan::BASELINE;
+use crate::plan::{BASELINE, Plan};
 use crate::size::Size;
 use crate::store::{Prepared, Stage, Store};
 use crate::table;
@@ -18,8 +18,8 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
     if let Some(modelled) = modelled(experiment) {
         text.push_str(&format!("**{modelled}**\n\n"));
     }
-    if let Some(unfinished) = &findings.unfinished {
-        text.push_str(&format!("**{unfinished}**\n\n"));
+    for told in findings.unfinished.iter().chain(&findings.few) {
+        text.push_str(&format!("**{told}**\n\n"));
     }
     text.push_str(&format!("**{}**\n", findings.verdict));
     for section in choices::all(experiment, findings) {
@@ -105,6 +105,18 @@ pub(super) fn modelled(experiment: &Experiment) -> Option<String> {
     });
     let both: Vec<String> = models.into_iter().chain(shared).collect();
     (!both.is_empty()).then(|| both.join(" "))
+}
+
+/// What is compared on the same disks, where pools of several kinds are.
+fn turns(experiment: &Experiment) -> Option<String> {
+    let plan = Plan::new(experiment, None, 0);
+    (plan.turns() > 1).then(|| {
+        format!(
+            "{} kinds of pools took turns on the same disks, each of the first as many of them as it has devices: in each round a pool was made and filled anew, its runs followed, and then the next. So none is older than \
+             that, and what differs is not which disks there were.",
+            plan.turns()
+        )
+    })
 }
 
 /// How much is worked on, beside what can be cached.
@@ -210,6 +222,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     if !machine.openzfs.is_empty() {
         facts.push(format!("OpenZFS on this host: {}.", machine.openzfs.join(", ")));
     }
+    facts.extend(turns(experiment));
     facts.extend(machine.media.iter().map(|(path, medium)| lies_on(experiment, path, medium)));
     if let Target::Host { .. } = experiment.target {
         facts.push(

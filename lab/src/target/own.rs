@@ -1,19 +1,126 @@
-//! Directories that the lab made, and may remove with all that is in them.
+//! What the lab made in directories that people name, and may remove.
 //!
 //! The lab works in directories that people name: the results lie beside what else there is, and a target's directory is full of somebody's files. So each directory of its own has a file
-//! [`MARK`] in it since it was made, and only one that has it is ever removed. A directory of that name that is there already, with something in it and without the mark, is somebody else's: it is refused
-//! before anything is written, and left alone at the end. What is mounted in a directory of the lab's own was mounted by somebody: then nothing of it is removed.
+//! [`MARK`] in it since it was made, and a directory of that name that is there already, with something in it and without the mark, is somebody else's: it is refused
+//! before anything is written, and left alone at the end.
+//!
+//! The mark lists what the lab makes, each before it is made ([`take`]), and only what is listed is removed: what somebody puts there meanwhile stays, and the directory with it, which then is
+//! theirs. What is there and not listed is never taken for the lab's. What is mounted in a directory of the lab's own was mounted by somebody: then nothing of it is removed.
+//!
+//! | line | what is removed |
+//! |---|---|
+//! | `file NAME` | that file |
+//! | `files NAME` | the files of that name, with any number in the place of each `#`: fio makes them |
+//! | `directory NAME` | that directory, when nothing is left in it |
+//! | anything else | nothing: it is for who reads it |
 
-use std::fs;
-use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
 use crate::error::{Error, Result};
 
-/// The file that says whose a directory is.
-pub(super) const MARK: &str = ".cenote-lab";
+/// The file that says whose a directory is, and what in it.
+const MARK: &str = ".cenote-lab";
+/// What it says first.
+const TOLD: &str = "# cenote lab made this directory. It removes what is listed here, and the directory when nothing else is in it.\n";
+
+/// Something that the lab made in a directory of its own, by its name in that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Made {
+    File(String),
+    Files(String),
+    Directory(String),
+}
+
+impl Made {
+    fn read(line: &str) -> Option<Self> {
+        let (kind, name) = line.split_once(' ')?;
+        // Nothing leads out of the directory, whoever wrote the line.
+        let parts = Path::new(name).components();
+        if name.is_empty() || !parts.into_iter().all(|part| matches!(part, std::path::Component::Normal(_))) {
+            return None;
+        }
+        match kind {
+            "file" => Some(Self::File(name.to_owned())),
+            "files" => Some(Self::Files(name.to_owned())),
+            "directory" => Some(Self::Directory(name.to_owned())),
+            _ => None,
+        }
+    }
+
+    fn line(&self) -> String {
+        match self {
+            Self::File(name) => format!("file {name}\n"),
+            Self::Files(name) => format!("files {name}\n"),
+            Self::Directory(name) => format!("directory {name}\n"),
+        }
+    }
+
+    /// Removes it from `directory`, where it is there.
+    fn remove(&self, directory: &Path) -> Result<()> {
+        let is_file = |path: &Path| fs::symlink_metadata(path).is_ok_and(|it| it.is_file());
+        let gone = |path: &Path, removed: io::Result<()>| match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file(path)(error)),
+            _ => Ok(()),
+        };
+        match self {
+            Self::File(name) => {
+                let path = directory.join(name);
+                if is_file(&path) { gone(&path, fs::remove_file(&path)) } else { Ok(()) }
+            }
+            Self::Files(name) => files(directory, name).into_iter().try_for_each(|path| {
+                if is_file(&path) { gone(&path, fs::remove_file(&path)) } else { Ok(()) }
+            }),
+            Self::Directory(name) => {
+                let path = directory.join(name);
+                match fs::remove_dir(&path) {
+                    // Somebody put something there, in it or in its place.
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory
+                        ) =>
+                    {
+                        Ok(())
+                    }
+                    removed => gone(&path, removed),
+                }
+            }
+        }
+    }
+}
+
+/// Whether a name is like `pattern`, with a number in the place of each `#`.
+fn is_like(name: &str, pattern: &str) -> bool {
+    let mut rest = name;
+    for (number, part) in pattern.split('#').enumerate() {
+        if number > 0 {
+            let after = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            if after.len() == rest.len() {
+                return false;
+            }
+            rest = after;
+        }
+        let Some(after) = rest.strip_prefix(part) else { return false };
+        rest = after;
+    }
+    rest.is_empty()
+}
+
+/// What is there of the files that `name` stands for in `directory`.
+pub(crate) fn files(directory: &Path, name: &str) -> Vec<PathBuf> {
+    let path = directory.join(name);
+    let (Some(within), Some(pattern)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+    else {
+        return Vec::new();
+    };
+    let entries = fs::read_dir(within).into_iter().flatten().flatten();
+    let like = entries.filter(|entry| entry.file_name().to_str().is_some_and(|it| is_like(it, pattern)));
+    like.map(|entry| entry.path()).collect()
+}
 
 /// Makes a directory of the lab's own, or takes one that it made before.
 pub(super) fn make(directory: &Path) -> Result<()> {
@@ -28,8 +135,7 @@ pub(super) fn make(directory: &Path) -> Result<()> {
         return Err(Error::Results { path: directory.to_owned(), what: what.to_owned() });
     }
     let mark = directory.join(MARK);
-    let told = "cenote lab made this directory, and removes it with all that is in it.\n";
-    fs::write(&mark, told).map_err(Error::file(&mark))
+    fs::write(&mark, TOLD).map_err(Error::file(&mark))
 }
 
 /// Whether the lab made it.
@@ -39,16 +145,146 @@ pub(super) fn is_own(directory: &Path) -> bool {
     is_kind(directory, fs::Metadata::is_dir) && is_kind(&directory.join(MARK), fs::Metadata::is_file)
 }
 
-/// Removes it with all that is in it, if the lab made it. Nothing of it, where something is mounted in it.
+/// What the mark lists, in that order.
+fn listed(directory: &Path) -> Result<Vec<Made>> {
+    let mark = directory.join(MARK);
+    let text = fs::read_to_string(&mark).map_err(Error::file(&mark))?;
+    Ok(text.lines().filter_map(Made::read).collect())
+}
+
+/// Lists what is about to be made, durably: who is killed, or loses its power, leaves nothing that is not listed.
+fn list(directory: &Path, made: &Made) -> Result<()> {
+    let mark = directory.join(MARK);
+    let write = || {
+        let mut file = File::options().append(true).open(&mark)?;
+        file.write_all(made.line().as_bytes())?;
+        file.sync_data()
+    };
+    write().map_err(Error::file(&mark))
+}
+
+fn not_ours(path: &Path) -> Error {
+    let what = "it is there already, and the lab did not make it, but would have to in its place: move it away".to_owned();
+    Error::Results { path: path.to_owned(), what }
+}
+
+/// Makes the directories above `name`, as far as they are not there.
+fn make_above(directory: &Path, name: &str) -> Result<()> {
+    match Path::new(name).parent().and_then(Path::to_str) {
+        None | Some("") => Ok(()),
+        Some(above) => take_directory(directory, above).map(drop),
+    }
+}
+
+/// The path of a file that the lab makes as `name` in a directory of its own. One that is there must be from then.
+pub(super) fn take(directory: &Path, name: &str) -> Result<PathBuf> {
+    let path = directory.join(name);
+    let made = Made::File(name.to_owned());
+    if listed(directory)?.contains(&made) {
+        make_above(directory, name)?;
+        return Ok(path);
+    }
+    if fs::symlink_metadata(&path).is_ok() {
+        return Err(not_ours(&path));
+    }
+    make_above(directory, name)?;
+    list(directory, &made)?;
+    Ok(path)
+}
+
+/// The same of files that fio makes, with numbers in the place of each `#`; the directory that they are in.
+pub(super) fn take_files(directory: &Path, name: &str) -> Result<PathBuf> {
+    let made = Made::Files(name.to_owned());
+    let is_listed = listed(directory)?.contains(&made);
+    if let Some(path) = files(directory, name).first().filter(|_| !is_listed) {
+        return Err(not_ours(path));
+    }
+    make_above(directory, name)?;
+    if !is_listed {
+        list(directory, &made)?;
+    }
+    let path = directory.join(name);
+    Ok(path.parent().unwrap_or(directory).to_owned())
+}
+
+/// The same of a directory, which is made. One that is there and is somebody else's is used, and stays.
+pub(super) fn take_directory(directory: &Path, name: &str) -> Result<PathBuf> {
+    make_above(directory, name)?;
+    let path = directory.join(name);
+    if path.is_dir() {
+        return Ok(path);
+    }
+    expect_directory(directory, name)?;
+    fs::create_dir(&path).map_err(Error::file(&path))?;
+    Ok(path)
+}
+
+/// Lists a directory that is made by somebody else for the lab, and left empty: a mount point.
+pub(super) fn expect_directory(directory: &Path, name: &str) -> Result<PathBuf> {
+    let made = Made::Directory(name.to_owned());
+    if !listed(directory)?.contains(&made) {
+        list(directory, &made)?;
+    }
+    Ok(directory.join(name))
+}
+
+/// Removes what the lab made in a directory of its own, if it made that; the directory too, unless something else is in it. Nothing of it, where something is mounted in it.
 pub(super) fn remove(directory: &Path) -> Result<()> {
     if !is_own(directory) {
         return Ok(());
     }
     require_no_mounts(directory)?;
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file(directory)(error)),
+    // What is in a directory was made after it.
+    for made in listed(directory)?.iter().rev() {
+        made.remove(directory)?;
+    }
+    Made::File(MARK.to_owned()).remove(directory)?;
+    match fs::remove_dir(directory) {
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => {
+            Err(Error::file(directory)(error))
+        }
         _ => Ok(()),
     }
+}
+
+/// Removes those files that the lab made in a directory of its own whose names, without those of directories, begin with `prefix`.
+pub(super) fn remove_some(directory: &Path, prefix: &str) -> Result<()> {
+    let is_meant = |made: &&Made| {
+        matches!(made, Made::File(name)
+            if Path::new(name).file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(prefix)))
+    };
+    listed(directory)?.iter().filter(is_meant).try_for_each(|made| made.remove(directory))
+}
+
+/// Removes the files that the lab had fio make, which `name` stands for.
+pub(super) fn remove_files(directory: &Path, name: &str) -> Result<()> {
+    Made::Files(name.to_owned()).remove(directory)
+}
+
+/// So many names are told at most.
+const MOST_TOLD: usize = 8;
+
+/// What is in a directory that is not the lab's: some of the names, for a person.
+pub(super) fn theirs(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(directory) = left.pop() {
+        let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+        let mut entries: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        entries.sort();
+        for path in entries {
+            if found.len() >= MOST_TOLD {
+                return found;
+            }
+            let is_directory = fs::symlink_metadata(&path).is_ok_and(|it| it.is_dir());
+            if is_directory && fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some()) {
+                left.push(path);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    found
 }
 
 fn require_no_mounts(directory: &Path) -> Result<()> {
@@ -88,18 +324,51 @@ mod tests {
         assert!(other.join("theirs").exists() && !is_own(&other));
         make(&own).unwrap();
         make(&own).unwrap();
-        std::os::unix::fs::symlink(&other, own.join("link")).unwrap();
-        fs::create_dir(own.join("below")).unwrap();
+        fs::write(take(&own, "below/deep/data").unwrap(), "x").unwrap();
+        fs::create_dir(expect_directory(&own, "mount").unwrap()).unwrap();
+        for file in ["lab.0.1", "lab.11.0"] {
+            fs::write(take_files(&own, "many/lab.#.#").unwrap().join(file), "x").unwrap();
+        }
         remove(&own).unwrap();
         remove(&own).unwrap();
         assert!(!own.exists() && other.join("theirs").exists());
         // A link to somebody's directory is nobody's own, marked or not.
         let link = root.path().join("link");
-        fs::write(other.join(MARK), "").unwrap();
+        fs::write(other.join(MARK), "file theirs\n").unwrap();
         std::os::unix::fs::symlink(&other, &link).unwrap();
         assert!(make(&link).is_err());
         remove(&link).unwrap();
         assert!(other.join("theirs").exists());
+    }
+
+    #[test]
+    fn what_somebody_put_into_a_directory_of_the_labs_stays_there() {
+        let root = tempfile::tempdir().unwrap();
+        let own = root.path().join("own");
+        make(&own).unwrap();
+        fs::write(take(&own, "data").unwrap(), "x").unwrap();
+        fs::write(take(&own, "lab1-0").unwrap(), "x").unwrap();
+        fs::write(take_files(&own, "many/lab.#.#").unwrap().join("lab.0.0"), "x").unwrap();
+        let theirs_are = ["lab1-notes", "many/lab.0.0.mine", "notes"].map(|name| own.join(name));
+        for path in &theirs_are {
+            fs::write(path, "theirs").unwrap();
+        }
+        std::os::unix::fs::symlink(root.path(), own.join("link")).unwrap();
+        // Of what is there nothing becomes the lab's.
+        assert!(take(&own, "notes").unwrap_err().to_string().contains("move it away"));
+        remove_some(&own, "lab1-").unwrap();
+        assert!(!own.join("lab1-0").exists() && own.join("data").exists());
+        // A mark that somebody wrote leads nowhere else.
+        let mark = own.join(MARK);
+        let more = "file ../outside\nfile /etc/outside\ndirectory .\n";
+        fs::write(&mark, fs::read_to_string(&mark).unwrap() + more).unwrap();
+        fs::write(root.path().join("outside"), "x").unwrap();
+        remove(&own).unwrap();
+        let mut told = theirs(&own);
+        told.sort();
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(theirs_are.iter().all(|path| told.contains(path) && path.exists()), "{told:?}");
+        assert!(!own.join("data").exists() && !mark.exists() && root.path().join("outside").exists());
     }
 
     #[test]

@@ -12,7 +12,10 @@
 //! Files and devices are told by their numbers, so that another name makes no other of them: a hard link, a bind mount, a link below `/dev`. What a loop device lies on is asked for itself, and for the other loop devices on it.
 //!
 //! What may be written is claimed for as long as the experiment runs: a device exclusively, as a mount would, a file by its lock. What was claimed is noted in the directory of results (`claims.json`), so that
-//! whoever goes on with the experiment is not asked again because of what the lab itself left there; it is, where something else was put there meanwhile.
+//! whoever goes on with the experiment is not asked again because of what the lab itself left there; it is, where something else was put there meanwhile. So is consent, when the experiment begins, of all that was named
+//! then ([`consent`]): it is for what each of them held, and for no other file or device that has the name later.
+//!
+//! What an export holds, nobody can tell from here, nor who else uses it. So writing to one needs consent in any case ([`fault_of_export`]).
 //!
 //! Files that the lab makes have the attribute `user.cenote.lab` since then, which says whether they were filled.
 
@@ -159,6 +162,19 @@ impl System {
     /// The kernel's directory of a device.
     fn directory(&self, number: &Number) -> PathBuf {
         self.sys.join("dev/block").join(&number.0)
+    }
+
+    /// What a disk says of itself that no other does, and which partition of it a device is.
+    fn own_identity(&self, number: &Number) -> Option<String> {
+        let mut directory = fs::canonicalize(self.directory(number)).ok()?;
+        let partition = self.read(directory.join("partition"));
+        let partition = partition.trim();
+        if !partition.is_empty() {
+            directory.pop();
+        }
+        let told = ["wwid", "device/wwid", "serial"].iter().map(|name| self.read(directory.join(name)));
+        let told = told.map(|told| told.trim().to_owned()).find(|told| !told.is_empty())?;
+        Some(if partition.is_empty() { told } else { format!("{told}, partition {partition},") })
     }
 
     /// The partitions of a disk, each with its name.
@@ -599,20 +615,29 @@ struct Claimed {
     /// Whether a pool of the lab's is on it, so that it has labels, and as a disk a table of partitions.
     #[serde(default)]
     has_pool: bool,
+    /// Whether there was only consent as yet, and nothing was written.
+    #[serde(default)]
+    is_untaken: bool,
 }
 
 impl Claimed {
     /// Whether what was found is from then, or what the lab left there.
     fn explains(&self, what: &String) -> bool {
         let of_pool = what.contains("has the label of") || what.contains("table of partitions");
-        what == BYTES || self.held.contains(what) || (self.has_pool && of_pool)
+        let of_lab = what == BYTES || (self.has_pool && of_pool);
+        self.held.contains(what) || (of_lab && !self.is_untaken)
     }
 }
 
-/// Which file or device is at a path: another device may have its name after the next start of the machine.
+/// Which file or device is at a path: another device may have its name after the next start of the machine, unless it says which it is by itself.
 fn identity(path: &Path) -> Result<String> {
     let metadata = fs::metadata(path).map_err(Error::file(path))?;
     if metadata.file_type().is_block_device() {
+        let number = Number::of(metadata.rdev());
+        if let Some(own) = System::default().own_identity(&number) {
+            let size = File::open(path).and_then(|file| size(&file)).map_err(Error::file(path))?;
+            return Ok(format!("device {own} of {size} bytes"));
+        }
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         return Ok(format!("device {} since {}", Number::of(metadata.rdev()).0, boot.trim()));
     }
@@ -662,15 +687,68 @@ fn claim_as(path: &Path, may_overwrite: bool, directory: &Path, has_pool: bool) 
     if let Some(what) = found.fault(path, may_overwrite) {
         return Err(Error::Experiment(what));
     }
-    if known.is_none() {
-        all.retain(|it| it.path != path);
-        all.push(Claimed { path: path.to_owned(), identity, held: before, has_pool });
-        let file = directory.join(CLAIMS);
-        let text = serde_json::to_vec_pretty(&all);
-        let text = text.map_err(|error| Error::Results { path: file.clone(), what: error.to_string() })?;
-        fs::write(&file, text).map_err(Error::file(&file))?;
+    if known.is_none_or(|known| known.is_untaken) {
+        let claimed =
+            Claimed { path: path.to_owned(), identity, held: before, has_pool, is_untaken: false };
+        note(&mut all, claimed);
+        keep(directory, &all)?;
     }
     Ok(Claim { _held: held })
+}
+
+/// Adds to what is known, in the place of what is known of the same path.
+fn note(all: &mut Vec<Claimed>, claimed: Claimed) {
+    all.retain(|it| it.path != claimed.path);
+    all.push(claimed);
+}
+
+fn keep(directory: &Path, all: &[Claimed]) -> Result<()> {
+    let file = directory.join(CLAIMS);
+    let text = serde_json::to_vec_pretty(all);
+    let text = text.map_err(|error| Error::Results { path: file.clone(), what: error.to_string() })?;
+    // Who is killed meanwhile loses no consent that there was.
+    let beside = file.with_extension("new");
+    fs::write(&beside, text).map_err(Error::file(&beside))?;
+    fs::rename(&beside, &file).map_err(Error::file(&file))
+}
+
+/// Notes, for the experiment in `directory`, that what these files and devices hold now may be overwritten, and what is behind these URIs. What holds nothing needs no consent, and has none for what is put there later.
+pub fn consent(paths: &[&Path], uris: &[&str], directory: &Path) -> Result<()> {
+    let mut all = claims(directory)?;
+    for path in paths {
+        let held = System::default().look(path)?.holds;
+        if held.is_empty() {
+            continue;
+        }
+        let identity = identity(path)?;
+        // What was taken before may hold what it holds now as well.
+        let known = all.iter().find(|it| it.path == **path && it.identity == identity);
+        let (has_pool, is_untaken) = known.map_or((false, true), |it| (it.has_pool, it.is_untaken));
+        note(&mut all, Claimed { path: path.to_path_buf(), identity, held, has_pool, is_untaken });
+    }
+    for uri in uris {
+        let (path, identity) = (PathBuf::from(uri), EXPORT.to_owned());
+        note(&mut all, Claimed { path, identity, held: Vec::new(), has_pool: false, is_untaken: false });
+    }
+    keep(directory, &all)
+}
+
+/// What stands for which file or device it is, of an export: another under the same URI is not told from it.
+const EXPORT: &str = "export";
+
+/// Why workloads may not write to what is behind a URI; nothing where they may.
+pub fn fault_of_export(uri: &str, may_overwrite: bool, directory: Option<&Path>) -> Result<Option<String>> {
+    let is_known = match directory {
+        Some(directory) => {
+            claims(directory)?.iter().any(|it| it.path == Path::new(uri) && it.identity == EXPORT)
+        }
+        None => false,
+    };
+    Ok((!may_overwrite && !is_known).then(|| {
+        format!(
+            "target {uri}: workloads would overwrite what it holds; where that is wanted, say so (--overwrite, or overwrite = true in [target])"
+        )
+    }))
 }
 
 /// The faults of what is at a path that workloads would write to: what it was asked about before for the experiment in `directory` is no more.
@@ -929,6 +1007,52 @@ mod tests {
             File::options().write(true).open(at("end")).unwrap().write_all_at(b"XFSB", 0).unwrap();
             assert!(fault(&at("end"), false, None).unwrap().unwrap().contains("signature of xfs"));
         }
+    }
+
+    #[test]
+    fn consent_is_for_what_was_there_then_and_for_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for name in ["theirs", "other", "replaced"] {
+            fs::write(at(name), b"hsqs").unwrap();
+        }
+        fs::write(at("empty"), "").unwrap();
+        let paths = ["theirs", "other", "replaced", "empty"].map(at);
+        let paths = paths.each_ref().map(PathBuf::as_path);
+        consent(&paths, &["nbd://h/v"], root.path()).unwrap();
+        let fault = |name: &str| super::fault(&at(name), false, Some(root.path())).unwrap();
+        let claim = |name: &str| super::claim(&at(name), false, root.path());
+        assert_eq!(fault("theirs"), None);
+        drop(claim("theirs").unwrap());
+        // What is there after that may be the lab's.
+        fs::write(at("theirs"), b"what a workload wrote").unwrap();
+        assert_eq!(fault("theirs"), None);
+        // Of what was not written yet it is not.
+        fs::write(at("other"), b"something else").unwrap();
+        assert!(fault("other").unwrap().contains("holds data") && claim("other").is_err());
+        fs::write(at("new"), b"hsqs").unwrap();
+        fs::rename(at("new"), at("replaced")).unwrap();
+        assert!(fault("replaced").unwrap().contains("squashfs"));
+        fs::write(at("empty"), b"not empty any more").unwrap();
+        assert!(fault("empty").is_some());
+        let of_export = |uri: &str, may| fault_of_export(uri, may, Some(root.path())).unwrap();
+        assert_eq!((of_export("nbd://h/v", false), of_export("nbd://h/w", true)), (None, None));
+        assert!(of_export("nbd://h/w", false).unwrap().contains("--overwrite"));
+        assert!(fault_of_export("nbd://h/v", false, None).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_disk_is_known_by_what_it_says_of_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let system = system(root.path(), "");
+        let disk = root.path().join("sys/dev/block/8:16");
+        let of = |number: &str| system.own_identity(&Number(number.to_owned()));
+        assert_eq!(of("8:16"), None);
+        fs::create_dir_all(disk.join("device")).unwrap();
+        fs::write(disk.join("device/wwid"), "naa.5000c500\n").unwrap();
+        std::os::unix::fs::symlink(disk.join("sdb1"), root.path().join("sys/dev/block/8:17")).unwrap();
+        assert_eq!(of("8:16").unwrap(), "naa.5000c500");
+        assert_eq!(of("8:17").unwrap(), "naa.5000c500, partition 1,");
     }
 
     #[test]

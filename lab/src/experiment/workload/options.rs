@@ -166,7 +166,7 @@ const ALLOWED: [&str; 112] = [
 ];
 
 /// Says what is wrong with `options` on a target of that size, each in a sentence.
-pub(super) fn faults(options: &BTreeMap<String, String>, target: Size) -> Vec<String> {
+pub(crate) fn faults(options: &BTreeMap<String, String>, target: Size) -> Vec<String> {
     options.iter().filter_map(|(name, value)| fault(name, value, target)).collect()
 }
 

@@ -1,0 +1,335 @@
+//! What is behind the URI of an NBD export or of a disk behind iSCSI, as far as it can be told before anything is read or written.
+//!
+//! A URI is looked at by itself, wherever the experiment is to run ([`Export::parse`]). Where it is to run, whoever serves it is asked ([`Export::look`]): an NBD server says how large an export is and whether it may be
+//! written (`NBD_OPT_INFO`, which begins no session); of iSCSI it is known only whether somebody listens. What is reached another way (TLS, `vsock`, `ssh`) is not asked.
+//!
+//! Source: the NBD protocol (`doc/proto.md`: fixed newstyle negotiation) and its URIs (`doc/uri.md`); libiscsi's `README` for `iscsi://[USER[%PASSWORD]@]HOST[:PORT]/TARGET/LUN`.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::size::Size;
+
+/// How long a server may take for anything.
+const LIMIT: Duration = Duration::from_secs(5);
+const NBD_PORT: u16 = 10_809;
+const ISCSI_PORT: u16 = 3260;
+
+const HELLO: &[u8; 8] = b"NBDMAGIC";
+const OPTION: &[u8; 8] = b"IHAVEOPT";
+const REPLY: u64 = 0x0003_e889_0455_65a9;
+const FIXED_NEWSTYLE: u16 = 1;
+const NO_ZEROES: u16 = 2;
+const ABORT: u32 = 2;
+const INFO: u32 = 6;
+const ACK: u32 = 1;
+const TOLD: u32 = 3;
+const UNSUPPORTED: u32 = (1 << 31) + 1;
+/// A server tells of one export in a few answers, each short.
+const MOST_ANSWERS: usize = 64;
+const MOST_BYTES: u32 = 64 << 10;
+
+/// Where an export is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Export {
+    way: Way,
+    /// Its name, of NBD.
+    name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Way {
+    Tcp(String, u16),
+    Unix(PathBuf),
+    Iscsi(String, u16),
+    /// What is not asked.
+    Other,
+}
+
+/// What a server says of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub size: Size,
+    pub is_read_only: bool,
+}
+
+impl Export {
+    /// Reads a URI; what is wrong with it, where something is.
+    pub fn parse(uri: &str) -> Result<Self, String> {
+        let wrong = |what: &str| format!("'{uri}' is no URI of an export: {what}");
+        let (scheme, rest) = uri.split_once("://").ok_or_else(|| {
+            wrong("write for example nbd://server/export, nbd+unix:///export?socket=/run/nbd.sock or iscsi://server/TARGET/LUN")
+        })?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, name) = rest.split_once('/').unwrap_or((rest, ""));
+        let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+        let decoded = |text: &str| decoded(text).ok_or_else(|| wrong("'%' stands before two hexadecimal digits"));
+        let host = |port: u16| {
+            let (host, given) = host_and_port(place).ok_or_else(|| wrong("its port is no number"))?;
+            if host.is_empty() {
+                return Err(wrong("it names no server"));
+            }
+            Ok((decoded(host)?, given.unwrap_or(port)))
+        };
+        let way = match scheme {
+            "nbd" => host(NBD_PORT).map(|(host, port)| Way::Tcp(host, port))?,
+            "nbds" => host(NBD_PORT).map(|_| Way::Other)?,
+            "nbd+unix" | "nbds+unix" => {
+                let socket = query.split('&').find_map(|pair| pair.strip_prefix("socket="));
+                let socket = socket.filter(|socket| !socket.is_empty());
+                let socket = socket.ok_or_else(|| wrong("it names no socket (?socket=/run/nbd.sock)"))?;
+                if scheme == "nbd+unix" { Way::Unix(decoded(socket)?.into()) } else { Way::Other }
+            }
+            "nbd+vsock" | "nbds+vsock" | "nbd+ssh" => Way::Other,
+            "iscsi" => {
+                let (host, port) = host(ISCSI_PORT)?;
+                let is_disk = name.split_once('/').is_some_and(|(target, lun)| {
+                    !target.is_empty() && lun.parse::<u16>().is_ok()
+                });
+                if !is_disk {
+                    return Err(wrong("behind the server it has a target's name and the number of a disk"));
+                }
+                Way::Iscsi(host, port)
+            }
+            _ => return Err(wrong("it begins with nbd://, nbds://, nbd+unix://, nbds+unix:// or iscsi://")),
+        };
+        Ok(Self { way, name: decoded(name)? })
+    }
+
+    /// Whether it is a disk behind iSCSI.
+    pub fn is_iscsi(&self) -> bool {
+        matches!(self.way, Way::Iscsi(..))
+    }
+
+    /// Asks who serves it; nothing where it does not tell.
+    pub fn look(&self) -> Result<Option<Told>, String> {
+        let failed = |error: io::Error| format!("nobody serves it: {error}");
+        match &self.way {
+            Way::Tcp(host, port) => {
+                let mut stream = connect(host, *port).map_err(failed)?;
+                asked(&mut stream, &self.name)
+            }
+            Way::Unix(socket) => {
+                let connected = UnixStream::connect(socket).and_then(|stream| {
+                    stream.set_read_timeout(Some(LIMIT))?;
+                    stream.set_write_timeout(Some(LIMIT))?;
+                    Ok(stream)
+                });
+                let mut stream =
+                    connected.map_err(|error| format!("nobody serves it at {}: {error}", socket.display()))?;
+                asked(&mut stream, &self.name)
+            }
+            Way::Iscsi(host, port) => connect(host, *port).map(|_| None).map_err(failed),
+            Way::Other => Ok(None),
+        }
+    }
+}
+
+fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("there is no server '{host}'"));
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, LIMIT) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(LIMIT))?;
+                stream.set_write_timeout(Some(LIMIT))?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// A host, without the brackets of an IPv6 address, and the port where one is given.
+fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
+    };
+    match port {
+        "" => Some((host, None)),
+        port => Some((host, Some(port.strip_prefix(':')?.parse().ok()?))),
+    }
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        if *first == b'%' {
+            let digits = after.first_chunk::<2>()?;
+            bytes.push(u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?);
+            rest = &after[2..];
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Asks an NBD server of an export.
+fn asked(stream: &mut (impl Read + Write), name: &str) -> Result<Option<Told>, String> {
+    negotiated(stream, name).unwrap_or_else(|error| Err(format!("who serves it does not speak NBD: {error}")))
+}
+
+fn negotiated(stream: &mut (impl Read + Write), name: &str) -> io::Result<Result<Option<Told>, String>> {
+    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let mut hello = [0; 16];
+    stream.read_exact(&mut hello)?;
+    if hello[..8] != *HELLO {
+        return Err(wrong("it greets otherwise"));
+    }
+    if hello[8..] != *OPTION {
+        // The old way, which has no negotiation.
+        return Ok(Ok(None));
+    }
+    let flags = u16::from_be_bytes(read(stream)?);
+    if flags & FIXED_NEWSTYLE == 0 {
+        return Ok(Ok(None));
+    }
+    stream.write_all(&u32::from(flags & (FIXED_NEWSTYLE | NO_ZEROES)).to_be_bytes())?;
+    let length = u32::try_from(name.len()).map_err(io::Error::other)?;
+    let request = [&length.to_be_bytes(), name.as_bytes(), &0_u16.to_be_bytes()].concat();
+    send(stream, INFO, &request)?;
+    let mut told = None;
+    for _ in 0..MOST_ANSWERS {
+        if u64::from_be_bytes(read(stream)?) != REPLY || u32::from_be_bytes(read(stream)?) != INFO {
+            return Err(wrong("it answers something else"));
+        }
+        let (kind, length) = (u32::from_be_bytes(read(stream)?), u32::from_be_bytes(read(stream)?));
+        if length > MOST_BYTES {
+            return Err(wrong("its answer is too long"));
+        }
+        let mut data = vec![0; length as usize];
+        stream.read_exact(&mut data)?;
+        match kind {
+            ACK => {
+                farewell(stream);
+                return Ok(Ok(told));
+            }
+            TOLD => {
+                // Of kind 0: the size, and flags of which the second says that nothing is written.
+                if let (Some([0, 0]), Some(size), Some(flags)) =
+                    (data.first_chunk(), data.get(2..10), data.get(10..12))
+                {
+                    let size = size.try_into().map(u64::from_be_bytes).map_err(io::Error::other)?;
+                    told = Some(Told { size: Size(size), is_read_only: flags[1] & 2 != 0 });
+                }
+            }
+            UNSUPPORTED => {
+                farewell(stream);
+                return Ok(Ok(None));
+            }
+            kind if kind >> 31 == 1 => {
+                let said = String::from_utf8_lossy(&data).trim().to_owned();
+                let why = match (kind & 0x7fff_ffff, said.is_empty()) {
+                    (_, false) => said,
+                    (2, _) => "policy".to_owned(),
+                    (5, _) => "it wants TLS (nbds://)".to_owned(),
+                    (6, _) => "there is no such export".to_owned(),
+                    (code, _) => format!("error {code}"),
+                };
+                return Ok(Err(format!("who serves it refuses it: {why}")));
+            }
+            _ => {}
+        }
+    }
+    Err(wrong("it does not end its answer"))
+}
+
+/// Ends the negotiation in order. A server that is gone already needs none of that.
+fn farewell(stream: &mut impl Write) {
+    let _ = send(stream, ABORT, &[]);
+}
+
+fn send(stream: &mut impl Write, option: u32, data: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(data.len()).map_err(io::Error::other)?;
+    stream.write_all(&[OPTION.as_slice(), &option.to_be_bytes(), &length.to_be_bytes(), data].concat())
+}
+
+fn read<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+
+    /// Serves an export `v` of so many bytes to as many as ask, as far as they ask what it is; until the test ends.
+    pub(crate) fn serve(socket: &Path, size: u64, is_read_only: bool) {
+        let listener = UnixListener::bind(socket).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let _ = serve_one(&mut stream.unwrap(), size, is_read_only);
+            }
+        });
+    }
+
+    fn serve_one(stream: &mut UnixStream, size: u64, is_read_only: bool) -> io::Result<()> {
+        stream.write_all(&[HELLO.as_slice(), OPTION, &3_u16.to_be_bytes()].concat())?;
+        let _: [u8; 4] = read(stream)?;
+        let _: [u8; 12] = read(stream)?;
+        let mut data = vec![0; u32::from_be_bytes(read(stream)?) as usize];
+        stream.read_exact(&mut data)?;
+        let reply = |kind: u32, data: &[u8]| {
+            let length = (data.len() as u32).to_be_bytes();
+            [&REPLY.to_be_bytes(), INFO.to_be_bytes().as_slice(), &kind.to_be_bytes(), &length, data].concat()
+        };
+        if data[4..data.len() - 2] != *b"v" {
+            return stream.write_all(&reply((1 << 31) + 6, b""));
+        }
+        let flags = if is_read_only { 3_u16 } else { 1 };
+        let told = [&0_u16.to_be_bytes(), size.to_be_bytes().as_slice(), &flags.to_be_bytes()].concat();
+        stream.write_all(&[reply(TOLD, &told), reply(ACK, b"")].concat())
+    }
+
+    #[test]
+    fn exports_are_asked_what_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let look = |socket: &str, name: &str| {
+            let socket = directory.path().join(socket);
+            Export::parse(&format!("nbd+unix:///{name}?socket={}", socket.display())).unwrap().look()
+        };
+        for is_read_only in [false, true] {
+            let socket = format!("socket {is_read_only}");
+            serve(&directory.path().join(&socket), 3 << 20, is_read_only);
+            assert_eq!(look(&socket, "%76"), Ok(Some(Told { size: Size(3 << 20), is_read_only })));
+            assert!(look(&socket, "w").unwrap_err().contains("no such export"));
+        }
+        assert!(look("nowhere", "v").unwrap_err().contains("nobody serves it"));
+        let mut other = std::io::Cursor::new(b"SSH-2.0-something else that is long".to_vec());
+        assert!(asked(&mut other, "v").unwrap_err().contains("does not speak NBD"));
+    }
+
+    #[test]
+    fn uris_name_a_server_and_what_it_serves() {
+        let way = |uri: &str| Export::parse(uri).map(|export| export.way);
+        let tcp = |host: &str, port| Ok(Way::Tcp(host.to_owned(), port));
+        assert_eq!(way("nbd://h/v"), tcp("h", 10_809));
+        assert_eq!(way("nbd://user@h:99"), tcp("h", 99));
+        assert_eq!(way("nbd://[::1]:99/a/b"), tcp("::1", 99));
+        assert_eq!(way("nbd+unix:///v?socket=/a%20b"), Ok(Way::Unix("/a b".into())));
+        assert_eq!(way("iscsi://u%p@h/iqn.2016-02.com.example:disk/1"), Ok(Way::Iscsi("h".into(), 3260)));
+        for wrong in [
+            "h/v",
+            "file:///etc/passwd",
+            "nbd:///v",
+            "nbd://h:port/v",
+            "nbd+unix:///v",
+            "nbd+unix:///v?socket=",
+            "nbd://h/%zz",
+            "iscsi://h/v",
+            "iscsi:///t/1",
+        ] {
+            assert!(way(wrong).is_err_and(|error| error.contains(wrong)), "{wrong}");
+        }
+    }
+}

@@ -1087,6 +1087,8 @@ case "$*" in
   printf '\ttank        DEGRADED     0     0     0\n\t  mirror-0  DEGRADED     0     0     0\n'
   printf '\t    /no/sda  ONLINE       0     0     0\n\t    /no/sdb  ONLINE       0     0     0\n'
   printf '\t    /no/sdc  FAULTED      0     0     0  too many errors\n\nerrors: No known data errors\n';;
+"get -Hp -o name,value read_ops tank all-vdevs"|"get -Hp -o name,value write_ops tank all-vdevs")
+  printf 'mirror-0\t9000\nsda\t3000\nsdb\t3000\nsdc\t3000\n';;
 "iostat -HplvP tank") for it in tank:9 mirror-0:9 /no/sda:1000 /no/sdb:1000 /no/sdc:90000; do
   printf '%s\t-\t-\t1\t1\t1\t1\t-\t%s\t-\t-\t-\t-\t-\t-\t-\t-\n' "${it%:*}" "${it#*:}"; done;;
 *) echo "invalid option: $*" >&2; exit 2;;
@@ -1110,6 +1112,6 @@ fn a_host_is_advised_by_what_its_own_commands_have() {
     let advised = advise.args(["lab", "advise", "--host"]).env("PATH", path).output().unwrap();
     assert!(advised.status.success(), "{}", text(&advised));
     let told = text(&advised);
-    assert!(told.contains("/no/sdc: watch it") && told.contains("/no/sdc is FAULTED"), "{told}");
+    assert!(told.contains("/no/sdc (pool tank): watch it") && told.contains("/no/sdc is FAULTED"), "{told}");
     assert!(told.contains("DANGER tank: set checksum=on") && !told.contains("tank/fs"), "{told}");
 }

@@ -76,6 +76,15 @@ impl Advised {
         advice.sort_by_key(|advice| advice.weight);
         Self { pool: seen.pool.clone(), advice }
     }
+
+    /// What an advice is about, with the pool where that is not in its name: several pools may have a raidz1-0.
+    fn about(&self, advice: &Advice) -> String {
+        let within = advice.about.strip_prefix(&self.pool);
+        match within.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            true => advice.about.clone(),
+            false => format!("{} (pool {})", advice.about, self.pool),
+        }
+    }
 }
 
 impl fmt::Display for Advised {
@@ -87,7 +96,8 @@ impl fmt::Display for Advised {
             if index > 0 {
                 writeln!(f)?;
             }
-            writeln!(f, "{} {}: {}", advice.weight.word(), advice.about, advice.change)?;
+            let about = self.about(advice);
+            writeln!(f, "{} {about}: {}", advice.weight.word(), advice.change)?;
             for (name, text) in [
                 ("seen", &advice.evidence),
                 ("gain", &advice.gain),
@@ -99,5 +109,37 @@ impl fmt::Display for Advised {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_on_vdevs_names_their_pool() {
+        let advice = |about: &str| Advice {
+            rule: "rule",
+            weight: Weight::Hint,
+            about: about.into(),
+            change: "change it".into(),
+            evidence: String::new(),
+            gain: String::new(),
+            cost: String::new(),
+            risk: String::new(),
+            proof: String::new(),
+        };
+        let about = ["raidz1-0", "tank", "tank/v", "tank2-disk"].map(advice).to_vec();
+        let told = Advised { pool: "tank".into(), advice: about }.to_string();
+        let heads: Vec<&str> = told.lines().filter(|line| line.starts_with("HINT")).collect();
+        assert_eq!(
+            heads,
+            [
+                "HINT raidz1-0 (pool tank): change it",
+                "HINT tank: change it",
+                "HINT tank/v: change it",
+                "HINT tank2-disk (pool tank): change it"
+            ]
+        );
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! | verdict | when |
 //! |---|---|
-//! | better, worse | certain after correction (`p < 0.05`), and larger than the noise floor of its workload and metric: what the baseline and its twin differ by |
+//! | better, worse | certain after correction (`p < 0.05`), and larger than the noise floor of its workload and metric: what the baseline and its twin may differ by, as far as the interval of their ratio goes |
 //! | no difference | not that, and certainly less than a tenth: a test of equivalence, corrected as well ([`stats::MARGIN`]); and equal variants do not differ by as much themselves |
 //! | undecided | all else, with the reason, and how many rounds would tell |
 
@@ -34,7 +34,7 @@ use crate::store::{Stage, Store};
 pub use best::{Best, Rival};
 pub use judge::{Compared, Noise, Verdict, Why};
 pub(crate) use judge::{judged, verdicts};
-pub use verdict::{Outcome, base_words, noise_words};
+pub use verdict::{Outcome, base_words, noise_share, noise_words};
 pub use within::Within;
 
 /// Chance of a false alarm in a family of comparisons.

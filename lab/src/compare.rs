@@ -123,6 +123,13 @@ pub struct Change {
 impl Compared {
     /// Compares the results in these directories: two in the order given, more in the order of time.
     pub fn of(directories: &[PathBuf]) -> Result<Self> {
+        let places: Vec<_> = directories.iter().map(|path| std::fs::canonicalize(path).ok()).collect();
+        for (at, place) in places.iter().enumerate() {
+            if place.is_some() && places[..at].contains(place) {
+                let what = "it is the same result as another that is named, and no different from itself".into();
+                return Err(Error::Results { path: directories[at].clone(), what });
+            }
+        }
         let mut stores = directories.iter().map(|path| Store::open(path)).collect::<Result<Vec<_>>>()?;
         if stores.len() < 2 {
             return Err(Error::Experiment("it takes two results to compare".into()));
@@ -362,7 +369,7 @@ fn of_family(findings: &[Findings], metrics: &[Metric], is_same: &dyn Fn(&str) -
     let mut series = Vec::new();
     for (index, (mine, last_to_first)) in found.into_iter().zip(judged).enumerate() {
         let (metric, noise) = (mine.metric, family[index].1);
-        let is_seen = |change: &&Found| change.ratio.ln().abs() > noise.floor.ln_1p();
+        let is_seen = |change: &&Found| change.ratio.ln().abs() > noise.reach.ln_1p();
         let of_change = |change: &Found| Change {
             at: change.at,
             ratio: change.ratio,
@@ -541,6 +548,14 @@ mod tests {
 
     fn series<'a>(compared: &'a Compared, variant: &str) -> &'a Series {
         compared.series.iter().find(|it| it.variant == variant && it.metric == Metric::Iops).unwrap()
+    }
+
+    #[test]
+    fn a_result_is_not_compared_with_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let again = directory.path().join(".");
+        let told = Compared::of(&[directory.path().to_owned(), again]).unwrap_err().to_string();
+        assert!(told.contains("the same result"), "{told}");
     }
 
     #[test]

@@ -58,8 +58,16 @@ impl Medium {
             return Self::at(&device);
         }
         let Ok(metadata) = fs::metadata(path) else { return Self::default() };
-        let below = of_number(metadata.dev()).map(|device| Self::at(&device)).unwrap_or_default();
-        let filesystem = filesystem_of(metadata.dev());
+        let mount = fs::canonicalize(path).ok().and_then(|path| {
+            // It holds bytes, of any encoding.
+            let mounts = fs::read("/proc/self/mountinfo").ok()?;
+            mount_of(&String::from_utf8_lossy(&mounts), &path)
+        });
+        // Filesystems with several devices, as btrfs, have numbers that are no device's.
+        let source = || sysfs(&mount.as_ref()?.source);
+        let below = of_number(metadata.dev()).or_else(source);
+        let below = below.map(|device| Self::at(&device)).unwrap_or_default();
+        let filesystem = mount.map(|mount| mount.kind);
         // Pools see the filesystem, which does not pass on how its device takes writes.
         Self {
             unit: Some(metadata.blksize()),
@@ -91,12 +99,47 @@ impl Medium {
     }
 }
 
-/// The kind of the filesystem with this device number, as the kernel lists its mounts.
-fn filesystem_of(device: u64) -> Option<String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let wanted = format!("{}:{}", major(device), minor(device));
-    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&wanted))?;
-    line.split(" - ").nth(1)?.split(' ').next().map(str::to_owned)
+/// Where a filesystem comes from.
+#[derive(Debug, PartialEq)]
+struct Mount {
+    /// Its kind.
+    kind: String,
+    /// The device, or whatever else it is made of.
+    source: PathBuf,
+}
+
+/// The mount that a path lies on, out of the kernel's list of all: the one with the longest place above it, of those at one place the last, which covers the others. `path` has no links.
+///
+/// Source: Linux `proc_pid_mountinfo(5)`.
+fn mount_of(mounts: &str, path: &Path) -> Option<Mount> {
+    let mount = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let place = PathBuf::from(unescaped(before.split(' ').nth(4)?));
+        let mut after = after.split(' ');
+        let (kind, source) = (after.next()?.to_owned(), unescaped(after.next()?).into());
+        path.starts_with(&place).then(|| (place.components().count(), Mount { kind, source }))
+    };
+    mounts.lines().filter_map(mount).max_by_key(|(length, _)| *length).map(|(_, mount)| mount)
+}
+
+/// A name in which the kernel wrote blanks and the like as `\040`.
+fn unescaped(name: &str) -> String {
+    let mut pieces = name.split('\\');
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let code = piece.get(..3).and_then(|code| u8::from_str_radix(code, 8).ok());
+        match code {
+            Some(code) => {
+                plain.push(char::from(code));
+                plain.push_str(&piece[3..]);
+            }
+            None => {
+                plain.push('\\');
+                plain.push_str(piece);
+            }
+        }
+    }
+    plain
 }
 
 impl fmt::Display for Medium {
@@ -126,6 +169,23 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let medium = Medium::of(file.path());
         assert!(medium.unit.is_some_and(u64::is_power_of_two), "{medium:?}");
+        assert!(medium.filesystem.is_some(), "{medium:?}");
         assert_eq!(Medium::of(Path::new("/no/such/device")), Medium::default());
+    }
+
+    #[test]
+    fn a_filesystem_is_found_by_where_it_is_mounted_and_not_by_its_number() {
+        // The numbers of btrfs are those of its subvolumes, which are not in the list.
+        let mounts = "22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n\
+                      40 22 0:35 /@pool /srv/my\\040pool rw,noatime shared:9 - btrfs /dev/sda1 rw,subvol=/@pool\n\
+                      41 22 0:40 / /srv rw - tmpfs none rw\n\
+                      42 22 0:41 / /srv rw - xfs /dev/sdb rw\n";
+        let kind = |path: &str| mount_of(mounts, Path::new(path)).map(|mount| mount.kind);
+        assert_eq!(kind("/srv/my pool/device").as_deref(), Some("btrfs"));
+        assert_eq!(kind("/srv/my pool, other/device").as_deref(), Some("xfs"));
+        assert_eq!(kind("/etc/passwd").as_deref(), Some("ext4"));
+        let source = mount_of(mounts, Path::new("/srv/my pool")).map(|mount| mount.source);
+        assert_eq!(source.as_deref(), Some(Path::new("/dev/sda1")));
+        assert_eq!(unescaped("a\\x\\134\\04"), "a\\x\\\\04");
     }
 }

@@ -208,7 +208,7 @@ mod tests {
             }
         }
         findings.findings.push(finding(DEVICE, Metric::Throughput, vec![1e6; 6]));
-        let noise = Noise { floor, reach: 2.0 * floor, is_lasting: true };
+        let noise = Noise { floor, reach: floor, is_lasting: true };
         findings.noise = metrics.map(|metric| Twins { workload: "w".into(), metric, noise }).to_vec();
         let pair = |one: &str, other: &str, metric| {
             let of = |name| findings.find(name, "w", metric).map(|it| it.values.clone());

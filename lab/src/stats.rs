@@ -245,12 +245,12 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// How far two equal things were apart in the mean of all rounds, from a comparison of them: as a share, 0.02 is two per cent. What differs less than that is no difference that this machine could show.
+/// How far two equal things were apart in the mean of all rounds, from a comparison of them: as a share, 0.02 is two per cent.
 pub fn noise_floor(equal: &Comparison) -> f64 {
     equal.ratio.value.ln().abs().exp_m1()
 }
 
-/// How far they may be apart in truth, as a share.
+/// How far they may be apart in truth, as a share: what differs by no more than that is no difference that this machine could show.
 pub fn noise_reach(equal: &Comparison) -> f64 {
     equal.ratio.low.ln().abs().max(equal.ratio.high.ln().abs()).exp_m1()
 }

@@ -214,6 +214,9 @@ impl Store {
 
     /// All that fio said of a run, by its number from 1 on.
     pub fn fio_json(&self, number: usize) -> Result<String> {
+        if self.runs().is_empty() {
+            return Err(self.failed("no run has ended yet"));
+        }
         let look = |database: &Database| -> std::result::Result<Option<String>, redb::Error> {
             let table = database.begin_read()?.open_table(FIO)?;
             Ok(table.get(number as u64)?.map(|json| json.value().to_owned()))
@@ -412,6 +415,13 @@ fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::recipes;
+
+    #[test]
+    fn of_no_runs_none_is_told() {
+        let store = Store::in_memory(recipes::find("sync").unwrap().experiment());
+        let told = store.fio_json(1).unwrap_err().to_string();
+        assert!(told.contains("no run has ended yet"), "{told}");
+    }
 
     fn run(round: usize) -> Run {
         Run {

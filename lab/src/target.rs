@@ -58,7 +58,7 @@ use crate::experiment::{
 use crate::fio::{self, Endpoint};
 use crate::layout::{Layout, Vdev};
 use crate::load::Load;
-use crate::models::speed;
+use crate::models::{space, speed};
 use crate::run::{Part, Progress};
 use crate::size::Size;
 use crate::store::Prepared;
@@ -894,24 +894,21 @@ impl<'a> Bench<'a> {
         Ok(Some((self.on_devices(lodging, home, used)?, logical)))
     }
 
-    /// What `used` bytes of a dataset take on the devices: parity is in what a pool allocates, and not in what its datasets use; further copies of mirrors are in neither. Of a pool
-    /// that was not made here it is what the pool counts.
+    /// What `used` bytes of a dataset take on the devices. Of a pool that was not made here it is what the pool counts.
+    ///
+    /// It is told of the dataset alone: pools have metadata of their own, of which a variant that shares its pool would have a smaller part than one that has a pool to itself.
     fn on_devices(&self, lodging: &Lodging, home: &Home, used: u64) -> Result<u64> {
         let Some(pools) = self.experiment.target.pools() else { return Ok(used) };
-        let programs = self.programs(&home.server)?;
-        let number = |text: String| text.trim().parse::<u64>().ok().filter(|bytes| *bytes > 0);
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let of_pool = words(&["get", "-Hp", "-o", "value", "allocated", &home.pool]);
-        let of_datasets = words(&["get", "-Hp", "-o", "value", "used", &home.pool]);
-        let (Some(allocated), Some(all)) =
-            (number(programs.zpool(&of_pool)?), number(programs.zfs(&of_datasets)?))
-        else {
-            return Ok(used);
-        };
+        let words = ["get", "-Hp", "-o", "value", "ashift", &home.pool, "all-vdevs"];
+        let told = self.programs(&home.server)?.zpool(&words.map(str::to_owned))?;
+        let ashifts = told.lines().filter_map(|line| line.trim().parse::<u32>().ok());
+        let ashift = ashifts.filter(|ashift| (9..=16).contains(ashift)).max();
+        let ashift = ashift.ok_or_else(|| Error::Output {
+            program: "zpool",
+            what: format!("it does not say how large the sectors of {} are", home.pool),
+        })?;
         let layout: Layout = lodging.settings.get("layout").unwrap_or(&pools.layout).parse()?;
-        let copies: u64 = layout.vdevs().iter().map(|vdev| vdev.copies()).sum();
-        let copies = copies as f64 / layout.vdevs().len().max(1) as f64;
-        Ok((used as f64 * copies * allocated as f64 / all as f64) as u64)
+        Ok((used as f64 * space::raw_for_used(layout.vdevs(), ashift)) as u64)
     }
 
     /// Removes a variant's volumes or filesystems, and their pools where no other is in them.
@@ -1239,6 +1236,58 @@ fn make_file(path: &Path, bytes: u64) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Programs of pools of which each has metadata of its own size.
+    struct Told;
+
+    impl Programs for Told {
+        fn zpool(&self, arguments: &[String]) -> Result<String> {
+            let of = |pool: &str| if pool == "lab1" { "9000000\n" } else { "5000000\n" }.to_owned();
+            match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                [.., "ashift", _, "all-vdevs"] => Ok("-\n0\n12\n12\n".to_owned()),
+                [.., "allocated", pool] => Ok(of(pool)),
+                _ => Ok(String::new()),
+            }
+        }
+
+        fn zfs(&self, arguments: &[String]) -> Result<String> {
+            let is_of_dataset = arguments.iter().any(|word| word == "used,logicalused");
+            Ok(if is_of_dataset { "3000000\n4000000\n" } else { "4500000\n" }.to_owned())
+        }
+
+        fn volume(&self, name: &str) -> Result<Endpoint> {
+            Ok(Endpoint::Path(name.into()))
+        }
+
+        fn counters(&self, _: &str) -> Result<Option<Counters>> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn a_variant_takes_the_same_space_whether_or_not_others_are_in_its_pool() {
+        let text = "name = \"space\"\n[target]\nkind = \"volume\"\nsize = \"4M\"\nlayout = \"raidz1 3\"\n\
+                    [[factor]]\nname = \"pool.autotrim\"\nvalues = [\"off\", \"on\"]\n\
+                    [[workload]]\nname = \"w\"\nrw = \"write\"\n";
+        let experiment = Experiment::parse(text).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::new(&experiment, directory.path(), Some(Box::new(|_| Ok(Box::new(Told)))));
+        bench.start(&Settings::new()).unwrap();
+        let plan = crate::plan::Plan::new(&experiment, None, 1);
+        let variants = plan.variants();
+        let of = |index: usize| Lodging::of(&variants[index], &experiment.workloads[0]);
+        let lodgings: Vec<Lodging> = (0..2).map(of).collect();
+        for (lodging, pool) in lodgings.iter().zip(["lab1", "lab2"]) {
+            let endpoint = Endpoint::Path("volume".into());
+            let (server, dataset) = (Settings::new(), format!("{pool}/lab-1"));
+            bench.homes.insert(lodging.clone(), Home { server, pool: pool.into(), dataset, endpoint });
+        }
+        // Two data sectors and one of parity; of 512 bytes 341 count as used.
+        let expected = Some(((3_000_000.0 * 512.0 / 341.0) as u64, 4_000_000));
+        let spaces: Vec<_> = lodgings.iter().map(|lodging| bench.space(lodging).unwrap()).collect();
+        bench.homes.clear();
+        assert_eq!(spaces, [expected, expected]);
+    }
 
     #[test]
     fn what_is_gone_over_as_a_whole_is_so_to_its_end_and_not_further() {

@@ -112,7 +112,7 @@ enum Model {
         /// The cache in memory
         #[arg(long, default_value = "8G")]
         arc: Size,
-        /// Bytes a second that it is filled by (l2arc_write_max)
+        /// Bytes of a feed, of which there are one to five in a second (l2arc_write_max)
         #[arg(long, default_value = "32M")]
         fill: Size,
     },

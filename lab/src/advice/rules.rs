@@ -1,5 +1,7 @@
 //! The rules: each looks for one thing that people learned the hard way.
 
+use std::path::Path;
+
 use super::seen::{Dataset, Seen, Top};
 use super::{Advice, Weight};
 use crate::layout::{Layout, Vdev};
@@ -35,25 +37,62 @@ pub(super) const RULES: [Rule; 21] = [
     nearly_full,
 ];
 
+/// The longest name of an experiment.
+const LONGEST_NAME: usize = 64;
 /// A block that amortizes parity and padding on any usual width.
 const LARGE_BLOCK: u64 = 64 << 10;
 /// Times the best possible space from which on a block size is told of.
 const TOLD_SPACE: f64 = 1.15;
+/// Blocks that are advised: a sector to the most that a volume has by default.
+const ADVISED_BLOCKS: std::ops::RangeInclusive<u32> = 12..=17;
+/// The share of the best possible efficiency that is as good.
+const NEARLY: f64 = 0.95;
 /// Devices of a raidz vdev that are called many.
 const WIDE: u64 = 12;
 /// Share of the memory that caches and tables may take.
 const MEMORY_SHARE: f64 = 0.25;
 /// How many times slower than its like a device is called slow.
 const SLOW: u64 = 3;
+/// Operations that a mean is told by, at least.
+const LEAST_OPERATIONS: u64 = 1000;
 /// The share of a pool from which on free space is hard to find.
 const FULL: f64 = 0.8;
 
-/// The command that makes an experiment like this pool, and runs it.
-fn experiment(seen: &Seen, recipe: &str, factors: &[String]) -> String {
-    let layout = seen.layout();
-    let layout = if layout.is_empty() { String::new() } else { format!(" --layout '{layout}'") };
+/// What the experiment of a rule about something is called, and its file: no two advices have the same.
+fn named(rule: &str, about: &str) -> String {
+    let plain = |c: char| match c {
+        '/' => '.',
+        c if c.is_ascii_alphanumeric() || "-_.".contains(c) => c,
+        _ => '_',
+    };
+    let name = format!("{rule}-{}", about.trim_start_matches('/'));
+    name.chars().map(plain).take(LONGEST_NAME).collect()
+}
+
+/// The command that makes an experiment called `name` out of a recipe, with more `options`, and with these factors instead of the recipe's.
+fn made(name: &str, recipe: &str, options: &str, factors: &[String]) -> String {
     let factors: String = factors.iter().map(|factor| format!(" --factor '{factor}'")).collect();
-    format!("cenote lab new {recipe}{layout}{factors} -o {recipe}.toml && cenote lab run {recipe}.toml")
+    let options = if options.is_empty() { String::new() } else { format!(" {options}") };
+    format!("cenote lab new {recipe} --name {name}{options}{factors} -o {name}.toml")
+}
+
+/// The same on pools like this one, and the command that runs it.
+fn experiment(seen: &Seen, name: &str, recipe: &str, options: &str, factors: &[String]) -> String {
+    let layout = seen.layout();
+    let layout = if layout.is_empty() { String::new() } else { format!("--layout '{layout}'") };
+    let options = [options, &layout].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>();
+    format!("{} && cenote lab run {name}.toml", made(name, recipe, &options.join(" "), factors))
+}
+
+/// What varies the size of a dataset's blocks, by the space that they take.
+fn block_experiment(seen: &Seen, name: &str, dataset: &Dataset, sizes: [u64; 2], more: &[String]) -> String {
+    let sizes = sizes.map(|size| Size(size).to_string()).join(",");
+    let (property, options) = match dataset.is_volume {
+        true => ("volblocksize", "--goal space"),
+        false => ("recordsize", "--target filesystem --goal space"),
+    };
+    let factors = [vec![format!("{property}={sizes}")], more.to_vec()].concat();
+    experiment(seen, name, "volblocksize", options, &factors)
 }
 
 fn volumes_and_filesystems(seen: &Seen) -> impl Iterator<Item = &Dataset> {
@@ -80,7 +119,7 @@ fn sync_disabled(seen: &Seen) -> Vec<Advice> {
             false => "stable writes wait for the pool's devices; a small, fast log device takes most of that away".into(),
         },
         risk: "none".into(),
-        proof: experiment(seen, "sync", &["sync=standard,disabled".into(), "log=none,file".into()]),
+        proof: experiment(seen, &named("sync-disabled", name), "sync", "", &["sync=standard,disabled".into(), "log=none,file".into()]),
     }
     };
     with_own(seen, "sync", "disabled").into_iter().map(advice).collect()
@@ -117,7 +156,7 @@ fn checksum_off(seen: &Seen) -> Vec<Advice> {
         gain: "damage is found, and repaired where there is redundancy; a scrub means something".into(),
         cost: "a per cent or two of a core".into(),
         risk: "none; it counts for what is written from now on".into(),
-        proof: experiment(seen, "compression", &["checksum=off,fletcher4,sha256".into()]),
+        proof: experiment(seen, &named("checksum-off", name), "compression", "", &["checksum=off,fletcher4,sha256".into()]),
     }
     };
     with_own(seen, "checksum", "off").into_iter().map(advice).collect()
@@ -136,7 +175,13 @@ fn few_metadata(seen: &Seen) -> Vec<Advice> {
         cost: "a second copy of what describes data: a few per mille of the space, more with small blocks"
             .into(),
         risk: "none; it counts for what is written from now on".into(),
-        proof: experiment(seen, "volblocksize", &["redundant_metadata=none,most,all".into()]),
+        proof: experiment(
+            seen,
+            &named("few-metadata", name),
+            "volblocksize",
+            "",
+            &["redundant_metadata=none,most,all".into()],
+        ),
     };
     with_own(seen, "redundant_metadata", "none").into_iter().map(advice).collect()
 }
@@ -148,7 +193,10 @@ fn failing_devices(seen: &Seen) -> Vec<Advice> {
         about: leaf.path.clone(),
         change: "find out what is wrong with it (cable, power, medium), and replace it if that is the medium"
             .into(),
-        evidence: format!("{} errors in zpool status", leaf.errors),
+        evidence: match leaf.errors {
+            1 => "one error in zpool status".into(),
+            errors => format!("{errors} errors in zpool status"),
+        },
         gain: "redundancy is there when it is needed".into(),
         cost: "a device, and a rebuild".into(),
         risk: "a rebuild loads the other devices".into(),
@@ -236,7 +284,15 @@ fn copy_on_write_twice(seen: &Seen) -> Vec<Advice> {
             gain: "no second amplification, checksum and fragmentation of each write".into(),
             cost: "the pool's device is moved: zpool replace".into(),
             risk: "a rebuild loads the other devices".into(),
-            proof: experiment(seen, "volblocksize", &["compression=lz4,off".into()]),
+            proof: {
+                let name = named("copy-on-write-twice", &leaf.path);
+                let beside = Path::new(&leaf.path).parent().unwrap_or(Path::new("/"));
+                let beside = beside.join(&name).display().to_string();
+                format!(
+                    "the same experiment with its devices, which are in the directory of its results, beside this one and in a directory ELSEWHERE on a filesystem that writes in place: {} && cenote lab run {name}.toml -o '{beside}' && cenote lab run {name}.toml -o ELSEWHERE/{name} && cenote lab compare '{beside}' ELSEWHERE/{name}",
+                    made(&name, "volblocksize", "", &["compression=lz4,off".into()])
+                )
+            },
         })
     };
     seen.leaves.iter().filter_map(advice).collect()
@@ -259,7 +315,7 @@ fn misaligned(seen: &Seen) -> Vec<Advice> {
             gain: "small writes cost no read and no second write on the device".into(),
             cost: "small blocks take a whole sector more; the sector size of a vdev cannot be changed afterwards".into(),
             risk: "the pool, or on mirrors the vdev, must be copied".into(),
-            proof: experiment(seen, "volblocksize", &[format!("ashift={},{right}", leaf.ashift)]),
+            proof: experiment(seen, &named("misaligned", &format!("{}-{}", seen.pool, leaf.top)), "volblocksize", "", &[format!("ashift={},{right}", leaf.ashift)]),
         });
     }
     advice
@@ -282,21 +338,37 @@ fn blocks_below_sectors(seen: &Seen) -> Vec<Advice> {
             gain: format!("{} times less space", (1 << top.ashift) / block.max(1)),
             cost: "smaller writes read the rest of their block".into(),
             risk: "the dataset must be copied".into(),
-            proof: experiment(seen, "volblocksize", &[]),
+            proof: block_experiment(
+                seen,
+                &named("blocks-below-sectors", &dataset.name),
+                dataset,
+                [block, 1 << top.ashift],
+                // The lab's own devices have smaller ones, so that both are shown.
+                &[format!("ashift={},9", top.ashift)],
+            ),
         })
     };
     volumes_and_filesystems(seen).filter_map(advice).collect()
+}
+
+/// The smallest block that has nearly the best efficiency that any has on a vdev: larger ones save little more, and a write that is smaller than its block reads and writes all of it.
+fn smallest_efficient(top: &Top) -> u64 {
+    let of = |bits: u32| space::cost(top.vdev, top.ashift, 1 << bits).efficiency;
+    let best = ADVISED_BLOCKS.map(of).fold(0.0, f64::max);
+    let bits = ADVISED_BLOCKS.into_iter().find(|bits| of(*bits) >= NEARLY * best);
+    1 << bits.unwrap_or(*ADVISED_BLOCKS.end())
 }
 
 fn small_blocks(seen: &Seen) -> Vec<Advice> {
     let advice = |dataset: &Dataset| {
         let block = dataset.block()?;
         let top = seen.costliest(block)?;
-        if !matches!(top.vdev, Vdev::Raidz { .. } | Vdev::Draid { .. }) || block >= LARGE_BLOCK {
+        let better = smallest_efficient(top);
+        if !matches!(top.vdev, Vdev::Raidz { .. } | Vdev::Draid { .. }) || block >= better {
             return None;
         }
         let of = |block| space::cost(top.vdev, top.ashift, block).efficiency;
-        let (now, then) = (of(block), of(LARGE_BLOCK));
+        let (now, then) = (of(block), of(better));
         if then / now < TOLD_SPACE {
             return None;
         }
@@ -305,22 +377,25 @@ fn small_blocks(seen: &Seen) -> Vec<Advice> {
             rule: "small-blocks",
             weight: Weight::Cost,
             about: dataset.name.clone(),
-            change: format!("use {property}=64K, or mirrors"),
+            change: format!("use {property}={}, or mirrors", Size(better)),
             evidence: format!(
-                "{property}={} on {} with sectors of {}: {} of the space is data, with 64K it is {}",
+                "{property}={} on {} with sectors of {}: {} of the space is data, with {} it is {}; that is the smallest block that comes near the best of this width, and larger ones would make small writes dearer for little",
                 Size(block),
                 top.name,
                 Size(1 << top.ashift),
                 percent(now),
+                Size(better),
                 percent(then)
             ),
             gain: format!("{:.2} times less space, and as much less to write", then / now),
             cost: "writes smaller than a block read and write all of it".into(),
-            risk: "the dataset must be copied; random writes of 4K get slower".into(),
-            proof: experiment(
+            risk: format!("the dataset must be copied; random writes smaller than {} get slower", Size(better)),
+            proof: block_experiment(
                 seen,
-                "volblocksize",
-                &[format!("volblocksize={},64K", Size(block.clamp(4096, 32768)))],
+                &named("small-blocks", &dataset.name),
+                dataset,
+                [block, better],
+                &[],
             ),
         })
     };
@@ -345,9 +420,20 @@ fn wide_raidz(seen: &Seen) -> Vec<Advice> {
                 "{width} devices in one raidz{parity} vdev, which reads small blocks about as fast as one device"
             ),
             gain: "twice the random IOPS, and half of the devices loaded by a rebuild".into(),
-            cost: format!("{parity} devices more for parity"),
+            cost: match parity {
+                1 => "one device more for parity".into(),
+                _ => format!("{parity} devices more for parity"),
+            },
             risk: "the pool must be copied".into(),
-            proof: experiment(seen, "topology", &[format!("layout=raidz{parity} {width},{narrow}")]),
+            proof: {
+                // Files on one device would all share its speed.
+                let name = named("wide-raidz", &format!("{}-{}", seen.pool, top.name));
+                let factors = [format!("layout=raidz{parity} {width},{narrow}")];
+                format!(
+                    "with modelled disks, one for each device: {} && cenote lab run {name}.toml",
+                    made(&name, "striped-mirrors", "", &factors)
+                )
+            },
         })
     };
     seen.tops.iter().filter_map(advice).collect()
@@ -391,7 +477,11 @@ fn writethrough(seen: &Seen) -> Vec<Advice> {
         gain: "the host makes stable only what the pool flushes, once for each group and log block".into(),
         cost: "none".into(),
         risk: "writeback needs a host that obeys flushes; never unsafe".into(),
-        proof: experiment(seen, "sync", &["sync=standard,disabled".into()]),
+        proof: {
+            let name = named("writethrough", &leaf.path);
+            let made = made(&name, "sync", "", &["sync=standard,disabled".into()]);
+            format!("the lab cannot change what the host does: {made}, then cenote lab run {name}.toml -o before, the same with -o after when the host was changed, with their directories on such a disk, and cenote lab compare before after")
+        },
     };
     leaf.map(advice).into_iter().collect()
 }
@@ -415,7 +505,7 @@ fn no_aes(seen: &Seen) -> Vec<Advice> {
         gain: "encryption about ten times as fast".into(),
         cost: "the guest cannot move to hosts with older processors".into(),
         risk: "none".into(),
-        proof: experiment(seen, "compression", &["checksum=fletcher4,sha256".into()]),
+        proof: "the lab cannot: it cannot give a processor instructions. `openssl speed -evp aes-256-gcm` uses them where it finds them: run it here, and where the processor has them (in a guest with cpu=host, or on the host)".into(),
     }]
 }
 
@@ -441,7 +531,7 @@ fn stable_writes_without_log(seen: &Seen) -> Vec<Advice> {
         gain: "a stable write takes tens of microseconds, not a turn of the platter".into(),
         cost: "a small device, or two".into(),
         risk: "without a mirror, its loss together with a crash loses the last seconds".into(),
-        proof: experiment(seen, "sync", &["log=none,optane".into()]),
+        proof: experiment(seen, &named("no-log-device", &seen.pool), "optane-log", "", &[]),
     }]
 }
 
@@ -456,7 +546,7 @@ fn uncompressed(seen: &Seen) -> Vec<Advice> {
         gain: "less to write and to keep; blocks of zeros become holes; what does not compress is given up early".into(),
         cost: "a few per cent of a core".into(),
         risk: "none; it counts for what is written from now on".into(),
-        proof: experiment(seen, "compression", &["compression=off,lz4,zstd".into()]),
+        proof: experiment(seen, &named("uncompressed", name), "compression", "", &["compression=off,lz4,zstd".into()]),
     }
     };
     with_own(seen, "compression", "off").into_iter().map(advice).collect()
@@ -474,7 +564,7 @@ fn uncached(seen: &Seen) -> Vec<Advice> {
             gain: "reads from memory; no reads for partial writes of what is hot".into(),
             cost: "memory that other datasets cannot use; data may be cached twice, here and by the client".into(),
             risk: "none".into(),
-            proof: experiment(seen, "volblocksize", &[format!("primarycache={value},all")]),
+            proof: experiment(seen, &named("uncached", name), "volblocksize", "", &[format!("primarycache={value},all")]),
         }));
     }
     all
@@ -511,14 +601,17 @@ fn slow_devices(seen: &Seen) -> Vec<Advice> {
     let mut all = Vec::new();
     for top in &seen.tops {
         for (way, name) in ["reads", "writes"].into_iter().enumerate() {
-            let mut waits: Vec<(u64, &str)> = seen
+            // A few operations, as those that open a pool, may be slow on any device.
+            let mut waits: Vec<(u64, u64, &str)> = seen
                 .leaves
                 .iter()
                 .filter(|leaf| leaf.top == top.name)
-                .filter_map(|leaf| Some((leaf.wait_ns[way]?, leaf.path.as_str())))
+                .filter_map(|leaf| Some((leaf.wait_ns[way]?, leaf.operations[way]?, leaf.path.as_str())))
+                .filter(|(_, operations, _)| *operations >= LEAST_OPERATIONS)
                 .collect();
             waits.sort_unstable();
-            let (Some(&(slowest, path)), Some(&(median, _))) = (waits.last(), waits.get(waits.len() / 2))
+            let (Some(&(slowest, operations, path)), Some(&(median, ..))) =
+                (waits.last(), waits.get(waits.len() / 2))
             else {
                 continue;
             };
@@ -531,9 +624,10 @@ fn slow_devices(seen: &Seen) -> Vec<Advice> {
                 about: path.to_owned(),
                 change: "watch it, and replace it if it stays so".into(),
                 evidence: format!(
-                    "its {name} take {:.1} ms in the mean, those of its neighbours {:.1} ms",
+                    "its {name} take {:.1} ms in the mean of {operations}, those of its neighbours {:.1} ms ({} devices with {LEAST_OPERATIONS} {name} or more)",
                     slowest as f64 / 1e6,
-                    median as f64 / 1e6
+                    median as f64 / 1e6,
+                    waits.len()
                 ),
                 gain: "a vdev is as fast as its slowest device".into(),
                 cost: "a device, and a rebuild".into(),
@@ -562,13 +656,17 @@ fn nearly_full(seen: &Seen) -> Vec<Advice> {
         gain: "writes find room in large pieces, and soon".into(),
         cost: "space".into(),
         risk: "a vdev that is added cannot always be removed again".into(),
-        proof: experiment(seen, "topology", &[]),
+        proof: {
+            let name = named("nearly-full", &seen.pool);
+            format!("the lab's own pools are new and empty, and show nothing of it; only this pool can, before and after: cenote lab new --name {name} --target host:{} --workload randwrite,16K,8 -o {name}.toml && cenote lab run {name}.toml -o {name}-before, the same with -o {name}-after when there is room, and cenote lab compare {name}-before {name}-after (of a pool of this program, which is no host's, a volume's URI is the target)", seen.pool)
+        },
     }]
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::seen::Leaf;
+    use crate::experiment::draft::Draft;
     use super::*;
     use crate::environment::Environment;
     use crate::medium::Medium;
@@ -580,6 +678,7 @@ mod tests {
             top: "raidz2-0".into(),
             ashift: 12,
             wait_ns: [Some(8_000_000), Some(100_000)],
+            operations: [Some(5000), Some(200_000)],
             medium: Medium { unit: Some(4096), turns: Some(false), ..Medium::default() },
             ..Leaf::default()
         };
@@ -679,6 +778,123 @@ mod tests {
     }
 
     #[test]
+    fn devices_that_did_little_are_not_slow_and_how_much_they_did_is_told() {
+        let mut seen = good();
+        seen.leaves[3].wait_ns[0] = Some(40_000_000);
+        let told = slow_devices(&seen)[0].evidence.clone();
+        assert!(told.contains("40.0 ms in the mean of 5000") && told.contains("1000 reads or more"), "{told}");
+        for few in [Some(12), None] {
+            seen.leaves[3].operations[0] = few;
+            assert!(slow_devices(&seen).is_empty(), "{few:?}");
+        }
+    }
+
+    #[test]
+    fn the_block_that_is_advised_is_the_smallest_that_is_nearly_the_best() {
+        let best = |parity, width, ashift| {
+            let vdev = Vdev::Raidz { parity, width };
+            smallest_efficient(&Top { name: String::new(), vdev, ashift, device_bytes: 0 })
+        };
+        // Whole rows, and no padding, where data devices are a power of two.
+        assert_eq!([best(1, 3, 12), best(2, 6, 12), best(2, 6, 9)].map(|bytes| bytes >> 10), [16, 16, 4]);
+        assert!(best(2, 11, 12) > 16 << 10);
+        let mut seen = good();
+        volume(&mut seen, &[("volblocksize", "8192")]);
+        let advice = &small_blocks(&seen)[0];
+        assert_eq!(advice.change, "use volblocksize=16K, or mirrors");
+        assert!(advice.evidence.contains("33.3 %") && advice.evidence.contains("66.7 %"), "{advice:?}");
+        seen.datasets.pop();
+        volume(&mut seen, &[("volblocksize", "16384")]);
+        assert!(small_blocks(&seen).is_empty());
+    }
+
+    /// Commands `cenote lab new` in a proof, as words.
+    fn new_commands(proof: &str) -> Vec<Vec<String>> {
+        let mut all = Vec::new();
+        for (at, _) in proof.match_indices("cenote lab new ") {
+            let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+            let command = &proof[at + "cenote lab new ".len()..];
+            let end = command.find(" &&").or_else(|| command.find(", then")).unwrap_or(command.len());
+            for c in command[..end].chars().chain([' ']) {
+                match c {
+                    '\'' => quoted = !quoted,
+                    ' ' if !quoted => words.push(std::mem::take(&mut word)),
+                    c => word.push(c),
+                }
+            }
+            all.push(words);
+        }
+        all
+    }
+
+    #[test]
+    fn proofs_are_experiments_that_show_what_is_claimed_each_in_a_file_of_its_own() {
+        let mut seen = good();
+        seen.capacity = 0.9;
+        seen.machine.cpu_flags.clear();
+        seen.tops[0].vdev = Vdev::Raidz { parity: 2, width: 14 };
+        seen.tops[0].ashift = 13;
+        seen.leaves[0].medium.turns = Some(true);
+        seen.leaves[1].medium.is_virtual = true;
+        seen.leaves[1].medium.is_writethrough = true;
+        seen.leaves[2].medium.filesystem = Some("btrfs".into());
+        seen.leaves[3].ashift = 9;
+        let own = [
+            ("sync", "disabled"),
+            ("checksum", "off"),
+            ("redundant_metadata", "none"),
+            ("compression", "off"),
+            ("primarycache", "none"),
+            ("encryption", "aes-256-gcm"),
+            ("volblocksize", "4096"),
+        ];
+        seen.datasets.push(Dataset::made("tank/one", true, &own));
+        seen.datasets.push(Dataset::made("tank/two", true, &own));
+        seen.datasets.push(Dataset::made("tank/fs", false, &[("recordsize", "4096")]));
+        let advised = super::super::Advised::of(&seen).advice;
+        let proof = |rule: &str| &advised.iter().find(|advice| advice.rule == rule).unwrap().proof;
+        let mut files = std::collections::BTreeSet::new();
+        let mut count = 0;
+        for advice in &advised {
+            for words in new_commands(&advice.proof) {
+                let mut draft = Draft::default();
+                let mut recipe = None;
+                let mut words = words.into_iter();
+                while let Some(word) = words.next() {
+                    if !word.starts_with('-') {
+                        recipe = Some(word);
+                        continue;
+                    }
+                    let value = words.next().unwrap();
+                    match word.as_str() {
+                        "--name" => draft.name = Some(value),
+                        "--layout" => draft.layout = Some(value),
+                        "--goal" => draft.metric = Some(value),
+                        "--target" => draft.target = Some(value),
+                        "--factor" => draft.factors.push(value),
+                        "--workload" => draft.workloads.push(value),
+                        "-o" => assert!(files.insert(value.clone()), "{value} is written twice"),
+                        other => panic!("{other}: {}", advice.proof),
+                    }
+                }
+                let recipe = recipe.map(|name| crate::recipes::find(&name).unwrap().experiment());
+                let made = match recipe {
+                    Some(recipe) => draft.changed(&recipe),
+                    None => draft.experiment(),
+                };
+                made.unwrap_or_else(|error| panic!("{}: {error}", advice.proof));
+                count += 1;
+            }
+        }
+        assert!(count >= 15, "{count}");
+        assert!(proof("blocks-below-sectors").contains("--goal space --layout 'raidz2 14' --factor 'volblocksize=4K,8K' --factor 'ashift=13,9'"));
+        assert!(proof("wide-raidz").contains("modelled") && proof("wide-raidz").contains("striped-mirrors"));
+        assert!(proof("no-aes").starts_with("the lab cannot") && proof("nearly-full").contains("host:tank"));
+        assert!(proof("copy-on-write-twice").contains("lab compare '/dev/copy-on-write-twice-dev.sd2'"));
+        assert!(proof("no-log-device").contains("optane-log"));
+    }
+
+    #[test]
     fn what_is_inherited_is_told_once_and_danger_comes_first() {
         let mut seen = good();
         seen.capacity = 0.9;
@@ -689,7 +905,9 @@ mod tests {
         let text = advised.to_string();
         assert!(text.starts_with("DANGER tank/bad: set sync=standard\n"), "{text}");
         assert!(
-            text.contains("proof  cenote lab new sync --layout 'raidz2 6' --factor 'sync=standard,disabled'"),
+            text.contains(
+                "proof  cenote lab new sync --name sync-disabled-tank.bad --layout 'raidz2 6' --factor 'sync=standard,disabled'"
+            ),
             "{text}"
         );
     }

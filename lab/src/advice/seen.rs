@@ -80,6 +80,8 @@ pub struct Leaf {
     pub errors: u64,
     /// Nanoseconds that a read and a write take in the mean, where there were some.
     pub wait_ns: [Option<u64>; 2],
+    /// Reads and writes since the pool was opened, where that is told.
+    pub operations: [Option<u64>; 2],
     /// The medium below it.
     pub medium: Medium,
 }
@@ -204,6 +206,11 @@ impl Seen {
         // Vdevs have properties since 2.2.
         let ashifts = zpool(&["get", "-Hp", "-o", "name,value", "ashift", pool, "all-vdevs"]);
         let ashifts = ashifts.map(|text| pairs(&text)).unwrap_or_default();
+        let operations = ["read_ops", "write_ops"].map(|property| {
+            zpool(&["get", "-Hp", "-o", "name,value", property, pool, "all-vdevs"])
+                .map(|text| pairs(&text))
+                .unwrap_or_default()
+        });
         let io = waits_of(&zpool(&["iostat", "-HplvP", pool])?);
         let columns = "name,property,value,source";
         let datasets =
@@ -250,6 +257,9 @@ impl Seen {
                     state: node.state.clone(),
                     errors: node.errors,
                     wait_ns: io.get(&node.name).copied().unwrap_or_default(),
+                    operations: [0, 1].map(|way| {
+                        short_names(&node.name).find_map(|name| operations[way].get(name)?.parse().ok())
+                    }),
                     medium,
                 });
             }
@@ -288,6 +298,14 @@ impl Seen {
         };
         self.tops.iter().map(vdev).collect::<Vec<_>>().join(" + ")
     }
+}
+
+/// What a device may be called where only the last part of its path is told, and of a disk that is a pool's as a whole not its partition.
+fn short_names(path: &str) -> impl Iterator<Item = &str> {
+    let last = path.rsplit('/').next().unwrap_or(path);
+    let disk = last.trim_end_matches(|c: char| c.is_ascii_digit());
+    let disk = disk.strip_suffix("-part").or(disk.strip_suffix('p')).unwrap_or(disk);
+    [path, last, disk].into_iter()
 }
 
 /// Nanoseconds that reads and writes take in the mean, where there were some, by the names of pools and vdevs in the scripted lines of `zpool iostat -HplvP`.
@@ -381,6 +399,10 @@ mod tests {
     fn looked(ashifts: Option<&'static str>, pool: &str) -> Result<Seen> {
         let zpool = |arguments: &[&str]| {
             Ok(match arguments {
+                ["get", .., "read_ops", _, "all-vdevs"] => "raidz1-0\t99\n/d/0\t7\n1\t8\n",
+                ["get", .., "write_ops", _, "all-vdevs"] => {
+                    return Err(Error::Output { program: "zpool", what: "no such property".into() });
+                }
                 ["get", .., "all-vdevs"] => {
                     let failed = || Error::Output { program: "zpool", what: "no such vdev".into() };
                     ashifts.ok_or_else(failed)?
@@ -406,6 +428,8 @@ mod tests {
         assert_eq!((leaf("/d/0").errors, leaf("/d/0").medium.modelled.as_deref()), (3, Some("nvme")));
         assert_eq!((leaf("/d/2").state.as_str(), leaf("/d/2").top.as_str()), ("OFFLINE", "raidz1-0"));
         assert_eq!(leaf("/d/1").wait_ns, [None, Some(5000)]);
+        assert_eq!(["/d/0", "/d/1", "/d/3"].map(|path| leaf(path).operations[0]), [Some(7), Some(8), None]);
+        assert_eq!(short_names("/dev/nvme0n1p1").last(), Some("nvme0n1"));
         let volume = seen.datasets.iter().find(|dataset| dataset.is_volume).unwrap();
         assert_eq!(
             (volume.block(), volume.text("sync"), volume.text("user:note")),

@@ -1,12 +1,11 @@
 //! What a comparison means.
 //!
-//! Of a difference it is asked whether it is certain, and whether it is more than two equal variants differ by. Of none it is asked as strictly: whether a difference of a tenth or more would have shown itself. What is neither
+//! Of a difference it is asked whether it is certain, and whether it is more than two equal variants may differ by: not only than they did, which in few rounds can be little by chance, but than the interval of their ratio allows. Of none it is asked as strictly: whether a difference of a tenth or more would have shown itself. What is neither
 //! is undecided, and says why and how many rounds it would take.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ALPHA, NOISY};
-use crate::models::percent;
 use crate::stats::{self, Comparison, MARGIN, MOST_ROUNDS};
 
 /// What a comparison says.
@@ -52,7 +51,7 @@ pub enum Why {
 pub struct Noise {
     /// In the mean of all rounds, as a share.
     pub floor: f64,
-    /// How far they may be apart in truth, as a share.
+    /// How far they may be apart in truth, as a share: what is not more than that is not told from noise.
     pub reach: f64,
     /// Whether they certainly were apart: then more rounds do not bring them together.
     pub is_lasting: bool,
@@ -63,6 +62,16 @@ impl Noise {
     pub fn of(twins: &Comparison) -> Self {
         let is_lasting = twins.p < ALPHA;
         Self { floor: stats::noise_floor(twins), reach: stats::noise_reach(twins), is_lasting }
+    }
+
+    /// Rounds after which a comparison that is a tenth or more is most likely more than this noise, of which `lasting` stays however many there are; none where less is asked.
+    fn rounds_below(&self, it: &Comparison, lasting: f64) -> usize {
+        let (mean, stays) = (it.ratio.value.ln().abs(), lasting.ln_1p());
+        if mean < MARGIN.ln_1p() || mean > self.reach.ln_1p() || mean <= stays {
+            return 0;
+        }
+        let times = ((self.reach.ln_1p() - stays) / (mean - stays)).powi(2);
+        ((it.rounds as f64 * times).ceil() as usize).min(MOST_ROUNDS + 1)
     }
 }
 
@@ -75,7 +84,7 @@ pub struct Compared {
     pub corrected_p: f64,
     /// The p-value of a difference of a tenth or more, corrected likewise.
     pub corrected_p_apart: f64,
-    /// How far two equal variants were apart, as a share.
+    /// How far two equal variants may be apart, as a share: only more than that is called better or worse.
     pub noise_floor: f64,
     /// What that means.
     pub verdict: Verdict,
@@ -92,7 +101,7 @@ impl Compared {
             comparison: it.comparison,
             corrected_p: it.p,
             corrected_p_apart: it.p_apart,
-            noise_floor: it.noise.floor,
+            noise_floor: it.noise.reach,
             verdict: it.verdict(),
             why: None,
             rounds_to_tell: None,
@@ -110,7 +119,9 @@ impl Compared {
         // Others of the family make it that much harder.
         let alpha = ALPHA / undecided.max(1) as f64;
         // What is apart by chance comes together in more rounds.
-        self.rounds_to_tell = it.rounds_to_tell(alpha, if noise.is_lasting { noise.floor } else { 0.0 });
+        let lasting = if noise.is_lasting { noise.floor } else { 0.0 };
+        let rounds = it.rounds_to_tell(alpha, lasting);
+        self.rounds_to_tell = rounds.map(|rounds| rounds.max(noise.rounds_below(it, lasting)));
         self.why = Some(match (is_within && self.rounds_to_tell.is_none(), it.spread() > NOISY) {
             (true, _) => Why::WithinNoise,
             (false, true) => Why::TooNoisy,
@@ -147,7 +158,7 @@ impl Compared {
             Why::TooFewRounds => format!("too few rounds, {rounds}"),
             Why::TooNoisy => format!("too noisy, {rounds}"),
             Why::WithinNoise => {
-                format!("too noisy, two equal variants differ by {}, {rounds}", percent(self.noise_floor))
+                format!("too noisy, two equal variants may differ by {}, {rounds}", super::noise_share(self.noise_floor))
             }
         })
     }
@@ -165,9 +176,9 @@ struct Judging {
 
 impl Judging {
     fn verdict(&self) -> Verdict {
-        let (ratio, floor) = (self.comparison.ratio.value, self.noise.floor);
-        let is_more = self.p < ALPHA && ratio.ln().abs() > floor.ln_1p();
-        match (is_more, self.p_apart < ALPHA && floor < MARGIN) {
+        let ratio = self.comparison.ratio.value;
+        let is_more = self.p < ALPHA && ratio.ln().abs() > self.noise.reach.ln_1p();
+        match (is_more, self.p_apart < ALPHA && self.noise.floor < MARGIN) {
             (true, _) if (ratio > 1.0) == self.more_is_better => Verdict::Better,
             (true, _) => Verdict::Worse,
             (false, true) => Verdict::NoDifference,
@@ -214,7 +225,7 @@ mod tests {
         let comparison =
             stats::compare(&ratios.iter().map(|ratio| (*ratio, 1.0)).collect::<Vec<_>>()).unwrap();
         let nothing = Comparison { p: 1.0, p_apart: 1.0, ..comparison };
-        let noise = Noise { floor, reach: 2.0 * floor, is_lasting: floor > 0.0 };
+        let noise = Noise { floor, reach: 1.2 * floor, is_lasting: floor > 0.0 };
         let mut family = vec![(nothing, noise, true); among];
         family[0].0 = comparison;
         judged(&family)[0]
@@ -247,6 +258,23 @@ mod tests {
     }
 
     #[test]
+    fn what_equal_variants_may_differ_by_is_not_called_better() {
+        // Both are certain; the twins were by chance nearer to each other than they may be.
+        let pairs = [1.0031, 1.0029, 1.003, 1.0032, 1.0028].map(|ratio| (ratio, 1.0));
+        let small = stats::compare(&pairs).unwrap();
+        let told = |reach| judged(&[(small, Noise { floor: 0.00095, reach, is_lasting: false }, true)])[0];
+        assert_eq!(told(0.012).verdict, Verdict::NoDifference);
+        assert_eq!(told(0.002).verdict, Verdict::Better);
+        // What the table shows is what the verdict goes by.
+        assert_eq!(told(0.012).noise_floor, 0.012);
+        let large = stats::compare(&[1.31, 1.29, 1.3, 1.32, 1.28].map(|ratio| (ratio, 1.0))).unwrap();
+        let noise = Noise { floor: 0.05, reach: 0.6, is_lasting: false };
+        let told = judged(&[(large, noise, true)])[0];
+        assert_eq!(told.verdict, Verdict::Undecided);
+        assert!(told.rounds_to_tell.is_some_and(|rounds| (12..30).contains(&rounds)), "{told:?}");
+    }
+
+    #[test]
     fn what_is_undecided_says_why_and_what_would_decide_it() {
         let few = of(&[1.03, 0.98, 1.01], 20, 0.0);
         assert_eq!((few.verdict, few.why), (Verdict::Undecided, Some(Why::TooFewRounds)));
@@ -262,7 +290,7 @@ mod tests {
         let within = of(&[1.31, 1.29, 1.3, 1.32, 1.28], 1, 0.5);
         assert_eq!((within.why, within.rounds_to_tell), (Some(Why::WithinNoise), None));
         assert!(
-            within.words().ends_with("differ by 50.0 %, more rounds would not tell"),
+            within.words().ends_with("may differ by 60.0 %, more rounds would not tell"),
             "{}",
             within.words()
         );

@@ -133,6 +133,11 @@ fn levels(experiment: &Experiment, all: &Findings) -> Option<String> {
     Some(format!("In the process that has the pool open, without NBD: {} {value}, {words}.", metric.title()))
 }
 
+/// A ratio with as many digits as tell it from 1.
+fn times(ratio: f64) -> String {
+    if (ratio - 1.0).abs() < 0.01 { format!("{ratio:.4}") } else { format!("{ratio:.2}") }
+}
+
 /// What is best, by how much, and what else is.
 fn better(experiment: &Experiment, best: &Best, finding: &Finding) -> Vec<String> {
     let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
@@ -141,7 +146,8 @@ fn better(experiment: &Experiment, best: &Best, finding: &Finding) -> Vec<String
     let base = base_words(experiment);
     let ratio = finding.compared.map(|compared| compared.comparison.ratio);
     let times = ratio
-        .map(|it| format!("{:.2} times that of {base} (from {:.2} to {:.2})", it.value, it.low, it.high));
+        .map(|it| [it.value, it.low, it.high].map(times))
+        .map(|[value, low, high]| format!("{value} times that of {base} (from {low} to {high})"));
     let than = if equals.is_empty() { String::new() } else { format!(" than {base}") };
     let mut sentences =
         vec![format!("{name} has {has} {title} with \"{workload}\"{than}: {}.", times.unwrap_or_default())];
@@ -264,6 +270,11 @@ fn drift(baseline: &Finding) -> Option<String> {
 /// Where equal variants may be further apart than this, as a share, rounds were too few to say what noise is.
 const UNKNOWN_NOISE: f64 = 9.0;
 
+/// How far equal variants may be apart, in per cent.
+pub fn noise_share(reach: f64) -> String {
+    if reach > UNKNOWN_NOISE { "not known".to_owned() } else { percent(reach) }
+}
+
 /// What the noise means.
 pub fn noise_words(noise: Noise) -> String {
     if noise.reach > UNKNOWN_NOISE {
@@ -271,7 +282,7 @@ pub fn noise_words(noise: Noise) -> String {
             .to_owned();
     }
     format!(
-        "two equal variants differed by {} (in truth by {} at most), and what differs by less is not told from noise",
+        "two equal variants differed by {}, and in truth may by {}: what differs by no more than that is not told from noise",
         percent(noise.floor),
         percent(noise.reach)
     )
@@ -296,8 +307,14 @@ mod tests {
         let told = |floor, reach| noise_words(Noise { floor, reach, is_lasting: false });
         assert_eq!(
             told(0.034, 1.3),
-            "two equal variants differed by 3.4 % (in truth by 130.0 % at most), and what differs by less is not told from noise"
+            "two equal variants differed by 3.4 %, and in truth may by 130.0 %: what differs by no more than that is not told from noise"
         );
         assert!(told(0.5, 170_000.0).ends_with("that nothing can be told from noise"));
+        assert_eq!([0.012, 170_000.0].map(noise_share), ["1.2 %", "not known"]);
+    }
+
+    #[test]
+    fn what_is_better_is_not_once_as_good() {
+        assert_eq!([1.003, 0.9971, 1.5, 0.98].map(times), ["1.0030", "0.9971", "1.50", "0.98"]);
     }
 }

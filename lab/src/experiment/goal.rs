@@ -6,6 +6,7 @@
 //! | latencies | `5ms`, `800us`, `1.5s`, `20000ns`: never without a unit | nanoseconds |
 //! | throughput | `500M`, `500 MiB/s`: powers of 1024, a second, never without a unit | bytes a second |
 //! | memory | `2G`: powers of 1024, never without a unit | bytes |
+//! | amplification, space | `5`, `5x`: times | the same |
 //! | all others | `20000`, `20k`: what the metric counts, thousands | the same |
 //!
 //! Reports say the goal in words beside the figure, so that a value that was meant otherwise is seen.
@@ -229,6 +230,10 @@ impl Metric {
         matches!(self, Self::Latency | Self::LatencyP50 | Self::LatencyP99 | Self::LatencyP999)
     }
 
+    fn is_ratio(self) -> bool {
+        matches!(self, Self::Amplification | Self::ReadAmplification | Self::Space)
+    }
+
     fn is_bytes(self) -> bool {
         matches!(self, Self::Throughput | Self::Memory)
     }
@@ -248,6 +253,8 @@ impl Metric {
                 size.map(|size| size.0 as f64),
                 if self == Self::Throughput { "500M, or 500 MiB/s" } else { "500M" },
             )
+        } else if self.is_ratio() {
+            (number(text.strip_suffix('x').unwrap_or(text)), "5x")
         } else {
             let thousands = [("k", 1e3), ("K", 1e3)].into_iter().find_map(of_unit);
             (thousands.or_else(|| number(text)), "20000")
@@ -294,12 +301,15 @@ mod tests {
             (Metric::Latency, " 20 us ", 20e3),
             (Metric::LatencyP999, "2s", 2e9),
             (Metric::Space, "0.5", 0.5),
+            (Metric::Amplification, "5x", 5.0),
+            (Metric::ReadAmplification, "1.5 x", 1.5),
         ] {
             assert_eq!(metric.value(text), Ok(expected), "{text}");
         }
         // Neither nanoseconds nor bytes are what somebody means who says nothing.
         for (metric, text) in [
             (Metric::Iops, "5ms"),
+            (Metric::Iops, "5x"),
             (Metric::Latency, "5"),
             (Metric::Throughput, "500"),
             (Metric::Throughput, "500/s"),

@@ -169,10 +169,10 @@ pub struct Compression {
 pub struct Told {
     /// As the property `compression` has it.
     pub name: String,
-    /// How many times less space data take.
-    pub ratio: Estimate,
-    /// Bytes a second that it compresses.
-    pub compresses: f64,
+    /// How many times less space data take; where nothing is left to store, none.
+    pub ratio: Option<Estimate>,
+    /// Bytes a second that it compresses; none where it does nothing.
+    pub compresses: Option<f64>,
     /// Bytes a second that it gives back; none where nothing was compressed.
     pub decompresses: Option<f64>,
 }
@@ -248,7 +248,7 @@ fn tell(name: &str, algorithm: Algorithm, ashift: u32, blocks: &[Vec<u8>]) -> To
     Told {
         name: name.to_owned(),
         ratio: ratio(&sizes),
-        compresses: rate(all as f64, packing),
+        compresses: (algorithm.kind != CompressType::Off).then(|| rate(all as f64, packing)),
         decompresses: (unpacked > 0).then(|| rate(unpacked as f64, unpacking)),
     }
 }
@@ -269,11 +269,14 @@ fn median_time(most: Duration, mut pass: impl FnMut()) -> Duration {
     times[times.len() / 2]
 }
 
-/// Bytes before over bytes after, with its interval.
-fn ratio(sizes: &[(u64, u64)]) -> Estimate {
+/// Bytes before over bytes after, with its interval; none of blocks of which nothing is stored.
+fn ratio(sizes: &[(u64, u64)]) -> Option<Estimate> {
+    if sizes.iter().all(|(_, after)| *after == 0) {
+        return None;
+    }
     let of = |drawn: &mut dyn Iterator<Item = (u64, u64)>| {
         let (before, after) = drawn.fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
-        // Where nothing is left to store, a sector stands for it.
+        // Where nothing is left to store of what was drawn, a sector stands for it.
         before as f64 / after.max(512) as f64
     };
     let mut rng = fastrand::Rng::with_seed(1);
@@ -282,11 +285,11 @@ fn ratio(sizes: &[(u64, u64)]) -> Estimate {
         .collect();
     ratios.sort_by(f64::total_cmp);
     let at = |share: f64| ratios[((ratios.len() - 1) as f64 * share).round() as usize];
-    Estimate {
+    Some(Estimate {
         value: of(&mut sizes.iter().copied()),
         low: at((1.0 - CONFIDENCE) / 2.0),
         high: at((1.0 + CONFIDENCE) / 2.0),
-    }
+    })
 }
 
 impl Model for Compression {
@@ -304,18 +307,23 @@ impl fmt::Display for Compression {
             self.block,
             bytes(self.whole as f64)
         )?;
-        let best = self.algorithms.iter().map(|it| it.ratio.value).fold(1.0, f64::max);
+        let best = self.algorithms.iter().filter_map(|it| it.ratio).map(|it| it.value).fold(1.0, f64::max);
+        let speed =
+            |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.0}", rate / 1e6));
         let rows: Vec<Vec<String>> = self
             .algorithms
             .iter()
             .map(|it| {
                 vec![
                     it.name.clone(),
-                    format!("{:.2}", it.ratio.value),
-                    format!("{:.2} to {:.2}", it.ratio.low, it.ratio.high),
-                    format!("{:.0}", it.compresses / 1e6),
-                    it.decompresses.map_or_else(|| "-".to_owned(), |rate| format!("{:.0}", rate / 1e6)),
-                    super::bar(it.ratio.value / best),
+                    it.ratio.map_or_else(|| "-".to_owned(), |it| format!("{:.2}", it.value)),
+                    it.ratio.map_or_else(
+                        || "nothing is stored".to_owned(),
+                        |it| format!("{:.2} to {:.2}", it.low, it.high),
+                    ),
+                    speed(it.compresses),
+                    speed(it.decompresses),
+                    super::bar(it.ratio.map_or(1.0, |it| it.value / best)),
                 ]
             })
             .collect();
@@ -392,12 +400,19 @@ mod tests {
         let (whole, sampled) = (of(64 << 20), of(1 << 20));
         assert_eq!((whole.sampled, sampled.sampled), (256, 64));
         let ratio =
-            |of: &Compression, name: &str| of.algorithms.iter().find(|it| it.name == name).unwrap().ratio;
+            |of: &Compression, name: &str| of.algorithms.iter().find(|it| it.name == name).unwrap().ratio.unwrap();
         for name in ["lz4", "gzip-6", "zstd-3"] {
             let (whole, sampled) = (ratio(&whole, name), ratio(&sampled, name));
             assert!((sampled.low..=sampled.high).contains(&whole.value), "{name}: {sampled:?} {whole:?}");
             assert!(whole.value > 1.2 && whole.value < 2.0, "{name}: {whole:?}");
         }
         assert_eq!(ratio(&whole, "off").value, 1.0);
+        // What does nothing has no speed, and what stores nothing no ratio.
+        assert_eq!(whole.algorithms.last().map(|off| (off.name.as_str(), off.compresses)), Some(("off", None)));
+        std::fs::write(directory.path().join("holes"), vec![0; 1 << 20]).unwrap();
+        let holes =
+            Compression::of(&[directory.path().join("holes")], Size(16 << 10), 9, Size(1 << 20)).unwrap();
+        assert_eq!(holes.algorithms[0].ratio, None);
+        assert!(holes.to_string().contains("nothing is stored"), "{holes}");
     }
 }

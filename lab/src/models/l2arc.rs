@@ -3,6 +3,9 @@
 //! For each block on the device a header stays in memory, without which it could not be found: 96 bytes. That is the block's identity (address of 16 bytes, birth of 8), its place in
 //! the hash table (8), type, sizes and flags (16), pool (8), and where it is on the device (40). So a device of `size` bytes with blocks of `block` takes `size / block * 96` bytes of
 //! the cache in memory, which is faster than any device.
+//!
+//! It is filled by feeds of `l2arc_write_max` bytes at most. From one to the next it is `l2arc_feed_secs`; where a feed wrote more than half of what it might, and `l2arc_feed_again` is set, only
+//! `l2arc_feed_min_ms`. What `l2arc_write_boost` adds until the cache in memory is full for the first time is not counted.
 
 use std::fmt;
 
@@ -15,6 +18,9 @@ use crate::table;
 
 /// Bytes of memory for a block on the device.
 pub(crate) const HEADER_BYTES: u64 = 96;
+/// Seconds from one feed to the next (`l2arc_feed_secs`), and where there is much to write (`l2arc_feed_min_ms`).
+const FEED_SECONDS: f64 = 1.0;
+const FEED_AGAIN_SECONDS: f64 = 0.2;
 /// The share of the cache in memory that headers may take before it costs more than it gives.
 const SENSIBLE_SHARE: f64 = 0.25;
 
@@ -25,9 +31,11 @@ pub struct L2arc {
     pub size: Size,
     /// The cache in memory.
     pub arc: Size,
-    /// Bytes a second that it is filled by, at most.
+    /// Bytes of a feed, at most.
     pub fill: Size,
-    /// Seconds until it is full, at least.
+    /// Seconds until it is full where each feed is followed by the next as soon as may be.
+    pub fill_seconds_least: f64,
+    /// The same with a second from one to the next; longer where there is not as much to write.
     pub fill_seconds: f64,
     /// Each block size.
     pub blocks: Vec<Headers>,
@@ -47,11 +55,11 @@ pub struct Headers {
 }
 
 impl L2arc {
-    /// A device of `size` beside a cache of `arc`, filled by at most `fill` a second.
+    /// A device of `size` beside a cache of `arc`, filled by feeds of at most `fill`.
     pub fn of(size: Size, arc: Size, fill: Size) -> Result<Self> {
         super::require_size("size of the device", size, super::LEAST, super::MOST)?;
         super::require_size("cache in memory", arc, super::LEAST, super::MOST)?;
-        super::require_size("bytes a second that it is filled by", fill, Size(1 << 10), super::MOST)?;
+        super::require_size("bytes of a feed", fill, Size(1 << 10), super::MOST)?;
         let blocks = [4, 8, 16, 32, 64, 128, 1024].map(|kib| {
             let block = kib << 10;
             let memory = size.0 / block * HEADER_BYTES;
@@ -62,24 +70,28 @@ impl L2arc {
                 largest: (arc.0 as f64 * SENSIBLE_SHARE / HEADER_BYTES as f64 * block as f64) as u64,
             }
         });
-        Ok(Self { size, arc, fill, fill_seconds: size.0 as f64 / fill.0 as f64, blocks: blocks.to_vec() })
+        let feeds = size.0 as f64 / fill.0 as f64;
+        let (fill_seconds_least, fill_seconds) = (feeds * FEED_AGAIN_SECONDS, feeds * FEED_SECONDS);
+        Ok(Self { size, arc, fill, fill_seconds_least, fill_seconds, blocks: blocks.to_vec() })
     }
 }
 
 impl Model for L2arc {
-    const FORMULA: &'static str = "memory = size / block * 96 bytes; largest = cache / 4 / 96 * block";
+    const FORMULA: &'static str = "memory = size / block * 96 bytes; largest = cache / 4 / 96 * block; full after size / l2arc_write_max feeds, 0.2 s (l2arc_feed_min_ms, after a feed of more than half) to 1 s (l2arc_feed_secs) each";
     const SOURCE: &'static str =
-        "OpenZFS 2.3, arc_impl.h (arc_buf_hdr up to b_l1hdr), arc.c (l2arc_write_max)";
+        "OpenZFS 2.3, arc_impl.h (arc_buf_hdr up to b_l1hdr), arc.c (l2arc_write_interval), zfs.4 (l2arc_feed_again)";
 }
 
 impl fmt::Display for L2arc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "cache device of {} beside {} in memory; full after {} at least\n",
+            "cache device of {} beside {} in memory; full after {} to {} of feeds of {}, where there is as much to write\n",
             self.size,
             self.arc,
-            duration(self.fill_seconds)
+            duration(self.fill_seconds_least),
+            duration(self.fill_seconds),
+            self.fill
         )?;
         let rows: Vec<Vec<String>> = self
             .blocks
@@ -130,7 +142,9 @@ mod tests {
     #[test]
     fn the_largest_device_takes_a_quarter_of_the_cache() {
         let first = L2arc::of(Size(1 << 40), Size(16 << 30), Size(32 << 20)).unwrap();
-        assert_eq!(first.fill_seconds, 32768.0);
+        // Feeds follow each other after a second, or after a fifth where much is written.
+        assert_eq!((first.fill_seconds_least, first.fill_seconds), (6553.6, 32768.0));
+        assert!(first.to_string().contains("full after 109.2 min to 9.1 h of feeds of 32M"), "{first}");
         for headers in first.blocks {
             let largest = L2arc::of(Size(headers.largest), Size(16 << 30), Size(1 << 10)).unwrap();
             let same = largest.blocks.iter().find(|it| it.block == headers.block).unwrap();

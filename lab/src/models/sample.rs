@@ -1,7 +1,8 @@
 //! Blocks of one's own files, as a filesystem or volume would have them.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -11,7 +12,7 @@ const MOST_FILES: usize = 10_000_000;
 /// Unit of the sizes of blocks.
 const SECTOR_BYTES: usize = 512;
 
-/// The regular files at `paths` and in the directories below them, with their sizes. Links are not followed, and what cannot be listed is left out.
+/// The regular files at `paths` and in the directories below them, with their sizes. Links are not followed, what cannot be listed is left out, and a file with several names, which has its data once, is there once.
 pub fn files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
     let mut found = Vec::new();
     let mut left: Vec<PathBuf> = Vec::new();
@@ -28,7 +29,8 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
     while let Some(path) = left.pop() {
         let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
         if metadata.is_file() {
-            found.push((path, metadata.len()));
+            let inode = (metadata.nlink() > 1).then(|| (metadata.dev(), metadata.ino()));
+            found.push((path, metadata.len(), inode));
         } else if metadata.is_dir() {
             left.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
         }
@@ -37,7 +39,11 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
         }
     }
     found.sort();
-    Ok(found)
+    // A directory may have been named twice, or one within another.
+    found.dedup();
+    let mut inodes = HashSet::new();
+    found.retain(|(.., inode)| inode.is_none_or(|inode| inodes.insert(inode)));
+    Ok(found.into_iter().map(|(path, size, _)| (path, size)).collect())
 }
 
 /// The same, where there are bytes in them: figures of nothing mean nothing.
@@ -86,7 +92,9 @@ mod tests {
             fs::write(directory.path().join(name), vec![7; size]).unwrap();
         }
         std::os::unix::fs::symlink("large", directory.path().join("link")).unwrap();
-        let files = files(&[directory.path().to_owned()]).unwrap();
+        // Neither a second name nor a place that is named twice makes data of the same file duplicates.
+        fs::hard_link(directory.path().join("large"), directory.path().join("large, again")).unwrap();
+        let files = files(&[directory.path().to_owned(), directory.path().join("d")]).unwrap();
         assert_eq!(files.len(), 4);
         let sizes: Vec<Vec<usize>> = files
             .iter()

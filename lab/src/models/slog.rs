@@ -2,7 +2,7 @@
 //!
 //! A log device holds what was made stable until its transaction group is on the other devices. Three groups can hold such data: one open, one closing, one being written. So it never
 //! holds more than three groups' time of what the link brings, nor more than may be dirty at all: a tenth of memory, at most 4 GiB. What is logged is larger than what was written: each
-//! log block has a chain structure of 184 bytes and each write a record of 192, and blocks are whole sectors of 4 KiB, so that a lone write of 4 KiB takes 8.
+//! log block has a chain structure of 184 bytes and each write a record of 192, and blocks are whole sectors of 4 KiB, so that a lone write of 4 KiB takes 8. A log block has 128 KiB at most, so that a larger write is split, each whole block having 124 KiB of it.
 
 use std::fmt;
 
@@ -88,7 +88,7 @@ impl Slog {
 }
 
 impl Model for Slog {
-    const FORMULA: &'static str = "min(rate * 3 * timeout, min(memory / 10, 4 GiB)) * logged / written; logged = roundup(184 + 192 + write, 4096)";
+    const FORMULA: &'static str = "min(rate * 3 * timeout, min(memory / 10, 4 GiB)) * logged / written; logged = floor(write / 126976) * 131072 + (rest > 0: roundup(184 + 192 + rest, 4096)), where rest = write mod 126976, because a log block of 128 KiB holds 124 KiB of a write";
     const SOURCE: &'static str = "OpenZFS 2.3, dsl_pool.c (zfs_dirty_data_max), txg.c (three groups), zil.h (zil_chain_t, lr_write_t); cenote's zil/plan.rs";
 }
 
@@ -128,6 +128,18 @@ mod tests {
         assert!(fast.dirty < fast.brought && fast.writes[5].most < 1.2 * fast.dirty);
         for (rate, timeout, memory) in [(0, 5.0, 1 << 30), (1, 5.0, 1 << 30), (1 << 20, 5.0, 0), (1 << 20, f64::NAN, 1 << 30)] {
             assert!(Slog::of(Size(rate), timeout, Size(memory)).is_err(), "{rate} {timeout} {memory}");
+        }
+    }
+
+    #[test]
+    fn the_formula_gives_the_table() {
+        for number in [126_976, 131_072, 4096, CHAIN_BYTES, RECORD_BYTES] {
+            assert!(Slog::FORMULA.contains(&number.to_string()), "{number}");
+        }
+        for it in Slog::of(Size(117_000_000), 5.0, Size(64 << 30)).unwrap().writes {
+            let (whole, rest) = (it.write.0 / 126_976, it.write.0 % 126_976);
+            let last = if rest > 0 { (184 + 192 + rest).next_multiple_of(4096) } else { 0 };
+            assert_eq!(it.overhead, (whole * 131_072 + last) as f64 / it.write.0 as f64, "{it:?}");
         }
     }
 

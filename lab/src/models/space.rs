@@ -17,6 +17,24 @@ use crate::layout::{Layout, Vdev};
 use crate::size::Size;
 use crate::table;
 
+/// Blocks of this size are what a pool reckons by when it says how much its datasets use.
+const COUNTED_BLOCK: u64 = 128 << 10;
+
+/// Bytes on the devices for each byte that a pool of such vdevs, of devices of one size, counts as used by its datasets: there a block of 128 KiB has no parity, and further copies of mirrors are not counted.
+///
+/// Source: OpenZFS 2.3, vdev.c (vdev_set_deflate_ratio: a whole number of 512ths).
+pub(crate) fn raw_for_used(vdevs: &[Vdev], ashift: u32) -> f64 {
+    let used_share = |vdev: &Vdev| {
+        let counted = cost(*vdev, ashift, COUNTED_BLOCK).allocated / vdev.copies();
+        let ratio = COUNTED_BLOCK / (counted >> 9).max(1);
+        ratio as f64 / 512.0 / vdev.copies() as f64
+    };
+    // Each vdev is filled alike.
+    let devices: u64 = vdevs.iter().map(|vdev| vdev.devices()).sum();
+    let used: f64 = vdevs.iter().map(|vdev| vdev.devices() as f64 * used_share(vdev)).sum();
+    devices as f64 / used
+}
+
 /// A block size and what it costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {

@@ -5,9 +5,8 @@ use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
 use super::plot::{Axis, Bar, Dot, Line, bars, dots_of, escaped};
 use super::{metrics, written};
-use crate::analysis::{Finding, Findings, Verdict, Within, base_words, bounds, within};
+use crate::analysis::{Finding, Findings, Verdict, Within, base_words, bounds, noise_share, within};
 use crate::experiment::{Experiment, Metric, Workload};
-use crate::models::percent;
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, Plan, TWIN};
 use crate::store::Store;
@@ -309,7 +308,7 @@ fn table(metric: Metric, findings: &[&Finding]) -> String {
                     compared.short(),
                     format!("{:.2}", ratio.value),
                     format!("{:.2} to {:.2}", ratio.low, ratio.high),
-                    percent(compared.noise_floor),
+                    noise_share(compared.noise_floor),
                     format!("{:.4}", compared.corrected_p),
                     format!("{:.4}", compared.corrected_p_apart),
                 ]);

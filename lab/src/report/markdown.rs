@@ -278,11 +278,11 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         let bytes: u64 = prepared.iter().map(|it| it.bytes).sum();
         let seconds: f64 = prepared.iter().map(|it| it.seconds).sum();
         let (what, gib) = (
-            if count == 1 { "volume or file" } else { "volumes and files" },
+            if count == 1 { "volume or file was" } else { "volumes and files were" },
             bytes as f64 / (1_u64 << 30) as f64,
         );
         facts.push(format!(
-            "Before they were measured, {count} {what} were filled with {gib:.2} GiB in {seconds:.1} s, {}.",
+            "Before they were measured, {count} {what} filled with {gib:.2} GiB in {seconds:.1} s, {}.",
             written(Metric::Throughput, bytes as f64 / seconds.max(1e-9))
         ));
     }

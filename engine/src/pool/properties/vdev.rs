@@ -16,6 +16,7 @@ use crate::dataset::properties::{Attr, Kind, Shown, Source, Style, index, is_use
 use crate::error::{Error, Result};
 use crate::pool::space::VdevSpace;
 use crate::vdev::capacity::usable_bytes;
+use crate::vdev::stats::Transfer;
 use crate::vdev::{State, Vdev};
 
 /// What is known of one vdev.
@@ -109,6 +110,15 @@ impl VdevProperties {
         self.number(VdevProp::ReadErrors, vdev.errors.read());
         self.number(VdevProp::WriteErrors, vdev.errors.write());
         self.number(VdevProp::ChecksumErrors, vdev.errors.checksum());
+        for (operations, bytes, kind) in [
+            (VdevProp::ReadOps, VdevProp::ReadBytes, Transfer::Read),
+            (VdevProp::WriteOps, VdevProp::WriteBytes, Transfer::Write),
+            (VdevProp::TrimOps, VdevProp::TrimBytes, Transfer::Discard),
+        ] {
+            let counted = vdev.stats.snapshot(kind);
+            self.number(operations, counted.operations);
+            self.number(bytes, counted.bytes);
+        }
         let unknown = if children.is_empty() { "off" } else { "-" };
         self.text(VdevProp::TrimSupport, Some(unknown));
     }

@@ -15,7 +15,7 @@ use crate::nearest::meant;
 use crate::size::Size;
 
 /// Options that the workload has as something else, or that the lab has to decide itself.
-pub(in crate::experiment) const OURS: [&str; 23] = [
+pub(in crate::experiment) const OURS: [&str; 26] = [
     "rw",
     "bs",
     "readwrite",
@@ -39,10 +39,14 @@ pub(in crate::experiment) const OURS: [&str; 23] = [
     "io_size",
     "read_iolog",
     "replay_no_stall",
+    // Its output is read as that of all jobs together, and the time before as the workload says it; what is random is another in each round.
+    "group_reporting",
+    "ramp_time",
+    "randseed",
 ];
 
 /// Those that a workload may have.
-const ALLOWED: [&str; 112] = [
+const ALLOWED: [&str; 109] = [
     // Sizes and places of operations.
     "bsrange",
     "bssplit",
@@ -61,7 +65,6 @@ const ALLOWED: [&str; 112] = [
     "random_generator",
     "randrepeat",
     "allrandrepeat",
-    "randseed",
     "norandommap",
     "file_service_type",
     "openfiles",
@@ -77,7 +80,6 @@ const ALLOWED: [&str; 112] = [
     "serialize_overlap",
     "numjobs",
     "thread",
-    "group_reporting",
     "flow",
     "flow_id",
     "flow_sleep",
@@ -100,7 +102,6 @@ const ALLOWED: [&str; 112] = [
     "latency_percentile",
     "latency_run",
     "startdelay",
-    "ramp_time",
     "steadystate",
     "steadystate_duration",
     "steadystate_ramp_time",
@@ -284,6 +285,13 @@ mod tests {
             assert!(told.contains(&format!("'{name}'")) && told.contains("the lab"), "{told}");
         }
         assert!(fault("thinktyme", "1").unwrap().ends_with("did you mean 'thinktime'?"));
+    }
+
+    #[test]
+    fn what_the_lab_reads_fios_output_by_is_its_own() {
+        for name in ["group_reporting", "ramp_time", "randseed"] {
+            assert_eq!(fault(name, "0"), Some(format!("the lab decides fio's option '{name}'")));
+        }
     }
 
     #[test]

@@ -126,7 +126,8 @@ impl Compared {
         let places: Vec<_> = directories.iter().map(|path| std::fs::canonicalize(path).ok()).collect();
         for (at, place) in places.iter().enumerate() {
             if place.is_some() && places[..at].contains(place) {
-                let what = "it is the same result as another that is named, and no different from itself".into();
+                let what =
+                    "it is the same result as another that is named, and no different from itself".into();
                 return Err(Error::Results { path: directories[at].clone(), what });
             }
         }

@@ -389,7 +389,10 @@ fn small_blocks(seen: &Seen) -> Vec<Advice> {
             ),
             gain: format!("{:.2} times less space, and as much less to write", then / now),
             cost: "writes smaller than a block read and write all of it".into(),
-            risk: format!("the dataset must be copied; random writes smaller than {} get slower", Size(better)),
+            risk: format!(
+                "the dataset must be copied; random writes smaller than {} get slower",
+                Size(better)
+            ),
             proof: block_experiment(
                 seen,
                 &named("small-blocks", &dataset.name),
@@ -480,7 +483,9 @@ fn writethrough(seen: &Seen) -> Vec<Advice> {
         proof: {
             let name = named("writethrough", &leaf.path);
             let made = made(&name, "sync", "", &["sync=standard,disabled".into()]);
-            format!("the lab cannot change what the host does: {made}, then cenote lab run {name}.toml -o before, the same with -o after when the host was changed, with their directories on such a disk, and cenote lab compare before after")
+            format!(
+                "the lab cannot change what the host does: {made}, then cenote lab run {name}.toml -o before, the same with -o after when the host was changed, with their directories on such a disk, and cenote lab compare before after"
+            )
         },
     };
     leaf.map(advice).into_iter().collect()
@@ -658,7 +663,10 @@ fn nearly_full(seen: &Seen) -> Vec<Advice> {
         risk: "a vdev that is added cannot always be removed again".into(),
         proof: {
             let name = named("nearly-full", &seen.pool);
-            format!("the lab's own pools are new and empty, and show nothing of it; only this pool can, before and after: cenote lab new --name {name} --target host:{} --workload randwrite,16K,8 -o {name}.toml && cenote lab run {name}.toml -o {name}-before, the same with -o {name}-after when there is room, and cenote lab compare {name}-before {name}-after (of a pool of this program, which is no host's, a volume's URI is the target)", seen.pool)
+            format!(
+                "the lab's own pools are new and empty, and show nothing of it; only this pool can, before and after: cenote lab new --name {name} --target host:{} --workload randwrite,16K,8 -o {name}.toml && cenote lab run {name}.toml -o {name}-before, the same with -o {name}-after when there is room, and cenote lab compare {name}-before {name}-after (of a pool of this program, which is no host's, a volume's URI is the target)",
+                seen.pool
+            )
         },
     }]
 }
@@ -666,9 +674,9 @@ fn nearly_full(seen: &Seen) -> Vec<Advice> {
 #[cfg(test)]
 mod tests {
     use super::super::seen::Leaf;
-    use crate::experiment::draft::Draft;
     use super::*;
     use crate::environment::Environment;
+    use crate::experiment::draft::Draft;
     use crate::medium::Medium;
 
     /// A pool that nothing is wrong with.
@@ -782,7 +790,10 @@ mod tests {
         let mut seen = good();
         seen.leaves[3].wait_ns[0] = Some(40_000_000);
         let told = slow_devices(&seen)[0].evidence.clone();
-        assert!(told.contains("40.0 ms in the mean of 5000") && told.contains("1000 reads or more"), "{told}");
+        assert!(
+            told.contains("40.0 ms in the mean of 5000") && told.contains("1000 reads or more"),
+            "{told}"
+        );
         for few in [Some(12), None] {
             seen.leaves[3].operations[0] = few;
             assert!(slow_devices(&seen).is_empty(), "{few:?}");
@@ -887,7 +898,9 @@ mod tests {
             }
         }
         assert!(count >= 15, "{count}");
-        assert!(proof("blocks-below-sectors").contains("--goal space --layout 'raidz2 14' --factor 'volblocksize=4K,8K' --factor 'ashift=13,9'"));
+        assert!(proof("blocks-below-sectors").contains(
+            "--goal space --layout 'raidz2 14' --factor 'volblocksize=4K,8K' --factor 'ashift=13,9'"
+        ));
         assert!(proof("wide-raidz").contains("modelled") && proof("wide-raidz").contains("striped-mirrors"));
         assert!(proof("no-aes").starts_with("the lab cannot") && proof("nearly-full").contains("host:tank"));
         assert!(proof("copy-on-write-twice").contains("lab compare '/dev/copy-on-write-twice-dev.sd2'"));

@@ -158,7 +158,10 @@ impl Compared {
             Why::TooFewRounds => format!("too few rounds, {rounds}"),
             Why::TooNoisy => format!("too noisy, {rounds}"),
             Why::WithinNoise => {
-                format!("too noisy, two equal variants may differ by {}, {rounds}", super::noise_share(self.noise_floor))
+                format!(
+                    "too noisy, two equal variants may differ by {}, {rounds}",
+                    super::noise_share(self.noise_floor)
+                )
             }
         })
     }

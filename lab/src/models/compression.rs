@@ -399,8 +399,9 @@ mod tests {
             |most| Compression::of(&[directory.path().to_owned()], Size(16 << 10), 9, Size(most)).unwrap();
         let (whole, sampled) = (of(64 << 20), of(1 << 20));
         assert_eq!((whole.sampled, sampled.sampled), (256, 64));
-        let ratio =
-            |of: &Compression, name: &str| of.algorithms.iter().find(|it| it.name == name).unwrap().ratio.unwrap();
+        let ratio = |of: &Compression, name: &str| {
+            of.algorithms.iter().find(|it| it.name == name).unwrap().ratio.unwrap()
+        };
         for name in ["lz4", "gzip-6", "zstd-3"] {
             let (whole, sampled) = (ratio(&whole, name), ratio(&sampled, name));
             assert!((sampled.low..=sampled.high).contains(&whole.value), "{name}: {sampled:?} {whole:?}");
@@ -408,7 +409,10 @@ mod tests {
         }
         assert_eq!(ratio(&whole, "off").value, 1.0);
         // What does nothing has no speed, and what stores nothing no ratio.
-        assert_eq!(whole.algorithms.last().map(|off| (off.name.as_str(), off.compresses)), Some(("off", None)));
+        assert_eq!(
+            whole.algorithms.last().map(|off| (off.name.as_str(), off.compresses)),
+            Some(("off", None))
+        );
         std::fs::write(directory.path().join("holes"), vec![0; 1 << 20]).unwrap();
         let holes =
             Compression::of(&[directory.path().join("holes")], Size(16 << 10), 9, Size(1 << 20)).unwrap();

@@ -170,7 +170,9 @@ impl Lab {
                 let mut experiment = load(&experiment)?;
                 if let Some(dataset) = host {
                     for (name, value) in experiment.move_to_host(dataset) {
-                        eprintln!("left out, because the host decides it: {name}={value}");
+                        eprintln!(
+                            "left out, because the host decides it, or does not tell it: {name}={value}"
+                        );
                     }
                 }
                 if !use_disks.is_empty() {

@@ -216,9 +216,15 @@ pub const TABLES: [TableOf; 16] = [
                 "a number",
                 None,
                 "20000.0",
-                "What counts as success, in operations or bytes a second, nanoseconds …",
+                "What counts as success, in operations or bytes a second; of what should be much",
             ),
-            key("at_most", "a number", None, "5e6", "The same, where less is better"),
+            key(
+                "at_most",
+                "a number",
+                None,
+                "5e6",
+                "The same, in nanoseconds, bytes …; of what should be little",
+            ),
             key("also", "metrics", Some("[]"), "[\"space\"]", "Others that variants are weighed by"),
         ],
     },
@@ -240,7 +246,11 @@ pub const TABLES: [TableOf; 16] = [
     TableOf {
         head: "[target] kind = \"nbd\"",
         about: "An NBD export, which workloads write only with consent (`overwrite`)",
-        keys: &[key("uri", "a URI", None, "\"nbd://server/export\"", "Where; must be there"), SIZE, OVERWRITE],
+        keys: &[
+            key("uri", "a URI", None, "\"nbd://server/export\"", "Where; must be there"),
+            SIZE,
+            OVERWRITE,
+        ],
     },
     TableOf {
         head: "[target] kind = \"iscsi\"",

@@ -553,7 +553,7 @@ fn pools_are_made_of_disks_that_are_free_and_of_no_others() {
     // Two pools take turns on the same disks.
     let two = ON_DISKS.to_owned() + "[[factor]]\nname = \"ashift\"\nvalues = [\"12\", \"13\"]\n";
     fs::write(at("two.toml"), two).unwrap();
-    let run = lab(directory.path(), &["run", "two.toml", "-o", "two", "--overwrite"]);
+    let run = lab(directory.path(), &["run", "two.toml", "-o", "turns", "--overwrite"]);
     assert!(run.status.success() && text(&run).contains("took turns on the same disks"), "{}", text(&run));
     let layout = ["run", "two.toml", "-o", "more", "--overwrite", "--use-disks", "one", "--dry-run"];
     assert!(text(&lab(directory.path(), &layout)).contains("has 2 devices, and 1 disks are named"));

@@ -104,8 +104,8 @@ use crate::size::Size;
 pub use goal::{Bound, Goal, Metric};
 pub use setting::{FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH};
 pub use target::{Layer, Pools, Target};
-pub(crate) use workload::{does_write, faults_of_options};
 pub use workload::{CacheState, Work, Workload};
+pub(crate) use workload::{does_write, faults_of_options};
 
 /// What a quick experiment may be.
 struct Quick {

@@ -96,8 +96,7 @@ impl Plan {
         let turns = (!experiment.target.disks().is_empty()).then(|| {
             let mut pools: Vec<Settings> = Vec::new();
             let pool = |(variant, workload): &(usize, usize)| {
-                let pool =
-                    experiment.pool_of(&variants[*variant].settings, &experiment.workloads[*workload]);
+                let pool = experiment.pool_of(&variants[*variant].settings, &experiment.workloads[*workload]);
                 pools.iter().position(|known| *known == pool).unwrap_or_else(|| {
                     pools.push(pool);
                     pools.len() - 1

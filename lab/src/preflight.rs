@@ -523,7 +523,9 @@ mod tests {
         );
         let mut experiment = experiment("", &workload);
         let told = faults_here(&experiment, &at("out"), false);
-        for named in ["no request", "it is empty", "nowhere", "/dev/zero: it is no regular file", "it is neither"] {
+        for named in
+            ["no request", "it is empty", "nowhere", "/dev/zero: it is no regular file", "it is neither"]
+        {
             assert!(told.iter().any(|it| it.contains(named)), "{named}: {told:#?}");
         }
         let Target::Volume(pools) = &mut experiment.target else { panic!() };

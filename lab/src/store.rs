@@ -325,7 +325,8 @@ impl Store {
 
 /// Says why results cannot go into a directory, where they cannot: it must be empty, or not exist yet.
 pub(crate) fn require_free(directory: &Path) -> Result<()> {
-    let refused = |path: &Path, what: &str| Err(Error::Results { path: path.to_owned(), what: what.to_owned() });
+    let refused =
+        |path: &Path, what: &str| Err(Error::Results { path: path.to_owned(), what: what.to_owned() });
     for above in directory.ancestors().filter(|above| !above.as_os_str().is_empty()) {
         match fs::metadata(above) {
             Ok(metadata) if !metadata.is_dir() => {

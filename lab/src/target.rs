@@ -143,6 +143,8 @@ pub struct Bench<'a> {
     prepared: Prepared,
     /// Where all files of a workload were made.
     whole_files: BTreeSet<PathBuf>,
+    /// The directories of the lab's own in those that somebody named, which no other lab uses meanwhile.
+    held: BTreeMap<PathBuf, File>,
 }
 
 /// Where a variant lives.
@@ -265,6 +267,7 @@ impl<'a> Bench<'a> {
             notes: Vec::new(),
             prepared: Prepared::default(),
             whole_files: BTreeSet::new(),
+            held: BTreeMap::new(),
         }
     }
 
@@ -358,6 +361,11 @@ impl<'a> Bench<'a> {
         self.experiment.target.require_paths()?;
         let name = path.display().to_string();
         if path.is_dir() {
+            let own = path.join(fio::OWN_DIRECTORY);
+            if !self.held.contains_key(&own) {
+                let held = own::hold(&own)?;
+                self.held.insert(own, held);
+            }
             return self.at_named(Endpoint::Directory(path.to_owned()), &name, progress);
         }
         let endpoint = Endpoint::Path(path.to_owned());
@@ -490,7 +498,7 @@ impl<'a> Bench<'a> {
         if pools.disks.is_empty() {
             self.require_room(device_size, layout.devices())?;
         } else {
-            self.take_disks(pool, &layout, device_size)?;
+            self.take_disks(pool, server, &layout, device_size)?;
         }
         let mut disks = self.disks.get(pool).into_iter().flatten();
         let mut count = 0;
@@ -536,12 +544,14 @@ impl<'a> Bench<'a> {
     }
 
     /// Gives a pool the first of the disks, if nobody else needs them; a pool of another variant that is on them is destroyed.
-    fn take_disks(&mut self, pool: &str, layout: &Layout, least: Size) -> Result<()> {
+    fn take_disks(&mut self, pool: &str, server: &Settings, layout: &Layout, least: Size) -> Result<()> {
         let before: BTreeSet<String> = self.disks.keys().cloned().collect();
         if !before.is_empty() {
             let of_these = self.homes.iter().filter(|(_, home)| before.contains(&home.pool));
             let of_these: Vec<Lodging> = of_these.map(|(lodging, _)| lodging.clone()).collect();
             of_these.iter().try_for_each(|lodging| self.release_home(lodging))?;
+            // Who served the last of them has ended with it.
+            self.start(server)?;
         }
         let mut own = Vec::new();
         for disk in self.experiment.target.disks() {
@@ -980,9 +990,12 @@ impl<'a> Bench<'a> {
         self.filled.clear();
         self.claims.clear();
         self.whole_files.clear();
-        for made in self.own_directories() {
-            first = first.and(own::remove(&made));
+        for made in self.own_directories().into_iter().filter(|made| own::is_own(made)) {
+            // Held until it is gone.
+            let held = self.held.remove(&made).map_or_else(|| own::lock(&made), Ok);
+            first = first.and(held.and_then(|_held| own::remove(&made)));
         }
+        self.held.clear();
         first
     }
 
@@ -1077,7 +1090,8 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
     });
     let of_uris = target.uris().into_iter().flat_map(|uri| {
         let consent = match overwrites {
-            true => taken::fault_of_export(uri, may_overwrite, directory).unwrap_or_else(|it| Some(it.to_string())),
+            true => taken::fault_of_export(uri, may_overwrite, directory)
+                .unwrap_or_else(|it| Some(it.to_string())),
             false => None,
         };
         consent.into_iter().chain(fault_of_uri(uri, target.size(), overwrites))

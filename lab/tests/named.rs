@@ -165,8 +165,24 @@ fn what_somebody_put_beside_the_labs_files_outlives_a_lab_that_was_killed() {
     let mut store = Store::create(&out, experiment.clone(), Environment::default()).unwrap();
     let mut bench = Bench::new(&experiment, &out, None);
     lab::run::run(&mut store, &mut bench, &Silent).unwrap();
-    // As a lab that is killed ends.
-    std::mem::forget(bench);
+    // One that is killed leaves what is there now.
+    let left = directory.path().join("left");
+    fs::create_dir(&left).unwrap();
+    let copied = std::process::Command::new("cp").arg("-a").args([&target, &out, &left]).status();
+    assert!(copied.unwrap().success());
+    // Meanwhile nobody else works in the same directory, or removes what is in it.
+    let other = directory.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let mut another = Bench::new(&experiment, &other, None);
+    assert!(another.remove().unwrap_err().to_string().contains("another 'cenote lab'"));
+    drop((another, bench));
+    assert!(!target.join("lab-files").exists() && !out.join("devices").exists());
+    fs::remove_dir(&target).unwrap();
+    fs::remove_dir_all(&out).unwrap();
+    for name in ["target", "out"] {
+        fs::rename(left.join(name), directory.path().join(name)).unwrap();
+    }
+    drop(store);
     let files = target.join("lab-files/kept-4-of-4096");
     assert_eq!(fs::read_dir(&files).unwrap().count(), 4);
     let theirs = [target.join("lab-files/theirs"), files.join("theirs"), out.join("devices/theirs")];

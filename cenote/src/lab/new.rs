@@ -128,7 +128,8 @@ fn faults(draft: &Draft) -> Vec<String> {
         Err(error) => {
             let told = error.to_string();
             let lines: Vec<&str> = told.lines().map(str::trim).collect();
-            let each = if lines.len() > 1 && told.contains("things are wrong") { &lines[1..] } else { &lines[..] };
+            let each =
+                if lines.len() > 1 && told.contains("things are wrong") { &lines[1..] } else { &lines[..] };
             each.iter().map(|line| (*line).to_owned()).collect()
         }
     }
@@ -186,7 +187,8 @@ fn ask(draft: &mut Draft, answers: &mut impl BufRead) -> Result<()> {
         let more = metric.more_is_better();
         let word = if more { "least" } else { "most" };
         let question = format!("What counts as success: at {word}? 20000, 500M, 5ms [nothing]");
-        let say = |said: &mut Draft, value| *(if more { &mut said.at_least } else { &mut said.at_most }) = value;
+        let say =
+            |said: &mut Draft, value| *(if more { &mut said.at_least } else { &mut said.at_most }) = value;
         let check = |text: &str| {
             draft::value(metric, text)?;
             wrong_with(draft, |said| say(said, Some(text.to_owned())))

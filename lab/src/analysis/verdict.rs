@@ -43,7 +43,9 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
             sentences.extend(chosen.and_then(|chosen| risks(experiment, chosen)));
             sentences
         }
-        (false, None) => vec![none_better(experiment, &findings, all.unfinished.is_some() || all.few.is_some())],
+        (false, None) => {
+            vec![none_better(experiment, &findings, all.unfinished.is_some() || all.few.is_some())]
+        }
     };
     sentences.extend(others(&findings));
     sentences.extend(levels(experiment, all));

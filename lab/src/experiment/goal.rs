@@ -94,17 +94,22 @@ impl Goal {
         let (wrong, right) = if more { (self.at_most, "at_least") } else { (self.at_least, "at_most") };
         if wrong.is_some() {
             let (word, better) = if more { ("at_most", "more") } else { ("at_least", "less") };
-            faults.push(format!("goal: {word} makes no sense of {title}, of which {better} is better: write {right}"));
+            faults.push(format!(
+                "goal: {word} makes no sense of {title}, of which {better} is better: write {right}"
+            ));
         }
         if let (Some(least), Some(most)) = (self.at_least, self.at_most)
             && least > most
         {
-            faults.push(format!("goal: at_least is more than at_most, so that no value of {title} reaches both"));
+            faults.push(format!(
+                "goal: at_least is more than at_most, so that no value of {title} reaches both"
+            ));
         }
         let metrics = [("metric", self.metric)].into_iter().chain(self.also.iter().map(|it| ("also", *it)));
         for (key, metric) in metrics {
             let why = target.has_no(metric).or(workload.and_then(|workload| workload.has_no(metric)));
-            faults.extend(why.map(|why| format!("goal: {key}: {} cannot be measured: {why}", metric.title())));
+            faults
+                .extend(why.map(|why| format!("goal: {key}: {} cannot be measured: {why}", metric.title())));
         }
         faults
     }

@@ -251,9 +251,11 @@ impl Workload {
         match self.work() {
             Work::Transfers => does_write(&self.rw),
             Work::Copy => true,
-            Work::Replay => {
-                self.trace.as_ref().and_then(|path| Trace::read(path).ok()).is_some_and(|trace| trace.writes())
-            }
+            Work::Replay => self
+                .trace
+                .as_ref()
+                .and_then(|path| Trace::read(path).ok())
+                .is_some_and(|trace| trace.writes()),
             Work::Create | Work::Open | Work::Stat | Work::Delete => false,
         }
     }

@@ -126,7 +126,9 @@ mod tests {
         );
         let fast = Slog::of(Size(1_170_000_000), 5.0, Size(8 << 30)).unwrap();
         assert!(fast.dirty < fast.brought && fast.writes[5].most < 1.2 * fast.dirty);
-        for (rate, timeout, memory) in [(0, 5.0, 1 << 30), (1, 5.0, 1 << 30), (1 << 20, 5.0, 0), (1 << 20, f64::NAN, 1 << 30)] {
+        for (rate, timeout, memory) in
+            [(0, 5.0, 1 << 30), (1, 5.0, 1 << 30), (1 << 20, 5.0, 0), (1 << 20, f64::NAN, 1 << 30)]
+        {
             assert!(Slog::of(Size(rate), timeout, Size(memory)).is_err(), "{rate} {timeout} {memory}");
         }
     }

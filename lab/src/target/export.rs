@@ -66,7 +66,8 @@ impl Export {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, name) = rest.split_once('/').unwrap_or((rest, ""));
         let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
-        let decoded = |text: &str| decoded(text).ok_or_else(|| wrong("'%' stands before two hexadecimal digits"));
+        let decoded =
+            |text: &str| decoded(text).ok_or_else(|| wrong("'%' stands before two hexadecimal digits"));
         let host = |port: u16| {
             let (host, given) = host_and_port(place).ok_or_else(|| wrong("its port is no number"))?;
             if host.is_empty() {
@@ -86,9 +87,9 @@ impl Export {
             "nbd+vsock" | "nbds+vsock" | "nbd+ssh" => Way::Other,
             "iscsi" => {
                 let (host, port) = host(ISCSI_PORT)?;
-                let is_disk = name.split_once('/').is_some_and(|(target, lun)| {
-                    !target.is_empty() && lun.parse::<u16>().is_ok()
-                });
+                let is_disk = name
+                    .split_once('/')
+                    .is_some_and(|(target, lun)| !target.is_empty() && lun.parse::<u16>().is_ok());
                 if !is_disk {
                     return Err(wrong("behind the server it has a target's name and the number of a disk"));
                 }
@@ -118,8 +119,8 @@ impl Export {
                     stream.set_write_timeout(Some(LIMIT))?;
                     Ok(stream)
                 });
-                let mut stream =
-                    connected.map_err(|error| format!("nobody serves it at {}: {error}", socket.display()))?;
+                let mut stream = connected
+                    .map_err(|error| format!("nobody serves it at {}: {error}", socket.display()))?;
                 asked(&mut stream, &self.name)
             }
             Way::Iscsi(host, port) => connect(host, *port).map(|_| None).map_err(failed),

@@ -5,7 +5,7 @@
 //! before anything is written, and left alone at the end.
 //!
 //! The mark lists what the lab makes, each before it is made ([`take`]), and only what is listed is removed: what somebody puts there meanwhile stays, and the directory with it, which then is
-//! theirs. What is there and not listed is never taken for the lab's. What is mounted in a directory of the lab's own was mounted by somebody: then nothing of it is removed.
+//! theirs. What is there and not listed is never taken for the lab's. Two labs may be given the same directory to measure, and one's files would be the other's: so the mark is locked by who works there ([`hold`]). What is mounted in a directory of the lab's own was mounted by somebody: then nothing of it is removed.
 //!
 //! | line | what is removed |
 //! |---|---|
@@ -16,9 +16,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, FlockOperation, StatxAttributes, StatxFlags, flock, statx};
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
@@ -145,6 +147,33 @@ pub(super) fn is_own(directory: &Path) -> bool {
     is_kind(directory, fs::Metadata::is_dir) && is_kind(&directory.join(MARK), fs::Metadata::is_file)
 }
 
+/// Makes a directory of the lab's own, and keeps other labs from working in it, or removing what is in it, until what this gives is dropped.
+pub(super) fn hold(directory: &Path) -> Result<File> {
+    loop {
+        make(directory)?;
+        let held = lock(directory)?;
+        // Who had it locked before may have removed it just now.
+        let is_that = |mark: fs::Metadata| held.metadata().is_ok_and(|it| it.ino() == mark.ino());
+        if fs::symlink_metadata(directory.join(MARK)).is_ok_and(is_that) {
+            return Ok(held);
+        }
+    }
+}
+
+/// The same of one that is there.
+pub(super) fn lock(directory: &Path) -> Result<File> {
+    let mark = directory.join(MARK);
+    let held = File::open(&mark).map_err(Error::file(&mark))?;
+    match flock(&held, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(held),
+        Err(Errno::WOULDBLOCK) => Err(Error::Results {
+            path: directory.to_owned(),
+            what: "another 'cenote lab' is at work in it: wait until it is done, or end it".to_owned(),
+        }),
+        Err(errno) => Err(Error::file(&mark)(errno.into())),
+    }
+}
+
 /// What the mark lists, in that order.
 fn listed(directory: &Path) -> Result<Vec<Made>> {
     let mark = directory.join(MARK);
@@ -164,7 +193,9 @@ fn list(directory: &Path, made: &Made) -> Result<()> {
 }
 
 fn not_ours(path: &Path) -> Error {
-    let what = "it is there already, and the lab did not make it, but would have to in its place: move it away".to_owned();
+    let what =
+        "it is there already, and the lab did not make it, but would have to in its place: move it away"
+            .to_owned();
     Error::Results { path: path.to_owned(), what }
 }
 
@@ -369,6 +400,19 @@ mod tests {
         assert_eq!(told.len(), 4, "{told:?}");
         assert!(theirs_are.iter().all(|path| told.contains(path) && path.exists()), "{told:?}");
         assert!(!own.join("data").exists() && !mark.exists() && root.path().join("outside").exists());
+    }
+
+    #[test]
+    fn one_lab_at_a_time_works_in_a_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let own = root.path().join("own");
+        let held = hold(&own).unwrap();
+        let told = hold(&own).unwrap_err().to_string();
+        assert!(told.contains("another 'cenote lab'") && lock(&own).is_err(), "{told}");
+        drop(held);
+        drop(hold(&own).unwrap());
+        remove(&own).unwrap();
+        assert!(!own.exists());
     }
 
     #[test]

@@ -688,8 +688,7 @@ fn claim_as(path: &Path, may_overwrite: bool, directory: &Path, has_pool: bool) 
         return Err(Error::Experiment(what));
     }
     if known.is_none_or(|known| known.is_untaken) {
-        let claimed =
-            Claimed { path: path.to_owned(), identity, held: before, has_pool, is_untaken: false };
+        let claimed = Claimed { path: path.to_owned(), identity, held: before, has_pool, is_untaken: false };
         note(&mut all, claimed);
         keep(directory, &all)?;
     }

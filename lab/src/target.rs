@@ -44,6 +44,7 @@ mod programs;
 pub mod taken;
 
 use std::cell::OnceCell;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -362,9 +363,9 @@ impl<'a> Bench<'a> {
         let name = path.display().to_string();
         if path.is_dir() {
             let own = path.join(fio::OWN_DIRECTORY);
-            if !self.held.contains_key(&own) {
-                let held = own::hold(&own)?;
-                self.held.insert(own, held);
+            if let Entry::Vacant(entry) = self.held.entry(own) {
+                let held = own::hold(entry.key())?;
+                entry.insert(held);
             }
             return self.at_named(Endpoint::Directory(path.to_owned()), &name, progress);
         }

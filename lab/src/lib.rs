@@ -18,7 +18,7 @@
 //! | [`series`] | what happened within a run, step by step |
 //! | [`load`] | the same done by the process that has the pool open |
 //! | [`target`] | where variants live: volumes and filesystems of pools made for them, files and devices, a host with OpenZFS |
-//! | [`file`] | files that somebody names to be read |
+//! | [`file`](mod@file) | files that somebody names to be read |
 //! | [`trace`] | requests that were recorded, to be replayed |
 //! | [`preflight`] | all that is wrong with an experiment, before anything is made |
 //! | `nearest` | what somebody may have meant by a name |

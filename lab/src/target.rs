@@ -44,8 +44,8 @@ mod programs;
 pub mod taken;
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
-use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -363,9 +363,9 @@ impl<'a> Bench<'a> {
         let name = path.display().to_string();
         if path.is_dir() {
             let own = path.join(fio::OWN_DIRECTORY);
-            if let Entry::Vacant(free) = self.held.entry(own) {
-                let held = own::hold(free.key())?;
-                free.insert(held);
+            if let Entry::Vacant(entry) = self.held.entry(own) {
+                let held = own::hold(entry.key())?;
+                entry.insert(held);
             }
             return self.at_named(Endpoint::Directory(path.to_owned()), &name, progress);
         }
@@ -499,7 +499,7 @@ impl<'a> Bench<'a> {
         if pools.disks.is_empty() {
             self.require_room(device_size, layout.devices())?;
         } else {
-            self.take_disks(pool, &layout, device_size)?;
+            self.take_disks(pool, server, &layout, device_size)?;
         }
         let mut disks = self.disks.get(pool).into_iter().flatten();
         let mut count = 0;
@@ -545,12 +545,14 @@ impl<'a> Bench<'a> {
     }
 
     /// Gives a pool the first of the disks, if nobody else needs them; a pool of another variant that is on them is destroyed.
-    fn take_disks(&mut self, pool: &str, layout: &Layout, least: Size) -> Result<()> {
+    fn take_disks(&mut self, pool: &str, server: &Settings, layout: &Layout, least: Size) -> Result<()> {
         let before: BTreeSet<String> = self.disks.keys().cloned().collect();
         if !before.is_empty() {
             let of_these = self.homes.iter().filter(|(_, home)| before.contains(&home.pool));
             let of_these: Vec<Lodging> = of_these.map(|(lodging, _)| lodging.clone()).collect();
             of_these.iter().try_for_each(|lodging| self.release_home(lodging))?;
+            // Who served the last of them has ended with it.
+            self.start(server)?;
         }
         let mut own = Vec::new();
         for disk in self.experiment.target.disks() {

@@ -271,7 +271,7 @@ impl FuseMount {
         words
     }
 
-    /// The same where the kernel forbids more than it was told to ([`place::Forbidden`]).
+    /// The same where the kernel forbids more than it was told to (`place::Forbidden`).
     pub fn options_words_in(&self, table: &Table) -> Vec<String> {
         let (words, forbidden) = (self.options_words(), table.forbidden(&self.place()));
         let Some(forbidden) = forbidden else { return words };

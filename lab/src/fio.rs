@@ -19,7 +19,7 @@ use std::process::{Child, Command, Output as Ended, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -131,9 +131,9 @@ pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Resu
         let stdout = read(child.stdout.take().map(|it| Box::new(it) as Box<dyn Read + Send>));
         let stderr = read(child.stderr.take().map(|it| Box::new(it) as Box<dyn Read + Send>));
         let mut told: Option<Instant> = None;
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
+        loop {
+            if has_ended(&child)? {
+                break;
             }
             match told {
                 None if stops() => {
@@ -144,7 +144,10 @@ pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Resu
                 _ => {}
             }
             thread::sleep(LOOK);
-        };
+        }
+        // Its jobs may not have begun when it was told to end, and then wait for it for ever, with what it says open. It is there still, so the group is its own.
+        end(&child, Signal::KILL);
+        let status = child.wait()?;
         let said = |thread: thread::JoinHandle<io::Result<Vec<u8>>>| {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("its output could not be read")))
         };
@@ -153,9 +156,17 @@ pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Resu
     })
 }
 
+/// Whether fio has ended; it stays there, and its number with it, until it is waited for.
+fn has_ended(child: &Child) -> io::Result<bool> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("a process has no number"))?;
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(pid), how)?.is_some())
+}
+
 /// Sends a signal to fio, and to the processes that it started: they are a group of their own.
 fn end(child: &Child, signal: Signal) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // It may have ended just now.
         let _ = rustix::process::kill_process_group(group, signal);
     }
@@ -440,12 +451,15 @@ mod tests {
     fn fio_is_stopped_while_it_runs() {
         let words = "--name=lab --output-format=json --ioengine=null --rw=read --size=1G --time_based --runtime=600 --numjobs=2";
         let arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        let mut asked = 0;
-        let mut stops = || {
-            asked += 1;
-            asked > 4
-        };
-        assert!(matches!(run_unless(&arguments, &mut stops), Err(Error::Stopped)));
+        // While it begins, and when its jobs are at work.
+        for patience in [0, 0, 0, 1, 1, 4] {
+            let mut asked = 0;
+            let mut stops = || {
+                asked += 1;
+                asked > patience
+            };
+            assert!(matches!(run_unless(&arguments, &mut stops), Err(Error::Stopped)));
+        }
         let short = arguments.iter().map(|word| word.replace("=600", "=100ms")).collect::<Vec<_>>();
         run_unless(&[short, vec!["--group_reporting".to_owned()]].concat(), &mut || false).unwrap();
     }

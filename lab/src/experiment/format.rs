@@ -222,7 +222,7 @@ pub const TABLES: [TableOf; 16] = [
                 "at_most",
                 "a number, or text with a unit",
                 None,
-                "\"5ms\"",
+                "5e6",
                 "The same, of what should be little; without quotes in nanoseconds, bytes …",
             ),
             key("also", "metrics", Some("[]"), "[\"space\"]", "Others that variants are weighed by"),

@@ -252,7 +252,7 @@ impl LivePool {
         {
             let mut room = self.room.state();
             // With the lock, so that what is lent is counted once: before as lent, afterwards as allocated. A block whose place is only now being looked for is not counted until the next
-            // group; there is one of each log at most, and the slop has room for it.
+            // group; there are few of each log, and the slop is for such.
             room.free = self.free_on_devices();
             (room.accepted[1], room.lent, room.reserve) = (0, 0, self.reserve_on_devices());
         }

@@ -14,19 +14,30 @@ const BYTES: u64 = 8 << 30;
 /// How long a daemon may take to start.
 const START: Duration = Duration::from_secs(20);
 
+/// The kernel's switch of FUSE over io_uring.
+const RING: &str = "/sys/module/fuse/parameters/enable_uring";
+
 /// Makes a filesystem in a directory.
 type Make = fn(&Path, usize) -> io::Result<System>;
 
 /// Each, by its name.
-pub const ALL: [(&str, Make); 6] = [
+pub const ALL: [(&str, Make); 7] = [
     ("cenote", |place, number| {
-        Cenote::make(place, "cenote", env!("CARGO_BIN_EXE_cenote").into())
+        Cenote::make(place, "cenote", env!("CARGO_BIN_EXE_cenote").into(), None)
             .and_then(|made| System::new("cenote", place, number, made))
+    }),
+    ("ring", |place, number| {
+        let on = fs::read_to_string(RING).is_ok_and(|on| on.trim() == "Y");
+        if !on {
+            return Err(Error::other(format!("'echo Y > {RING}' switches it on, on Linux 6.14 and later")));
+        }
+        Cenote::make(place, "ring", env!("CARGO_BIN_EXE_cenote").into(), Some("ring"))
+            .and_then(|made| System::new("ring", place, number, made))
     }),
     ("before", |place, number| {
         let binary = std::env::var_os("CENOTE_BENCH_BEFORE")
             .ok_or_else(|| Error::other("CENOTE_BENCH_BEFORE is not set"))?;
-        System::new("before", place, number, Cenote::make(place, "before", binary.into())?)
+        System::new("before", place, number, Cenote::make(place, "before", binary.into(), None)?)
     }),
     ("ext4", |place, number| {
         Loop::make(place, "ext4").and_then(|made| System::new("ext4", place, number, made))
@@ -225,16 +236,23 @@ struct Cenote {
     name: &'static str,
     directory: PathBuf,
     daemon: Child,
+    /// Mount options.
+    options: Option<&'static str>,
 }
 
 impl Cenote {
-    fn make(place: &Path, name: &'static str, binary: PathBuf) -> io::Result<Self> {
+    fn make(
+        place: &Path,
+        name: &'static str,
+        binary: PathBuf,
+        options: Option<&'static str>,
+    ) -> io::Result<Self> {
         let image = image(place, name)?;
         let directory = place.join(format!("{name}.d"));
         let socket = directory.join("api.sock");
         let mut serve = Command::new(&binary);
         let daemon = serve.arg("serve").arg("--socket").arg(&socket).stdin(Stdio::null()).spawn()?;
-        let made = Self { binary, name, directory, daemon };
+        let made = Self { binary, name, directory, daemon, options };
         wait_for(|| std::os::unix::net::UnixStream::connect(&socket))?;
         let at = place.join(name);
         made.ask(&["zpool", "create", "-m", &at.to_string_lossy(), name, &image.to_string_lossy()])?;
@@ -254,7 +272,12 @@ impl Kind for Cenote {
     }
 
     fn mount(&self) -> io::Result<()> {
-        self.ask(&["zpool", "import", "-d", &self.directory.to_string_lossy(), self.name]).map(drop)
+        let directory = self.directory.to_string_lossy();
+        let options = self.options.map(|options| ["-o", options]);
+        let mut arguments = vec!["zpool", "import", "-d", &directory];
+        arguments.extend(options.iter().flatten());
+        arguments.push(self.name);
+        self.ask(&arguments).map(drop)
     }
 
     fn settle(&self) -> io::Result<()> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lab::analysis;
 use lab::experiment::Metric;
-use lab::store::Store;
+use lab::store::{Stage, Store};
 use tempfile::TempDir;
 use testkit::kernel::{Job, KernelVm};
 
@@ -76,12 +76,12 @@ impl Told {
         assert!(self.said.contains(&format!("@@ unchanged {name}: ")), "{}", self.after("changed by"));
     }
 
-    /// The results of a complete experiment of so many runs, whose figures are those of its runs.
+    /// The results of a complete experiment of so many runs, those of interrupted rounds aside, whose figures are those of its runs.
     #[track_caller]
     fn assert_traced(&self, directory: &str, runs: usize) {
         let directory = self.results.path().join(directory);
         let store = Store::open(&directory).expect("results");
-        assert_eq!(store.runs().len(), runs);
+        assert_eq!(store.runs().iter().filter(|run| run.stage != Stage::Torn).count(), runs);
         let json = std::fs::read_to_string(directory.join("report.json")).expect("a report");
         let reported: analysis::Findings = serde_json::from_str(&json).expect("findings");
         let (mut traced, csv) = (0, std::fs::read_to_string(directory.join("report.csv")).expect("a table"));

@@ -66,6 +66,7 @@ use crate::store::Prepared;
 use crate::trace::Trace;
 
 use export::{Export, READ_CAPACITY, Told};
+use own::Made;
 use taken::Claim;
 
 pub use lodging::Lodging;
@@ -1061,7 +1062,11 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
     let (target, overwrites) = (&experiment.target, experiment.overwrites());
     let of = |path: &Path| -> Result<Option<String>> {
         target.require_path(path)?;
-        if path.is_dir() || !path.exists() {
+        if path.is_dir() {
+            let made = experiment.workloads.iter().map(made_by);
+            return own::require(&path.join(fio::OWN_DIRECTORY), made).map(|()| None);
+        }
+        if !path.exists() {
             return Ok(None);
         }
         if !overwrites && !taken::is_made(path) {
@@ -1175,6 +1180,14 @@ fn make_data(directory: &Path) -> Result<PathBuf> {
     let own = directory.join(fio::OWN_DIRECTORY);
     own::make(&own)?;
     own::take(&own, fio::DATA)
+}
+
+/// What is made for a workload in the directory of the lab's files.
+fn made_by(workload: &Workload) -> Made {
+    match workload.work() {
+        Work::Transfers | Work::Replay | Work::Copy => Made::File(fio::DATA.to_owned()),
+        Work::Create | Work::Open | Work::Stat | Work::Delete => Made::Files(fio::files_names(workload)),
+    }
 }
 
 /// Makes what a workload on files needs: a directory to create them in, where none of them is, or the files. `whole` has the directories where all were made.

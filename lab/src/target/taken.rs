@@ -14,7 +14,7 @@
 //! What may be written is claimed for as long as the experiment runs: a device exclusively, as a mount would, a file by its lock. What was claimed is noted in the directory of results (`claims.json`), so that
 //! whoever goes on with the experiment is not asked again because of what the lab itself left there; it is, where something else was put there meanwhile. So is consent, when the experiment begins, of all that was named
 //! then ([`consent`]): it is for what each of them held, and for no other file or device that has the name later. A device that does not say which it is (no `wwid`, no `serial`) is told from another only until the machine
-//! starts anew: then whoever goes on is asked again, and told why ([`Claimed::is_from_before`]).
+//! starts anew: then whoever goes on is asked again, and told why.
 //!
 //! What an export holds, nobody can tell from here, nor who else uses it. So writing to one needs consent in any case ([`fault_of_export`]).
 //!

@@ -76,7 +76,7 @@ pub enum Lab {
         /// Make the pools of these disks or files of one's own, instead of files in the directory of results: as `disks` in [target]
         #[arg(long, value_name = "DISK,…", value_delimiter = ',')]
         use_disks: Vec<PathBuf>,
-        /// Overwrite what the file, device, export or disks hold that are measured, where workloads write to them; `resume` needs it for none of these again. What is mounted, in an open pool or otherwise in use is never written
+        /// Overwrite what the file, device, export or disks hold that are measured, where workloads write to them; `resume` needs it for none of these again, but for a device without wwid or serial number once the machine was started anew. What is mounted, in an open pool or otherwise in use is never written
         #[arg(long)]
         overwrite: bool,
         /// Say what would be run, and all that is wrong with it, and make nothing
@@ -93,7 +93,7 @@ pub enum Lab {
         /// So many rounds at least, of an experiment that has fewer; it may have ended
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
-        /// Overwrite what the file, device or disks hold that are measured, where something else is there now than what the experiment found or left
+        /// Overwrite what the file, device or disks hold that are measured, where something else is there now than what the experiment found or left, or nobody can tell: as of a device without wwid or serial number once the machine was started anew
         #[arg(long)]
         overwrite: bool,
         /// Print the findings as JSON

@@ -4,6 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use ::lab::environment::Environment;
+use ::lab::experiment::Experiment;
+use ::lab::store::Store;
+
 const SMALL: &str = r#"
 name = "small"
 question = "What does a log device change?"
@@ -1018,11 +1022,14 @@ fn nothing_is_removed_that_the_lab_did_not_make() {
     assert!(!run.status.success() && text(&run).contains("not empty"), "{}", text(&run));
     // Nor is a directory of somebody's the lab's, because it has the name.
     let files = SEARCHED.replace("\"search\"", "\"each\"").replace("budget = 5", "");
-    let files = files.replace("path = \"data\"", "path = \"target\"");
-    fs::write(at("files.toml"), files).unwrap();
+    let files = files.replace("path = \"data\"", &format!("path = \"{}\"", at("target").display()));
+    fs::write(at("files.toml"), &files).unwrap();
+    let dry = lab(directory.path(), &["run", "files.toml", "-o", "out", "--dry-run"]);
     let run = lab(directory.path(), &["run", "files.toml", "-o", "out"]);
     assert!(!run.status.success() && text(&run).contains("did not make it"), "{}", text(&run));
+    assert_eq!((dry.status.code(), text(&dry)), (run.status.code(), text(&run)));
     // What appears in a directory of results is not the lab's either.
+    Store::create(&at("out"), Experiment::parse(&files).unwrap(), Environment::default()).unwrap();
     for theirs in ["out/mnt", "out/devices"] {
         fs::create_dir_all(at(theirs)).unwrap();
         fs::write(at(theirs).join("theirs"), "x").unwrap();

@@ -510,6 +510,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_the_way_of_the_labs_files_is_told_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = format!(
+            "name = \"x\"\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n[[workload]]\nname = \"w\"\nrw = \"read\"\n",
+            directory.path().display()
+        );
+        let experiment = Experiment::parse(&text).unwrap();
+        let here = || faults_here(&experiment, &directory.path().join("out"), false);
+        assert!(here().is_empty(), "{:?}", here());
+        fs::create_dir(directory.path().join("lab-files")).unwrap();
+        assert!(here().is_empty(), "{:?}", here());
+        fs::write(directory.path().join("lab-files/theirs"), "x").unwrap();
+        assert!(here().len() == 1 && here()[0].contains("did not make it"), "{:?}", here());
+    }
+
+    #[test]
     fn what_is_missing_on_this_machine_is_told_before() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);

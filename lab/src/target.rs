@@ -65,7 +65,8 @@ use crate::size::Size;
 use crate::store::Prepared;
 use crate::trace::Trace;
 
-use export::Export;
+use export::{Export, READ_CAPACITY, Told};
+use own::Made;
 use taken::Claim;
 
 pub use lodging::Lodging;
@@ -1061,7 +1062,11 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
     let (target, overwrites) = (&experiment.target, experiment.overwrites());
     let of = |path: &Path| -> Result<Option<String>> {
         target.require_path(path)?;
-        if path.is_dir() || !path.exists() {
+        if path.is_dir() {
+            let made = experiment.workloads.iter().map(made_by);
+            return own::require(&path.join(fio::OWN_DIRECTORY), made).map(|()| None);
+        }
+        if !path.exists() {
             return Ok(None);
         }
         if !overwrites && !taken::is_made(path) {
@@ -1101,7 +1106,18 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
 fn fault_of_uri(uri: &str, size: Size, overwrites: bool) -> Option<String> {
     // What is no URI is told by the experiment itself.
     let export = Export::parse(uri).ok()?;
-    match export.look() {
+    fault_of_told(uri, export.is_iscsi(), export.look(), size, overwrites)
+}
+
+/// The same, by what who serves it said.
+fn fault_of_told(
+    uri: &str,
+    is_iscsi: bool,
+    told: std::result::Result<Option<Told>, String>,
+    size: Size,
+    overwrites: bool,
+) -> Option<String> {
+    match told {
         Err(what) => Some(format!("target {uri}: {what}")),
         Ok(Some(told)) if told.size < size => Some(format!(
             "target {uri} has {}, fewer than its size of {size}: make `size` smaller",
@@ -1110,6 +1126,10 @@ fn fault_of_uri(uri: &str, size: Size, overwrites: bool) -> Option<String> {
         Ok(Some(told)) if told.is_read_only && overwrites => {
             Some(format!("target {uri} is read-only, and workloads write to it"))
         }
+        // fio makes of what is larger what is there, and says nothing.
+        Ok(None) if is_iscsi => Some(format!(
+            "target {uri}: whether it has {size} cannot be asked: install {READ_CAPACITY} (in Debian it is in libiscsi-bin, in Fedora in libiscsi-utils), or log in (iscsiadm --login) and measure the block device"
+        )),
         Ok(_) => None,
     }
 }
@@ -1160,6 +1180,14 @@ fn make_data(directory: &Path) -> Result<PathBuf> {
     let own = directory.join(fio::OWN_DIRECTORY);
     own::make(&own)?;
     own::take(&own, fio::DATA)
+}
+
+/// What is made for a workload in the directory of the lab's files.
+fn made_by(workload: &Workload) -> Made {
+    match workload.work() {
+        Work::Transfers | Work::Replay | Work::Copy => Made::File(fio::DATA.to_owned()),
+        Work::Create | Work::Open | Work::Stat | Work::Delete => Made::Files(fio::files_names(workload)),
+    }
 }
 
 /// Makes what a workload on files needs: a directory to create them in, where none of them is, or the files. `whole` has the directories where all were made.
@@ -1302,6 +1330,20 @@ mod tests {
         let spaces: Vec<_> = lodgings.iter().map(|lodging| bench.space(lodging).unwrap()).collect();
         bench.homes.clear();
         assert_eq!(spaces, [expected, expected]);
+    }
+
+    #[test]
+    fn a_disk_behind_iscsi_is_measured_only_where_it_is_known_to_be_large_enough() {
+        let uri = "iscsi://h/t/1";
+        let fault = |told, overwrites| fault_of_told(uri, true, told, Size(64 << 20), overwrites);
+        let of = |size| Ok(Some(export::Told { size: Size(size), is_read_only: false }));
+        assert_eq!((fault(of(64 << 20), true), fault(of(64 << 20), false)), (None, None));
+        let too_small = fault(of(32 << 20), true).unwrap();
+        assert!(too_small.contains("has 32M, fewer than its size of 64M"), "{too_small}");
+        assert_eq!(fault(of(32 << 20), false), Some(too_small));
+        let unknown = fault(Ok(None), false).unwrap();
+        assert!(unknown.contains(READ_CAPACITY) && unknown.contains("iscsiadm"), "{unknown}");
+        assert!(fault(Err("Login Failed".into()), false).unwrap().contains("Login Failed"));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use engine::pool::live::{Layout, LivePool, Surroundings, with_room};
 use engine::pool::verify::{self, Report, VerifyOptions};
 use engine::txg::Limits;
 use engine::vdev::Class;
+use futures_util::poll;
+use ondisk::ObjectId;
 use ondisk::vdev_config::PoolState;
 
 use crate::files::FILE;
@@ -298,4 +300,53 @@ fn logs_leave_room_for_the_data_of_a_small_pool() {
         });
         disks.judge("tank");
     }
+}
+
+#[test]
+fn what_is_being_written_early_needs_room_again_when_it_is_written_to() {
+    const BLOCK: u64 = 64 << 10;
+    let disks = Disks::new(SMALL_POOL);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        let volume = volume(&pool, VOLUME, "64K").await;
+        // Begins the log.
+        volume.write_at(BLOCK, &[1], true).await.unwrap();
+        let bytes = noise_of(1, BLOCK);
+        let mut write = Box::pin(volume.write_at(0, &bytes, true));
+        assert!(poll!(write.as_mut()).is_pending(), "the device has not been asked yet");
+        // What comes now needs a place beside the one that is being written to.
+        let content = volume.objset().object(ObjectId(1)).await.unwrap();
+        assert_eq!(content.newly_dirty(pool.txgs().open_txg(), &(0..1), None), BLOCK);
+        write.as_mut().await.unwrap();
+        drop((write, content));
+        drop(volume);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+}
+
+#[test]
+fn a_block_that_cannot_be_written_early_leaves_room_for_its_group() {
+    // Each block is a gang: what is written early of it is given back at once, and free when its group is committed.
+    let disks = Disks::new(128 * MIB);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Raidz { nparity: 1 }, Class::Normal, "d", 2)], 12);
+        let limits = Limits { timeout: Duration::from_secs(3600), ..Limits::default() };
+        let pool = LivePool::create(new, Surroundings { limits, ..surroundings(1) }).await.unwrap();
+        pool.start().unwrap();
+        let volume = volume(&pool, 16 * MIB, "16M").await;
+        volume.zil().set_for_throughput(true);
+        for at in 0..16 {
+            volume.write_at(at * MIB, &noise(at + 1), false).await.unwrap();
+        }
+        for turn in 0..12 {
+            let bytes = noise_of(turn + 1, 4096);
+            with_room(pool.txgs(), || volume.write_at(0, &bytes, true)).await.unwrap();
+            assert!(pool.txgs().stopped().is_none(), "write {turn}");
+        }
+        drop(volume);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
 }

@@ -254,7 +254,7 @@ pub const TABLES: [TableOf; 16] = [
     },
     TableOf {
         head: "[target] kind = \"iscsi\"",
-        about: "A disk behind iSCSI, by a fio that has libiscsi, which workloads write only with consent (`overwrite`)",
+        about: "A disk behind iSCSI, by a fio that has libiscsi, and libiscsi's iscsi-readcapacity16, which says how large it is; workloads write it only with consent (`overwrite`)",
         keys: &[
             key(
                 "uri",

@@ -1,22 +1,32 @@
 //! What is behind the URI of an NBD export or of a disk behind iSCSI, as far as it can be told before anything is read or written.
 //!
 //! A URI is looked at by itself, wherever the experiment is to run ([`Export::parse`]). Where it is to run, whoever serves it is asked ([`Export::look`]): an NBD server says how large an export is and whether it may be
-//! written (`NBD_OPT_INFO`, which begins no session); of iSCSI it is known only whether somebody listens. What is reached another way (TLS, `vsock`, `ssh`) is not asked.
+//! written (`NBD_OPT_INFO`, which begins no session); of a disk behind iSCSI libiscsi's program says how large it is ([`READ_CAPACITY`]), under the name that fio logs in with. Where that is not installed nobody does, and the disk is not measured: fio takes no more of one that is too small, and tells nobody.
+//! What is reached another way (TLS, `vsock`, `ssh`) is not asked.
 //!
-//! Source: the NBD protocol (`doc/proto.md`: fixed newstyle negotiation) and its URIs (`doc/uri.md`); libiscsi's `README` for `iscsi://[USER[%PASSWORD]@]HOST[:PORT]/TARGET/LUN`.
+//! Source: the NBD protocol (`doc/proto.md`: fixed newstyle negotiation) and its URIs (`doc/uri.md`); libiscsi's `README` for `iscsi://[USER[%PASSWORD]@]HOST[:PORT]/TARGET/LUN`, and what its programs print.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::size::Size;
 
 /// How long a server may take for anything.
 const LIMIT: Duration = Duration::from_secs(5);
+/// How often a program is asked whether it has ended.
+const LOOK: Duration = Duration::from_millis(5);
 const NBD_PORT: u16 = 10_809;
 const ISCSI_PORT: u16 = 3260;
+
+/// libiscsi's program that says how large a disk is.
+pub(crate) const READ_CAPACITY: &str = "iscsi-readcapacity16";
+/// As whom fio's engine logs in: a server may let nobody else see the disk.
+const INITIATOR: &str = "iqn.2019-04.org.fio:fio";
 
 const HELLO: &[u8; 8] = b"NBDMAGIC";
 const OPTION: &[u8; 8] = b"IHAVEOPT";
@@ -44,7 +54,11 @@ pub(crate) struct Export {
 enum Way {
     Tcp(String, u16),
     Unix(PathBuf),
-    Iscsi(String, u16),
+    Iscsi {
+        host: String,
+        port: u16,
+        uri: String,
+    },
     /// What is not asked.
     Other,
 }
@@ -53,6 +67,7 @@ enum Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Told {
     pub size: Size,
+    /// Whether it says that nothing is written; a disk behind iSCSI is not asked that.
     pub is_read_only: bool,
 }
 
@@ -93,7 +108,7 @@ impl Export {
                 if !is_disk {
                     return Err(wrong("behind the server it has a target's name and the number of a disk"));
                 }
-                Way::Iscsi(host, port)
+                Way::Iscsi { host, port, uri: uri.to_owned() }
             }
             _ => return Err(wrong("it begins with nbd://, nbds://, nbd+unix://, nbds+unix:// or iscsi://")),
         };
@@ -102,7 +117,7 @@ impl Export {
 
     /// Whether it is a disk behind iSCSI.
     pub fn is_iscsi(&self) -> bool {
-        matches!(self.way, Way::Iscsi(..))
+        matches!(self.way, Way::Iscsi { .. })
     }
 
     /// Asks who serves it; nothing where it does not tell.
@@ -123,7 +138,10 @@ impl Export {
                     .map_err(|error| format!("nobody serves it at {}: {error}", socket.display()))?;
                 asked(&mut stream, &self.name)
             }
-            Way::Iscsi(host, port) => connect(host, *port).map(|_| None).map_err(failed),
+            Way::Iscsi { host, port, uri } => {
+                connect(host, *port).map_err(failed)?;
+                capacity(capacity_of(uri), LIMIT)
+            }
             Way::Other => Ok(None),
         }
     }
@@ -142,6 +160,44 @@ fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
         }
     }
     Err(last)
+}
+
+/// What asks a disk behind iSCSI how large it is.
+fn capacity_of(uri: &str) -> Command {
+    let mut command = Command::new(READ_CAPACITY);
+    command.args(["-s", "-i", INITIATOR, uri]);
+    command
+}
+
+/// What such a command says; nothing where its program is not installed.
+fn capacity(mut command: Command, limit: Duration) -> Result<Option<Told>, String> {
+    let failed = |error: io::Error| format!("{READ_CAPACITY}, which is asked how large it is: {error}");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        spawned => spawned.map_err(failed)?,
+    };
+    let began = Instant::now();
+    // What it says fits into a pipe, so that it ends without being read.
+    while child.try_wait().map_err(failed)?.is_none() {
+        if began.elapsed() > limit {
+            child.kill().and_then(|()| child.wait()).map_err(failed)?;
+            return Err(format!("who serves it did not say within {} s how large it is", limit.as_secs()));
+        }
+        thread::sleep(LOOK);
+    }
+    let ended = child.wait_with_output().map_err(failed)?;
+    let said = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
+    match said.parse::<u64>() {
+        Ok(size) if ended.status.success() && size > 0 => {
+            Ok(Some(Told { size: Size(size), is_read_only: false }))
+        }
+        _ => {
+            let why = String::from_utf8_lossy(&ended.stderr).trim().replace('\n', "; ");
+            let why = if why.is_empty() { said } else { why };
+            Err(format!("who serves it does not say how large it is ({READ_CAPACITY}: {why})"))
+        }
+    }
 }
 
 /// A host, without the brackets of an IPv6 address, and the port where one is given.
@@ -311,6 +367,28 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn disks_behind_iscsi_are_asked_how_large_they_are() {
+        let asked = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            capacity(command, Duration::from_secs(1))
+        };
+        let told = Some(Told { size: Size(32 << 20), is_read_only: false });
+        assert_eq!(asked("echo 33554432"), Ok(told));
+        for (script, said) in [
+            ("echo 'Login Failed. No such target' >&2; exit 10", "Login Failed. No such target"),
+            ("echo 33554432; exit 10", "does not say"),
+            ("echo 0", "does not say"),
+            ("echo something else", "something else"),
+            ("exec sleep 60", "within 1 s"),
+        ] {
+            let error = asked(script).unwrap_err();
+            assert!(error.contains(said), "{script}: {error}");
+        }
+        assert_eq!(capacity(Command::new("/no/such/program"), LIMIT), Ok(None));
+    }
+
+    #[test]
     fn uris_name_a_server_and_what_it_serves() {
         let way = |uri: &str| Export::parse(uri).map(|export| export.way);
         let tcp = |host: &str, port| Ok(Way::Tcp(host.to_owned(), port));
@@ -318,7 +396,8 @@ pub(crate) mod tests {
         assert_eq!(way("nbd://user@h:99"), tcp("h", 99));
         assert_eq!(way("nbd://[::1]:99/a/b"), tcp("::1", 99));
         assert_eq!(way("nbd+unix:///v?socket=/a%20b"), Ok(Way::Unix("/a b".into())));
-        assert_eq!(way("iscsi://u%p@h/iqn.2016-02.com.example:disk/1"), Ok(Way::Iscsi("h".into(), 3260)));
+        let uri = "iscsi://u%p@h/iqn.2016-02.com.example:disk/1";
+        assert_eq!(way(uri), Ok(Way::Iscsi { host: "h".into(), port: 3260, uri: uri.into() }));
         for wrong in [
             "h/v",
             "file:///etc/passwd",

@@ -29,11 +29,14 @@ const MARK: &str = ".cenote-lab";
 /// What it says first.
 const TOLD: &str = "# cenote lab made this directory. It removes what is listed here, and the directory when nothing else is in it.\n";
 
-/// Something that the lab made in a directory of its own, by its name in that.
+/// Something that the lab makes in a directory of its own, by its name in that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Made {
+pub(super) enum Made {
+    /// A file.
     File(String),
+    /// Files that fio makes, with numbers in the place of each `#`.
     Files(String),
+    /// A directory.
     Directory(String),
 }
 
@@ -58,6 +61,16 @@ impl Made {
             Self::File(name) => format!("file {name}\n"),
             Self::Files(name) => format!("files {name}\n"),
             Self::Directory(name) => format!("directory {name}\n"),
+        }
+    }
+
+    /// What is there under its name in `directory`.
+    fn there(&self, directory: &Path) -> Option<PathBuf> {
+        match self {
+            Self::Files(name) => files(directory, name).into_iter().next(),
+            Self::File(name) | Self::Directory(name) => {
+                Some(directory.join(name)).filter(|path| fs::symlink_metadata(path).is_ok())
+            }
         }
     }
 
@@ -126,18 +139,38 @@ pub(crate) fn files(directory: &Path, name: &str) -> Vec<PathBuf> {
 
 /// Makes a directory of the lab's own, or takes one that it made before.
 pub(super) fn make(directory: &Path) -> Result<()> {
+    require_ours(directory)?;
     fs::create_dir_all(directory).map_err(Error::file(directory))?;
     if is_own(directory) {
         return Ok(());
     }
-    let is_link = fs::symlink_metadata(directory).is_ok_and(|metadata| metadata.is_symlink());
-    let is_empty = fs::read_dir(directory).map_err(Error::file(directory))?.next().is_none();
-    if is_link || !is_empty || is_mounted(directory).map_err(Error::file(directory))? {
-        let what = "it is there already, and the lab did not make it: what the lab makes it removes too, so move this away or choose another directory";
-        return Err(Error::Results { path: directory.to_owned(), what: what.to_owned() });
-    }
     let mark = directory.join(MARK);
     fs::write(&mark, TOLD).map_err(Error::file(&mark))
+}
+
+/// Says that a directory cannot be the lab's own, because what is there is somebody else's.
+fn require_ours(directory: &Path) -> Result<()> {
+    let kind = match fs::symlink_metadata(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        there => there.map_err(Error::file(directory))?.file_type(),
+    };
+    let is_empty = || fs::read_dir(directory).map(|mut entries| entries.next().is_none());
+    let is_free = || Ok(is_empty()? && !is_mounted(directory)?);
+    if is_own(directory) || (kind.is_dir() && is_free().map_err(Error::file(directory))?) {
+        return Ok(());
+    }
+    let what = "it is there already, and the lab did not make it: what the lab makes it removes too, so move this away or choose another directory";
+    Err(Error::Results { path: directory.to_owned(), what: what.to_owned() })
+}
+
+/// Says, without making anything, why [`hold`] would be refused of a directory, or why this could not be made in it then.
+pub(super) fn require(directory: &Path, made: impl IntoIterator<Item = Made>) -> Result<()> {
+    require_ours(directory)?;
+    if !is_own(directory) {
+        return Ok(());
+    }
+    drop(lock(directory)?);
+    made.into_iter().try_for_each(|made| is_listed(directory, &made).map(drop))
 }
 
 /// Whether the lab made it.
@@ -192,11 +225,16 @@ fn list(directory: &Path, made: &Made) -> Result<()> {
     write().map_err(Error::file(&mark))
 }
 
-fn not_ours(path: &Path) -> Error {
-    let what =
-        "it is there already, and the lab did not make it, but would have to in its place: move it away"
-            .to_owned();
-    Error::Results { path: path.to_owned(), what }
+/// Whether something is listed. What is not listed, and there, is not the lab's: then it cannot be made.
+fn is_listed(directory: &Path, made: &Made) -> Result<bool> {
+    let is_listed = listed(directory)?.contains(made);
+    match made.there(directory).filter(|_| !is_listed) {
+        None => Ok(is_listed),
+        Some(path) => {
+            let what = "it is there already, and the lab did not make it, but would have to in its place: move it away";
+            Err(Error::Results { path, what: what.to_owned() })
+        }
+    }
 }
 
 /// Makes the directories above `name`, as far as they are not there.
@@ -209,33 +247,22 @@ fn make_above(directory: &Path, name: &str) -> Result<()> {
 
 /// The path of a file that the lab makes as `name` in a directory of its own. One that is there must be from then.
 pub(super) fn take(directory: &Path, name: &str) -> Result<PathBuf> {
-    let path = directory.join(name);
-    let made = Made::File(name.to_owned());
-    if listed(directory)?.contains(&made) {
-        make_above(directory, name)?;
-        return Ok(path);
-    }
-    if fs::symlink_metadata(&path).is_ok() {
-        return Err(not_ours(&path));
-    }
-    make_above(directory, name)?;
-    list(directory, &made)?;
-    Ok(path)
+    expect(directory, Made::File(name.to_owned()), name)?;
+    Ok(directory.join(name))
 }
 
 /// The same of files that fio makes, with numbers in the place of each `#`; the directory that they are in.
 pub(super) fn take_files(directory: &Path, name: &str) -> Result<PathBuf> {
-    let made = Made::Files(name.to_owned());
-    let is_listed = listed(directory)?.contains(&made);
-    if let Some(path) = files(directory, name).first().filter(|_| !is_listed) {
-        return Err(not_ours(path));
-    }
-    make_above(directory, name)?;
-    if !is_listed {
-        list(directory, &made)?;
-    }
+    expect(directory, Made::Files(name.to_owned()), name)?;
     let path = directory.join(name);
     Ok(path.parent().unwrap_or(directory).to_owned())
+}
+
+/// Lists what is about to be made, where it is not listed, and makes the directories above it.
+fn expect(directory: &Path, made: Made, name: &str) -> Result<()> {
+    let is_listed = is_listed(directory, &made)?;
+    make_above(directory, name)?;
+    if is_listed { Ok(()) } else { list(directory, &made) }
 }
 
 /// The same of a directory, which is made. One that is there and is somebody else's is used, and stays.
@@ -350,7 +377,11 @@ mod tests {
         let (own, other) = (root.path().join("a/own"), root.path().join("other"));
         fs::create_dir(&other).unwrap();
         fs::write(other.join("theirs"), "x").unwrap();
-        assert!(make(&other).unwrap_err().to_string().contains("did not make it"));
+        // Whoever looks first is told the same.
+        let refused = require(&other, []).unwrap_err().to_string();
+        assert!(refused.contains("did not make it") && make(&other).unwrap_err().to_string() == refused);
+        require(&own, []).unwrap();
+        assert!(!own.exists());
         remove(&other).unwrap();
         assert!(other.join("theirs").exists() && !is_own(&other));
         make(&own).unwrap();
@@ -367,7 +398,7 @@ mod tests {
         let link = root.path().join("link");
         fs::write(other.join(MARK), "file theirs\n").unwrap();
         std::os::unix::fs::symlink(&other, &link).unwrap();
-        assert!(make(&link).is_err());
+        assert!(make(&link).is_err() && require(&link, []).is_err());
         remove(&link).unwrap();
         assert!(other.join("theirs").exists());
     }
@@ -386,7 +417,10 @@ mod tests {
         }
         std::os::unix::fs::symlink(root.path(), own.join("link")).unwrap();
         // Of what is there nothing becomes the lab's.
-        assert!(take(&own, "notes").unwrap_err().to_string().contains("move it away"));
+        let refused = take(&own, "notes").unwrap_err().to_string();
+        let before = |name: &str| require(&own, [Made::File(name.to_owned())]);
+        assert!(refused.contains("move it away") && before("notes").unwrap_err().to_string() == refused);
+        before("data").unwrap();
         remove_some(&own, "lab1-").unwrap();
         assert!(!own.join("lab1-0").exists() && own.join("data").exists());
         // A mark that somebody wrote leads nowhere else.
@@ -409,6 +443,7 @@ mod tests {
         let held = hold(&own).unwrap();
         let told = hold(&own).unwrap_err().to_string();
         assert!(told.contains("another 'cenote lab'") && lock(&own).is_err(), "{told}");
+        assert_eq!(require(&own, []).unwrap_err().to_string(), told);
         drop(held);
         drop(hold(&own).unwrap());
         remove(&own).unwrap();

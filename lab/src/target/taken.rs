@@ -13,7 +13,8 @@
 //!
 //! What may be written is claimed for as long as the experiment runs: a device exclusively, as a mount would, a file by its lock. What was claimed is noted in the directory of results (`claims.json`), so that
 //! whoever goes on with the experiment is not asked again because of what the lab itself left there; it is, where something else was put there meanwhile. So is consent, when the experiment begins, of all that was named
-//! then ([`consent`]): it is for what each of them held, and for no other file or device that has the name later.
+//! then ([`consent`]): it is for what each of them held, and for no other file or device that has the name later. A device that does not say which it is (no `wwid`, no `serial`) is told from another only until the machine
+//! starts anew: then whoever goes on is asked again, and told why.
 //!
 //! What an export holds, nobody can tell from here, nor who else uses it. So writing to one needs consent in any case ([`fault_of_export`]).
 //!
@@ -627,6 +628,36 @@ impl Claimed {
         let of_lab = what == BYTES || (self.has_pool && of_pool);
         self.held.contains(what) || (of_lab && !self.is_untaken)
     }
+
+    /// Whether it may be of the device at a path that is `identity` since the machine started anew, which nobody can tell.
+    fn is_from_before(&self, path: &Path, identity: &str) -> bool {
+        let is_of_a_start = |identity: &str| identity.starts_with(DEVICE) && identity.contains(SINCE);
+        self.path == path
+            && self.identity != identity
+            && is_of_a_start(&self.identity)
+            && is_of_a_start(identity)
+    }
+}
+
+/// What the identity of a device begins with, and what stands before the start of the machine that it is of where the device does not say which it is.
+const DEVICE: &str = "device ";
+const SINCE: &str = " since ";
+
+/// Why what was found at a path may not be written, of which nothing is left that is known of it. `all` was claimed before.
+fn fault_of(
+    found: &Found,
+    path: &Path,
+    identity: &str,
+    all: &[Claimed],
+    may_overwrite: bool,
+) -> Option<String> {
+    let mut fault = found.fault(path, may_overwrite)?;
+    if found.uses.is_empty() && all.iter().any(|it| it.is_from_before(path, identity)) {
+        fault.push_str(
+            ". This experiment had consent before the machine was started anew; but the device has no wwid or serial number by which it would be known again",
+        );
+    }
+    Some(fault)
 }
 
 /// Which file or device is at a path: another device may have its name after the next start of the machine, unless it says which it is by itself.
@@ -636,10 +667,10 @@ fn identity(path: &Path) -> Result<String> {
         let number = Number::of(metadata.rdev());
         if let Some(own) = System::default().own_identity(&number) {
             let size = File::open(path).and_then(|file| size(&file)).map_err(Error::file(path))?;
-            return Ok(format!("device {own} of {size} bytes"));
+            return Ok(format!("{DEVICE}{own} of {size} bytes"));
         }
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        return Ok(format!("device {} since {}", Number::of(metadata.rdev()).0, boot.trim()));
+        return Ok(format!("{DEVICE}{}{SINCE}{}", Number::of(metadata.rdev()).0, boot.trim()));
     }
     Ok(format!("file {} of {}", metadata.ino(), metadata.dev()))
 }
@@ -684,7 +715,7 @@ fn claim_as(path: &Path, may_overwrite: bool, directory: &Path, has_pool: bool) 
     if let Some(known) = known {
         found.holds.retain(|what| !known.explains(what));
     }
-    if let Some(what) = found.fault(path, may_overwrite) {
+    if let Some(what) = fault_of(&found, path, &identity, &all, may_overwrite) {
         return Err(Error::Experiment(what));
     }
     if known.is_none_or(|known| known.is_untaken) {
@@ -753,13 +784,14 @@ pub fn fault_of_export(uri: &str, may_overwrite: bool, directory: Option<&Path>)
 /// The faults of what is at a path that workloads would write to: what it was asked about before for the experiment in `directory` is no more.
 pub fn fault(path: &Path, may_overwrite: bool, directory: Option<&Path>) -> Result<Option<String>> {
     let mut found = look(path)?;
-    if let Some(directory) = directory
-        && let Ok(identity) = identity(path)
-        && let Some(known) = claims(directory)?.iter().find(|it| it.path == path && it.identity == identity)
-    {
+    let Some((directory, identity)) = directory.zip(identity(path).ok()) else {
+        return Ok(found.fault(path, may_overwrite));
+    };
+    let all = claims(directory)?;
+    if let Some(known) = all.iter().find(|it| it.path == path && it.identity == identity) {
         found.holds.retain(|what| !known.explains(what));
     }
-    Ok(found.fault(path, may_overwrite))
+    Ok(fault_of(&found, path, &identity, &all, may_overwrite))
 }
 
 fn claims(directory: &Path) -> Result<Vec<Claimed>> {
@@ -1052,6 +1084,31 @@ mod tests {
         std::os::unix::fs::symlink(disk.join("sdb1"), root.path().join("sys/dev/block/8:17")).unwrap();
         assert_eq!(of("8:16").unwrap(), "naa.5000c500");
         assert_eq!(of("8:17").unwrap(), "naa.5000c500, partition 1,");
+    }
+
+    #[test]
+    fn who_is_asked_again_because_the_machine_was_started_anew_is_told_so() {
+        let path = Path::new("/dev/sdx");
+        let claimed = |identity: &str| Claimed {
+            path: path.to_owned(),
+            identity: identity.to_owned(),
+            held: vec![BYTES.to_owned()],
+            has_pool: false,
+            is_untaken: false,
+        };
+        let holds = Found { holds: vec![BYTES.to_owned()], ..Found::default() };
+        let now = "device 8:16 since now";
+        let told = |before: &str| fault_of(&holds, path, now, &[claimed(before)], false).unwrap();
+        assert!(told("device 8:32 since before").contains("no wwid or serial number"));
+        for other in ["file 7 of 8", "device naa.5000c500 of 512 bytes"] {
+            assert!(!told(other).contains("started anew"), "{other}");
+        }
+        let known = [claimed("device 8:32 since before")];
+        assert_eq!(fault_of(&holds, path, now, &known, true), None);
+        let own = fault_of(&holds, path, "device naa.5000c500 of 512 bytes", &known, false).unwrap();
+        assert!(!own.contains("started anew"), "{own}");
+        let in_use = Found { uses: vec!["is mounted at /".to_owned()], ..holds.clone() };
+        assert!(!fault_of(&in_use, path, now, &known, false).unwrap().contains("started anew"));
     }
 
     #[test]

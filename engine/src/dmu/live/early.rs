@@ -6,6 +6,11 @@
 //! pointer goes into the tree, and nothing is written twice. When the block was changed, punched or dropped since, what was written early is freed with the
 //! group: not before, because until the group is committed a record of the log may lead to it.
 //!
+//! # Room
+//! Data are accepted for one place of each block, and what is written early takes that; so does what comes to nothing, as a gang, since what is given back is free only with the group. Therefore a
+//! block counts as not dirty from the moment on at which it begins to be written early: whoever writes to it after that has the next place accepted, and early writes ask nobody. (Who asked just before that moment, and writes just after, has not: that is one block of
+//! each writer at most, which the slop is for.)
+//!
 //! # Invariants
 //! - A block that was written early is never written over in its place: the log says what its checksum is.
 //! - Whoever calls [`LiveObject::write_early`] sees to it that the group is not written before the call has ended.
@@ -27,29 +32,26 @@ use crate::zio::{WriteRequest, Writer};
 
 impl LiveObject {
     /// Writes block `id` as group `txg` has it, unflushed, and gives its pointer. `None` when that group has not written the block, and when it takes no block of its own
-    /// on the devices (zeroes) or no simple one (a gang), or has one already and there is no room for another.
+    /// on the devices (zeroes) or no simple one (a gang).
     pub async fn write_early(&self, writer: &Writer, txg: Txg, id: u64) -> Result<Option<Blkptr>> {
-        let (block, dnode, is_again) = {
-            let state = self.core.lock();
+        let (block, dnode) = {
+            let mut state = self.core.lock();
             let Some(at) = state.layers.iter().position(|layer| layer.txg == txg) else { return Ok(None) };
-            let Some(layer) = state.layers.get(at) else { return Ok(None) };
+            let Some(layer) = state.layers.get_mut(at) else { return Ok(None) };
             let Some(block) = layer.blocks.get(&id) else { return Ok(None) };
             if let Some((pointer, written)) = layer.early.get(&id)
                 && written.is_same(block)
             {
                 return Ok(Some(*pointer));
             }
-            (block.clone(), state.dnode_below(at + 1), layer.early.contains_key(&id))
+            let block = block.clone();
+            layer.begun_early.insert(id);
+            (block, state.dnode_below(at + 1))
         };
         let objset = self.objset();
         let which = Which { level: 0, dmu_type: dnode.dmu_type, is_spill: false };
         let way = objset.policy().way(objset.id(), Some(&dnode), which);
         let at = Bookmark::data(objset.id().get(), self.id().get(), id);
-        // Its data were accepted once: each place beyond the first is one more.
-        let bytes = (block.len() as u64).saturating_mul(way.copies.into());
-        if is_again && !writer.borrow_for_log(bytes) {
-            return Ok(None);
-        }
         let is_cached = objset.primary().get().takes(dnode.dmu_type.is_metadata());
         let request = WriteRequest {
             at,

@@ -14,7 +14,7 @@
 //! - Every block of a layer has the object's block size as of that layer.
 //! - The block of a layer changes in place only while nobody else holds a handle on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use device::IoBuf;
@@ -68,6 +68,8 @@ pub(super) struct Layer {
     pub(super) freed: bool,
     /// Blocks that are on disk already, as they were when they were written there. See [`super::early`].
     pub(super) early: BTreeMap<u64, (Blkptr, Block)>,
+    /// Blocks that began to be written early, whether or not anything came of it. Each has used up the room that was accepted for it.
+    pub(super) begun_early: BTreeSet<u64>,
     /// Written early, and again after that.
     pub(super) outdated: Vec<Blkptr>,
 }
@@ -169,13 +171,13 @@ impl State {
         found
     }
 
-    /// Bytes of blocks of `block_size` that writing to the blocks `first..after` makes dirty in the group `txg`: those that it has are dirty already, unless they were written early and have to be
+    /// Bytes of blocks of `block_size` that writing to the blocks `first..after` makes dirty in the group `txg`: those that it has are dirty already, unless they began to be written early and have to be
     /// written again.
     pub(super) fn newly_dirty(&self, txg: Txg, first: u64, after: u64, block_size: u64) -> u64 {
         let layer = self.layers.iter().find(|layer| layer.txg == txg);
         let dirty = layer.map_or(0, |layer| {
             let there = layer.blocks.range(first..after.max(first));
-            let dirty = there.filter(|(id, _)| !layer.early.contains_key(id));
+            let dirty = there.filter(|(id, _)| !layer.begun_early.contains(id));
             dirty.map(|(_, block)| (block.len() as u64).min(block_size)).sum()
         });
         after.saturating_sub(first).saturating_mul(block_size).saturating_sub(dirty)

@@ -6,7 +6,7 @@
 //! accepted is taken off; what was accepted into the group that is being written stays taken off until that group is committed and the figures include it.
 //!
 //! Data are counted by the blocks that they make dirty in the open group, before compression, times what they may take at worst: copies, parity of small blocks, and a share for metadata. Overwriting
-//! counts like anything else, since the new block is written before the old one is free. A small write may make an indirect block dirty that is much larger than it: each is
+//! counts like anything else, since the new block is written before the old one is free; so does writing again to a block that was, or is just being, written before its group (`dmu::live::early`). A small write may make an indirect block dirty that is much larger than it: each is
 //! counted as two copies of one, until a group has counted as many as the dataset can have. When the room is used up the open group is committed at once:
 //! what it frees may make room, and its real sizes replace the guesses. A writer that is refused in the meantime is told so; the pool's slop, which
 //! no dataset may use, covers what guesses leave out. Intent logs ask too before they take of the same space ([`LogSpace`]), and are lent no more than half of what is

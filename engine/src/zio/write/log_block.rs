@@ -43,7 +43,7 @@ impl Writer {
     }
 
     /// Takes `bytes` of what is for data, for the sake of a log; false where they are not lent.
-    pub(crate) fn borrow_for_log(&self, bytes: u64) -> bool {
+    fn borrow_for_log(&self, bytes: u64) -> bool {
         self.log_room.as_ref().is_none_or(|room| room.lend(bytes))
     }
 

@@ -2,6 +2,7 @@
 
 use super::sync::{Rig, noise};
 use super::*;
+use crate::vdev::Class;
 
 const BLOCK: usize = 8192;
 
@@ -48,6 +49,26 @@ fn what_was_written_early_and_not_changed_since_is_not_written_again() {
     write(&rig, 0, &[9; 100]);
     rig.commit();
     assert_ne!(on_device(&rig, &object, 0).unwrap().dva(0), kept.dva(0));
+}
+
+#[test]
+fn what_was_written_early_or_was_to_be_needs_room_again_when_it_is_written_to() {
+    const LARGE: usize = 8 << 20;
+    for is_gang in [false, true] {
+        let Some(rig) = Rig::new(64 << 20, 12, policy()) else { return };
+        let object = block_on(rig.objset.allocate(&rig.tx(), new_object(LARGE as u32))).unwrap();
+        block_on(object.write_at(&rig.tx(), 0, &noise(LARGE))).unwrap();
+        let newly_dirty = || object.newly_dirty(Txg(rig.txg), &(0..1), None);
+        assert_eq!(newly_dirty(), 0);
+        // No run of free space is left that is long enough.
+        for _ in 0..if is_gang { 3 } else { 0 } {
+            let taken = rig.writer.allocator().allocate(Class::Normal, 11 << 20, 1, Txg(rig.txg));
+            assert!(block_on(taken).unwrap().is_some());
+        }
+        let early = block_on(object.write_early(&rig.writer, Txg(rig.txg), 0)).unwrap();
+        assert_eq!(early.is_none(), is_gang);
+        assert_eq!(newly_dirty(), LARGE as u64);
+    }
 }
 
 proptest! {

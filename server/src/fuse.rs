@@ -8,6 +8,7 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `place` | where it is mounted, and whether it still is |
+//! | `naming` | what the kernel's table of mounts calls it, when that changes |
 //! | `carried` | what is mounted below it when it is |
 //! | `gate` | what stands between requests and what is served, so that this can be exchanged |
 //! | `replacing` | another tree behind a mount that stays (`zfs rollback`) |
@@ -45,6 +46,7 @@ mod groups;
 mod kept_times;
 mod listing;
 mod names;
+mod naming;
 mod node;
 mod options;
 mod place;
@@ -66,6 +68,7 @@ pub use replacing::Difference;
 
 pub use trees::{LiveSource, SnapshotsClosed, Source};
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -74,6 +77,7 @@ use std::time::{Duration, Instant};
 use engine::dataset::zpl::LiveZpl;
 
 use gate::{Closed, Gate};
+use naming::Unnamed;
 use place::{Aside, Place};
 use served::Served;
 use session::Session;
@@ -475,6 +479,28 @@ impl FuseMount {
         }
         drop(kept);
         self.update(options, true)
+    }
+
+    /// Has the kernel's table of mounts call it by the name that its dataset has now, which takes another mount in its place. Where somebody is in it, or something is mounted inside, or this is not root, it keeps the one that it has.
+    /// Blocks the thread.
+    ///
+    /// # Errors
+    /// [`MountError::Refused`] where it is not mounted any more.
+    pub fn name_anew(&self, dataset: &str) -> Result<(), MountError> {
+        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(connection) = self.session().as_ref().map(Session::connection) else { return Ok(()) };
+        let place = self.place();
+        match naming::rename(&place, connection.as_fd(), dataset) {
+            Ok(()) => Ok(()),
+            Err(Unnamed::Kept(error)) => {
+                tracing::debug!(%error, dataset, "the kernel's table of mounts keeps the name that it has");
+                Ok(())
+            }
+            Err(Unnamed::Lost(error)) => {
+                let at = place.shown().to_owned();
+                Err(MountError::Refused { dataset: dataset.to_owned(), at, error })
+            }
+        }
     }
 
     /// Where it is, without symbolic links.

@@ -1,14 +1,14 @@
-//! Lines about work on a pool: scrub and resilver, removal, expansion, checkpoint. Each ends with a line end, or is empty.
+//! Lines about work on a pool: scrub and resilver, removal, expansion, checkpoint, and counting, of which OpenZFS tells nothing. Each ends with a line end, or is empty.
 
 use engine::dataset::properties::format::{nicebytes, nicenum};
-use server::api::{Checkpoint, Expansion, PoolStatus, Progress, Removal, Scan, ScanKind};
+use server::api::{Checkpoint, Counting, Expansion, PoolStatus, Progress, Removal, Scan, ScanKind};
 
 use crate::output::{ctime, duration, now};
 
 /// Longer than this a removal or expansion is said to be slow instead of given an end.
 const SLOW_SECONDS: u64 = 30 * 24 * 3600;
 
-/// All of them, in OpenZFS's order.
+/// All of them, in OpenZFS's order; what is ours comes last.
 pub fn lines(pool: &PoolStatus) -> String {
     let top = |number: u64| {
         let place = usize::try_from(number).ok();
@@ -30,6 +30,9 @@ pub fn lines(pool: &PoolStatus) -> String {
     }
     if let Some(expansion) = &pool.health.expansion {
         text.push_str(&expansion_lines(expansion, &top(expansion.vdev)));
+    }
+    if let Some(counting) = &pool.counting {
+        text.push_str(&counting_lines(counting));
     }
     text
 }
@@ -196,6 +199,22 @@ fn checkpoint_line(checkpoint: &Checkpoint) -> String {
     }
 }
 
+fn counting_lines(counting: &Counting) -> String {
+    let Counting { filesystem, start_time, to_count, counted, waiting } = counting;
+    let more = match waiting {
+        0 => String::new(),
+        1 => ", 1 filesystem to follow".to_owned(),
+        more => format!(", {more} filesystems to follow"),
+    };
+    format!(
+        " count: counting of files for quotas in progress since {}\n\t{} / {} counted in {filesystem}, {:.2}% done{more}\n",
+        ctime(*start_time),
+        nicenum(*counted),
+        nicenum(*to_count),
+        percent(*counted, *to_count)
+    )
+}
+
 /// Bytes a second since `start`, at least one.
 fn rate(bytes: u64, start: u64) -> u64 {
     (bytes / now().saturating_sub(start).max(1)).max(1)
@@ -236,6 +255,22 @@ mod tests {
         let text = scan_lines(&scan(ScanKind::Resilver, Progress::Running));
         assert!(text.contains("\t1K / 4K scanned, 1K / 2K issued\n"), "{text}");
         assert!(text.ends_with("\t0B resilvered, 50.00% done, no estimated completion time\n"), "{text}");
+    }
+
+    #[test]
+    fn counting_tells_where_it_is_and_what_follows() {
+        let counting = |waiting| Counting {
+            filesystem: "tank/home".into(),
+            start_time: 1_795_241_192,
+            to_count: 4096,
+            counted: 1024,
+            waiting,
+        };
+        let text = counting_lines(&counting(0));
+        assert!(text.starts_with(" count: counting of files for quotas in progress since "), "{text}");
+        assert!(text.ends_with("\n\t1K / 4K counted in tank/home, 25.00% done\n"), "{text}");
+        assert!(counting_lines(&counting(1)).ends_with(" done, 1 filesystem to follow\n"));
+        assert!(counting_lines(&counting(2)).ends_with(" done, 2 filesystems to follow\n"));
     }
 
     #[test]

@@ -34,6 +34,7 @@
 //! | `scan` | scrubs that OpenZFS left unfinished |
 //! | `brt` | blocks with several references |
 //! | `checkpoint` | the state that the pool can go back to |
+//! | `counting` | filesystems that count what features ask for that came later |
 //! | `sweep` | going through free space: initializing and trimming it by hand |
 //! | `trim` | telling devices what became free |
 //! | `views` | committed states that are being read |
@@ -61,6 +62,7 @@ mod turns;
 mod views;
 
 pub use add::Auxiliary;
+pub use counting::CountingStatus;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 pub use devices::TakeOffline;
 pub use room::{DatasetRoom, with_room};
@@ -94,6 +96,7 @@ use crate::zil::{SyncMode, Zil};
 use crate::zio::Writer;
 use brt::Brt;
 use config::Config;
+use counting::Counting;
 use devices::DeviceStates;
 use features::LiveFeatures;
 use grow::Growth;
@@ -126,6 +129,7 @@ pub struct LivePool {
     heartbeat: Heartbeat,
     autotrim: AtomicBool,
     sweeps: Sweeps,
+    counting: Arc<Counting>,
     datasets: Mutex<HashMap<ObjsetId, Arc<LiveDataset>>>,
     tasks: Mutex<Vec<Task>>,
     checkpoint: Mutex<Option<Uberblock>>,
@@ -194,10 +198,14 @@ impl LiveDataset {
         self.read_only.store(settings.read_only, Ordering::Release);
         self.objset.primary().set(settings.primary_cache);
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
-        let filesystem = self.filesystem.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        if let Some(filesystem) = filesystem {
+        if let Some(filesystem) = self.open_filesystem() {
             filesystem.set(&settings.filesystem);
         }
+    }
+
+    /// The filesystem in it, if somebody has it.
+    fn open_filesystem(&self) -> Option<Arc<LiveZpl>> {
+        self.filesystem.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 }
 
@@ -360,6 +368,7 @@ impl LivePool {
             heartbeat: Heartbeat::default(),
             autotrim: AtomicBool::new(false),
             sweeps: Sweeps::default(),
+            counting: Arc::default(),
             datasets: Mutex::default(),
             tasks: Mutex::default(),
             checkpoint: Mutex::default(),

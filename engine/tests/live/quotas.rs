@@ -3,6 +3,7 @@
 use device::block_on;
 use engine::Error;
 use engine::dataset::dsl::Dsl;
+use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
 use engine::dataset::properties::UserProperty;
 use engine::dataset::zpl::live::{NewKind, NewNode, SetAttributes, WriteOptions};
 use engine::pool::live::{Layout, LivePool};
@@ -133,6 +134,18 @@ fn what_was_there_before_a_feature_is_counted_when_it_comes() {
             let file = zpl.create(root, format!("file{index}").as_bytes(), &new).await.unwrap();
             zpl.write(file, 0, &noise(1000), &WriteOptions::default()).await.unwrap();
         }
+        // Others that are open come after it.
+        let mut others = Vec::new();
+        for name in ["tank/a", "tank/b"] {
+            let contents = NewContents::Filesystem;
+            let new = NewDataset { name: name.to_owned(), contents, properties: Vec::new() };
+            let id = pool.change(move |s| async move { edit::create(&s, &new).await }).await.unwrap();
+            let zpl = pool.filesystem(id).await.unwrap();
+            for index in 0..50 {
+                zpl.create(zpl.zpl().root(), format!("{index}").as_bytes(), &file).await.unwrap();
+            }
+            others.push((id, zpl));
+        }
         let (quota, _) = UserProperty::parse("userobjquota@1000").unwrap();
         assert!(matches!(zpl.set_quota(quota, 1000, 7).await, Err(Error::Unsupported(_))));
         assert_eq!(all("userobjused@").await, [], "what is not counted is not told");
@@ -160,9 +173,23 @@ fn what_was_there_before_a_feature_is_counted_when_it_comes() {
                 pool.sync().await.unwrap();
             }
         }
-        while !zpl.objset().counts_projects() {
+        let mut told = 0;
+        while !others.iter().all(|(_, zpl)| zpl.objset().counts_projects()) {
+            if let Some(status) = pool.counting() {
+                // Only one is gone through at a time, in the order of their creation.
+                let before = [(id, &zpl)].into_iter().chain(others.iter().map(|(id, zpl)| (*id, zpl)));
+                let mut before = before.filter(|(id, _)| *id < status.filesystem);
+                assert!(before.all(|(_, zpl)| zpl.objset().counts_projects()), "{status:?}");
+                assert!(status.done_objects <= status.total_objects && status.waiting < 3, "{status:?}");
+                told += 1;
+            }
             pool.sync().await.unwrap();
         }
+        assert!(told > 0 && zpl.objset().counts_projects());
+        while pool.counting().is_some() {
+            pool.sync().await.unwrap();
+        }
+        drop(others);
         let objects = all("userobjused@").await;
         let of = |id| objects.iter().find(|(other, _)| *other == id).unwrap().1;
         assert_eq!((of(1000), of(1001), of(1002)), (100 - 34 + 33, 100, 100));

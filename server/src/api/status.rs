@@ -52,6 +52,24 @@ pub struct PoolStatus {
     /// How far the free space of devices is, or was, trimmed or initialized.
     #[serde(default)]
     pub sweeps: Vec<Sweeping>,
+    /// How far filesystems are with counting what they did not count before the pool got features; absent when nothing is counted.
+    #[serde(default)]
+    pub counting: Option<Counting>,
+}
+
+/// How far it is with counting the files of filesystems, one after the other, for quotas that the pool did not have before it was upgraded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counting {
+    /// The filesystem that is gone through.
+    pub filesystem: String,
+    /// When that was begun, in seconds since 1970.
+    pub start_time: u64,
+    /// Objects, files for the most part, that are to be counted.
+    pub to_count: u64,
+    /// How many of them are.
+    pub counted: u64,
+    /// Filesystems that come after it.
+    pub waiting: u64,
 }
 
 /// Statistics of the dedup tables.

@@ -290,7 +290,8 @@ impl OpenPool {
         let left = lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse));
         if let Some(fuse) = left {
             // Somebody has it elsewhere.
-            let put = fuse.put_back(&plan.at, &options);
+            // It may have got another name meanwhile.
+            let put = fuse.put_back(&plan.at, &options).and_then(|()| fuse.name_anew(name));
             if fuse.is_in_place() {
                 self.describe_anew(name, &made, words);
             } else {
@@ -478,6 +479,14 @@ impl OpenPool {
         if let Some(mount) = mounts.remove(from) {
             mounts.insert(to.to_owned(), Mount { dataset: to.to_owned(), ..mount });
         }
+    }
+
+    /// Has the kernel's table of mounts show a filesystem by the name that it has now, where that can be done without anybody noticing.
+    ///
+    /// # Errors
+    /// It is not mounted any more.
+    pub(super) fn show_name(&self, name: &str) -> Result<(), ApiError> {
+        self.fuse_of(name).map_or(Ok(()), |fuse| fuse.name_anew(name).map_err(mount_error))
     }
 
     /// Closes snapshots to whoever would open a file in them below `.zfs/snapshot`, as long as what is returned is kept. Refuses where a file is open in one.

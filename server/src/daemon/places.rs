@@ -8,7 +8,7 @@
 //! What is mounted inside a filesystem that has to be unmounted goes with it, and comes back to where it was.
 //!
 //! A renamed filesystem stays mounted where it is when its place does not depend on its name, when the system's `mount` put it there, or when nobody wants it
-//! to be moved: it is known under its new name from then on. Only the kernel's table of mounts shows the old one.
+//! to be moved: it is known under its new name from then on. The kernel's table of mounts shows the old one where nobody wants mounts to be touched, and where somebody is in it.
 
 use std::path::{Path, PathBuf};
 
@@ -69,6 +69,8 @@ pub(super) struct Moving {
     moved: Vec<String>,
     /// Those of them that are to be mounted although they were not.
     also: Vec<String>,
+    /// Nobody wants mounts to be touched.
+    stays: bool,
 }
 
 /// How properties are about to change.
@@ -130,7 +132,7 @@ impl Daemon {
         }
         let is_moved = |other: &str| moved.iter().any(|moved| moved == other);
         let unmounted = self.unmount_mounts(pool, changing, false, is_moved).await?;
-        Ok(Moving { unmounted, moved, also })
+        Ok(Moving { unmounted, moved, also, stays: false })
     }
 
     /// Mounts again what was unmounted for a change that was not made.
@@ -189,7 +191,7 @@ impl Daemon {
         (stay, force): (bool, bool),
     ) -> Result<Moving, ApiError> {
         if stay {
-            return Ok(Moving::default());
+            return Ok(Moving { stays: true, ..Moving::default() });
         }
         let mounted = pool.mountpoints();
         let places = pool.places_below(from).await?;
@@ -201,7 +203,7 @@ impl Daemon {
             .collect();
         let is_moved = |other: &str| moved.iter().any(|moved| moved == other);
         let unmounted = self.unmount_mounts(pool, changing, force, is_moved).await?;
-        Ok(Moving { unmounted, moved, also: Vec::new() })
+        Ok(Moving { unmounted, moved, ..Moving::default() })
     }
 
     /// Mounts what was unmounted for a rename that was made, and calls what stayed mounted by its new name. What could not be mounted.
@@ -216,8 +218,12 @@ impl Daemon {
             true => format!("{to}{}", name.strip_prefix(from).unwrap_or_default()),
             false => name.to_owned(),
         };
+        let mut failed = Vec::new();
         for name in pool.in_use_where(|name| is_at_or_below(name, from)) {
             pool.rename_mount(&name, &renamed(&name));
+            if !moving.stays {
+                failed.extend(pool.show_name(&renamed(&name)).err());
+            }
         }
         for mount in &mut moving.unmounted {
             mount.dataset = renamed(&mount.dataset);
@@ -225,7 +231,8 @@ impl Daemon {
         for name in &mut moving.moved {
             *name = renamed(name);
         }
-        self.end_moving(pool, changing, moving).await
+        failed.extend(self.end_moving(pool, changing, moving).await);
+        failed
     }
 }
 

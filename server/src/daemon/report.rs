@@ -9,6 +9,7 @@ use engine::dataset::dsl::Dsl;
 use engine::pool::discovery::FoundPool;
 use engine::pool::live::{Sweep, SweepState, sweeps_of};
 use engine::pool::{errlog, status};
+use ondisk::ObjectId;
 use ondisk::nvlist::ByteString;
 use ondisk::vdev_config::PoolState;
 
@@ -92,6 +93,7 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
                 error_files: Vec::new(),
                 dedup: None,
                 sweeps: Vec::new(),
+                counting: None,
             });
         }
     }
@@ -113,6 +115,20 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
         error_files: if request.files { error_files(open, &dsl).await? } else { Vec::new() },
         dedup: if request.dedup { Some(dedup(&dsl).await?) } else { None },
         sweeps: sweeps(open, &dsl).await?,
+        counting: counting(open, &dsl).await,
+    })
+}
+
+async fn counting(open: &OpenPool, dsl: &Dsl) -> Option<api::Counting> {
+    let status = open.live()?.counting()?;
+    // One that was destroyed meanwhile has no name.
+    let filesystem = dsl.name_of_object(ObjectId(status.filesystem.get())).await.ok()?;
+    Some(api::Counting {
+        filesystem,
+        start_time: status.start_time,
+        to_count: status.total_objects,
+        counted: status.done_objects,
+        waiting: status.waiting as u64,
     })
 }
 

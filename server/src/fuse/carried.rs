@@ -76,9 +76,13 @@ pub fn copy_of(from: RawFd, path: &std::ffi::CStr, flags: libc::c_int) -> io::Re
 
 /// Makes a tree of mounts follow no others.
 fn leave_groups(mounts: &OwnedFd) -> io::Result<()> {
-    let attributes =
-        libc::mount_attr { attr_set: 0, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 };
-    let flags = libc::AT_RECURSIVE | libc::AT_EMPTY_PATH;
+    set_propagation(mounts, libc::MS_PRIVATE, libc::AT_RECURSIVE)
+}
+
+/// Says how a mount follows others.
+pub fn set_propagation(mounts: &OwnedFd, propagation: u64, flags: libc::c_int) -> io::Result<()> {
+    let attributes = libc::mount_attr { attr_set: 0, attr_clr: 0, propagation, userns_fd: 0 };
+    let flags = flags | libc::AT_EMPTY_PATH;
     // SAFETY: the string is terminated, and both it and the attributes live through the call.
     match unsafe {
         libc::syscall(

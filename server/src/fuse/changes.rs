@@ -215,7 +215,11 @@ impl Served {
         // A file that is cut has blocks that are written again.
         self.with_room(|| zpl.set_attributes(object, &set))?;
         if let (Some(kept), Some(notifier)) = (kept, self.notifier()) {
-            kept.until_written(notifier);
+            let notifier = notifier.clone();
+            kept.until_written(move |file| {
+                // One that is not known has no pages.
+                let _ = notifier.inval_inode(file, 0, 0);
+            });
         }
         if is_owned || wanted.size.is_some() {
             self.drop_capability(zpl, object)?;

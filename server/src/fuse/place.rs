@@ -208,12 +208,18 @@ pub struct Table(Vec<Row>);
 
 /// One mount.
 #[derive(Debug, PartialEq, Eq)]
-struct Row {
+pub struct Row {
     device: libc::dev_t,
     /// Of the whole filesystem, not of a directory in it.
     is_whole: bool,
     at: PathBuf,
     forbids: Forbidden,
+    /// The options of the mount, not those of the filesystem.
+    pub options: String,
+    /// Which mounts it follows, and which follow it.
+    pub groups: Vec<String>,
+    /// What it is called.
+    pub name: OsString,
 }
 
 /// What the kernel forbids in a mount, whoever told it so: `mount -o remount` of the system needs to ask nobody.
@@ -269,9 +275,12 @@ impl Table {
             let device = libc::makedev(major.parse().ok()?, minor.parse().ok()?);
             let is_whole = words.next()? == "/";
             let at = PathBuf::from(OsString::from_vec(unescaped(words.next()?)));
-            let filesystem = line.rsplit(' ').next().unwrap_or_default();
-            let forbids = Forbidden::parse(words.next().unwrap_or_default(), filesystem);
-            Some(Row { device, is_whole, at, forbids })
+            let options = words.next().unwrap_or_default().to_owned();
+            let groups = words.by_ref().take_while(|word| *word != "-").map(str::to_owned).collect();
+            // The type comes first.
+            let name = OsString::from_vec(unescaped(words.nth(1).unwrap_or_default()));
+            let forbids = Forbidden::parse(&options, words.next().unwrap_or_default());
+            Some(Row { device, is_whole, at, forbids, options, groups, name })
         };
         Self(table.lines().filter_map(row).collect())
     }
@@ -285,6 +294,12 @@ impl Table {
     pub fn forbidden(&self, place: &Place) -> Option<Forbidden> {
         let row = self.0.iter().find(|row| row.device == place.device && row.at == place.at)?;
         Some(row.forbids)
+    }
+
+    /// The mount of a whole filesystem that is at its place, the last one where there are several.
+    pub fn topmost(&self, place: &Place) -> Option<&Row> {
+        let is_it = |row: &&Row| row.device == place.device && row.at == place.at && row.is_whole;
+        self.0.iter().rfind(is_it)
     }
 
     fn has_any(&self, device: libc::dev_t) -> bool {
@@ -380,7 +395,7 @@ fn flags(options: &MountOptions) -> (libc::c_ulong, Vec<&'static str>) {
 }
 
 /// A name as the mount table shows it: a comma would end the option early.
-fn shown(dataset: &str) -> String {
+pub fn shown(dataset: &str) -> String {
     dataset.replace(',', "_")
 }
 
@@ -594,6 +609,12 @@ mod tests {
                      37 35 0:53 /dir /bound rw - fuse.cenote tank/other rw\n\
                      nonsense\n";
         let table = Table::parse(table);
+        let bound = &table.0[1];
+        assert_eq!((bound.name.as_bytes(), bound.groups.len()), (&b"tank/other"[..], 0));
+        assert_eq!(
+            (&table.0[0].options[..], &table.0[0].groups[..]),
+            ("rw,nosuid,noatime", &["shared:1".to_owned()][..])
+        );
         let at = PathBuf::from("/mnt/with blank");
         let place = Place { shown: at.clone(), at: at.clone(), device: libc::makedev(0, 52) };
         let forbids = table.forbidden(&place).unwrap();
@@ -601,6 +622,7 @@ mod tests {
         assert!(
             table.has(&place) && table.has_any(libc::makedev(0, 53)) && !table.has_any(libc::makedev(0, 54))
         );
+        assert_eq!(table.topmost(&place).unwrap().name, "tank/fs");
         assert!(!table.has(&Place { at: "/bound".into(), ..place }));
         assert_eq!(table.whole(libc::makedev(0, 52)), Some(at));
         assert_eq!(table.whole(libc::makedev(0, 53)), None, "only a directory of it");

@@ -109,6 +109,11 @@ impl Session {
         self.rings.as_ref()
     }
 
+    /// Its connection.
+    pub fn connection(&self) -> Device {
+        Arc::<fuser::Session<Handshake>>::clone(&self.kernel)
+    }
+
     /// Tells the kernel what it does not know.
     pub fn notifier(&self) -> Notifier {
         self.kernel.notifier()

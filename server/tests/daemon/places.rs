@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -111,11 +112,15 @@ fn a_renamed_filesystem_loses_no_mount() {
     create(&running, "tank/a/own", &[("mountpoint", "/own")]);
     snapshot(&running, "tank/a/own@one");
     mount_one(&running, "tank/a/auto", None);
-    mount_one(&running, "tank/a/legacy", Some(&by_hand));
+    let options = ["nosuid", "noatime"].map(str::to_owned).to_vec();
+    let legacy = Some("tank/a/legacy".into());
+    mount(&running, Mount { dataset: legacy, at: Some(by_hand.clone()), options, ..Mount::default() });
     mount_one(&running, "tank/a/own@one", Some(&running.place.path().join("one")));
-    let files =
-        [by_hand.join("file"), running.altroot().join("own/file")].map(|path| File::create(path).unwrap());
+    let (own, one) = (running.altroot().join("own"), running.place.path().join("one"));
+    let called = || [&by_hand, &own, &one].map(|at| in_table(at).0);
+    let files = [by_hand.join("file"), own.join("file")].map(|path| File::create(path).unwrap());
     rename(&running, "tank/a", "tank/z", false);
+    assert_eq!(called(), ["tank/a/legacy", "tank/a/own", "tank/z/own@one"], "somebody is in the first two");
     let now = mounted(&running);
     let expected = [
         ("tank", "/tank".to_owned()),
@@ -142,6 +147,18 @@ fn a_renamed_filesystem_loses_no_mount() {
     unmount(&running, "tank/q");
     mount_one(&running, "tank/q", None);
     assert_eq!(fs::read(running.altroot().join("tank/q/file")).unwrap(), b"still");
+    assert_eq!(called(), ["tank/a/legacy", "tank/a/own", "tank/z/own@one"]);
+
+    // Otherwise the kernel's table has the new name too, of the same filesystem with the same options.
+    share(&by_hand);
+    let before = [&by_hand, &own].map(|at| (in_table(at).1, fs::metadata(at).unwrap().dev()));
+    assert!(before[0].0.contains("nosuid") && before[0].0.contains("shared:"), "{before:?}");
+    rename(&running, "tank/q", "tank/r", false);
+    assert_eq!(called(), ["tank/r/legacy", "tank/r/own", "tank/r/own@one"]);
+    assert_eq!(before, [&by_hand, &own].map(|at| (in_table(at).1, fs::metadata(at).unwrap().dev())));
+    assert_eq!(fs::read(own.join("file")).unwrap(), b"as before");
+    set(&running, "tank/r/own", "readonly", "off");
+    fs::write(own.join("file"), b"after it").unwrap();
     judge(&running);
 }
 
@@ -414,6 +431,17 @@ fn unmount_lazily(at: &Path) {
     let at = std::ffi::CString::new(at.to_str().unwrap()).unwrap();
     // SAFETY: it is terminated and lives through the call.
     assert_eq!(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) }, 0);
+}
+
+/// What the kernel calls the mount at a path, of which it lists one, and its options.
+fn in_table(at: &Path) -> (String, String) {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let at = at.canonicalize().unwrap().display().to_string().replace(' ', "\\040");
+    let rows: Vec<_> = table.lines().filter(|line| line.split(' ').nth(4) == Some(&at)).collect();
+    let [row] = rows[..] else { panic!("{rows:?}") };
+    let (mount, filesystem) = row.split_once(" - ").unwrap();
+    let options: Vec<&str> = mount.split(' ').skip(5).collect();
+    (filesystem.split(' ').nth(1).unwrap().to_owned(), options.join(" "))
 }
 
 /// What the kernel lists as mounted below a directory.

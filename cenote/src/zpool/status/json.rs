@@ -49,7 +49,7 @@ fn progress_word(state: Progress) -> &'static str {
     }
 }
 
-/// Scrub, removal, checkpoint, expansion.
+/// Scrub, removal, checkpoint, expansion, counting.
 fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
     let exact = Numbers { literal: true, ..numbers };
     if let Some(scan) = &pool.health.scan {
@@ -108,6 +108,15 @@ fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
         object.insert("reflowed".into(), numbers.bytes(expansion.reflowed));
         object.insert("waiting_for_resilver".into(), exact.exact(expansion.waiting_for_resilver.into()));
         item.insert("raidz_expand_stats".into(), object.into());
+    }
+    if let Some(counting) = &pool.counting {
+        let mut object = Object::new();
+        object.insert("filesystem".into(), counting.filesystem.as_str().into());
+        object.insert("start_time".into(), numbers.date(counting.start_time));
+        object.insert("to_count".into(), numbers.count(counting.to_count));
+        object.insert("counted".into(), numbers.count(counting.counted));
+        object.insert("waiting".into(), numbers.count(counting.waiting));
+        item.insert("counting_stats".into(), object.into());
     }
 }
 

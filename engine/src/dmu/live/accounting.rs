@@ -75,8 +75,6 @@ pub(super) struct Completing {
     is_begun: bool,
     /// The dataset says that it counts.
     is_active: bool,
-    /// Somebody goes through all files.
-    is_driven: bool,
 }
 
 /// Whom a file belongs to: user, group, project.
@@ -198,37 +196,30 @@ impl Deltas {
 }
 
 impl LiveObjset {
-    /// Somebody is to count files, and `projects` where they are wanted, of a filesystem that does not count them completely. False when there is nothing to do, or somebody does it.
-    pub(crate) fn begin_counting(&self, projects: bool) -> bool {
-        let mut state = self.lock();
+    /// Whether it does not count files completely, or `projects` where they are wanted.
+    pub(crate) fn has_to_count(&self, projects: bool) -> bool {
+        let state = self.lock();
         let phys = state.committed.phys();
-        let projects = projects && !phys.is_project_quota_complete();
-        let is_needed = projects || !phys.is_user_object_accounting_complete();
-        if phys.objset_type != ObjsetType::Zfs || !phys.is_user_accounting_complete() || !is_needed {
-            return false;
-        }
+        let is_complete =
+            phys.is_user_object_accounting_complete() && (!projects || phys.is_project_quota_complete());
+        phys.objset_type == ObjsetType::Zfs && phys.is_user_accounting_complete() && !is_complete
+    }
+
+    /// Files are to be counted, and `projects` where they are wanted, which are not counted completely. Somebody goes through all of them from now on.
+    pub(crate) fn begin_counting(&self, projects: bool) {
+        let mut state = self.lock();
+        let projects = projects && !state.committed.phys().is_project_quota_complete();
         let completing = state.completing.get_or_insert_default();
-        if completing.is_driven {
-            return false;
-        }
-        completing.is_driven = true;
         if projects && !completing.projects {
-            (completing.projects, completing.is_begun) = (true, false);
+            // The dataset does not say yet that it counts these too.
+            *completing = Completing { projects, ..Completing::default() };
         }
-        true
     }
 
     /// The dataset says now that it counts them: files that are written from now on are counted.
     pub(crate) fn start_counting(&self) {
         if let Some(completing) = &mut self.lock().completing {
             completing.is_active = true;
-        }
-    }
-
-    /// Whoever went through the files does so no longer. Those that were counted are.
-    pub(crate) fn pause_counting(&self) {
-        if let Some(completing) = &mut self.lock().completing {
-            completing.is_driven = false;
         }
     }
 

@@ -222,6 +222,7 @@ impl LivePool {
             self.start()?;
         }
         self.sweeps.end();
+        self.counting.end();
         let open: Vec<_> = self.datasets().values().cloned().collect();
         for dataset in open {
             dataset.zil.close().await?;

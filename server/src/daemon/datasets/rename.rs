@@ -133,14 +133,18 @@ impl Daemon {
             Ok(())
         });
         done.await.map_err(failed)?;
+        let mut warnings = Vec::new();
         for (old, new) in names.iter().filter(|(old, _)| stay_mounted.contains(old)) {
             pool.rename_mount(old, new);
+            if !request.no_remount {
+                warnings.extend(pool.show_name(new).err().map(|error| error.message));
+            }
         }
         drop(changing);
-        let found = pool.find_volumes().await;
-        let warnings =
-            found.err().map(|error| format!("not all volumes of '{}' are served: {error}", pool.name()));
-        Ok(Warnings { warnings: warnings.into_iter().collect() })
+        if let Err(error) = pool.find_volumes().await {
+            warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
+        }
+        Ok(Warnings { warnings })
     }
 
     /// Makes a clone the origin of what it was cloned from.

@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 const AT_ONCE: usize = 256;
 
 impl LiveZpl {
-    /// Goes through all files, as long as somebody has the filesystem open.
-    pub(crate) async fn count_all(zpl: &Weak<Self>) -> Result<()> {
+    /// Goes through all files, as long as somebody has the filesystem open and `goes_on`, which is asked after each object, says so. Whether it came to the end.
+    pub(crate) async fn count_all(zpl: &Weak<Self>, goes_on: &dyn Fn() -> bool) -> Result<bool> {
         if let Some(zpl) = zpl.upgrade() {
             zpl.objset.start_counting();
         }
@@ -26,13 +26,16 @@ impl LiveZpl {
                 let Some(id) = zpl.objset.next_object(next).await? else {
                     let tx = zpl.begin_freeing().await?;
                     zpl.objset.end_counting(&tx);
-                    return Ok(());
+                    return Ok(true);
                 };
                 zpl.count_one(id).await?;
                 next = ObjectId(id.0 + 1);
+                if !goes_on() {
+                    return Ok(false);
+                }
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     async fn count_one(&self, id: ObjectId) -> Result<()> {

@@ -82,11 +82,15 @@ impl LiveZpl {
         let UserProperty { owner, counted, quota: true } = property else {
             return Err(Error::Invalid("what is used cannot be set".into()));
         };
+        let counts_not = |what: &str| {
+            let how = "'zpool upgrade' has it do so, and 'zpool status' shows how far that is";
+            Err(Error::Unsupported(format!("this filesystem does not count {what}: {how}")))
+        };
         if owner == AccountingObject::Project && !self.objset.counts_projects() {
-            return Err(Error::Unsupported("this filesystem does not count what projects use".into()));
+            return counts_not("what projects use");
         }
         if counted == Counted::Objects && !self.objset.counts_files() {
-            return Err(Error::Unsupported("this filesystem does not count files".into()));
+            return counts_not("files");
         }
         let place = self.quotas.place(owner, counted);
         let place = place.ok_or_else(|| Error::Invalid("no such quota".into()))?;

@@ -63,6 +63,14 @@ pub struct Dir {
     pub(crate) zapified: bool,
 }
 
+impl Dir {
+    /// Whether the pool has it for itself (`$MOS`, `$ORIGIN`, `$FREE`, `$LEAK`): it is nobody's dataset. All heads that are not clones have the snapshot of `$ORIGIN` as their origin.
+    pub fn is_internal(&self) -> bool {
+        let last = self.name.rsplit('/').next().unwrap_or_default();
+        hidden_dir::is_hidden(last.as_bytes())
+    }
+}
+
 /// A head or snapshot.
 #[derive(Debug, Clone)]
 pub struct Dataset {
@@ -177,8 +185,15 @@ impl Dsl {
         }
     }
 
-    /// All children of a directory, hidden ones too, by name.
+    /// The children of a directory, unfinished ones (`%recv`) too, by name. Not the pool's own (`$ORIGIN`, `$MOS` …), which are nobody's datasets: see [`Self::all_children`].
     pub async fn children(&self, dir: &Arc<Dir>) -> Result<Vec<Arc<Dir>>> {
+        let mut children = self.all_children(dir).await?;
+        children.retain(|child| !child.is_internal());
+        Ok(children)
+    }
+
+    /// All children of a directory, those that the pool has for itself too, by name. Nothing that changes datasets may go by this.
+    pub async fn all_children(&self, dir: &Arc<Dir>) -> Result<Vec<Arc<Dir>>> {
         let mut children = Vec::new();
         if !dir.phys.child_dir_zap.is_none() {
             for (name, object) in self.mos.u64_entries(dir.phys.child_dir_zap).await? {

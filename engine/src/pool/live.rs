@@ -425,6 +425,9 @@ impl LivePool {
     }
 
     /// The head dataset `id`, open for writing.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] for a snapshot: nothing can change one.
     pub async fn dataset(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveDataset>> {
         if let Some(open) = self.datasets().get(&id) {
             return Ok(Arc::clone(open));
@@ -439,8 +442,11 @@ impl LivePool {
         if let Some(open) = self.datasets().get(&id) {
             return Ok(Arc::clone(open));
         }
-        let policy = edit::policy(&self.reading(), id).await?;
         let dataset = self.dsl().await?.dataset_of_object(ObjectId(id.get())).await?;
+        if dataset.is_snapshot() {
+            return Err(Error::ReadOnly(format!("snapshot {id} of {}", self.pool.name())));
+        }
+        let policy = edit::policy(&self.reading(), id).await?;
         let objset = LiveObjset::open(&self.pool, id, &dataset.phys.bp, policy).await?;
         objset.set_can_clone(self.feature_count(Feature::BlockCloning).is_some());
         objset.list_births(edit::has_livelist(&self.reading(), id).await?);

@@ -127,7 +127,7 @@ fn collect(dsl: &Dsl, dir: &Arc<Dir>, depth: usize, found: &mut Vec<Dataset>) {
         found.extend(block_on(dsl.snapshots(&head)).unwrap_or_default());
         found.push(head);
     }
-    for child in block_on(dsl.children(dir)).unwrap_or_default() {
+    for child in block_on(dsl.all_children(dir)).unwrap_or_default() {
         collect(dsl, &child, depth + 1, found);
     }
 }

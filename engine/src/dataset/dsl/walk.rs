@@ -178,11 +178,11 @@ impl Dsl {
         Ok(entries)
     }
 
-    /// A directory and all below it, unfinished ones too, in the order of names. Those that only account for space are left out.
+    /// A directory and all below it, unfinished ones too, in the order of names. Those that the pool has for itself (`$ORIGIN` …) are left out.
     pub async fn dirs(&self, start: &Arc<Dir>) -> Result<Vec<Arc<Dir>>> {
         let all = self.descend(start, Walk { hidden: true, ..Walk::HEADS }).await?;
         let mut all: Vec<_> = all.into_iter().map(|(dir, _)| dir).collect();
-        all.retain(|dir| !dir.phys.head_dataset.is_none());
+        all.retain(|dir| !dir.is_internal() && !dir.phys.head_dataset.is_none());
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
     }
@@ -194,7 +194,7 @@ impl Dsl {
         let mut pending = vec![(Arc::clone(start), 0usize)];
         while let Some((dir, level)) = pending.pop() {
             if walk.depth.is_none_or(|depth| level < depth) {
-                for child in self.children(&dir).await? {
+                for child in self.all_children(&dir).await? {
                     let name = child.name.rsplit('/').next().unwrap_or_default();
                     if !walk.hidden && is_hidden(name) {
                         continue;

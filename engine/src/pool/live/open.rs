@@ -181,11 +181,7 @@ async fn heads(mos: &Arc<LiveObjset>) -> Result<Vec<ObjsetId>> {
                 heads.push(ObjsetId(dir.phys.head_dataset.get()));
             }
         }
-        let hidden = |dir: &Arc<crate::dataset::dsl::Dir>| {
-            let last = dir.name.rsplit('/').next().unwrap_or_default();
-            directory::hidden_dir::is_hidden(last.as_bytes())
-        };
-        dirs.extend(dsl.children(&dir).await?.into_iter().filter(|dir| !hidden(dir)));
+        dirs.extend(dsl.children(&dir).await?);
     }
     heads.sort_unstable();
     Ok(heads)

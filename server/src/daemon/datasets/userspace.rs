@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::dataset::dsl::Found;
+use engine::Error;
+use engine::dataset::dsl::Kind;
 use engine::dataset::properties::{UserProperty, typed};
 use engine::pool::live::LivePool;
 use ondisk::accounting::{AccountingObject, Counted};
@@ -31,9 +32,12 @@ impl Daemon {
         let name = &request.dataset;
         let failed = |error| dataset_error("open", name, error);
         let dsl = self.pool_of(name)?.dsl().await.map_err(failed)?;
-        let Found::Dataset(dataset) = dsl.lookup(name).await.map_err(failed)? else {
+        let entry = dsl.entry(name).await.map_err(failed)?;
+        let (Kind::Filesystem | Kind::Snapshot { of_volume: false }, Some(dataset)) =
+            (entry.kind, entry.dataset())
+        else {
             return Err(ApiError::invalid(format!(
-                "cannot open '{name}': operation is only applicable to filesystems"
+                "cannot open '{name}': operation is only applicable to filesystems and their snapshots"
             )));
         };
         let owner = match request.owner {
@@ -45,7 +49,7 @@ impl Daemon {
         for counted in [Counted::Bytes, Counted::Objects] {
             for quota in [false, true] {
                 let property = UserProperty { owner, counted, quota };
-                for (id, value) in dsl.user_properties(&dataset, property).await.map_err(failed)? {
+                for (id, value) in dsl.user_properties(dataset, property).await.map_err(failed)? {
                     let of = all.entry(id).or_insert_with(|| SpaceOf { id, ..SpaceOf::default() });
                     match (counted, quota) {
                         (Counted::Bytes, false) => of.used = value,
@@ -101,7 +105,15 @@ pub(super) async fn set_quotas(
     if quotas.is_empty() {
         return Ok(());
     }
-    let id = pool.dsl().await?.find(name).await?.objset_id();
+    let dsl = pool.dsl().await?;
+    let found = dsl.entry(name).await?;
+    let id = match (found.kind, found.dataset()) {
+        (Kind::Filesystem, Some(dataset)) => dataset.objset_id(),
+        (Kind::Snapshot { .. } | Kind::Bookmark, _) => {
+            return Err(Error::Invalid("this property can not be modified for snapshots".to_owned()));
+        }
+        _ => return Err(Error::Invalid("this property does not apply to datasets of this type".to_owned())),
+    };
     let filesystem = live.filesystem(id).await?;
     for Quota { property, id, value } in quotas {
         filesystem.set_quota(*property, *id, *value).await?;

@@ -119,6 +119,10 @@ fn datasets_are_changed_and_the_pool_stays_good() {
         ("zfs create tank/no/where", "cannot create 'tank/no/where': parent does not exist\n"),
         ("zfs create tank/a/v/x", "cannot create 'tank/a/v/x': parent is not a filesystem\n"),
         ("zfs create tank/a%b", "cannot create 'tank/a%b': invalid character '%' in name\n"),
+        (
+            "zfs create -o normalization=formC -o utf8only=off tank/x",
+            "cannot create 'tank/x': 'utf8only' must be set 'on' if normalization chosen\n",
+        ),
         ("zfs create nopool/x", "cannot create 'nopool/x': no such pool 'nopool'\n"),
         ("zfs snapshot tank/a/b@1", "cannot create snapshot 'tank/a/b@1': dataset already exists\n"),
         ("zfs destroy tank/a/b@nothing", "could not find any snapshots to destroy; check snapshot names.\n"),
@@ -224,11 +228,20 @@ fn datasets_are_changed_and_the_pool_stays_good() {
     assert_eq!(names(), "tank\ntank/master\ntank/master#mark\n");
     session.print(&words("zfs destroy -r tank", &[]));
     assert_eq!(names(), "tank\n");
+    session.print(&words("zfs create -o casesensitivity=mixed -o normalization=formKD tank/n", &[]));
+    session.print(&words("zfs create -o casesensitivity=sensitive tank/n/below", &[]));
+    session.print(&words("zfs create tank/n/below/it", &[]));
+    let told = session.print(&words(
+        "zfs get -Ho value casesensitivity,normalization,utf8only tank/n tank/n/below tank/n/below/it",
+        &[],
+    ));
+    let told: Vec<&str> = told.lines().collect();
+    assert_eq!(told, ["mixed", "formKD", "on", "sensitive", "formKD", "on", "sensitive", "formKD", "on"]);
     let history = session.print(&["zpool", "history", "tank"]);
     assert!(history.lines().any(|line| line.ends_with(" zfs promote tank/clone")), "{history}");
     session.print(&["zpool", "export", "tank"]);
     assert_judged_good(&place, "tank");
-    assert_counted_right(&place, "tank", &["mos", "tank"]);
+    assert_counted_right(&place, "tank", &["mos", "tank", "tank/n", "tank/n/below", "tank/n/below/it"]);
 }
 
 #[test]

@@ -95,6 +95,8 @@ fn datasets_come_and_go_through_many_lives() {
         snapshot(&pool, &["tank@all", "tank/fs@all", "tank/fs/below@all", "tank/v@all"]).await;
         fill(&pool, volume, 50, 2).await;
         snapshot(&pool, &["tank/v@two"]).await;
+        let taken = Dsl::open(&pool.view()).await.unwrap().find("tank/fs@all").await.unwrap().objset_id();
+        assert!(matches!(pool.filesystem(taken).await, Err(Error::ReadOnly(_))));
         pool.close(PoolState::Exported).await.unwrap();
         drop(pool);
         disks.judge("tank");

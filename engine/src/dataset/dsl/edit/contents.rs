@@ -6,16 +6,18 @@ use ondisk::ObjsetId;
 use ondisk::features::Feature;
 use ondisk::objset::ObjsetType;
 use ondisk::zil::ZilHeader;
+use ondisk::zpl::{MASTER_NODE, master};
 
 use super::create::{NewContents, NewDataset};
 use super::properties::{Assignment, assigned};
 use super::{FoundHead, features, objects};
-use crate::dataset::properties::Prop;
+use crate::dataset::properties::{Prop, Value};
 use crate::dataset::zpl::CaseSensitivity;
 use crate::dataset::zpl::attr::Time;
 use crate::dataset::zpl::create::{NewFilesystem, create_filesystem};
 use crate::dataset::zvol::Zvol;
 use crate::dataset::zvol::create::create_volume;
+use crate::dmu::zap::Zap;
 use crate::dmu::{LiveObjset, Objset};
 use crate::error::{Error, Result};
 use crate::pool::live::Syncing;
@@ -50,6 +52,35 @@ pub(super) async fn has_log(s: &Syncing, head: &FoundHead) -> Result<bool> {
 pub(super) async fn volume_size(s: &Syncing, head: &FoundHead) -> Result<(u64, u64)> {
     let volume = Zvol::open(&open(s, head).await?).await?;
     Ok((volume.size(), volume.block_size()))
+}
+
+/// How names are in a new filesystem whose properties do not say it: as in its parent.
+pub(super) async fn inherit_names(
+    s: &Syncing,
+    parent: &FoundHead,
+    new: &NewDataset,
+    plan: &mut Vec<Assignment>,
+) -> Result<()> {
+    if !matches!(new.contents, NewContents::Filesystem) {
+        return Ok(());
+    }
+    let master_node = open(s, parent).await?.object(MASTER_NODE).await?;
+    let names = Zap::open(&master_node).await?;
+    for (prop, key) in [
+        (Prop::Casesensitivity, master::CASESENSITIVITY),
+        (Prop::Normalization, master::NORMALIZATION),
+        (Prop::Utf8only, master::UTF8ONLY),
+    ] {
+        if assigned(plan, prop).is_some() {
+            continue;
+        }
+        let value = names.lookup_u64(key).await?.unwrap_or_else(|| prop.desc().default_number());
+        if prop.desc().knows_index(value) == Some(false) {
+            return Err(Error::corrupt(&parent.name, format!("its {key} is {value:#x}")));
+        }
+        plan.push(Assignment::of(prop, Value::Number(value)));
+    }
+    Ok(())
 }
 
 /// Fills a new object set.

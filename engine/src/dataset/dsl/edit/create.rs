@@ -96,7 +96,8 @@ pub async fn create(s: &Syncing, new: &NewDataset) -> Result<ObjsetId> {
     check_name(&new.name, short)?;
     let parent = find_head(s, parent_name).await?;
     check_parent(s, &parent, short, &new.name).await?;
-    let plan = properties::plan_new(s, new, Some(&parent)).await?;
+    let mut plan = properties::plan_new(s, new, Some(&parent)).await?;
+    contents::inherit_names(s, &parent, new, &mut plan).await?;
     limits::check(s, parent.phys.dir, Counted::Filesystems, 1, None).await?;
 
     let dir = create_dir(s, Some(parent.phys.dir), short).await?;

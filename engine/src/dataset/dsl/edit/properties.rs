@@ -63,7 +63,7 @@ impl Assignment {
         }
     }
 
-    fn of(prop: Prop, value: Value) -> Assignment {
+    pub(super) fn of(prop: Prop, value: Value) -> Assignment {
         let setting = match prop {
             Prop::Quota | Prop::Reservation | Prop::Refquota | Prop::Refreservation => Setting::Space(prop),
             Prop::Volsize
@@ -309,7 +309,18 @@ pub fn check_properties(
     is_enabled: impl Fn(Feature) -> bool,
 ) -> Result<()> {
     let plan = parse_all(properties, types, true)?;
+    check_names(&plan)?;
     plan.iter().try_for_each(|assignment| check_value(&is_enabled, assignment))
+}
+
+/// Names that are compared by normal forms must have some.
+fn check_names(plan: &[Assignment]) -> Result<()> {
+    let normalization = assigned(plan, Prop::Normalization).unwrap_or(0);
+    if normalization != 0 && assigned(plan, Prop::Utf8only) == Some(0) {
+        let detail = "'utf8only' must be set 'on' if normalization chosen";
+        return Err(Error::Invalid(detail.to_owned()));
+    }
+    Ok(())
 }
 
 /// Checks the properties of a new dataset, and adds what follows from others. `parent` is none for the pool's root.
@@ -341,6 +352,7 @@ pub(super) async fn plan_new(
             None => plan.push(Assignment::of(Prop::Refreservation, Value::Number(whole))),
         }
     }
+    check_names(&plan)?;
     for assignment in &plan {
         check_value(|feature| s.feature_enabled(feature), assignment)?;
         if assignment.setting == Setting::Space(Prop::Refreservation) && assignment.number() == typed::AUTO {

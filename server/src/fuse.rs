@@ -74,7 +74,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use engine::dataset::zpl::LiveZpl;
+use engine::dataset::zpl::{AclType, LiveZpl};
 
 use gate::{Closed, Gate};
 use naming::Unnamed;
@@ -195,9 +195,24 @@ pub struct FuseMount {
     options: Mutex<MountOptions>,
     /// Held while they are changed, which may wait for devices. Before `options`.
     updating: Mutex<()>,
+    /// What of them waits for another session, and was told to whoever changed it.
+    postponed: Mutex<Option<AgreedOn>>,
     gate: Arc<Gate>,
     /// Held to look or to take it.
     session: Mutex<Option<Session>>,
+}
+
+/// What the kernel and a session agree on when it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct AgreedOn {
+    has_posix_acls: bool,
+    has_rings: bool,
+}
+
+impl AgreedOn {
+    fn of(options: &MountOptions) -> Self {
+        Self { has_posix_acls: options.zpl.acl == AclType::Posix, has_rings: options.ring }
+    }
 }
 
 /// Mounts a filesystem or snapshot at the directory `at`. Blocks until the kernel has answered.
@@ -233,6 +248,7 @@ pub fn mount(source: Source, at: &Path, options: &MountOptions) -> Result<FuseMo
         is_kept: AtomicBool::new(false),
         options: Mutex::new(options.clone()),
         updating: Mutex::default(),
+        postponed: Mutex::default(),
         gate,
         session: Mutex::new(Some(session)),
     })
@@ -305,13 +321,28 @@ impl FuseMount {
         self.gate.served()?.live().cloned()
     }
 
-    /// Whether these options take another session: what is fixed cannot become writable, and how files are shown and requests come is agreed on once.
+    /// Whether these options take another session: what is fixed cannot become writable, and whether there are POSIX ACLs and how requests come is agreed on once.
     pub fn needs_another_session(&self, options: &MountOptions) -> bool {
+        (options.writable && self.live().is_none()) || AgreedOn::of(&self.options()) != AgreedOn::of(options)
+    }
+
+    fn postponed(&self) -> MutexGuard<'_, Option<AgreedOn>> {
+        self.postponed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing waits for another session any more.
+    pub fn forget_postponed(&self) {
+        *self.postponed() = None;
+    }
+
+    /// Of these options what needs no other session. True beside it where nobody was told yet that the rest has to wait.
+    pub fn without_another_session(&self, mut options: MountOptions) -> (MountOptions, bool) {
+        let wanted = AgreedOn::of(&options);
+        let is_new = self.postponed().replace(wanted) != Some(wanted);
         let current = self.options();
-        let shown = |options: &MountOptions| {
-            (options.zpl.acl, options.zpl.xattr, options.zpl.long_names, options.ring)
-        };
-        (options.writable && self.live().is_none()) || shown(&current) != shown(options)
+        (options.zpl.acl, options.ring) = (current.zpl.acl, current.ring);
+        options.writable &= self.live().is_some();
+        (options, is_new)
     }
 
     fn options(&self) -> MutexGuard<'_, MountOptions> {
@@ -325,7 +356,7 @@ impl FuseMount {
     /// Lets what its properties say now hold for the mount; where somebody told the kernel otherwise, only what is another than it was, or all `anew`. Blocks the thread, for as long as devices take.
     ///
     /// # Errors
-    /// What the kernel keeps cannot be changed: files are open for writing that is to end, or this is not root. The rest is changed.
+    /// What the kernel keeps cannot be changed: this is not root, or files are open for writing that somebody wants to end (`anew`; a property ends it all the same). The rest is changed.
     pub fn update(&self, options: &MountOptions, anew: bool) -> Result<(), MountError> {
         let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.options().clone();
@@ -361,7 +392,14 @@ impl FuseMount {
             *self.options() = wanted;
             return Ok(());
         }
-        match place::remount(place.path(), &told) {
+        let mut remounted = place::remount(place.path(), &told);
+        let is_busy = |error: &std::io::Error| error.raw_os_error() == Some(libc::EBUSY);
+        if !anew && current.writable && !told.writable && remounted.as_ref().is_err_and(is_busy) {
+            // Files are open for writing. Nothing is written through them from now on, whatever the kernel believes.
+            told.writable = true;
+            remounted = place::remount(place.path(), &told);
+        }
+        match remounted {
             // That access times are kept otherwise is only shown.
             Err(error) if !is_same => {
                 // The server goes back to what the kernel believes.

@@ -708,17 +708,17 @@ impl Daemon {
         let entry = dsl.entry(name).await.map_err(failed)?;
         let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await.map_err(failed)?;
         drop(dsl);
-        let (fuse, words) = {
-            let mounts = lock(&pool.mounts);
-            let Some(mounted) = mounts.get(name) else { return Ok(()) };
-            (Arc::clone(&mounted.fuse), mounted.words.clone())
-        };
+        let get =
+            || lock(&pool.mounts).get(name).map(|mounted| (Arc::clone(&mounted.fuse), mounted.words.clone()));
+        let Some((fuse, words)) = get() else { return Ok(()) };
         let mut options = MountOptions::from_properties(&properties);
         for word in pool.mount_options().iter().chain(&words) {
             options.apply_word(word).map_err(ApiError::invalid)?;
         }
         options.writable &= pool.live().is_some() && !name.contains('@');
-        if !fuse.needs_another_session(&options) {
+        let needs_another_session = fuse.needs_another_session(&options);
+        if !needs_another_session {
+            fuse.forget_postponed();
             // May wait for devices: whoever lists mounts meanwhile, or ends, does not wait with it.
             match fuse.update(&options, anew) {
                 // Only root may tell the kernel so.
@@ -727,14 +727,29 @@ impl Daemon {
                 updated => return updated.map_err(mount_error),
             }
         }
-        if !fuse.is_in_place() {
-            // It begins another session when nobody has this one any more.
-            return Ok(());
-        }
+        let is_in_place = fuse.is_in_place();
         drop(fuse);
-        let unmounted = self.unmount_mounts(pool, changing, false, |other| other == name).await?;
-        self.mount_again(pool, changing, unmounted).await;
-        Ok(())
+        let busy = match is_in_place {
+            true => match self.unmount_mounts(pool, changing, false, |other| other == name).await {
+                Ok(unmounted) => {
+                    self.mount_again(pool, changing, unmounted).await;
+                    return Ok(());
+                }
+                Err(busy) => Some(busy),
+            },
+            // It begins another session when nobody has this one any more.
+            false => None,
+        };
+        let Some((fuse, _)) = get() else { return busy.map_or(Ok(()), Err) };
+        let (now, is_new) = fuse.without_another_session(options);
+        match fuse.update(&now, anew) {
+            // This is not root: nothing of what the kernel keeps follows, until it is mounted again.
+            Err(MountError::Refused { error, .. })
+                if error.kind() == std::io::ErrorKind::PermissionDenied => {}
+            updated => updated.map_err(mount_error)?,
+        }
+        // Whoever changes something else has nothing to do with it.
+        busy.filter(|_| is_new || anew || !needs_another_session).map_or(Ok(()), Err)
     }
 
     /// Unmounts filesystems and what is mounted inside them, deepest first; all are mounted again when one is in use. Those that were unmounted.

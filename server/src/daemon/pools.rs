@@ -317,6 +317,9 @@ impl Daemon {
             pools.insert(open.name().to_owned(), Arc::clone(&open));
         }
         drop(opening);
+        if found.name != open.name() {
+            fuse::clear_stale_of(&found.name);
+        }
         Ok(self.serve(&open, &changing, request.no_mount, request.load_keys).await)
     }
 

@@ -205,7 +205,7 @@ impl Served {
             atime: wanted.atime.map(given),
             mtime: wanted.mtime.map(given),
             ctime: wanted.ctime,
-            touched: wanted.mtime == Some(When::Now),
+            touched: (wanted.atime, wanted.mtime) == (Some(When::Now), Some(When::Now)),
             kill_privileges,
             kill_setgid,
             ..SetAttributes::default()

@@ -41,12 +41,14 @@ pub struct Habits {
     pub sync_names: bool,
     /// Listing a directory counts as an access.
     pub directories_accessed: bool,
+    /// Programs may have extended attributes of their own.
+    pub user_xattrs: bool,
 }
 
 impl Habits {
     fn of(options: &MountOptions) -> Self {
         let MountOptions { sync_all, sync_names, directories_accessed, .. } = *options;
-        Self { sync_all, sync_names, directories_accessed }
+        Self { sync_all, sync_names, directories_accessed, user_xattrs: options.zpl.xattr }
     }
 }
 

@@ -250,11 +250,6 @@ impl Trees {
         self.source.live()
     }
 
-    /// Whether programs may have extended attributes of their own.
-    pub fn has_user_xattrs(&self) -> bool {
-        self.options.xattr
-    }
-
     /// The pool, where it is open for writing.
     pub fn pool(&self) -> Option<&Arc<LivePool>> {
         match &self.source {
@@ -277,7 +272,8 @@ impl Trees {
         if let Some(zpl) = snapshot.zpl.get() {
             return Ok(Arc::clone(zpl));
         }
-        let options = ZplOptions { snapshot: true, ..self.options };
+        // Whether attributes are shown is decided where they are asked for.
+        let options = ZplOptions { snapshot: true, xattr: true, ..self.options };
         let zpl = Zpl::open(&self.source.open_snapshot(&snapshot.dataset).await?, options).await?;
         Ok(Arc::clone(snapshot.zpl.get_or_init(|| zpl)))
     }

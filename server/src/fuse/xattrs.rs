@@ -92,9 +92,9 @@ impl Served {
         })
     }
 
-    /// Whether the mount shows no attribute of that name, though the filesystem may have one (`-o noxattr`).
+    /// Whether the mount shows no attribute of that name, though the filesystem may have one (`xattr=off`, `-o noxattr`).
     fn is_hidden(&self, name: &[u8]) -> bool {
-        name.starts_with(b"user.") && !self.trees.has_user_xattrs()
+        name.starts_with(b"user.") && !self.habits().user_xattrs
     }
 
     /// A file that may be changed while it is read.
@@ -108,7 +108,7 @@ impl Served {
     /// Refuses namespaces that this filesystem has not.
     fn check_xattr_name(&self, name: &[u8]) -> Result<()> {
         let known = if name.starts_with(b"user.") {
-            self.trees.has_user_xattrs()
+            self.habits().user_xattrs
         } else if name == POSIX_ACL_ACCESS || name == POSIX_ACL_DEFAULT {
             self.posix_acls
         } else {

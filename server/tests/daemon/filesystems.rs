@@ -72,6 +72,11 @@ pub fn snapshot(running: &Running, name: &str) {
 
 /// Exports the pool and imports it again.
 pub fn again(running: &Running) {
+    again_as(running, None);
+}
+
+/// As [`again`], by another name if one is given.
+pub fn again_as(running: &Running, new_name: Option<&str>) {
     let export = ExportPool { all: true, ..ExportPool::default() };
     block_on(running.daemon.export(export)).unwrap();
     let import = ImportPool {
@@ -79,6 +84,7 @@ pub fn again(running: &Running) {
         search: vec![running.place.path().to_owned()],
         altroot: Some(running.altroot()),
         mount_options: mount_options(),
+        new_name: new_name.map(str::to_owned),
         ..ImportPool::default()
     };
     let imported = block_on(running.daemon.import(import)).unwrap();
@@ -583,8 +589,7 @@ fn who_changes_a_file_without_privileges_leaves_none_in_it() {
         as_user(USER, other, || std::os::unix::fs::chown(&path, None, Some(USER)).unwrap());
         assert_eq!(mode(), left, "chown, group {group}, user also of {other}");
     }
-    // An ACL that says no more than the mode: owner, group and others, each with its bits.
-    let acl = [2u32.to_le_bytes().to_vec(), entry(1, 7), entry(4, 1), entry(32, 1)].concat();
+    let acl = small_acl();
     for (group, other, left) in [(USER, 0, 0o6711_u16), (7, 7, 0o6711), (7, 8, 0o4711)] {
         reset(group);
         as_user(USER, other, || set_xattr(&path, "system.posix_acl_access", &acl).unwrap());
@@ -593,9 +598,11 @@ fn who_changes_a_file_without_privileges_leaves_none_in_it() {
     judge(&running);
 }
 
-/// An entry of an ACL as the kernel has it, without an id.
-fn entry(tag: u16, bits: u16) -> Vec<u8> {
-    [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &u32::MAX.to_le_bytes()].concat()
+/// An ACL that says no more than the mode 0711: owner, group and others, each with its bits, as the kernel has it.
+fn small_acl() -> Vec<u8> {
+    let entry =
+        |tag: u16, bits: u16| [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &u32::MAX.to_le_bytes()].concat();
+    [2u32.to_le_bytes().to_vec(), entry(1, 7), entry(4, 1), entry(32, 1)].concat()
 }
 
 #[test]
@@ -640,6 +647,35 @@ fn filesystems_are_mounted_in_one_another_and_follow_their_properties() {
     assert_eq!(errno(fs::write(inner.join("file"), b"x")), libc::EROFS, "what is inherited counts");
     set(&running, "tank/a", "readonly", "off");
     fs::write(inner.join("file"), b"again").unwrap();
+
+    // Somebody is in it, and writes.
+    let writer = File::create(inner.join("open")).unwrap();
+    writer.write_all_at(b"one", 0).unwrap();
+    set(&running, "tank/a", "readonly", "on");
+    assert_eq!(errno(writer.write_all_at(b"two", 0)), libc::EROFS);
+    assert_eq!(errno(File::create(inner.join("new"))), libc::EROFS);
+    set(&running, "tank/a", "readonly", "off");
+    writer.write_all_at(b"two", 0).unwrap();
+    set(&running, "tank/a", "xattr", "off");
+    assert_eq!(errno(set_xattr(&inner.join("file"), "user.color", b"")), libc::EOPNOTSUPP);
+    set(&running, "tank/a", "xattr", "sa");
+    set_xattr(&inner.join("file"), "user.color", b"blue").unwrap();
+    set(&running, "tank/a/b", "longname", "on");
+    // Whether there are ACLs the kernel is told when it is mounted: whoever wants them hears of that, and nobody else.
+    let set_acl = || set_xattr(&inner.join("file"), "system.posix_acl_access", &small_acl());
+    let acltype = SetProperties {
+        datasets: vec!["tank/a/b".into()],
+        properties: vec![("acltype".into(), "posix".into())],
+        ..SetProperties::default()
+    };
+    let failed = || block_on(running.daemon.set_properties(acltype.clone())).unwrap().failed.len();
+    assert_eq!((failed(), failed()), (1, 0));
+    set(&running, "tank/a/b", "compression", "lz4");
+    assert_eq!(errno(set_acl()), libc::EOPNOTSUPP);
+    drop(writer);
+    set(&running, "tank/a/b", "compression", "off");
+    set_acl().unwrap();
+
     set(&running, "tank/a/b", "mountpoint", "/elsewhere");
     let moved = running.altroot().join("elsewhere");
     assert_eq!(fs::read(moved.join("file")).unwrap(), b"again");

@@ -14,7 +14,7 @@ use server::api::{
     SetProperties, Unmount,
 };
 
-use crate::filesystems::{again, create, errno, judge, names, set, snapshot, start};
+use crate::filesystems::{again, again_as, create, errno, judge, names, set, snapshot, start};
 use crate::harness::Running;
 
 /// Where what is mounted, below the altroot.
@@ -466,5 +466,8 @@ fn what_a_killed_daemon_left_mounted_anywhere_goes_with_the_import() {
     again(&running);
     let other = place.join("other");
     assert_eq!(table(&place), [other.to_str().unwrap()], "what is of another pool is none of ours");
+    drop(mount_unserved("tank/by-hand", &place.join("hand")));
+    again_as(&running, Some("barrel"));
+    assert_eq!(table(&place), [other.to_str().unwrap()], "nor by the name that it had");
     unmount_lazily(&other);
 }

@@ -62,7 +62,7 @@ pub struct SetAttributes {
     pub flags: Option<ZnodeFlags>,
     /// Project.
     pub project: Option<u64>,
-    /// The times are those of this moment, as for somebody who may only add to the file.
+    /// Both times are those of this moment, as for somebody who may only add to the file.
     pub touched: bool,
     /// Set-user-id goes, and set-group-id of a file that its group may execute, as for a change by somebody without privileges.
     pub kill_privileges: bool,

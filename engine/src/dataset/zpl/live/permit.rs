@@ -4,8 +4,8 @@
 //!
 //! | attribute | write, truncate | attributes, xattrs | remove, rename it | link it | entries of a directory |
 //! |---|---|---|---|---|---|
-//! | immutable | no | only attributes like this one, and access time | no | no | stay |
-//! | append-only | at the end | as immutable, and times of this moment | no | no | can only be added |
+//! | immutable | no | only attributes like this one; reading counts as access | no | no | stay |
+//! | append-only | at the end | as immutable, and both times of this moment | no | no | can only be added |
 //! | nounlink | yes | yes | no | yes | as without |
 //! | read-only | files that are open already | yes | yes | yes | as without |
 //!
@@ -58,9 +58,9 @@ impl Node {
 
     /// Fails when these of its attributes may not be changed.
     pub(super) fn require_settable(&self, set: &SetAttributes) -> Result<()> {
-        let SetAttributes { mode, uid, gid, size, mtime, btime, project, touched, .. } = set;
+        let SetAttributes { mode, uid, gid, size, atime, mtime, btime, project, touched, .. } = set;
         let fixed = mode.is_some() || uid.is_some() || gid.is_some() || size.is_some() || project.is_some();
-        let times = match (mtime.is_some(), touched) {
+        let times = match (atime.is_some() || mtime.is_some(), touched) {
             (false, _) => 0,
             (true, false) => FIXED,
             (true, true) => ZnodeFlags::IMMUTABLE.0,

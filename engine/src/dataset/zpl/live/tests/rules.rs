@@ -35,6 +35,8 @@ fn immutable_files_stay_as_they_are_until_they_are_not_immutable() {
         let any = (XattrSet::Any, XattrPlace::Attributes);
         is_errno(zpl.set_xattr(file, b"user.a", b"b", any.0, any.1).await, errno::EPERM);
         zpl.accessed(file, Time::now()).await.unwrap();
+        let touched = SetAttributes { atime: Some(Time::now()), touched: true, ..SetAttributes::default() };
+        is_errno(zpl.set_attributes(file, &touched).await, errno::EPERM);
         set_flags(&zpl, file, ZnodeFlags(0)).await;
         zpl.set_attributes(file, &set).await.unwrap();
         zpl.unlink(root, b"file").await.unwrap();
@@ -65,6 +67,8 @@ fn append_only_files_grow_and_files_that_are_not_to_be_unlinked_keep_their_names
         let times = SetAttributes { mtime: Some(Time::now()), ..SetAttributes::default() };
         is_errno(zpl.set_attributes(file, &times).await, errno::EPERM);
         zpl.set_attributes(file, &SetAttributes { touched: true, ..times }).await.unwrap();
+        let atime = SetAttributes { atime: Some(Time::now()), ..SetAttributes::default() };
+        is_errno(zpl.set_attributes(file, &atime).await, errno::EPERM);
         is_errno(zpl.unlink(root, b"file").await, errno::EPERM);
         is_errno(zpl.require_open_for_writing(file, false).await, errno::EPERM);
         zpl.require_open_for_writing(file, true).await.unwrap();

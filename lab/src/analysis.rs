@@ -450,6 +450,7 @@ mod tests {
                     figures,
                     served: None,
                     space: None,
+                    sector: None,
                     series: None,
                     prepared: None,
                     notes: Vec::new(),

@@ -541,6 +541,7 @@ mod tests {
             figures: Figures { iops, ..Figures::default() },
             served: None,
             space: None,
+            sector: None,
             series: None,
             prepared: None,
             notes: Vec::new(),

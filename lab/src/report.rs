@@ -6,6 +6,7 @@ mod grid;
 mod html;
 mod markdown;
 mod plot;
+mod subject;
 
 use std::path::PathBuf;
 
@@ -154,6 +155,7 @@ mod tests {
             figures: Figures { iops: 100.0 + round as f64, ..Figures::default() },
             served: None,
             space: None,
+            sector: None,
             series: None,
             prepared: None,
             notes: Vec::new(),

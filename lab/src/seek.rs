@@ -255,6 +255,7 @@ mod tests {
                 figures: Figures { latency, ..Figures::default() },
                 served: None,
                 space: None,
+                sector: None,
                 series: None,
                 prepared: None,
                 notes: Vec::new(),

@@ -66,6 +66,9 @@ pub struct Run {
     pub served: Option<Counters>,
     /// Bytes that the volume takes on the devices, and bytes in it.
     pub space: Option<(u64, u64)>,
+    /// Bytes of a sector of the pool, where it was made for this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sector: Option<u64>,
     /// What happened within it, where that was counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
@@ -435,6 +438,7 @@ mod tests {
             figures: Figures { iops: 2.0, read_bytes: 1 << 30, ..Figures::default() },
             served: None,
             space: Some((1, 2)),
+            sector: Some(4096),
             series: None,
             prepared: None,
             notes: Vec::new(),

@@ -911,16 +911,29 @@ impl<'a> Bench<'a> {
     /// It is told of the dataset alone: pools have metadata of their own, of which a variant that shares its pool would have a smaller part than one that has a pool to itself.
     fn on_devices(&self, lodging: &Lodging, home: &Home, used: u64) -> Result<u64> {
         let Some(pools) = self.experiment.target.pools() else { return Ok(used) };
+        let ashift = self.ashift(home)?;
+        let layout: Layout = lodging.settings.get("layout").unwrap_or(&pools.layout).parse()?;
+        Ok((used as f64 * space::raw_for_used(layout.vdevs(), ashift)) as u64)
+    }
+
+    /// Bytes of a sector of its pool, where that was made for it.
+    pub fn sector(&self, lodging: &Lodging) -> Result<Option<u64>> {
+        match (self.homes.get(lodging), self.experiment.target.pools()) {
+            (Some(home), Some(_)) => Ok(Some(1 << self.ashift(home)?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Of the largest sectors of a pool, as a power of two.
+    fn ashift(&self, home: &Home) -> Result<u32> {
         let words = ["get", "-Hp", "-o", "value", "ashift", &home.pool, "all-vdevs"];
         let told = self.programs(&home.server)?.zpool(&words.map(str::to_owned))?;
         let ashifts = told.lines().filter_map(|line| line.trim().parse::<u32>().ok());
         let ashift = ashifts.filter(|ashift| (9..=16).contains(ashift)).max();
-        let ashift = ashift.ok_or_else(|| Error::Output {
+        ashift.ok_or_else(|| Error::Output {
             program: "zpool",
             what: format!("it does not say how large the sectors of {} are", home.pool),
-        })?;
-        let layout: Layout = lodging.settings.get("layout").unwrap_or(&pools.layout).parse()?;
-        Ok((used as f64 * space::raw_for_used(layout.vdevs(), ashift)) as u64)
+        })
     }
 
     /// Removes a variant's volumes or filesystems, and their pools where no other is in them.

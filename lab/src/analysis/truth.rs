@@ -173,6 +173,7 @@ impl Setting {
                 figures: self.run(around, slower(self.model, percent), times, &mut rng),
                 served: None,
                 space: None,
+                sector: None,
                 series: None,
                 prepared: None,
                 notes: Vec::new(),

@@ -233,7 +233,8 @@ fn others(findings: &[&Finding]) -> Vec<String> {
     });
     let open: Vec<String> = open.collect();
     if !open.is_empty() {
-        sentences.push(format!("Undecided: {}. More rounds: --rounds.", open.join("; ")));
+        sentences
+            .push(format!("Undecided: {}. More rounds: cenote lab resume DIR --rounds N.", open.join("; ")));
     }
     sentences
 }

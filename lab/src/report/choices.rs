@@ -1,12 +1,12 @@
 //! What a search came to, what each choice buys and costs, in safety too, how far the raw device is, and what became of written bytes: rows of words that both kinds of report have.
 
 use super::{grid, written};
-use crate::analysis::{Findings, bounds};
+use crate::analysis::{Findings, base_words, bounds};
 use crate::experiment::{CacheState, Experiment, Metric, Mode, Target, Work, Workload};
 use crate::layout::Layout;
 use crate::models::space::cost;
 use crate::pareto;
-use crate::plan::{self, BASELINE, DEVICE, Plan, Variant, VariantKind};
+use crate::plan::{self, BASELINE, DEVICE, Plan, TWIN, Variant, VariantKind};
 use crate::size::Size;
 use crate::target::Layers;
 
@@ -33,9 +33,49 @@ pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
         gap(experiment, findings),
         ways(experiment, findings),
         limits(experiment, findings),
+        terms(experiment, findings),
     ];
     let before = before.into_iter().flatten().chain(grid::sections(experiment, findings));
     before.chain(after.into_iter().flatten()).collect()
+}
+
+/// What the words of tables and verdicts mean; only those that are in this report.
+fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+    let has = |name: &str| findings.findings.iter().any(|it| it.variant == name);
+    let is_compared = findings.findings.iter().any(|it| it.compared.is_some());
+    let baseline = format!("what all others are compared with: {}", base_words(experiment));
+    let all = [
+        (experiment.compares(), "baseline", baseline.as_str()),
+        (
+            has(TWIN),
+            "baseline again",
+            "the same settings once more, as if they were another variant: what it differs by is chance, and whatever differs by no more is not told from chance",
+        ),
+        (
+            has(DEVICE),
+            "raw device",
+            "what the pool's devices lie on, measured without a pool: what is between is what the pool adds, or saves",
+        ),
+        (
+            is_compared,
+            "noise floor",
+            "what two equal variants may differ by, as the baseline and the baseline again show it",
+        ),
+        (is_compared, "better, worse", "certain beside all other comparisons, and more than the noise floor"),
+        (is_compared, "no difference", "certain to be less than a tenth"),
+        (is_compared, "undecided", "neither is certain: more rounds would tell"),
+        (
+            is_compared,
+            "p, differs; p, is alike",
+            "how likely such figures are if in truth there is no difference, or one of a tenth; certain is what is below 0.05",
+        ),
+    ];
+    let head = ["word", "meaning"].map(str::to_owned).to_vec();
+    let rows = all.into_iter().filter(|(is_used, ..)| *is_used);
+    let rows: Vec<_> = rows.map(|(_, word, meaning)| vec![word.to_owned(), meaning.to_owned()]).collect();
+    let text = "Words that this report uses.".to_owned();
+    (!rows.is_empty())
+        .then(|| Section::new("How to read it", text, std::iter::once(head).chain(rows).collect()))
 }
 
 /// What can be lost with which variant.
@@ -125,13 +165,14 @@ pub(super) fn plan_of(experiment: &Experiment, findings: &Findings) -> Plan {
 }
 
 /// Blocks of a volume, and of a filesystem, where a variant does not say.
-const DEFAULT_BLOCKS: (&str, &str) = ("16K", "128K");
+pub(super) const DEFAULT_BLOCKS: (&str, &str) = ("16K", "128K");
 /// Sectors of pools on files, as a power of two.
 const DEFAULT_ASHIFT: u32 = 12;
 
 /// What blocks take by the formula of the model, beside what was measured. Only of data that do not compress, and of layouts of like vdevs.
 fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
-    let pools = experiment.target.pools()?;
+    // Of somebody's own disks the pool says how large its sectors are, and not the formula's default.
+    let pools = experiment.target.pools().filter(|pools| pools.disks.is_empty())?;
     let has_content = |workload: &&Workload| matches!(workload.work(), Work::Transfers | Work::Replay);
     let filled = experiment.workloads.iter().find(has_content)?;
     if filled.compressible > 0 || filled.options.contains_key("buffer_compress_percentage") {
@@ -304,8 +345,8 @@ pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
         let read = it.read.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.2}"));
         [it.variant.clone(), "1".to_owned()].into_iter().chain(bytes).chain([read]).collect()
     });
-    let text = "Bytes for each byte that the client wrote: whole blocks of data, those compressed, those with copies, parity and padding; what describes them; the intent log; and all that \
-                devices were given. Beside it, what was read from the devices so that it could be written: the rest of blocks that were written in part, and what describes them."
+    let text = "Bytes for each byte that the client wrote: whole blocks of data, those compressed, those with copies, parity and padding, as a pool counts them (a mirror once, however many devices it has); what describes them; the intent log; and all that \
+                devices were given, each device of a mirror by itself. Beside it, what was read from the devices so that it could be written: the rest of blocks that were written in part, and what describes them."
         .to_owned();
     Some(Section::new("What became of a written byte", text, std::iter::once(head).chain(rows).collect()))
 }

@@ -1,11 +1,8 @@
 //! The report as Markdown; the terminal shows it as well.
 
-use std::path::Path;
-
-use super::{choices, metrics, written};
+use super::{choices, metrics, subject, written};
 use crate::analysis::{Findings, base_words, noise_words, within};
 use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, unseen};
-use crate::medium::Medium;
 use crate::plan::{BASELINE, Plan};
 use crate::size::Size;
 use crate::store::{Prepared, Stage, Store};
@@ -139,26 +136,6 @@ fn working_set(experiment: &Experiment, arc_max_bytes: Option<u64>) -> String {
     format!("Workloads work on {range}{cache}.")
 }
 
-/// Bytes of a pool's sectors where nothing is said.
-const SECTOR: u64 = 4096;
-
-/// What was measured lies on what, and whether sectors and blocks fit it.
-fn lies_on(experiment: &Experiment, path: &Path, medium: &Medium) -> String {
-    let ashift = experiment.settings.get("ashift").and_then(|ashift| ashift.parse::<u32>().ok());
-    let sector = ashift.map_or(SECTOR, |ashift| 1_u64.checked_shl(ashift).unwrap_or(SECTOR));
-    let unit = medium.unit.unwrap_or(sector);
-    let fits = match experiment.target.pools() {
-        Some(_) if unit > sector => {
-            format!(
-                "; the pools' sectors of {sector} do not fill one: it reads and writes more than it is given"
-            )
-        }
-        Some(_) => format!("; the pools' sectors of {sector} fit"),
-        None => String::new(),
-    };
-    format!("{} lies on {medium}{fits}.", path.display())
-}
-
 /// What figures, intervals and verdicts are.
 const INTERVALS: &str = "Figures are medians over rounds. Each interval by itself is made to hold the truth in 95 of 100 cases, if rounds differ by chance alone (Student's t of the logarithms); \
      intervals are not corrected for being many. Verdicts are: p is corrected for all comparisons by the goal's metric, from which the answer comes, and for all by the other metrics together. No difference means \
@@ -223,7 +200,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         facts.push(format!("OpenZFS on this host: {}.", machine.openzfs.join(", ")));
     }
     facts.extend(turns(experiment));
-    facts.extend(machine.media.iter().map(|(path, medium)| lies_on(experiment, path, medium)));
+    facts.extend(subject::facts(store, findings));
     if let Target::Host { .. } = experiment.target {
         facts.push(
             "Of a host only its commands are asked, which tell neither amplification nor what its CPU time and memory went into."

@@ -411,7 +411,7 @@ fn report(store: &Store, json: bool) -> Result<()> {
     let paths = lab::report::write(store)?;
     let findings = lab::analysis::findings(store);
     if json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(&findings)?));
+        return print(&format!("{}\n", lab::report::json(store, &findings)?));
     }
     print(&lab::report::markdown(store, &findings))?;
     let page = paths.first().map(|path| path.display().to_string()).unwrap_or_default();

@@ -12,22 +12,52 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use choices::Section;
+
 use crate::analysis::{self, Findings};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::experiment::Metric;
+use crate::experiment::{Experiment, Metric};
 use crate::store::{Run, Stage, Store};
+use crate::target::Layers;
 
 /// Writes the report in all its forms; where they are, the HTML first.
 pub fn write(store: &Store) -> Result<Vec<PathBuf>> {
     let findings = analysis::findings(store);
-    let json = serde_json::to_string_pretty(&findings)
-        .map_err(|error| Error::Results { path: store.directory().to_owned(), what: error.to_string() })?;
+    let json = json(store, &findings)?;
     Ok(vec![
         store.write("report.html", &html::page(store, &findings))?,
         store.write("report.md", &markdown(store, &findings))?,
         store.write("report.csv", &csv(store, &findings))?,
         store.write("report.json", &json)?,
     ])
+}
+
+/// All that the page says, for programs: the findings, and beside them the experiment, the machine, the tables (`sections`), what is to be heeded (`cautions`) and how it was measured (`facts`).
+pub fn json(store: &Store, findings: &Findings) -> Result<String> {
+    let experiment = store.experiment();
+    let cautions = experiment.workloads.iter();
+    let whole = Whole {
+        findings,
+        experiment,
+        environment: store.environment(),
+        sections: choices::all(experiment, findings),
+        cautions: cautions.filter_map(|workload| choices::caution(experiment, findings, workload)).collect(),
+        facts: markdown::facts(store, findings),
+    };
+    serde_json::to_string_pretty(&whole)
+        .map_err(|error| Error::Results { path: store.directory().to_owned(), what: error.to_string() })
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    findings: &'a Findings,
+    experiment: &'a Experiment,
+    environment: &'a Environment,
+    sections: Vec<Section>,
+    cautions: Vec<String>,
+    facts: Vec<String>,
 }
 
 pub(crate) use html::STYLE;
@@ -42,6 +72,9 @@ pub fn csv(store: &Store, findings: &Findings) -> String {
     let mut text = String::from("run,stage,round,variant,workload,began,modelled,unfinished");
     for metric in Metric::ALL {
         text.push_str(&format!(",{}", metric.title().replace(' ', "_")));
+    }
+    for layer in Layers::NAMES {
+        text.push_str(&format!(",written_{}_bytes", layer.replace(' ', "_")));
     }
     text.push('\n');
     for (number, run) in store.runs().iter().enumerate() {
@@ -63,6 +96,11 @@ pub fn csv(store: &Store, findings: &Findings) -> String {
             if let Some(value) = run.metric(metric) {
                 text.push_str(&value.to_string());
             }
+        }
+        let layers = run.served.and_then(|served| served.layers).map(|layers| layers.bytes());
+        for layer in 0..Layers::NAMES.len() {
+            let bytes = layers.map_or_else(String::new, |bytes| bytes[layer].to_string());
+            text.push_str(&format!(",{bytes}"));
         }
         text.push('\n');
     }
@@ -173,7 +211,8 @@ mod tests {
             let store = store(target);
             let findings = analysis::findings(&store);
             assert_eq!(findings.modelled.as_deref(), models);
-            let json = serde_json::to_value(&findings).unwrap();
+            let json: serde_json::Value =
+                serde_json::from_str(&super::json(&store, &findings).unwrap()).unwrap();
             assert_eq!(json["modelled"].as_str(), models);
             let csv = csv(&store, &findings);
             let (head, run) = csv.split_once('\n').unwrap();
@@ -189,6 +228,26 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_told_what_the_page_says() {
+        let store = store("");
+        let findings = analysis::findings(&store);
+        let text = super::json(&store, &findings).unwrap();
+        let told: Findings = serde_json::from_str(&text).unwrap();
+        assert_eq!((told.verdict, told.findings.len()), (findings.verdict.clone(), findings.findings.len()));
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["experiment"]["name"].as_str(), Some(store.experiment().name.as_str()));
+        assert!(json["environment"].is_object());
+        let page = html::page(&store, &findings);
+        let facts: Vec<&str> =
+            json["facts"].as_array().unwrap().iter().filter_map(|it| it.as_str()).collect();
+        assert!(facts.iter().all(|fact| page.contains(&escaped(fact))) && facts.len() > 3, "{facts:?}");
+        let titles: Vec<&str> =
+            json["sections"].as_array().unwrap().iter().filter_map(|it| it["title"].as_str()).collect();
+        assert!(titles.contains(&"The runs behind the figures"), "{titles:?}");
+        assert!(titles.iter().all(|title| page.contains(title)), "{titles:?}");
+    }
+
+    #[test]
     fn what_is_missing_stands_on_top_of_every_form() {
         let mut store = store("");
         let of = |store: &Store| {
@@ -197,7 +256,7 @@ mod tests {
                 markdown(store, &findings),
                 html::page(store, &findings),
                 csv(store, &findings),
-                serde_json::to_string(&findings).unwrap(),
+                super::json(store, &findings).unwrap(),
             ];
             (findings.unfinished, forms)
         };

@@ -1,5 +1,7 @@
 //! What a search came to, what each choice buys and costs, in safety too, how far the raw device is, and what became of written bytes: rows of words that both kinds of report have.
 
+use serde::Serialize;
+
 use super::{grid, written};
 use crate::analysis::{Findings, base_words, bounds};
 use crate::experiment::{CacheState, Experiment, Metric, Mode, Target, Work, Workload};
@@ -11,6 +13,7 @@ use crate::size::Size;
 use crate::target::Layers;
 
 /// A heading, a sentence, and a table with its head.
+#[derive(Debug, Serialize)]
 pub struct Section {
     pub title: &'static str,
     pub text: String,
@@ -33,10 +36,52 @@ pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
         gap(experiment, findings),
         ways(experiment, findings),
         limits(experiment, findings),
+        runs(experiment, findings),
         terms(experiment, findings),
     ];
     let before = before.into_iter().flatten().chain(grid::sections(experiment, findings));
     before.chain(after.into_iter().flatten()).collect()
+}
+
+/// The numbers of the runs behind all figures of a variant with a workload.
+fn runs(experiment: &Experiment, findings: &Findings) -> Option<Section> {
+    let mut variants: Vec<&str> = Vec::new();
+    for finding in &findings.findings {
+        if !variants.contains(&finding.variant.as_str()) {
+            variants.push(&finding.variant);
+        }
+    }
+    let of = |variant: &str, workload: &str| {
+        let found = findings.findings.iter().find(|it| it.variant == variant && it.workload == workload);
+        found.map_or_else(|| "-".to_owned(), |it| ranges(&it.runs))
+    };
+    let workloads = || experiment.workloads.iter().map(|workload| workload.name.as_str());
+    let head = std::iter::once("variant").chain(workloads()).map(str::to_owned).collect();
+    let rows = variants.iter().map(|variant| {
+        std::iter::once((*variant).to_owned())
+            .chain(workloads().map(|workload| of(variant, workload)))
+            .collect()
+    });
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    let text = "Every figure of a variant with a workload, in whatever table it stands, is of these runs: `cenote lab report DIR --run N` prints one.".to_owned();
+    (rows.len() > 1).then(|| Section::new("The runs behind the figures", text, rows))
+}
+
+/// Numbers, those in a row as `first-last`.
+fn ranges(numbers: &[usize]) -> String {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for number in sorted {
+        match ranges.last_mut() {
+            Some((_, last)) if number <= *last + 1 => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let said = |(first, last): &(usize, usize)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    ranges.iter().map(said).collect::<Vec<_>>().join(", ")
 }
 
 /// What the words of tables and verdicts mean; only those that are in this report.
@@ -356,6 +401,12 @@ mod tests {
     use super::*;
     use crate::analysis::{Finding, Written};
     use crate::stats::Estimate;
+
+    #[test]
+    fn numbers_in_a_row_are_told_in_short() {
+        assert_eq!(ranges(&[7, 1, 3, 2, 9]), "1-3, 7, 9");
+        assert_eq!(ranges(&[]), "");
+    }
 
     #[test]
     fn figures_of_memory_are_not_taken_for_those_of_devices() {

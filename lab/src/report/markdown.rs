@@ -267,7 +267,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         facts.push(format!("One run: {}", run.command.join(" ")));
     }
     facts.push(format!(
-        "Every run is a line of report.csv; report.json and the page have the numbers of the runs behind each figure; `cenote lab report DIR --run N` prints all that is kept of run N. `cenote lab run experiment.toml -o DIR` repeats the experiment. Cenote {}.",
+        "Every run is a line of report.csv; a table above has the numbers of the runs behind the figures; `cenote lab report DIR --run N` prints all that is kept of run N. `cenote lab run experiment.toml -o DIR` repeats the experiment. Cenote {}.",
         machine.version
     ));
     facts

@@ -232,7 +232,7 @@ mod tests {
             assert!(error.contains(named) && error.contains("no difference"), "{kind} {name}: {error}");
         }
         for (kind, name) in
-            [("filesystem", "direct"), ("volume", "bs"), ("path", "sync_job"), ("volume", "iodepth"), ("volume", "fsync")]
+            [("filesystem", "direct"), ("path", "sync_job"), ("volume", "iodepth"), ("volume", "fsync")]
         {
             experiment(kind, &format!("{}{WRITES}", factor(name))).unwrap();
         }

@@ -286,6 +286,8 @@ fn differences(stores: &[Store]) -> (Vec<String>, BTreeSet<String>) {
     tell("memory", &|store| format!("{} MiB", store.environment().memory_bytes >> 20));
     tell("kernel", &|store| store.environment().kernel.clone());
     tell("governor", &|store| store.environment().governor.clone().unwrap_or_else(|| "none".into()));
+    tell("virtual machine", &|store| if store.environment().is_virtual { "yes" } else { "no" }.to_owned());
+    tell("media", &media);
     tell("instructions", &|store| store.environment().cpu_flags.join(" "));
     tell("OpenZFS", &|store| store.environment().openzfs.join(", "));
     tell("what is modelled", &|store| store.experiment().modelled().unwrap_or_else(|| "nothing".into()));
@@ -306,6 +308,13 @@ fn differences(stores: &[Store]) -> (Vec<String>, BTreeSet<String>) {
         }
     }
     (told, other_loads)
+}
+
+/// What a result's devices and files lay on: by kind, not by their places, which are others in each result.
+fn media(store: &Store) -> String {
+    let media: BTreeSet<String> =
+        store.environment().media.iter().map(|(_, medium)| medium.to_string()).collect();
+    if media.is_empty() { "not known".to_owned() } else { media.into_iter().collect::<Vec<_>>().join("; ") }
 }
 
 /// What an experiment is made of, each part by its name. Without how many rounds there are: figures are those of a run all the same; and without workloads of which others know nothing.
@@ -629,6 +638,27 @@ mod tests {
         let unfinished = of(3);
         assert!(unfinished.results[1].words().contains(". Unfinished: 0 of 5 rounds"), "{unfinished:?}");
         assert!(unfinished.verdict.contains("Not all of these results are finished."));
+    }
+
+    #[test]
+    fn other_media_and_a_virtual_machine_are_differences() {
+        let directory = tempfile::tempdir().unwrap();
+        let stores = [("a", "ext4", false), ("b", "xfs", true)].map(|(name, kind, is_virtual)| {
+            let medium = crate::medium::Medium {
+                model: Some("sda".into()),
+                sector: Some(512),
+                filesystem: Some(kind.into()),
+                ..Default::default()
+            };
+            // Its place is another each time, and no difference.
+            let media = vec![(directory.path().join(name), medium)];
+            let environment = Environment { is_virtual, media, ..Environment::default() };
+            let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[workload]]\nname = \"w\"\nrw = \"read\"\n";
+            Store::create(&directory.path().join(name), Experiment::parse(text).unwrap(), environment).unwrap()
+        });
+        let told = differences(&stores).0;
+        let media = "media: ext4 on sda, sectors of 512 bytes | xfs on sda, sectors of 512 bytes";
+        assert_eq!(told, ["virtual machine: no | yes", media]);
     }
 
     #[test]

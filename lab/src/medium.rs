@@ -51,7 +51,33 @@ pub(crate) fn minor(device: u64) -> u64 {
     device & 0xff | device >> 12 & !0xff
 }
 
+/// Whether a filesystem of this kind is served by a process: `fuse`, `fuseblk`, `fuse.cenote`.
+fn is_fuse(kind: &str) -> bool {
+    kind.starts_with("fuse")
+}
+
+/// What Linux's names of zvols begin with: `zd0`, `zd16p1`.
+const ZVOL: &str = "zd";
+
 impl Medium {
+    /// What it lies on that never writes in place, in words, where that is so: a filesystem, or a volume of a pool.
+    pub fn copies_on_write(&self) -> Option<String> {
+        let is_number =
+            |rest: &str| !rest.is_empty() && rest.bytes().all(|it| it.is_ascii_digit() || it == b'p');
+        match (self.filesystem.as_deref(), self.model.as_deref()) {
+            (Some(kind), _) => {
+                let name = kind.strip_prefix("fuse.").unwrap_or(kind);
+                let is_so = ["btrfs", "bcachefs", "cenote"].contains(&name) || name.starts_with("zfs");
+                is_so.then(|| format!("a file on {kind}"))
+            }
+            // Zvols have no model, and are called by their name.
+            (None, Some(name)) if name.strip_prefix(ZVOL).is_some_and(is_number) => {
+                Some(format!("{name}, a volume of a pool of OpenZFS"))
+            }
+            _ => None,
+        }
+    }
+
     /// That of a device, or of a file or directory, with the device below its filesystem where that is one.
     pub fn of(path: &Path) -> Self {
         if let Some(device) = sysfs(path) {
@@ -68,9 +94,11 @@ impl Medium {
         let below = of_number(metadata.dev()).or_else(source);
         let below = below.map(|device| Self::at(&device)).unwrap_or_default();
         let filesystem = mount.map(|mount| mount.kind);
+        // Whoever serves FUSE names what he likes to be asked for, which is no unit of a medium.
+        let is_of_its_own = !filesystem.as_deref().is_some_and(is_fuse);
         // Pools see the filesystem, which does not pass on how its device takes writes.
         Self {
-            unit: Some(metadata.blksize()),
+            unit: is_of_its_own.then(|| metadata.blksize()),
             filesystem,
             turns: None,
             is_virtual: false,
@@ -171,6 +199,25 @@ mod tests {
         assert!(medium.unit.is_some_and(u64::is_power_of_two), "{medium:?}");
         assert!(medium.filesystem.is_some(), "{medium:?}");
         assert_eq!(Medium::of(Path::new("/no/such/device")), Medium::default());
+    }
+
+    #[test]
+    fn what_copies_on_write_is_known_by_its_filesystem_or_its_name() {
+        let of = |filesystem: Option<&str>, model: &str| {
+            let (filesystem, model) = (filesystem.map(str::to_owned), Some(model.to_owned()));
+            Medium { filesystem, model, ..Medium::default() }.copies_on_write()
+        };
+        for kind in ["zfs", "btrfs", "bcachefs", "fuse.cenote", "fuse.zfs", "fuse.zfs-fuse"] {
+            assert_eq!(of(Some(kind), "sda"), Some(format!("a file on {kind}")));
+        }
+        assert!(
+            of(None, "zd16").is_some_and(|it| it.contains("volume of a pool")) && of(None, "zd0p1").is_some()
+        );
+        assert_eq!(
+            [of(Some("ext4"), "zd0"), of(Some("fuse.sshfs"), "sda"), of(None, "zdisk")],
+            [None, None, None]
+        );
+        assert!(is_fuse("fuse.cenote") && is_fuse("fuse") && !is_fuse("ext4"));
     }
 
     #[test]

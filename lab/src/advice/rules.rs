@@ -272,21 +272,23 @@ fn thin_redundancy(seen: &Seen) -> Vec<Advice> {
 }
 
 fn copy_on_write_twice(seen: &Seen) -> Vec<Advice> {
-    let twice = |kind: &str| ["btrfs", "zfs", "bcachefs"].contains(&kind);
     let advice = |leaf: &super::seen::Leaf| {
-        let filesystem = leaf.medium.filesystem.as_deref().filter(|kind| twice(kind))?;
+        let below = leaf.medium.copies_on_write()?;
         Some(Advice {
             rule: "copy-on-write-twice",
             weight: Weight::Cost,
             about: leaf.path.clone(),
             change: "put the device on a partition, a logical volume, or a file without copy-on-write (chattr +C on btrfs)".into(),
-            evidence: format!("the device is a file on {filesystem}, which writes elsewhere as well whatever is written"),
+            evidence: format!("the device is {below}, which writes elsewhere as well whatever is written"),
             gain: "no second amplification, checksum and fragmentation of each write".into(),
             cost: "the pool's device is moved: zpool replace".into(),
             risk: "a rebuild loads the other devices".into(),
             proof: {
                 let name = named("copy-on-write-twice", &leaf.path);
+                // A volume has to be given a filesystem first.
+                let is_file = leaf.medium.filesystem.is_some();
                 let beside = Path::new(&leaf.path).parent().unwrap_or(Path::new("/"));
+                let beside = if is_file { beside } else { Path::new("A-FILESYSTEM-ON-SUCH-A-VOLUME") };
                 let beside = beside.join(&name).display().to_string();
                 format!(
                     "the same experiment with its devices, which are in the directory of its results, beside this one and in a directory ELSEWHERE on a filesystem that writes in place: {} && cenote lab run {name}.toml -o '{beside}' && cenote lab run {name}.toml -o ELSEWHERE/{name} && cenote lab compare '{beside}' ELSEWHERE/{name}",

@@ -7,6 +7,10 @@
 //! | fio's NBD client (transfers, traces) | [`OF_FILES`]: how a file is opened and laid out. It has none; the server's volume is as stable as its property `sync` says, and flushes are `fsync` |
 //! | the process that has the pool open | `direct`: it has no page cache. What else it does not do is refused ([`crate::load`]) |
 //! | files made or opened one after the other | `iodepth` |
+//! | traces with their own pauses | `iodepth`: fio would count the pauses as latencies ([`Workload::replay_depth`]) |
+//! | transfers that only write, or only read | `rwmixread`; `fsync` and `fdatasync` |
+//! | transfers one behind the other | `random_distribution` |
+//! | transfers of several sizes (`bssplit`, `bsrange`) | `bs` |
 //! | attributes and removal of files | the same, and [`OF_FILES`] |
 //! | copies | all but `bs`: fio does not do them |
 //!
@@ -14,7 +18,7 @@
 //!
 //! Source: fio 3.33 against an NBD server that notes what it is asked for: with each of [`OF_FILES`] the requests were the same, and none had the flag for stable writes.
 
-use super::{Experiment, FIO, NBD, PROCESS, Place, Target, Work, Workload};
+use super::{Experiment, FIO, NBD, PROCESS, Place, Target, Work, Workload, does_write};
 use crate::error::{Error, Result};
 
 /// How files are opened and laid out.
@@ -30,6 +34,9 @@ const OF_FILES: [&str; 10] = [
     "fadvise_hint",
     "write_hint",
 ];
+
+/// Options that depend on `rw`.
+const BY_KIND: [&str; 4] = ["rwmixread", "fsync", "fdatasync", "random_distribution"];
 
 /// How data are reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +72,22 @@ fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
         (Work::Create | Work::Open | Work::Stat | Work::Delete, _) if name == "iodepth" => {
             Some("files are made, opened and removed one after the other")
         }
+        (Work::Replay, _) if name == "iodepth" && !workload.at_once => Some(
+            "a trace with its own pauses is replayed one request after the other, since fio would count the pauses as latencies; at_once = true has more under way",
+        ),
+        (Work::Replay, _) if OF_TRACES.contains(&name) => Some("a trace says itself what is asked for"),
+        (Work::Transfers, _) if name == "bs" && has_sizes(workload) => Some(
+            "the sizes are those of the workload's bssplit or bsrange, which fio prefers to bs; vary fio.bssplit, or take a workload of one size",
+        ),
+        (Work::Transfers, _) if name == "rwmixread" && !is_mixed(workload) => {
+            Some("it does not both read and write; rw = \"randrw\" or \"rw\" does")
+        }
+        (Work::Transfers, _) if ["fsync", "fdatasync"].contains(&name) && !does_write(&workload.rw) => {
+            Some("it writes nothing that could be made stable")
+        }
+        (Work::Transfers, _) if name == "random_distribution" && !workload.rw.contains("rand") => {
+            Some("it goes on from one place to the next; rw = \"randread\" and its like are random")
+        }
         (Work::Stat | Work::Delete, _) if is_of_files => Some("no file is opened"),
         (Work::Transfers | Work::Replay, Way::Nbd) if name == "sync" => Some(
             "fio has no stable writes over NBD; fsync=1 flushes each, and sync is also a property of the volume",
@@ -79,6 +102,20 @@ fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
     }
 }
 
+/// What a trace says itself.
+const OF_TRACES: [&str; 4] = ["rw", "bs", "rwmixread", "random_distribution"];
+
+/// Whether it has sizes of its own beside `bs`.
+fn has_sizes(workload: &Workload) -> bool {
+    ["bssplit", "bsrange"].into_iter().any(|name| workload.options.contains_key(name))
+}
+
+/// Whether it reads and writes.
+fn is_mixed(workload: &Workload) -> bool {
+    let kind = workload.rw.split(':').next().unwrap_or_default();
+    ["rw", "readwrite", "randrw"].contains(&kind)
+}
+
 /// The option of fio that a setting of the job is.
 fn option(setting: &str) -> Option<&str> {
     let is_of_job = Place::of(setting) == Place::Job;
@@ -90,7 +127,11 @@ fn option(setting: &str) -> Option<&str> {
 fn places<'a>(experiment: &'a Experiment, name: &str) -> (Vec<(&'a Workload, &'static str)>, bool) {
     let ways = ways(experiment);
     let mut unseen = Vec::new();
-    let mut is_seen = false;
+    // Where the kind of work is varied itself, it depends on that.
+    let mut is_seen = BY_KIND.contains(&name) && !experiment.values_of("rw").is_empty();
+    if is_seen {
+        return (unseen, is_seen);
+    }
     for workload in &experiment.workloads {
         let whys: Vec<Option<&str>> = ways.iter().map(|way| why(workload, *way, name)).collect();
         is_seen |= whys.contains(&None);
@@ -124,6 +165,10 @@ pub(crate) fn told(experiment: &Experiment) -> Vec<String> {
         told.extend(unseen.into_iter().map(|(workload, why)| (name.to_owned(), &workload.name, why)));
     }
     for workload in &experiment.workloads {
+        if workload.work() == Work::Replay && workload.iodepth != workload.replay_depth() {
+            let whys = why(workload, Way::Other, "iodepth");
+            told.extend(whys.map(|why| ("iodepth".to_owned(), &workload.name, why)));
+        }
         for name in workload.options.keys() {
             let whys = ways(experiment).into_iter().filter_map(|way| why(workload, way, name));
             told.extend(whys.take(1).map(|why| (name.clone(), &workload.name, why)));
@@ -176,6 +221,11 @@ mod tests {
                 "one after the other",
             ),
             ("filesystem", "direct", "[[workload]]\nname = \"look\"\nrw = \"stat\"\n", "no file is opened"),
+            ("volume", "iodepth", "[[workload]]\nname = \"t\"\nrw = \"replay\"\ntrace = \"/t\"\n", "pauses"),
+            ("filesystem", "bs", "[[workload]]\npreset = \"web\"\n", "bssplit"),
+            ("volume", "rwmixread", WRITES, "randrw"),
+            ("volume", "random_distribution", WRITES, "random"),
+            ("volume", "fsync", "[[workload]]\nname = \"r\"\nrw = \"randread\"\n", "stable"),
             ("volume", "iodepth", "[[workload]]\nname = \"c\"\nrw = \"copy\"\nsource = \"/x\"\n", "copies"),
         ] {
             let error = experiment(kind, &format!("{}{work}", factor(name))).unwrap_err().to_string();
@@ -192,6 +242,10 @@ mod tests {
     fn what_some_do_not_look_at_is_told() {
         let bonnie = "[[workload]]\npreset = \"bonnie\"\n";
         let told = |kind: &str, rest: &str| super::told(&experiment(kind, rest).unwrap());
+        let replay = "[[workload]]\nname = \"t\"\nrw = \"replay\"\ntrace = \"/t\"\niodepth = 4\n";
+        let lines = told("volume", replay);
+        assert!(lines.len() == 1 && lines[0].contains("'iodepth' was not looked at in t"), "{lines:?}");
+        assert!(told("volume", &format!("{replay}at_once = true\n")).is_empty());
         let lines = told("volume", bonnie);
         assert!(
             lines.len() == 1 && lines[0].contains("bonnie write, bonnie rewrite, bonnie read, bonnie seeks"),

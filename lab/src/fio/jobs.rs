@@ -5,7 +5,7 @@
 //! | transfers | `io_uring` on files, around the page cache unless the workload says `direct=0`; `nbd` on exports; `libiscsi` on disks behind iSCSI; for a time |
 //! | creating, opening files | `psync` with as many files as the workload has, each opened, written or read whole, closed; once |
 //! | attributes, removing | `filestat`, `filedelete`; once |
-//! | a trace | `read_iolog` |
+//! | a trace | `read_iolog`; with its own pauses one request after the other ([`Workload::replay_depth`]) |
 
 use std::path::{Path, PathBuf};
 
@@ -122,7 +122,7 @@ pub fn replay(workload: &Workload, at: &Endpoint, trace: &Path, reads_only: bool
     let mut arguments = common(workload);
     arguments.extend(at.engine());
     arguments.extend(only_reading(reads_only).into_iter().flatten());
-    arguments.push(format!("--iodepth={}", workload.iodepth));
+    arguments.push(format!("--iodepth={}", workload.replay_depth()));
     arguments.push(format!("--read_iolog={}", trace.display().to_string().replace(':', "\\:")));
     arguments.push(format!("--replay_no_stall={}", u8::from(workload.at_once)));
     with_options(arguments, workload, at, size)
@@ -286,6 +286,27 @@ mod tests {
         assert!(arguments.contains(&"--ioengine=libiscsi".to_owned()), "{arguments:?}");
         let name = "--filename=iscsi\\://127.0.0.1/iqn.2016-02.com.example\\:disk/1";
         assert!(arguments.iter().any(|argument| argument == name), "{arguments:?}");
+    }
+
+    #[test]
+    fn pauses_of_a_trace_are_in_no_latency() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("data");
+        std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+        let (trace, name) = (directory.path().join("trace"), file.display());
+        let mut text = format!("fio version 3 iolog\n0 {name} add\n0 {name} open\n");
+        for number in 1..=6_u64 {
+            text.push_str(&format!("{} {name} read {} 4096\n", number * 100_000, number * 65_536));
+        }
+        std::fs::write(&trace, text).unwrap();
+        let mut workload = workload("rw = \"replay\"\niodepth = 4\ntrace = \"/t\"");
+        let arguments = replay(&workload, &Endpoint::Path(file.clone()), &trace, true, Size(1 << 20));
+        // Were they reaped only when four are under way, three pauses would be in most.
+        let outcome = fio::run(&arguments).unwrap();
+        assert!(outcome.figures.latency_p50 < 90e6, "{:?}", outcome.figures);
+        workload.at_once = true;
+        let arguments = replay(&workload, &Endpoint::Path(file), &trace, true, Size(1 << 20));
+        assert!(arguments.contains(&"--iodepth=4".to_owned()), "{arguments:?}");
     }
 
     #[test]

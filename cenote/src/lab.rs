@@ -265,10 +265,17 @@ fn list_presets(json: bool) -> Result<()> {
     print(&lines.collect::<String>())
 }
 
+/// Recipes that wait for what they measure.
+const LATER: [&str; 6] = ["l2arc-slog", "dedup", "arc-size", "resilver", "cache-modes", "stack"];
+
 fn recipe(name: &str) -> Result<recipes::Recipe> {
     recipes::find(name).with_context(|| {
         let names: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
-        format!("there is no recipe '{name}'; there are {}", names.join(", "))
+        let later = match LATER.contains(&name) {
+            true => " yet: it comes with what it measures",
+            false => "",
+        };
+        format!("there is no recipe '{name}'{later}; there are {}", names.join(", "))
     })
 }
 

@@ -332,12 +332,14 @@ pub fn told(experiment: &Experiment) -> String {
     text.push_str(&format!("{} workloads:\n", experiment.workloads.len()));
     for workload in &experiment.workloads {
         let (rw, bs, depth, seconds) = (&workload.rw, workload.bs, workload.iodepth, workload.seconds);
-        text.push_str(&format!("  {}: {rw} {bs}, depth {depth}, {seconds} s\n", workload.name));
+        let most = if workload.trace.is_some() { ", or as long as its trace is" } else { "" };
+        text.push_str(&format!("  {}: {rw} {bs}, depth {depth}, {seconds} s{most}\n", workload.name));
     }
+    let most = if experiment.workloads.iter().any(|it| it.trace.is_some()) { "at most" } else { "about" };
     let seconds: f64 = experiment.workloads.iter().map(|it| it.seconds + it.ramp_seconds).sum();
     let each = seconds / experiment.workloads.len().max(1) as f64;
     text.push_str(&format!(
-        "{runs} runs in {rounds} rounds{}: about {:.0} s of measuring, and what is filled beside\n",
+        "{runs} runs in {rounds} rounds{}: {most} {:.0} s of measuring, and what is filled beside\n",
         experiment.max_rounds.map_or_else(String::new, |most| format!(" at least, {most} at most")),
         each * runs as f64
     ));

@@ -8,6 +8,7 @@ use super::Findings;
 use crate::experiment::{Experiment, Metric, PROCESS, Settings, THROUGH, Workload};
 use crate::models::speed::{self, Placed, Speed, Stable};
 use crate::plan::{Plan, Variant, VariantKind};
+use crate::report::written;
 use crate::size::Size;
 
 /// Something that all bytes must pass.
@@ -105,6 +106,14 @@ pub(super) fn nearest(experiment: &Experiment, settings: &Settings, value: f64) 
     let way = direction(experiment.workloads.iter().find(|workload| workload.name == goal)?)?;
     let bounds = of(experiment, settings);
     let lowest = bounds.iter().min_by(|a, b| a.rates[way].total_cmp(&b.rates[way]))?;
+    if value > lowest.rates[way] {
+        let came = ["came from a cache", "stayed in memory while it was measured"][way];
+        return Some(format!(
+            "That is more than {} can carry ({}): some of it {came}, or was compressed, and says nothing of them.",
+            lowest.name,
+            written(Metric::Throughput, lowest.rates[way])
+        ));
+    }
     Some(format!("That is {:.0} % of what {} can carry.", value / lowest.rates[way] * 100.0, lowest.name))
 }
 
@@ -123,6 +132,8 @@ mod tests {
         assert_eq!(bounds[1].rates, [1e9, 1e9], "five of seven devices of 200 MB/s");
         let told = nearest(&nas, &base, 58.5e6).unwrap();
         assert_eq!(told, "That is 50 % of what the link 1gbe can carry.");
+        let told = nearest(&nas, &base, 234e6).unwrap();
+        assert!(told.starts_with("That is more than the link 1gbe can carry (112 MiB/s)"), "{told}");
         let mut in_process = base.clone();
         in_process.insert(THROUGH.into(), PROCESS.into());
         assert_eq!(of(&nas, &in_process), bounds[1..], "no link is on its way");

@@ -41,7 +41,10 @@ pub fn json(store: &Store, findings: &Findings) -> Result<String> {
         findings,
         experiment,
         environment: store.environment(),
-        sections: choices::all(experiment, findings),
+        sections: choices::all(experiment, findings)
+            .into_iter()
+            .chain(choices::last(experiment, findings))
+            .collect(),
         cautions: cautions.filter_map(|workload| choices::caution(experiment, findings, workload)).collect(),
         facts: markdown::facts(store, findings),
     };

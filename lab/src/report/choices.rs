@@ -36,11 +36,14 @@ pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
         gap(experiment, findings),
         ways(experiment, findings),
         limits(experiment, findings),
-        runs(experiment, findings),
-        terms(experiment, findings),
     ];
     let before = before.into_iter().flatten().chain(grid::sections(experiment, findings));
     before.chain(after.into_iter().flatten()).collect()
+}
+
+/// What is said behind the workloads, for who wants to know more.
+pub fn last(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
+    [runs(experiment, findings), terms(experiment, findings)].into_iter().flatten().collect()
 }
 
 /// The numbers of the runs behind all figures of a variant with a workload.

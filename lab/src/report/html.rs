@@ -82,6 +82,9 @@ pub fn page(store: &Store, findings: &Findings) -> String {
             page.push_str(&words(&section));
         }
     }
+    for section in choices::last(experiment, findings) {
+        page.push_str(&words(&section));
+    }
     page.push_str("<h2>How it was measured</h2><ul>");
     for fact in facts(store, findings) {
         page.push_str(&format!("<li>{}</li>", escaped(&fact)));

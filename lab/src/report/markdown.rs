@@ -8,6 +8,17 @@ use crate::size::Size;
 use crate::store::{Prepared, Stage, Store};
 use crate::table;
 
+fn sections(all: &[choices::Section]) -> String {
+    let of = |section: &choices::Section| {
+        let table = match section.rows.is_empty() {
+            true => String::new(),
+            false => format!("\n{}", table::markdown(&section.rows)),
+        };
+        format!("\n## {}\n\n{}\n{table}", section.title, section.text)
+    };
+    all.iter().map(of).collect()
+}
+
 /// The report.
 pub fn markdown(store: &Store, findings: &Findings) -> String {
     let experiment = store.experiment();
@@ -19,12 +30,7 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
         text.push_str(&format!("**{told}**\n\n"));
     }
     text.push_str(&format!("**{}**\n", findings.verdict));
-    for section in choices::all(experiment, findings) {
-        text.push_str(&format!("\n## {}\n\n{}\n", section.title, section.text));
-        if !section.rows.is_empty() {
-            text.push_str(&format!("\n{}", table::markdown(&section.rows)));
-        }
-    }
+    text.push_str(&sections(&choices::all(experiment, findings)));
     for workload in &experiment.workloads {
         text.push_str(&format!("\n## {}\n\n", workload.name));
         let metrics: Vec<_> = metrics(store, findings)
@@ -75,6 +81,7 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
             text.push_str(&format!("\n{}\n\n{}", section.text, table::markdown(&section.rows)));
         }
     }
+    text.push_str(&sections(&choices::last(experiment, findings)));
     text.push_str("\n## How it was measured\n\n");
     for line in facts(store, findings) {
         text.push_str(&format!("- {line}\n"));

@@ -179,6 +179,7 @@ mod tests {
     use super::*;
     use crate::experiment::Experiment;
     use crate::fio::Figures;
+    use crate::target::Counters;
 
     /// Two rounds of an experiment on a target.
     fn store(target: &str) -> Store {
@@ -248,6 +249,19 @@ mod tests {
             json["sections"].as_array().unwrap().iter().filter_map(|it| it["title"].as_str()).collect();
         assert!(titles.contains(&"The runs behind the figures"), "{titles:?}");
         assert!(titles.iter().all(|title| page.contains(title)), "{titles:?}");
+    }
+
+    #[test]
+    fn a_table_for_programs_has_where_written_bytes_of_each_run_went() {
+        let mut store = store("");
+        let layers = Layers { logical: 11, compressed: 12, allocated: 13, metadata: 14, log: 15, device: 16 };
+        let served = Some(Counters { layers: Some(layers), ..Counters::default() });
+        let run = Run { served, ..store.runs()[0].clone() };
+        store.add(&run, "{}").unwrap();
+        let csv = csv(&store, &analysis::findings(&store));
+        let last = csv.lines().last().unwrap();
+        assert!(csv.lines().next().unwrap().ends_with(",written_intent_log_bytes,written_devices_bytes"));
+        assert!(last.ends_with(",11,12,13,14,15,16"), "{last}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub fn last(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
     [runs(experiment, findings), terms(experiment, findings)].into_iter().flatten().collect()
 }
 
-/// The numbers of the runs behind all figures of a variant with a workload.
+/// The numbers of the runs behind all figures of a variant with a workload, whichever figures each of them had.
 fn runs(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let mut variants: Vec<&str> = Vec::new();
     for finding in &findings.findings {
@@ -55,8 +55,9 @@ fn runs(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         }
     }
     let of = |variant: &str, workload: &str| {
-        let found = findings.findings.iter().find(|it| it.variant == variant && it.workload == workload);
-        found.map_or_else(|| "-".to_owned(), |it| ranges(&it.runs))
+        let found = findings.findings.iter().filter(|it| it.variant == variant && it.workload == workload);
+        let runs: Vec<usize> = found.flat_map(|it| it.runs.iter().copied()).collect();
+        if runs.is_empty() { "-".to_owned() } else { ranges(&runs) }
     };
     let workloads = || experiment.workloads.iter().map(|workload| workload.name.as_str());
     let head = std::iter::once("variant").chain(workloads()).map(str::to_owned).collect();
@@ -66,7 +67,7 @@ fn runs(experiment: &Experiment, findings: &Findings) -> Option<Section> {
             .collect()
     });
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
-    let text = "Every figure of a variant with a workload, in whatever table it stands, is of these runs: `cenote lab report DIR --run N` prints one.".to_owned();
+    let text = "Every figure of a variant with a workload, in whatever table it stands, is of those of these runs that had it: `cenote lab report DIR --run N` prints one.".to_owned();
     (rows.len() > 1).then(|| Section::new("The runs behind the figures", text, rows))
 }
 
@@ -407,7 +408,7 @@ mod tests {
 
     #[test]
     fn numbers_in_a_row_are_told_in_short() {
-        assert_eq!(ranges(&[7, 1, 3, 2, 9]), "1-3, 7, 9");
+        assert_eq!(ranges(&[7, 1, 3, 2, 9, 7]), "1-3, 7, 9");
         assert_eq!(ranges(&[]), "");
     }
 

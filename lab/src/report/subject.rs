@@ -171,8 +171,10 @@ fn of_blocks(experiment: &Experiment, findings: &Findings, sectors: &Sectors<'_>
     }
     for workload in &experiment.workloads {
         let is_part = |(variant, block): &(&Variant, u64)| -> Option<u64> {
-            let workload = workload.with(&variant.settings).ok().filter(|workload| workload.writes())?;
-            (workload.bs.0 % block != 0).then_some(*block)
+            let workload = workload.with(&variant.settings).ok()?;
+            // What is written in order fills blocks before they are written.
+            let is_random = workload.rw.contains("rand") && workload.writes();
+            (is_random && !workload.bs.0.is_multiple_of(*block)).then_some(*block)
         };
         let mut blocks: Vec<u64> = variants.iter().filter_map(is_part).collect();
         blocks.sort_unstable();
@@ -180,7 +182,7 @@ fn of_blocks(experiment: &Experiment, findings: &Findings, sectors: &Sectors<'_>
         if !blocks.is_empty() {
             let blocks: Vec<String> = blocks.into_iter().map(|block| Size(block).to_string()).collect();
             facts.push(format!(
-                "\"{}\" writes parts of blocks of {}: the rest of a block is written with each, and read before where it is not in the cache.",
+                "\"{}\" writes parts of blocks of {}: the rest of a block is written with it, and read before where it is not in the cache.",
                 workload.name,
                 blocks.join(" and ")
             ));
@@ -196,7 +198,8 @@ mod tests {
 
     const EXPERIMENT: &str = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\nlayout = \"mirror 2 + mirror 2\"\n[settings]\nsync = \"always\"\n\
          [[factor]]\nname = \"volblocksize\"\nvalues = [\"16K\", \"4K\"]\n\
-         [[workload]]\nname = \"w\"\nrw = \"randwrite\"\nbs = \"4K\"\n[[workload]]\nname = \"r\"\nrw = \"randread\"\nbs = \"4K\"\n";
+         [[workload]]\nname = \"w\"\nrw = \"randwrite\"\nbs = \"4K\"\n[[workload]]\nname = \"r\"\nrw = \"randread\"\nbs = \"4K\"\n\
+         [[workload]]\nname = \"s\"\nrw = \"write\"\nbs = \"4K\"\n";
 
     #[test]
     fn it_is_said_what_was_measured_and_what_held_for_what_is_not_named() {
@@ -220,7 +223,7 @@ mod tests {
         let path = Path::new("/x");
         assert!(lies_on(path, &medium, &sectors).ends_with("; the pools' sectors fit."));
         assert_eq!(of_sectors(&sectors).unwrap(), "Sectors of the pools are of 4096 bytes.");
-        let parts = "\"w\" writes parts of blocks of 16K: the rest of a block is written with each, and read before where it is not in the cache.";
+        let parts = "\"w\" writes parts of blocks of 16K: the rest of a block is written with it, and read before where it is not in the cache.";
         assert_eq!(of_blocks(&experiment, &findings, &sectors), [parts]);
         sectors = Sectors::from([(512, vec!["baseline"]), (8192, vec!["volblocksize=4K"])]);
         assert!(lies_on(path, &medium, &sectors).contains("; sectors of 512 do not fill one"));

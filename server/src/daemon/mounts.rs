@@ -289,8 +289,7 @@ impl OpenPool {
         let inside = Inside::of(daemon, self, &doing, &plan.at).inspect_err(|_| remove_directories(&made))?;
         let left = lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse));
         if let Some(fuse) = left {
-            // Somebody has it elsewhere.
-            // It may have got another name meanwhile.
+            // Somebody has it elsewhere, and it may have got another name meanwhile.
             let put = fuse.put_back(&plan.at, &options).and_then(|()| fuse.name_anew(name));
             if fuse.is_in_place() {
                 self.describe_anew(name, &made, words);

@@ -202,7 +202,6 @@ struct Snapshots {
 pub struct Trees {
     source: Source,
     head: Arc<Zpl>,
-    options: ZplOptions,
     /// What a committed filesystem may still allocate, and its `recordsize`.
     available_bytes: u64,
     record_bytes: u64,
@@ -212,7 +211,8 @@ pub struct Trees {
 impl Trees {
     /// Opens what is mounted.
     pub async fn open(source: Source, options: &MountOptions) -> Result<Self> {
-        let zpl = ZplOptions { snapshot: source.dataset().is_snapshot(), ..options.zpl };
+        // Whether attributes are shown is decided where they are asked for.
+        let zpl = ZplOptions { snapshot: source.dataset().is_snapshot(), xattr: true, ..options.zpl };
         let (head, available_bytes, record_bytes) = match &source {
             Source::Committed(dsl, dataset) => {
                 let head = Zpl::open(&dsl.open_objset(dataset).await?, zpl).await?;
@@ -225,7 +225,7 @@ impl Trees {
             // It is asked each time.
             Source::Live(live) => (Arc::clone(live.zpl.zpl()), 0, 0),
         };
-        Ok(Self { source, head, options: zpl, available_bytes, record_bytes, snapshots: Mutex::default() })
+        Ok(Self { source, head, available_bytes, record_bytes, snapshots: Mutex::default() })
     }
 
     /// Takes the places of snapshots from another tree of the same filesystem: the kernel knows files by them.
@@ -272,8 +272,8 @@ impl Trees {
         if let Some(zpl) = snapshot.zpl.get() {
             return Ok(Arc::clone(zpl));
         }
-        // Whether attributes are shown is decided where they are asked for.
-        let options = ZplOptions { snapshot: true, xattr: true, ..self.options };
+        // As the properties of the filesystem are now.
+        let options = ZplOptions { snapshot: true, xattr: true, ..self.head.options() };
         let zpl = Zpl::open(&self.source.open_snapshot(&snapshot.dataset).await?, options).await?;
         Ok(Arc::clone(snapshot.zpl.get_or_init(|| zpl)))
     }

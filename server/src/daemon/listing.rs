@@ -14,7 +14,7 @@ use engine::pool::history::{self, Form};
 use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
 use engine::pool::status;
 
-use super::{Daemon, OpenPool, dataset_error, users};
+use super::{Daemon, OpenPool, dataset_error, not_of_this_type, users};
 use crate::api::{
     self, ApiError, DatasetEntry, DatasetKind, History, HistoryRecord, Hold, Listed, PoolEntry, Property,
 };
@@ -116,9 +116,7 @@ impl Daemon {
                         all.push((entry, Arc::clone(&pool), Arc::clone(&dsl)));
                     }
                 } else if request.depth == Some(0) {
-                    listed.failed.push(ApiError::invalid(format!(
-                        "cannot open '{name}': operation not applicable to datasets of this type"
-                    )));
+                    listed.failed.push(not_of_this_type(name));
                 }
             }
         }

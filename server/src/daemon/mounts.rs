@@ -23,7 +23,7 @@ use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, Prope
 use super::covering::Inside;
 use super::datasets::is_at_or_below;
 use super::pools::Changing;
-use super::{Daemon, OpenPool, dataset_error, lock};
+use super::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
 use crate::fuse::{self, FuseMount, LiveSource, MountError, MountOptions, SnapshotsClosed, Source, Table};
 
@@ -919,9 +919,7 @@ impl Daemon {
         let (Kind::Filesystem | Kind::Snapshot { of_volume: false }, Some(dataset)) =
             (entry.kind, entry.dataset())
         else {
-            return Err(ApiError::invalid(format!(
-                "cannot open '{name}': operation not applicable to datasets of this type"
-            )));
+            return Err(not_of_this_type(name));
         };
         let refuse = |why: &str| Err(ApiError::refused(format!("cannot mount '{name}': {why}")));
         let properties = pool
@@ -929,21 +927,23 @@ impl Daemon {
             .await
             .map_err(|error| dataset_error("mount", name, error))?;
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
-        if !dsl.key_is_loaded(dataset) && !["", "off"].contains(&word(Prop::Encryption).as_str()) {
-            return refuse("encryption key not loaded");
-        }
         let confined_to = if at.is_none() { pool.altroot().map(Path::to_owned) } else { None };
         let at = match (at, word(Prop::Mountpoint).as_str()) {
             (Some(at), _) => at.to_owned(),
             (None, _) if dataset.is_snapshot() => return refuse("a snapshot needs a place to be mounted at"),
+            (None, "legacy") => {
+                return refuse("legacy mountpoint\nuse mount(8) to mount this filesystem, or --at DIR");
+            }
+            (None, "none") => return refuse("no mountpoint set"),
             (None, _) if word(Prop::Canmount) == "off" => {
                 return refuse("'canmount' property is set to 'off'");
             }
-            (None, "none") => return refuse("no mountpoint set"),
-            (None, "legacy") => return refuse("legacy mountpoint; say where to mount it"),
             (None, path) if path.starts_with('/') => path.into(),
             (None, _) => return refuse("its mountpoint is not known"),
         };
+        if !dsl.key_is_loaded(dataset) && !["", "off"].contains(&word(Prop::Encryption).as_str()) {
+            return refuse("encryption key not loaded");
+        }
         let options = MountOptions::from_properties(&properties);
         let overlay = word(Prop::Overlay) != "off";
         let is_legacy = dataset.is_snapshot() || word(Prop::Mountpoint) == "legacy";
@@ -1035,12 +1035,19 @@ impl Daemon {
             }
             return Ok(all);
         };
+        let is_path = target.starts_with('/');
+        if !is_path {
+            self.check_unmountable(target).await?;
+        }
         let is_target = |mount: &Mounted| mount.dataset == *target || mount.mountpoint == Path::new(target);
         for pool in self.open_pools() {
             let Ok(changing) = pool.change().await else { continue };
             let Some(mount) = pool.mounts_described().into_iter().find(|mount| is_target(mount)) else {
                 continue;
             };
+            if is_path {
+                self.check_unmountable(&mount.dataset).await?;
+            }
             let mut changed = pool.unmount_below(&mount.mountpoint, request.force);
             if !changed.failed.is_empty() && !request.force {
                 self.mount_again(&pool, &changing, std::mem::take(&mut changed.done)).await;
@@ -1054,11 +1061,33 @@ impl Daemon {
                 None => Ok(changed),
             };
         }
-        Err(ApiError::invalid(if target.starts_with('/') {
+        Err(ApiError::invalid(if is_path {
             format!("cannot unmount '{target}': not a mountpoint of this daemon")
         } else {
             format!("cannot unmount '{target}': not currently mounted")
         }))
+    }
+
+    /// Refuses what `zfs unmount` is not for: other than filesystems and snapshots, and what the system's `mount` mounts, mounted or not. What cannot be read
+    /// can be unmounted.
+    async fn check_unmountable(&self, name: &str) -> Result<(), ApiError> {
+        let pool = self.pool_of(name)?;
+        let looked = async {
+            let dsl = pool.dsl().await?;
+            let kind = dsl.entry(name).await?.kind;
+            drop(dsl);
+            let is_legacy = kind == Kind::Filesystem && pool.place_of(name).await?.is_legacy;
+            Ok((kind, is_legacy))
+        };
+        match looked.await {
+            Ok((_, true)) => Err(ApiError::refused(format!(
+                "cannot unmount '{name}': legacy mountpoint\nuse umount(8) to unmount this filesystem"
+            ))),
+            Ok((Kind::Filesystem | Kind::Snapshot { of_volume: false }, false)) => Ok(()),
+            Ok(_) => Err(not_of_this_type(name)),
+            Err(error @ engine::Error::NotFound(_)) => Err(dataset_error("open", name, error)),
+            Err(_) => Ok(()),
+        }
     }
 
     /// What is mounted, by name.

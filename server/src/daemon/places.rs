@@ -28,6 +28,8 @@ pub(super) struct Place {
     pub name: String,
     /// Below the altroot; `None` for `none` and `legacy`, and of a snapshot.
     pub at: Option<PathBuf>,
+    /// It is `legacy`: the system's `mount` and `umount` are for it.
+    pub is_legacy: bool,
     /// `canmount`.
     pub canmount: String,
     /// The dataset whose `mountpoint` it inherits: its own name where that is set there, `None` where it is the default.
@@ -44,9 +46,11 @@ impl Place {
             Some(Source::Default) | None => None,
             Some(_) => Some(name.to_owned()),
         };
-        let at = mountpoint.map(|shown| shown.value).filter(|value| value.starts_with('/'));
+        let value = mountpoint.map(|shown| shown.value);
+        let is_legacy = value.as_deref() == Some("legacy");
+        let at = value.filter(|value| value.starts_with('/'));
         let canmount = shown(Prop::Canmount).map(|shown| shown.value).unwrap_or_default();
-        Ok(Self { name: name.to_owned(), at: at.map(PathBuf::from), canmount, from })
+        Ok(Self { name: name.to_owned(), at: at.map(PathBuf::from), is_legacy, canmount, from })
     }
 
     /// Whether it is another one when `mountpoint` of the filesystem `top`, at or above it, is.
@@ -254,6 +258,7 @@ mod tests {
         let place = |name: &str, from: Option<&str>| Place {
             name: name.into(),
             at: None,
+            is_legacy: false,
             canmount: "on".into(),
             from: from.map(str::to_owned),
         };

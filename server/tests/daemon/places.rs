@@ -175,6 +175,12 @@ fn all_means_those_that_nobody_mounts_by_name() {
     mount_one(&running, "tank/legacy", Some(&by_hand));
     mount_one(&running, "tank/auto", None);
     mount_one(&running, "tank@one", Some(&running.place.path().join("one")));
+    // By name as by path: whoever mounted it by the system's `mount` has its `umount`.
+    for target in ["tank/legacy", by_hand.to_str().unwrap()] {
+        let unmount = Unmount { target: Some(target.into()), force: true, ..Unmount::default() };
+        let error = block_on(running.daemon.unmount(unmount)).unwrap_err();
+        assert!(error.message.starts_with("cannot unmount 'tank/legacy': legacy mountpoint\n"), "{error}");
+    }
     let all = block_on(running.daemon.unmount(Unmount::default())).unwrap();
     assert!(all.failed.is_empty(), "{:?}", all.failed);
     let left: Vec<String> = mounted(&running).into_keys().collect();

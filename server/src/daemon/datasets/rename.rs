@@ -3,7 +3,7 @@
 use engine::dataset::dsl::{Kind, edit};
 
 use super::super::edits::{self, New};
-use super::super::{Daemon, dataset_error, names};
+use super::super::{Daemon, dataset_error, names, not_of_this_type};
 use super::create::missing_parents;
 use super::{entry, is_at_or_below, said};
 use crate::api::{self, ApiError, DatasetKind, Warnings};
@@ -21,11 +21,7 @@ impl Daemon {
         let there = pool.dsl().await.map_err(failed)?.entry(from).await.map_err(failed)?;
         match there.kind {
             Kind::Snapshot { .. } => return self.rename_snapshot(&request).await,
-            Kind::Bookmark => {
-                return Err(ApiError::invalid(format!(
-                    "cannot open '{from}': operation not applicable to datasets of this type"
-                )));
-            }
+            Kind::Bookmark => return Err(not_of_this_type(from)),
             _ => {}
         }
         if request.recursive {

@@ -194,6 +194,20 @@ fn datasets_are_changed_and_the_pool_stays_good() {
     }
     assert_eq!(names(), expected, "refusals change nothing");
 
+    // What is kept for OpenZFS is said to be.
+    for line in [
+        "zfs set sharenfs=on atime=off context=a:b:c tank/a tank/clone",
+        "zfs create -o sharenfs=on -o context=a:b:c -n tank/shared",
+    ] {
+        let ended = session.run(&words(line, &[]));
+        let notes = ["sharenfs", "context"]
+            .map(|name| format!("note: '{name}' is kept for OpenZFS and has no effect here\n"));
+        assert_eq!((ended.code, ended.out.as_str(), ended.err), (0, "", notes.concat()), "{line}");
+    }
+    assert_eq!(get("sharenfs", "tank/a/b"), "on\tinherited from tank/a\n");
+    let silent = session.run(&words("zfs set sharenfs=off context=none direct=standard tank/a", &[]));
+    assert_eq!((silent.code, silent.err.as_str()), (0, ""));
+
     for line in [
         "zfs release keep tank/a/b@1",
         "zfs rollback -r tank/a/b@2",

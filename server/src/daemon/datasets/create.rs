@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::dataset::dsl::{Dsl, Kind};
-use engine::dataset::properties::Prop;
+use engine::dataset::properties::{Prop, kept};
 use engine::pool::live::LivePool;
 use engine::vdev::{self, Class, Vdev};
 
@@ -33,7 +33,7 @@ impl Daemon {
             return Ok(Created::default());
         };
         let mut properties = request.properties.clone();
-        let mut warnings = Vec::new();
+        let mut warnings = kept::notes(&request.properties);
         let volume = match request.volume_bytes {
             Some(bytes) => {
                 let block = volume_block(live, &mut properties, &doing, &mut warnings)?;
@@ -109,6 +109,7 @@ impl Daemon {
         let mut created = Created {
             created: true,
             parents: parents.clone(),
+            warnings: kept::notes(&request.properties),
             properties: request.properties,
             ..Created::default()
         };

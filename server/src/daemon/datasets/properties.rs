@@ -1,7 +1,7 @@
 //! Setting and inheriting properties.
 
 use engine::dataset::dsl::Kind;
-use engine::dataset::properties::Prop;
+use engine::dataset::properties::{Prop, kept};
 
 use super::super::places::{Change, Moving};
 use super::super::{Daemon, dataset_error, edits};
@@ -46,6 +46,9 @@ impl Daemon {
             if let Err(error) = changed.await {
                 set.failed.push(error);
             }
+        }
+        if set.failed.len() < request.datasets.len() {
+            set.warnings.extend(kept::notes(&request.properties));
         }
         Ok(set)
     }

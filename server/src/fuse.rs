@@ -62,6 +62,7 @@ mod writeback;
 mod xattrs;
 
 pub use carried::Carried;
+pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
 pub use options::MountOptions;
 pub use place::{Table, answers, clear_stale, clear_stale_of, device_at};
 pub use replacing::Difference;

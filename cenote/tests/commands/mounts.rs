@@ -104,6 +104,17 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
         assert_eq!((ended.code, ended.err), (1, format!("cannot open '{name}': {why}\n")));
     }
 
+    // Projects are given to files, not to what snapshots hold.
+    let shown = root.join("tank");
+    session.print(&["zfs", "set", "snapdir=visible", "tank"]);
+    std::fs::create_dir(shown.join("dir")).unwrap();
+    std::fs::write(shown.join("dir/file"), "").unwrap();
+    let project =
+        |words: &[&str]| session.print(&[&["zfs", "project", "-r"], words, &[shown.to_str().unwrap()]].concat());
+    assert_eq!(project(&["-s", "-p", "7"]), "");
+    let listed = project(&[]);
+    assert!(listed.lines().count() == 3 && listed.lines().all(|line| line.starts_with("    7 ")), "{listed}");
+
     let file = format!("{at}/file");
     // Each time right after somebody unmounted it without asking the daemon.
     for round in 0..5 {

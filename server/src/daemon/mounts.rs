@@ -927,6 +927,9 @@ impl Daemon {
             .await
             .map_err(|error| dataset_error("mount", name, error))?;
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
+        if word(Prop::Zoned) == "on" {
+            return refuse("dataset is exported to a local zone");
+        }
         let confined_to = if at.is_none() { pool.altroot().map(Path::to_owned) } else { None };
         let at = match (at, word(Prop::Mountpoint).as_str()) {
             (Some(at), _) => at.to_owned(),

@@ -3,7 +3,8 @@
 //! # The rules
 //! They are OpenZFS's. Only filesystems are touched that are to be somewhere else afterwards: the one whose `mountpoint` is set, and those below it that inherit it. What
 //! was mounted is mounted at its new place, whatever `canmount` says but `off`; what was not stays so. Where `mountpoint` was `none` or `legacy` before, all that are mounted without
-//! being asked for (`canmount=on`) are mounted. `canmount` itself moves something only when it becomes `off`.
+//! being asked for (`canmount=on`) are mounted. `canmount` itself moves something only when it becomes `off`. What becomes zoned (`zoned=on`), with those below that inherit it, is
+//! unmounted: it is a container's, and nobody mounts it here.
 //!
 //! What is mounted inside a filesystem that has to be unmounted goes with it, and comes back to where it was.
 //!
@@ -13,7 +14,7 @@
 use std::path::{Path, PathBuf};
 
 use engine::dataset::dsl::{Dsl, Entry, Kind, Walk};
-use engine::dataset::properties::{Environment, Prop, Source, Style};
+use engine::dataset::properties::{Environment, Prop, Shown, Source, Style};
 
 use super::datasets::is_at_or_below;
 use super::mounts::Again;
@@ -32,8 +33,12 @@ pub(super) struct Place {
     pub is_legacy: bool,
     /// `canmount`.
     pub canmount: String,
+    /// `zoned`: it is somebody else's to mount.
+    pub is_zoned: bool,
     /// The dataset whose `mountpoint` it inherits: its own name where that is set there, `None` where it is the default.
     from: Option<String>,
+    /// The same of `zoned`.
+    zoned_from: Option<String>,
 }
 
 impl Place {
@@ -41,21 +46,36 @@ impl Place {
         let properties = dsl.properties(entry, &Environment::UNMOUNTED).await?;
         let shown = |prop| properties.get(prop, Style::PARSABLE);
         let mountpoint = shown(Prop::Mountpoint);
-        let from = match mountpoint.as_ref().map(|shown| &shown.source) {
+        let from_of = |shown: Option<&Shown>| match shown.map(|shown| &shown.source) {
             Some(Source::Inherited(other)) => Some(other.clone()),
             Some(Source::Default) | None => None,
             Some(_) => Some(name.to_owned()),
         };
+        let from = from_of(mountpoint.as_ref());
+        let zoned = shown(Prop::Zoned);
+        let zoned_from = from_of(zoned.as_ref());
+        let is_zoned = zoned.is_some_and(|shown| shown.value == "on");
         let value = mountpoint.map(|shown| shown.value);
         let is_legacy = value.as_deref() == Some("legacy");
         let at = value.filter(|value| value.starts_with('/'));
         let canmount = shown(Prop::Canmount).map(|shown| shown.value).unwrap_or_default();
-        Ok(Self { name: name.to_owned(), at: at.map(PathBuf::from), is_legacy, canmount, from })
+        let (name, at) = (name.to_owned(), at.map(PathBuf::from));
+        Ok(Self { name, at, is_legacy, canmount, is_zoned, from, zoned_from })
     }
 
     /// Whether it is another one when `mountpoint` of the filesystem `top`, at or above it, is.
     fn follows(&self, top: &str) -> bool {
         self.name == top || self.from.as_ref().is_none_or(|from| is_at_or_below(top, from))
+    }
+
+    /// Whether it becomes zoned when the filesystem `top`, at or above it, does.
+    fn follows_zone(&self, top: &str) -> bool {
+        self.name == top || self.zoned_from.as_ref().is_none_or(|from| is_at_or_below(top, from))
+    }
+
+    /// Where it is to be mounted when somebody mounted it there before; `None` where it is not to be mounted.
+    fn place_again(self) -> Option<PathBuf> {
+        self.at.filter(|_| self.canmount != "off" && !self.is_zoned)
     }
 
     /// Whether it is another one when the filesystem `top`, at or above it, gets another name.
@@ -84,6 +104,15 @@ pub(super) struct Change<'a> {
     pub mountpoint: Option<Option<&'a str>>,
     /// `canmount` becomes `off`.
     pub off: bool,
+    /// `zoned` may become `on`.
+    pub zoned: bool,
+}
+
+impl Change<'_> {
+    /// Whether it moves anything.
+    pub(super) fn moves(&self) -> bool {
+        self.mountpoint.is_some() || self.off || self.zoned
+    }
 }
 
 impl OpenPool {
@@ -131,8 +160,11 @@ impl Daemon {
                 also = moved.clone();
             }
         }
-        if change.off && !moved.iter().any(|other| other == name) {
-            moved.push(name.to_owned());
+        for place in &places {
+            let goes = (change.off && place.name == name) || (change.zoned && place.follows_zone(name));
+            if goes && !moved.contains(&place.name) {
+                moved.push(place.name.clone());
+            }
         }
         let is_moved = |other: &str| moved.iter().any(|moved| moved == other);
         let unmounted = self.unmount_mounts(pool, changing, false, is_moved).await?;
@@ -165,8 +197,7 @@ impl Daemon {
                 continue;
             }
             match pool.place_of(&mount.dataset).await {
-                Ok(Place { at: Some(at), canmount, .. }) if canmount != "off" => wanted.push(again(at, true)),
-                Ok(_) => {}
+                Ok(place) => wanted.extend(place.place_again().map(|at| again(at, true))),
                 Err(error) => failed.push(error.into()),
             }
         }
@@ -175,7 +206,7 @@ impl Daemon {
                 continue;
             }
             match pool.place_of(name).await {
-                Ok(Place { at: Some(at), canmount, .. }) if canmount == "on" => {
+                Ok(Place { at: Some(at), canmount, is_zoned: false, .. }) if canmount == "on" => {
                     wanted.push(Again { dataset: name.clone(), at, is_place: true, given: Vec::new() });
                 }
                 Ok(_) => {}
@@ -260,7 +291,9 @@ mod tests {
             at: None,
             is_legacy: false,
             canmount: "on".into(),
+            is_zoned: false,
             from: from.map(str::to_owned),
+            zoned_from: from.map(str::to_owned),
         };
         assert!(place("t/a/b", Some("t/a")).follows("t/a"));
         assert!(place("t/a/b", Some("t")).follows("t/a"));
@@ -268,6 +301,7 @@ mod tests {
         assert!(place("t/a", Some("t/a")).follows("t/a"));
         assert!(!place("t/a/b", Some("t/a/b")).follows("t/a"), "it has its own");
         assert!(!place("t/a/b/c", Some("t/a/b")).follows("t/a"), "or one in between has");
+        assert!(place("t/a/b", None).follows_zone("t/a") && !place("t/a/b", Some("t/a/b")).follows_zone("t/a"));
         assert!(place("t/a/b", Some("t")).follows_name("t/a"));
         assert!(place("t/a", None).follows_name("t/a"));
         assert!(!place("t/a/b", Some("t/a")).follows_name("t/a"), "the path is the same");

@@ -83,6 +83,26 @@ fn only_what_is_to_be_elsewhere_is_moved_and_what_was_unmounted_stays_so() {
     assert_eq!(at(&running, "tank/a/left"), None);
     set(&running, "tank/a/b", "canmount", "off");
     assert_eq!(at(&running, "tank/a/b"), None);
+    // What is zoned is a container's, with all that inherits it.
+    create(&running, "tank/zone", &[]);
+    create(&running, "tank/zone/in", &[]);
+    create(&running, "tank/zone/own", &[("zoned", "off")]);
+    let busy = File::create(running.altroot().join("tank/zone/in/file")).unwrap();
+    let properties = vec![("zoned".into(), "on".into())];
+    let zone = SetProperties { datasets: vec!["tank/zone".into()], properties, ..SetProperties::default() };
+    let refused = block_on(running.daemon.set_properties(zone)).unwrap().failed;
+    assert!(refused.len() == 1 && refused[0].kind == ErrorKind::Busy, "{refused:?}");
+    assert_eq!(at(&running, "tank/zone/in"), place("/tank/zone/in"));
+    drop(busy);
+    set(&running, "tank/zone", "zoned", "on");
+    assert_eq!((at(&running, "tank/zone"), at(&running, "tank/zone/in")), (None, None));
+    assert_eq!(at(&running, "tank/zone/own"), place("/tank/zone/own"));
+    let request = Mount { dataset: Some("tank/zone/in".into()), ..Mount::default() };
+    let refused = block_on(running.daemon.mount(request)).unwrap_err();
+    assert_eq!(refused.message, "cannot mount 'tank/zone/in': dataset is exported to a local zone");
+    set(&running, "tank/zone", "zoned", "off");
+    assert_eq!(at(&running, "tank/zone"), None, "until somebody mounts it");
+    mount_one(&running, "tank/zone/in", None);
     (&used).write_all(b"used").unwrap();
     drop(used);
     judge(&running);

@@ -4,7 +4,7 @@ use engine::dataset::dsl::Kind;
 use engine::dataset::properties::{Prop, kept};
 
 use super::super::places::{Change, Moving};
-use super::super::{Daemon, dataset_error, edits};
+use super::super::{Daemon, dataset_error, edits, names};
 use super::userspace::{Quota, set_quotas, take_quotas};
 use super::{is_at_or_below, said};
 use crate::api::{self, ApiError, PropertiesSet};
@@ -60,6 +60,7 @@ impl Daemon {
     pub async fn inherit_property(&self, request: api::InheritProperty) -> Result<PropertiesSet, ApiError> {
         let mut set = PropertiesSet::default();
         for top in &request.datasets {
+            let prop = Prop::from_name(&request.property);
             let names = match self.names_below(top, request.recursive).await {
                 Ok(names) => names,
                 Err(error) => {
@@ -72,8 +73,10 @@ impl Daemon {
                 let doing = format!("cannot inherit {} for '{name}'", request.property);
                 let (dataset, property, received) =
                     (name.clone(), request.property.clone(), request.received);
-                let is_mountpoint = Prop::from_name(&property) == Some(Prop::Mountpoint);
-                let change = Change { mountpoint: is_mountpoint.then_some(None), off: false };
+                let is_mountpoint = prop == Some(Prop::Mountpoint);
+                let zoned =
+                    prop == Some(Prop::Zoned) && (received || self.is_zoned_above(&name).await);
+                let change = Change { mountpoint: is_mountpoint.then_some(None), off: false, zoned };
                 let changed = self.with_mounts(
                     &doing,
                     &name,
@@ -88,6 +91,12 @@ impl Daemon {
             }
         }
         Ok(set)
+    }
+
+    /// Whether a filesystem without a value of its own would be zoned.
+    async fn is_zoned_above(&self, name: &str) -> bool {
+        let (Some(above), Ok(pool)) = (names::parent_of(name), self.pool_of(name)) else { return false };
+        pool.place_of(above).await.is_ok_and(|place| place.is_zoned)
     }
 
     async fn names_below(&self, top: &str, recursive: bool) -> Result<Vec<String>, ApiError> {
@@ -123,8 +132,7 @@ impl Daemon {
         pool.dsl().await.map_err(failed)?.lookup(name).await.map_err(failed)?;
         let live = pool.writable(doing)?;
         let changing = pool.change().await?;
-        let moves = change.off || change.mountpoint.is_some();
-        let moving = match moves {
+        let moving = match change.moves() {
             true => self.begin_moving(&pool, &changing, name, change).await?,
             false => Moving::default(),
         };
@@ -165,6 +173,7 @@ fn moves(properties: &[(String, String)]) -> Change<'_> {
         match Prop::from_name(name) {
             Some(Prop::Mountpoint) => change.mountpoint = Some(Some(value)),
             Some(Prop::Canmount) => change.off = value == "off",
+            Some(Prop::Zoned) => change.zoned = value == "on",
             _ => {}
         }
     }

@@ -162,6 +162,26 @@ fn datasets_are_changed_and_the_pool_stays_good() {
             "zfs userspace tank/a/v",
             "cannot open 'tank/a/v': operation is only applicable to filesystems and their snapshots\n",
         ),
+        (
+            "zfs set org:x=y tank/a/b#mark",
+            "cannot open 'tank/a/b#mark': operation not applicable to datasets of this type\n",
+        ),
+        (
+            "zfs promote tank/a/b#mark",
+            "cannot open 'tank/a/b#mark': operation not applicable to datasets of this type\n",
+        ),
+        (
+            "zfs mount -R tank/a/v",
+            "cannot open 'tank/a/v': operation not applicable to datasets of this type\n",
+        ),
+        (
+            "zfs inherit exec tank/a/b@1",
+            "cannot inherit exec for 'tank/a/b@1': 'exec' cannot be set on snapshots\n",
+        ),
+        (
+            "zfs inherit snapdir tank/a/v",
+            "cannot inherit snapdir for 'tank/a/v': 'snapdir' does not apply to datasets of this type\n",
+        ),
         ("zpool iostat nopool", "cannot open 'nopool': no such pool\n"),
         (
             "zfs inherit quota tank/a/b",
@@ -209,6 +229,8 @@ fn datasets_are_changed_and_the_pool_stays_good() {
     assert_eq!((silent.code, silent.err.as_str()), (0, ""));
 
     for line in [
+        // Not of the volume, which has none.
+        "zfs inherit -r snapdir tank/a",
         "zfs release keep tank/a/b@1",
         "zfs rollback -r tank/a/b@2",
         "zfs promote tank/clone",
@@ -240,6 +262,15 @@ fn datasets_are_changed_and_the_pool_stays_good() {
     );
     session.print(&words("zfs destroy -R tank@%", &[]));
     assert_eq!(names(), "tank\ntank/master\ntank/master#mark\n");
+    for line in ["zfs snapshot tank@alone", "zfs snapshot tank/master@kept", "zfs destroy -R tank@alone"] {
+        assert_eq!(session.print(&words(line, &[])), "", "{line}");
+    }
+    assert_eq!(names(), "tank\ntank/master\ntank/master@kept\ntank/master#mark\n");
+    for line in ["zfs clone tank/master@kept tank/k", "zfs destroy -R tank"] {
+        assert_eq!(session.print(&words(line, &[])), "", "{line}");
+    }
+    assert_eq!(names(), "tank\n", "all but what the pool begins with");
+    session.print(&words("zfs create tank/again", &[]));
     session.print(&words("zfs destroy -r tank", &[]));
     assert_eq!(names(), "tank\n");
     session.print(&words("zfs create -o casesensitivity=mixed -o normalization=formKD tank/n", &[]));

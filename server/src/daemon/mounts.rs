@@ -984,7 +984,9 @@ impl Daemon {
             }
             if request.recursive {
                 let failed = |error| dataset_error("open", name, error);
-                pool.dsl().await.map_err(failed)?.entry(name).await.map_err(failed)?;
+                if pool.dsl().await.map_err(failed)?.entry(name).await.map_err(failed)?.kind != Kind::Filesystem {
+                    return Err(not_of_this_type(name));
+                }
                 return Ok(self.mount_all(&pool, &changing, Some(name), &words, request.overlay).await);
             }
             let plan = self.plan_at(&pool, name, at.as_deref()).await?;

@@ -1,10 +1,10 @@
 //! Setting and inheriting properties.
 
 use engine::dataset::dsl::Kind;
-use engine::dataset::properties::{Prop, kept};
+use engine::dataset::properties::{Prop, Types, kept};
 
 use super::super::places::{Change, Moving};
-use super::super::{Daemon, dataset_error, edits, names};
+use super::super::{Daemon, dataset_error, edits, names, not_of_this_type};
 use super::userspace::{Quota, set_quotas, take_quotas};
 use super::{is_at_or_below, said};
 use crate::api::{self, ApiError, PropertiesSet};
@@ -61,7 +61,7 @@ impl Daemon {
         let mut set = PropertiesSet::default();
         for top in &request.datasets {
             let prop = Prop::from_name(&request.property);
-            let names = match self.names_below(top, request.recursive).await {
+            let names = match self.names_below(top, request.recursive, prop).await {
                 Ok(names) => names,
                 Err(error) => {
                     set.failed.push(error);
@@ -99,7 +99,13 @@ impl Daemon {
         pool.place_of(above).await.is_ok_and(|place| place.is_zoned)
     }
 
-    async fn names_below(&self, top: &str, recursive: bool) -> Result<Vec<String>, ApiError> {
+    /// What a property is to be taken from: all below `top` that can have it, if that is wanted.
+    async fn names_below(
+        &self,
+        top: &str,
+        recursive: bool,
+        prop: Option<Prop>,
+    ) -> Result<Vec<String>, ApiError> {
         let pool = self.pool_of(top)?;
         let failed = |error| dataset_error("open", top, error);
         let dsl = pool.dsl().await.map_err(failed)?;
@@ -107,8 +113,17 @@ impl Daemon {
         match (recursive, entry.kind) {
             (true, Kind::Filesystem | Kind::Volume) => {
                 let dir = dsl.find_dir(top).await.map_err(failed)?;
-                let dirs = dsl.dirs(&dir).await.map_err(failed)?;
-                Ok(dirs.iter().map(|dir| dir.name.clone()).collect())
+                let mut names = Vec::new();
+                for dir in dsl.dirs(&dir).await.map_err(failed)? {
+                    let types = match dsl.entry(&dir.name).await.map_err(failed)?.kind {
+                        Kind::Volume => Types::VOLUME,
+                        _ => Types::FILESYSTEM,
+                    };
+                    if prop.is_none_or(|prop| prop.desc().valid_for(types, false)) {
+                        names.push(dir.name.clone());
+                    }
+                }
+                Ok(names)
             }
             _ => Ok(vec![top.to_owned()]),
         }
@@ -129,7 +144,9 @@ impl Daemon {
     {
         let pool = self.pool_of(name)?;
         let failed = |error| dataset_error("open", name, error);
-        pool.dsl().await.map_err(failed)?.lookup(name).await.map_err(failed)?;
+        if pool.dsl().await.map_err(failed)?.entry(name).await.map_err(failed)?.kind == Kind::Bookmark {
+            return Err(not_of_this_type(name));
+        }
         let live = pool.writable(doing)?;
         let changing = pool.change().await?;
         let moving = match change.moves() {

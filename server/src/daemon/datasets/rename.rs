@@ -154,6 +154,9 @@ impl Daemon {
         let failed = |error| dataset_error("open", name, error);
         let dsl = pool.dsl().await.map_err(failed)?;
         let there = dsl.entry(name).await.map_err(failed)?;
+        if there.kind == Kind::Bookmark {
+            return Err(not_of_this_type(name));
+        }
         let Some(dataset) = there.dataset().filter(|dataset| !dataset.is_snapshot()) else {
             return Err(ApiError::invalid(format!("{doing}: snapshots can not be promoted")));
         };

@@ -331,6 +331,11 @@ impl FuseMount {
         self.postponed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether these options wait for another session, and somebody was told.
+    pub fn is_postponed(&self, options: &MountOptions) -> bool {
+        *self.postponed() == Some(AgreedOn::of(options))
+    }
+
     /// Nothing waits for another session any more.
     pub fn forget_postponed(&self) {
         *self.postponed() = None;

@@ -642,10 +642,13 @@ impl Daemon {
     }
 
     /// Lets what the properties of filesystems say now hold for those of them that are mounted. What could not be made to.
+    ///
+    /// `is_wish`: something was changed that a mount takes over when it begins. Otherwise nothing is unmounted for the sake of what was changed before while somebody was in it and something is mounted inside.
     pub(super) async fn update_mounts(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
+        is_wish: bool,
         is_meant: impl Fn(&str) -> bool,
     ) -> Vec<ApiError> {
         let mut failed = Vec::new();
@@ -654,7 +657,7 @@ impl Daemon {
             mounts.values().filter(|mount| mount.fuse.is_alive()).map(Mount::described).collect()
         };
         for mount in in_use.into_iter().filter(|mount| is_meant(&mount.dataset)) {
-            failed.extend(self.update_mount(pool, changing, &mount, false).await.err());
+            failed.extend(self.update_mount(pool, changing, &mount, (false, is_wish)).await.err());
         }
         failed
     }
@@ -686,7 +689,7 @@ impl Daemon {
         }
         // Of two that contradict each other the later one holds.
         let mount = given(&|all| all.extend(words.iter().cloned())).ok_or_else(not_mounted)?;
-        let updated = self.update_mount(pool, changing, &mount, true).await;
+        let updated = self.update_mount(pool, changing, &mount, (true, true)).await;
         if let Err(error) = updated {
             given(&|all| all.clone_from(&before.given));
             return Err(error);
@@ -699,7 +702,7 @@ impl Daemon {
         pool: &OpenPool,
         changing: &Changing<'_>,
         mount: &Mounted,
-        anew: bool,
+        (anew, is_wish): (bool, bool),
     ) -> Result<(), ApiError> {
         let name = &mount.dataset;
         let failed = |error| dataset_error("mount", name, error);
@@ -727,8 +730,9 @@ impl Daemon {
             }
         }
         let is_in_place = fuse.is_in_place();
+        let waits = !is_wish && fuse.is_postponed(&options) && !pool.mounted_inside(name).is_empty();
         drop(fuse);
-        let busy = match is_in_place {
+        let busy = match is_in_place && !waits {
             true => match self.unmount_mounts(pool, changing, false, |other| other == name).await {
                 Ok(unmounted) => {
                     self.mount_again(pool, changing, unmounted).await;
@@ -736,7 +740,7 @@ impl Daemon {
                 }
                 Err(busy) => Some(busy),
             },
-            // It begins another session when nobody has this one any more.
+            // It begins another session when nobody has this one any more, or somebody mounts it again.
             false => None,
         };
         let Some((fuse, _)) = get() else { return busy.map_or(Ok(()), Err) };
@@ -748,7 +752,7 @@ impl Daemon {
             updated => updated.map_err(mount_error)?,
         }
         // Whoever changes something else has nothing to do with it.
-        busy.filter(|_| is_new || anew || !needs_another_session).map_or(Ok(()), Err)
+        busy.filter(|_| is_new || is_wish || !needs_another_session).map_or(Ok(()), Err)
     }
 
     /// Unmounts filesystems and what is mounted inside them, deepest first; all are mounted again when one is in use. Those that were unmounted.

@@ -106,6 +106,8 @@ pub(super) struct Change<'a> {
     pub off: bool,
     /// `zoned` may become `on`.
     pub zoned: bool,
+    /// `acltype` becomes another one, of which the kernel is told when something is mounted.
+    pub acls: bool,
 }
 
 impl Change<'_> {

@@ -76,7 +76,12 @@ impl Daemon {
                 let is_mountpoint = prop == Some(Prop::Mountpoint);
                 let zoned =
                     prop == Some(Prop::Zoned) && (received || self.is_zoned_above(&name).await);
-                let change = Change { mountpoint: is_mountpoint.then_some(None), off: false, zoned };
+                let change = Change {
+                    mountpoint: is_mountpoint.then_some(None),
+                    off: false,
+                    zoned,
+                    acls: prop == Some(Prop::Acltype),
+                };
                 let changed = self.with_mounts(
                     &doing,
                     &name,
@@ -168,7 +173,8 @@ impl Daemon {
         for error in self.end_moving(&pool, &changing, moving).await {
             set.failed.push(not_mounted(error));
         }
-        let updated = self.update_mounts(&pool, &changing, |mounted| is_at_or_below(mounted, name)).await;
+        let is_meant = |mounted: &str| is_at_or_below(mounted, name);
+        let updated = self.update_mounts(&pool, &changing, change.acls, is_meant).await;
         set.failed.extend(updated.into_iter().map(not_mounted));
         if let Err(error) = pool.find_volumes().await {
             set.warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
@@ -191,6 +197,7 @@ fn moves(properties: &[(String, String)]) -> Change<'_> {
             Some(Prop::Mountpoint) => change.mountpoint = Some(Some(value)),
             Some(Prop::Canmount) => change.off = value == "off",
             Some(Prop::Zoned) => change.zoned = value == "on",
+            Some(Prop::Acltype) => change.acls = true,
             _ => {}
         }
     }

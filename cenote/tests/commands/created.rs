@@ -94,6 +94,7 @@ fn datasets_are_changed_and_the_pool_stays_good() {
         "zfs snapshot -r tank/a@3",
         "zfs hold keep tank/a/b@1",
         "zfs bookmark tank/a/b@2 #mark",
+        "zfs bookmark tank/a/b#mark tank/a/b#copy",
         "zfs clone tank/a/b@2 tank/clone",
         "zfs set atime=off org:mine=yes tank/a tank/clone",
         "zfs set quota=100M tank/a/b",
@@ -102,9 +103,13 @@ fn datasets_are_changed_and_the_pool_stays_good() {
     ] {
         assert_eq!(session.print(&words(line, &[])), "", "{line}");
     }
-    let expected = "tank\ntank/a\ntank/a@three\ntank/a/b\ntank/a/b@1\ntank/a/b@2\ntank/a/b@three\ntank/a/b#mark\n\
+    let expected = "tank\ntank/a\ntank/a@three\ntank/a/b\ntank/a/b@1\ntank/a/b@2\ntank/a/b@three\ntank/a/b#copy\ntank/a/b#mark\n\
                     tank/a/v\ntank/a/v@2\ntank/a/v@three\ntank/clone\n";
     assert_eq!(names(), expected);
+    let marks = words("zfs get -Hpo value guid,createtxg tank/a/b#mark tank/a/b#copy", &[]);
+    let marks = session.print(&marks);
+    let marks: Vec<&str> = marks.lines().collect();
+    assert_eq!(marks[..2], marks[2..]);
     let get =
         |property: &str, name: &str| session.print(&["zfs", "get", "-Hpo", "value,source", property, name]);
     assert_eq!(get("atime", "tank/a/b"), "off\tinherited from tank/a\n");
@@ -165,6 +170,14 @@ fn datasets_are_changed_and_the_pool_stays_good() {
         (
             "zfs set org:x=y tank/a/b#mark",
             "cannot open 'tank/a/b#mark': operation not applicable to datasets of this type\n",
+        ),
+        (
+            "zfs bookmark tank/a/b#mark tank/a/v#mark",
+            "cannot create bookmark 'tank/a/v#mark': tank/a/b#mark is not a bookmark of tank/a/v\n",
+        ),
+        (
+            "zfs bookmark tank/a/b#nothing tank/a/b#other",
+            "cannot create bookmark 'tank/a/b#other': dataset does not exist\n",
         ),
         (
             "zfs promote tank/a/b#mark",
@@ -239,7 +252,7 @@ fn datasets_are_changed_and_the_pool_stays_good() {
     ] {
         assert_eq!(session.print(&words(line, &[])), "", "{line}");
     }
-    assert_eq!(names(), "tank\ntank/master\ntank/master@1\ntank/master@2\ntank/master#mark\n");
+    assert_eq!(names(), "tank\ntank/master\ntank/master@1\ntank/master@2\ntank/master#copy\ntank/master#mark\n");
     let told = session.print(&["zfs", "destroy", "-nv", "tank/master@1%2"]);
     assert!(
         told.starts_with("would destroy tank/master@1\nwould destroy tank/master@2\nwould reclaim "),
@@ -261,11 +274,11 @@ fn datasets_are_changed_and_the_pool_stays_good() {
         ["tank/k", "tank/master@e", "tank/master", "tank@e"].map(|name| format!("would destroy {name}"))
     );
     session.print(&words("zfs destroy -R tank@%", &[]));
-    assert_eq!(names(), "tank\ntank/master\ntank/master#mark\n");
+    assert_eq!(names(), "tank\ntank/master\ntank/master#copy\ntank/master#mark\n");
     for line in ["zfs snapshot tank@alone", "zfs snapshot tank/master@kept", "zfs destroy -R tank@alone"] {
         assert_eq!(session.print(&words(line, &[])), "", "{line}");
     }
-    assert_eq!(names(), "tank\ntank/master\ntank/master@kept\ntank/master#mark\n");
+    assert_eq!(names(), "tank\ntank/master\ntank/master@kept\ntank/master#copy\ntank/master#mark\n");
     for line in ["zfs clone tank/master@kept tank/k", "zfs destroy -R tank"] {
         assert_eq!(session.print(&words(line, &[])), "", "{line}");
     }

@@ -252,7 +252,10 @@ fn datasets_are_changed_and_the_pool_stays_good() {
     ] {
         assert_eq!(session.print(&words(line, &[])), "", "{line}");
     }
-    assert_eq!(names(), "tank\ntank/master\ntank/master@1\ntank/master@2\ntank/master#copy\ntank/master#mark\n");
+    assert_eq!(
+        names(),
+        "tank\ntank/master\ntank/master@1\ntank/master@2\ntank/master#copy\ntank/master#mark\n"
+    );
     let told = session.print(&["zfs", "destroy", "-nv", "tank/master@1%2"]);
     assert!(
         told.starts_with("would destroy tank/master@1\nwould destroy tank/master@2\nwould reclaim "),

@@ -109,8 +109,9 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
     session.print(&["zfs", "set", "snapdir=visible", "tank"]);
     std::fs::create_dir(shown.join("dir")).unwrap();
     std::fs::write(shown.join("dir/file"), "").unwrap();
-    let project =
-        |words: &[&str]| session.print(&[&["zfs", "project", "-r"], words, &[shown.to_str().unwrap()]].concat());
+    let project = |words: &[&str]| {
+        session.print(&[&["zfs", "project", "-r"], words, &[shown.to_str().unwrap()]].concat())
+    };
     assert_eq!(project(&["-s", "-p", "7"]), "");
     let listed = project(&[]);
     assert!(listed.lines().count() == 3 && listed.lines().all(|line| line.starts_with("    7 ")), "{listed}");

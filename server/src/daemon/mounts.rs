@@ -988,7 +988,8 @@ impl Daemon {
             }
             if request.recursive {
                 let failed = |error| dataset_error("open", name, error);
-                if pool.dsl().await.map_err(failed)?.entry(name).await.map_err(failed)?.kind != Kind::Filesystem {
+                let kind = pool.dsl().await.map_err(failed)?.entry(name).await.map_err(failed)?.kind;
+                if kind != Kind::Filesystem {
                     return Err(not_of_this_type(name));
                 }
                 return Ok(self.mount_all(&pool, &changing, Some(name), &words, request.overlay).await);
@@ -1078,9 +1079,12 @@ impl Daemon {
     }
 
     /// Refuses what `zfs unmount` is not for: other than filesystems and snapshots, and what the system's `mount` mounts, mounted or not. What cannot be read
-    /// can be unmounted.
+    /// can be unmounted, and nobody waits for devices that are away.
     async fn check_unmountable(&self, name: &str) -> Result<(), ApiError> {
         let pool = self.pool_of(name)?;
+        if pool.is_suspended() {
+            return Ok(());
+        }
         let looked = async {
             let dsl = pool.dsl().await?;
             let kind = dsl.entry(name).await?.kind;

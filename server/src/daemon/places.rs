@@ -303,7 +303,9 @@ mod tests {
         assert!(place("t/a", Some("t/a")).follows("t/a"));
         assert!(!place("t/a/b", Some("t/a/b")).follows("t/a"), "it has its own");
         assert!(!place("t/a/b/c", Some("t/a/b")).follows("t/a"), "or one in between has");
-        assert!(place("t/a/b", None).follows_zone("t/a") && !place("t/a/b", Some("t/a/b")).follows_zone("t/a"));
+        assert!(
+            place("t/a/b", None).follows_zone("t/a") && !place("t/a/b", Some("t/a/b")).follows_zone("t/a")
+        );
         assert!(place("t/a/b", Some("t")).follows_name("t/a"));
         assert!(place("t/a", None).follows_name("t/a"));
         assert!(!place("t/a/b", Some("t/a")).follows_name("t/a"), "the path is the same");

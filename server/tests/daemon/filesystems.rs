@@ -697,7 +697,10 @@ fn filesystems_are_mounted_in_one_another_and_follow_their_properties() {
     mark_mount(&inner.join("c"));
     set(&running, "tank/a/b", "compression", "lz4");
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    assert_eq!(table.lines().filter(|line| line.contains("/a/b/c ") && line.contains("unbindable")).count(), 1);
+    assert_eq!(
+        table.lines().filter(|line| line.contains("/a/b/c ") && line.contains("unbindable")).count(),
+        1
+    );
     assert_eq!(errno(set_acl()), libc::EOPNOTSUPP);
     let below = Unmount { target: Some("tank/a/b/c".into()), ..Unmount::default() };
     block_on(running.daemon.unmount(below)).unwrap();

@@ -7,8 +7,8 @@ use super::set::Value;
 use super::table::{Kind, Prop};
 use super::typed;
 
-/// What nothing reads here: shares, labels of SELinux, scanners and locks that Linux has not, cache devices, how volumes are shown in `/dev`, and how OpenZFS reads.
-pub const KEPT: [Prop; 14] = [
+/// What nothing reads here: shares (over iSCSI too), labels of SELinux, scanners and locks that Linux has not, cache devices, how volumes are shown in `/dev`, and how OpenZFS reads.
+pub const KEPT: [Prop; 16] = [
     Prop::Sharenfs,
     Prop::Sharesmb,
     Prop::Context,
@@ -23,6 +23,8 @@ pub const KEPT: [Prop; 14] = [
     Prop::Prefetch,
     Prop::Volthreading,
     Prop::Direct,
+    Prop::Iscsioptions,
+    Prop::StmfShareinfo,
 ];
 
 /// What is to be said to whoever sets properties, as typed: a sentence for each that has no effect. Defaults promise nothing.

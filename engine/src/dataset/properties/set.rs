@@ -352,7 +352,8 @@ impl PropertySet {
         let has = |word: &str| options.iter().any(|option| option == word);
         let (on, off) = match prop {
             Prop::Acltype => {
-                let now = [("noacl", 0), ("posixacl", 1), ("nfs4acl", 2)].into_iter().find(|(word, _)| has(word));
+                let now =
+                    [("noacl", 0), ("posixacl", 1), ("nfs4acl", 2)].into_iter().find(|(word, _)| has(word));
                 return now.map(|(_, now)| now).filter(|now| *now != number);
             }
             Prop::Atime => ("atime", "noatime"),

@@ -74,8 +74,7 @@ impl Daemon {
                 let (dataset, property, received) =
                     (name.clone(), request.property.clone(), request.received);
                 let is_mountpoint = prop == Some(Prop::Mountpoint);
-                let zoned =
-                    prop == Some(Prop::Zoned) && (received || self.is_zoned_above(&name).await);
+                let zoned = prop == Some(Prop::Zoned) && (received || self.is_zoned_above(&name).await);
                 let change = Change {
                     mountpoint: is_mountpoint.then_some(None),
                     off: false,

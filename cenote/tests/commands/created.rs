@@ -110,6 +110,12 @@ fn datasets_are_changed_and_the_pool_stays_good() {
     let marks = session.print(&marks);
     let marks: Vec<&str> = marks.lines().collect();
     assert_eq!(marks[..2], marks[2..]);
+    let since = session.print(&words(
+        "zfs get -Hpo value written@2,written#mark,written#tank/a/b#copy,written@#copy tank/a/b",
+        &[],
+    ));
+    let since: Vec<&str> = since.lines().collect();
+    assert!(since.len() == 4 && since[0] != "-" && since.iter().all(|one| *one == since[0]), "{since:?}");
     let get =
         |property: &str, name: &str| session.print(&["zfs", "get", "-Hpo", "value,source", property, name]);
     assert_eq!(get("atime", "tank/a/b"), "off\tinherited from tank/a\n");

@@ -19,7 +19,7 @@ use engine::dataset::properties::{Environment, Prop, Shown, Source, Style};
 use super::datasets::is_at_or_below;
 use super::mounts::Again;
 use super::pools::Changing;
-use super::{Daemon, OpenPool};
+use super::{Daemon, OpenPool, names};
 use crate::api::{ApiError, Mounted};
 
 /// Where the properties of a filesystem say that it is to be mounted.
@@ -73,6 +73,11 @@ impl Place {
         self.name == top || self.zoned_from.as_ref().is_none_or(|from| is_at_or_below(top, from))
     }
 
+    /// Whether it is zoned as what is above the filesystem `top`, at or above it.
+    fn follows_zone_above(&self, top: &str) -> bool {
+        self.zoned_from.as_ref().is_none_or(|from| !is_at_or_below(from, top))
+    }
+
     /// Where it is to be mounted when somebody mounted it there before; `None` where it is not to be mounted.
     fn place_again(self) -> Option<PathBuf> {
         self.at.filter(|_| self.canmount != "off" && !self.is_zoned)
@@ -122,6 +127,18 @@ impl OpenPool {
     pub(super) async fn place_of(&self, name: &str) -> engine::Result<Place> {
         let dsl = self.dsl().await?;
         Place::of(&dsl, &dsl.entry(name).await?, name).await
+    }
+
+    /// Whether a filesystem, or the nearest above it that there is, is zoned.
+    async fn is_zoned_at_or_above(&self, name: &str) -> bool {
+        let mut nearest = Some(name);
+        while let Some(name) = nearest {
+            if let Ok(place) = self.place_of(name).await {
+                return place.is_zoned;
+            }
+            nearest = names::parent_of(name);
+        }
+        false
     }
 
     /// The places of all filesystems at or below one.
@@ -219,12 +236,12 @@ impl Daemon {
         failed
     }
 
-    /// Unmounts what has another place when a filesystem is called otherwise, unless mounts are to stay as they are.
+    /// Unmounts what has another place when a filesystem is called otherwise, or is zoned then, unless mounts are to stay as they are.
     pub(super) async fn begin_renaming(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
-        from: &str,
+        (from, to): (&str, &str),
         (stay, force): (bool, bool),
     ) -> Result<Moving, ApiError> {
         if stay {
@@ -232,12 +249,18 @@ impl Daemon {
         }
         let mounted = pool.mountpoints();
         let places = pool.places_below(from).await?;
-        let moved: Vec<String> = places
-            .into_iter()
-            .filter(|place| place.follows_name(from) && mounted.get(&place.name) == place.at.as_ref())
-            .filter(|place| place.at.is_some())
-            .map(|place| place.name)
-            .collect();
+        let is_zoned_there = match names::parent_of(to) {
+            // What is made with it inherits from further above.
+            Some(above) => pool.is_zoned_at_or_above(above).await,
+            None => false,
+        };
+        let has_its_place = |place: &Place| {
+            let at = place.at.as_ref();
+            place.follows_name(from) && at.is_some() && mounted.get(&place.name) == at
+        };
+        let is_moved =
+            |place: &Place| has_its_place(place) || (is_zoned_there && place.follows_zone_above(from));
+        let moved: Vec<String> = places.into_iter().filter(is_moved).map(|place| place.name).collect();
         let is_moved = |other: &str| moved.iter().any(|moved| moved == other);
         let unmounted = self.unmount_mounts(pool, changing, force, is_moved).await?;
         Ok(Moving { unmounted, moved, ..Moving::default() })

@@ -100,6 +100,9 @@ fn only_what_is_to_be_elsewhere_is_moved_and_what_was_unmounted_stays_so() {
     let request = Mount { dataset: Some("tank/zone/in".into()), ..Mount::default() };
     let refused = block_on(running.daemon.mount(request)).unwrap_err();
     assert_eq!(refused.message, "cannot mount 'tank/zone/in': dataset is exported to a local zone");
+    create(&running, "tank/far", &[("mountpoint", "/far")]);
+    rename(&running, "tank/far", "tank/zone/far", false);
+    assert_eq!(at(&running, "tank/zone/far"), None);
     set(&running, "tank/zone", "zoned", "off");
     assert_eq!(at(&running, "tank/zone"), None, "until somebody mounts it");
     mount_one(&running, "tank/zone/in", None);

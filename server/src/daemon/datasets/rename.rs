@@ -54,7 +54,7 @@ impl Daemon {
         let changing = pool.change().await?;
         let _closed = pool.keep_unused(&doing, |volume| is_at_or_below(volume, from))?;
         let how = (request.no_remount, request.force);
-        let moving = self.begin_renaming(&pool, &changing, from, how).await?;
+        let moving = self.begin_renaming(&pool, &changing, (from, to), how).await?;
         let (old, new) = (from.clone(), to.clone());
         let made = missing.clone();
         let done = edits::change(live, request.command, move |s| async move {

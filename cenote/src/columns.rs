@@ -74,7 +74,7 @@ impl Wanted {
         if is_user(name) {
             return Some(Self::other(name, false));
         }
-        (name.starts_with("written@") || is_quota(name)).then(|| Self::other(name, true))
+        (is_written_since(name) || is_quota(name)).then(|| Self::other(name, true))
     }
 
     /// A property of pools.
@@ -181,9 +181,14 @@ pub fn shown(property: &Property, parsable: bool) -> Option<String> {
     }
 }
 
+/// Whether it is what was written since a snapshot or bookmark.
+fn is_written_since(name: &str) -> bool {
+    name.starts_with("written@") || name.starts_with("written#")
+}
+
 /// Where a dataset property's value comes from. What is computed for an argument (`written@…`, `userused@…`) counts as local.
 pub fn source_of(property: &Property) -> Source {
-    let computed = property.name.starts_with("written@") || is_quota(&property.name);
+    let computed = is_written_since(&property.name) || is_quota(&property.name);
     if computed && property.value.is_some() { Source::Local } else { property.source.clone() }
 }
 

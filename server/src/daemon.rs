@@ -322,6 +322,11 @@ fn dataset_error(doing: &str, name: &str, error: engine::Error) -> ApiError {
     }
 }
 
+/// What is said of a dataset that a command is not for.
+fn not_of_this_type(name: &str) -> ApiError {
+    ApiError::invalid(format!("cannot open '{name}': operation not applicable to datasets of this type"))
+}
+
 /// Locks; what a thread that panicked left behind is whole, since every change is one insertion or removal.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -62,6 +62,7 @@ mod writeback;
 mod xattrs;
 
 pub use carried::Carried;
+pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
 pub use options::MountOptions;
 pub use place::{Table, answers, clear_stale, clear_stale_of, device_at};
 pub use replacing::Difference;
@@ -328,6 +329,11 @@ impl FuseMount {
 
     fn postponed(&self) -> MutexGuard<'_, Option<AgreedOn>> {
         self.postponed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether these options wait for another session, and somebody was told.
+    pub fn is_postponed(&self, options: &MountOptions) -> bool {
+        *self.postponed() == Some(AgreedOn::of(options))
     }
 
     /// Nothing waits for another session any more.

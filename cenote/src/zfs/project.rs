@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{DirEntryExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use server::fuse::ZFS_DIRECTORY_INODE;
 
 use crate::output::{Exit, FAILED, print, usage};
 
@@ -137,8 +138,9 @@ impl Arguments {
             for entry in entries {
                 let entry = entry.with_context(|| format!("failed to readdir {}", directory.display()))?;
                 let Ok(kind) = entry.file_type() else { continue };
-                // Others cannot be opened without effects, and have no project that could be changed.
-                if kind.is_symlink()
+                // What snapshots hold is nobody's to change. Others cannot be opened without effects, and have no project that could be changed.
+                if entry.ino() == ZFS_DIRECTORY_INODE
+                    || kind.is_symlink()
                     || kind.is_fifo()
                     || kind.is_socket()
                     || kind.is_block_device()

@@ -94,6 +94,7 @@ fn datasets_are_changed_and_the_pool_stays_good() {
         "zfs snapshot -r tank/a@3",
         "zfs hold keep tank/a/b@1",
         "zfs bookmark tank/a/b@2 #mark",
+        "zfs bookmark tank/a/b#mark tank/a/b#copy",
         "zfs clone tank/a/b@2 tank/clone",
         "zfs set atime=off org:mine=yes tank/a tank/clone",
         "zfs set quota=100M tank/a/b",
@@ -102,9 +103,19 @@ fn datasets_are_changed_and_the_pool_stays_good() {
     ] {
         assert_eq!(session.print(&words(line, &[])), "", "{line}");
     }
-    let expected = "tank\ntank/a\ntank/a@three\ntank/a/b\ntank/a/b@1\ntank/a/b@2\ntank/a/b@three\ntank/a/b#mark\n\
+    let expected = "tank\ntank/a\ntank/a@three\ntank/a/b\ntank/a/b@1\ntank/a/b@2\ntank/a/b@three\ntank/a/b#copy\ntank/a/b#mark\n\
                     tank/a/v\ntank/a/v@2\ntank/a/v@three\ntank/clone\n";
     assert_eq!(names(), expected);
+    let marks = words("zfs get -Hpo value guid,createtxg tank/a/b#mark tank/a/b#copy", &[]);
+    let marks = session.print(&marks);
+    let marks: Vec<&str> = marks.lines().collect();
+    assert_eq!(marks[..2], marks[2..]);
+    let since = session.print(&words(
+        "zfs get -Hpo value written@2,written#mark,written#tank/a/b#copy,written@#copy tank/a/b",
+        &[],
+    ));
+    let since: Vec<&str> = since.lines().collect();
+    assert!(since.len() == 4 && since[0] != "-" && since.iter().all(|one| *one == since[0]), "{since:?}");
     let get =
         |property: &str, name: &str| session.print(&["zfs", "get", "-Hpo", "value,source", property, name]);
     assert_eq!(get("atime", "tank/a/b"), "off\tinherited from tank/a\n");
@@ -162,6 +173,34 @@ fn datasets_are_changed_and_the_pool_stays_good() {
             "zfs userspace tank/a/v",
             "cannot open 'tank/a/v': operation is only applicable to filesystems and their snapshots\n",
         ),
+        (
+            "zfs set org:x=y tank/a/b#mark",
+            "cannot open 'tank/a/b#mark': operation not applicable to datasets of this type\n",
+        ),
+        (
+            "zfs bookmark tank/a/b#mark tank/a/v#mark",
+            "cannot create bookmark 'tank/a/v#mark': tank/a/b#mark is not a bookmark of tank/a/v\n",
+        ),
+        (
+            "zfs bookmark tank/a/b#nothing tank/a/b#other",
+            "cannot create bookmark 'tank/a/b#other': dataset does not exist\n",
+        ),
+        (
+            "zfs promote tank/a/b#mark",
+            "cannot open 'tank/a/b#mark': operation not applicable to datasets of this type\n",
+        ),
+        (
+            "zfs mount -R tank/a/v",
+            "cannot open 'tank/a/v': operation not applicable to datasets of this type\n",
+        ),
+        (
+            "zfs inherit exec tank/a/b@1",
+            "cannot inherit exec for 'tank/a/b@1': 'exec' cannot be set on snapshots\n",
+        ),
+        (
+            "zfs inherit snapdir tank/a/v",
+            "cannot inherit snapdir for 'tank/a/v': 'snapdir' does not apply to datasets of this type\n",
+        ),
         ("zpool iostat nopool", "cannot open 'nopool': no such pool\n"),
         (
             "zfs inherit quota tank/a/b",
@@ -194,7 +233,23 @@ fn datasets_are_changed_and_the_pool_stays_good() {
     }
     assert_eq!(names(), expected, "refusals change nothing");
 
+    // What is kept for OpenZFS is said to be.
     for line in [
+        "zfs set sharenfs=on atime=off context=a:b:c tank/a tank/clone",
+        "zfs create -o sharenfs=on -o context=a:b:c -n tank/shared",
+    ] {
+        let ended = session.run(&words(line, &[]));
+        let notes = ["sharenfs", "context"]
+            .map(|name| format!("note: '{name}' is kept for OpenZFS and has no effect here\n"));
+        assert_eq!((ended.code, ended.out.as_str(), ended.err), (0, "", notes.concat()), "{line}");
+    }
+    assert_eq!(get("sharenfs", "tank/a/b"), "on\tinherited from tank/a\n");
+    let silent = session.run(&words("zfs set sharenfs=off context=none direct=standard tank/a", &[]));
+    assert_eq!((silent.code, silent.err.as_str()), (0, ""));
+
+    for line in [
+        // Not of the volume, which has none.
+        "zfs inherit -r snapdir tank/a",
         "zfs release keep tank/a/b@1",
         "zfs rollback -r tank/a/b@2",
         "zfs promote tank/clone",
@@ -203,7 +258,10 @@ fn datasets_are_changed_and_the_pool_stays_good() {
     ] {
         assert_eq!(session.print(&words(line, &[])), "", "{line}");
     }
-    assert_eq!(names(), "tank\ntank/master\ntank/master@1\ntank/master@2\ntank/master#mark\n");
+    assert_eq!(
+        names(),
+        "tank\ntank/master\ntank/master@1\ntank/master@2\ntank/master#copy\ntank/master#mark\n"
+    );
     let told = session.print(&["zfs", "destroy", "-nv", "tank/master@1%2"]);
     assert!(
         told.starts_with("would destroy tank/master@1\nwould destroy tank/master@2\nwould reclaim "),
@@ -225,7 +283,16 @@ fn datasets_are_changed_and_the_pool_stays_good() {
         ["tank/k", "tank/master@e", "tank/master", "tank@e"].map(|name| format!("would destroy {name}"))
     );
     session.print(&words("zfs destroy -R tank@%", &[]));
-    assert_eq!(names(), "tank\ntank/master\ntank/master#mark\n");
+    assert_eq!(names(), "tank\ntank/master\ntank/master#copy\ntank/master#mark\n");
+    for line in ["zfs snapshot tank@alone", "zfs snapshot tank/master@kept", "zfs destroy -R tank@alone"] {
+        assert_eq!(session.print(&words(line, &[])), "", "{line}");
+    }
+    assert_eq!(names(), "tank\ntank/master\ntank/master@kept\ntank/master#copy\ntank/master#mark\n");
+    for line in ["zfs clone tank/master@kept tank/k", "zfs destroy -R tank"] {
+        assert_eq!(session.print(&words(line, &[])), "", "{line}");
+    }
+    assert_eq!(names(), "tank\n", "all but what the pool begins with");
+    session.print(&words("zfs create tank/again", &[]));
     session.print(&words("zfs destroy -r tank", &[]));
     assert_eq!(names(), "tank\n");
     session.print(&words("zfs create -o casesensitivity=mixed -o normalization=formKD tank/n", &[]));

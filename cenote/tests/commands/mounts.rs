@@ -82,6 +82,39 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
     let refused = session.run(&["mount.cenote", "tank", at]);
     assert_eq!(refused.code, 32);
     assert!(refused.err.contains("its mountpoint is not legacy"), "{}", refused.err);
+    session.print(&["zfs", "create", "-o", "canmount=off", "tank/off"]);
+    session.print(&["zfs", "create", "-V", "1M", "tank/volume"]);
+    let use_mount = "legacy mountpoint\nuse mount(8) to mount this filesystem, or --at DIR";
+    for (what, name, why) in [
+        ("unmount", "tank/fs", "legacy mountpoint\nuse umount(8) to unmount this filesystem"),
+        ("mount", "tank/fs", use_mount),
+        ("mount", "tank/off", "'canmount' property is set to 'off'"),
+        ("unmount", "tank/off", "not currently mounted"),
+        ("mount", "tank", "filesystem already mounted"),
+    ] {
+        let ended = session.run(&["zfs", what, name]);
+        assert_eq!((ended.code, ended.err), (1, format!("cannot {what} '{name}': {why}\n")));
+    }
+    for (what, name, why) in [
+        ("mount", "tank/volume", "operation not applicable to datasets of this type"),
+        ("unmount", "tank/volume", "operation not applicable to datasets of this type"),
+        ("unmount", "tank/nothing", "dataset does not exist"),
+    ] {
+        let ended = session.run(&["zfs", what, name]);
+        assert_eq!((ended.code, ended.err), (1, format!("cannot open '{name}': {why}\n")));
+    }
+
+    // Projects are given to files, not to what snapshots hold.
+    let shown = root.join("tank");
+    session.print(&["zfs", "set", "snapdir=visible", "tank"]);
+    std::fs::create_dir(shown.join("dir")).unwrap();
+    std::fs::write(shown.join("dir/file"), "").unwrap();
+    let project = |words: &[&str]| {
+        session.print(&[&["zfs", "project", "-r"], words, &[shown.to_str().unwrap()]].concat())
+    };
+    assert_eq!(project(&["-s", "-p", "7"]), "");
+    let listed = project(&[]);
+    assert!(listed.lines().count() == 3 && listed.lines().all(|line| line.starts_with("    7 ")), "{listed}");
 
     let file = format!("{at}/file");
     // Each time right after somebody unmounted it without asking the daemon.

@@ -1,11 +1,12 @@
 //! Properties of datasets: the table of all native ones, their values and where each value comes from.
 //!
 //! [`table`] says which properties there are, [`mod@index`] what numbers mean in them, [`typed`] what people may type, [`mod@format`] how values look,
-//! [`set`] which value and source is shown for one dataset, [`evaluate`] reads them, [`special`] is for names with an argument.
+//! [`set`] which value and source is shown for one dataset, [`kept`] which ones change nothing here, [`evaluate`] reads them, [`special`] is for names with an argument.
 
 pub mod evaluate;
 pub mod format;
 pub mod index;
+pub mod kept;
 mod resume;
 pub mod set;
 pub mod special;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use device::OpenOptions;
+use engine::dataset::properties::kept;
 use engine::pool::discovery::Candidate;
 use engine::pool::live::{Auxiliary, LivePool, NewPool};
 use engine::pool::status;
@@ -94,7 +95,9 @@ impl Daemon {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(open.name().to_owned(), Arc::clone(&open));
         drop(opening);
-        Ok(self.serve(&open, &changing, request.no_mount, false).await)
+        let mut opened = self.serve(&open, &changing, request.no_mount, false).await;
+        opened.warnings.extend(kept::notes(&request.root_properties));
+        Ok(opened)
     }
 
     /// The guids and names of the open pools.

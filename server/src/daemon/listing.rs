@@ -14,7 +14,7 @@ use engine::pool::history::{self, Form};
 use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
 use engine::pool::status;
 
-use super::{Daemon, OpenPool, dataset_error, users};
+use super::{Daemon, OpenPool, dataset_error, not_of_this_type, users};
 use crate::api::{
     self, ApiError, DatasetEntry, DatasetKind, History, HistoryRecord, Hold, Listed, PoolEntry, Property,
 };
@@ -116,9 +116,7 @@ impl Daemon {
                         all.push((entry, Arc::clone(&pool), Arc::clone(&dsl)));
                     }
                 } else if request.depth == Some(0) {
-                    listed.failed.push(ApiError::invalid(format!(
-                        "cannot open '{name}': operation not applicable to datasets of this type"
-                    )));
+                    listed.failed.push(not_of_this_type(name));
                 }
             }
         }
@@ -184,7 +182,7 @@ enum Wanted {
     Native(Prop),
     /// Somebody's own.
     User(String),
-    /// Bytes written since a snapshot or bookmark: the whole name, and what follows `written@`.
+    /// Bytes written since a snapshot or bookmark: the whole name, and which one.
     WrittenSince(String, String),
     /// What a user, group or project uses, or may use: the whole name, the property and who it is.
     Counted(String, UserProperty, u64),
@@ -198,6 +196,9 @@ impl Wanted {
             Ok(Self::Native(prop))
         } else if let Some(since) = name.strip_prefix("written@") {
             Ok(Self::WrittenSince(name.to_owned(), since.to_owned()))
+        } else if let Some(mark) = name.strip_prefix("written#") {
+            let since = if mark.contains('#') { mark.to_owned() } else { format!("#{mark}") };
+            Ok(Self::WrittenSince(name.to_owned(), since))
         } else if let Some((property, who)) = UserProperty::parse(name) {
             let id = users::id(property.owner, who).ok_or_else(|| {
                 ApiError::invalid(format!("bad property list: '{name}': nobody is called '{who}'"))
@@ -305,7 +306,7 @@ fn absent(name: &str) -> Property {
     }
 }
 
-/// `written@SNAPSHOT`, `written@#BOOKMARK`, of this dataset or with a full name.
+/// `written@SNAPSHOT`, `written#BOOKMARK`, of this dataset or with a full name.
 async fn written_since(
     dsl: &Dsl,
     dataset: &Dataset,

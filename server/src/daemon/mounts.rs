@@ -23,7 +23,7 @@ use engine::dataset::properties::{Environment, Mounted as MountedAs, Prop, Prope
 use super::covering::Inside;
 use super::datasets::is_at_or_below;
 use super::pools::Changing;
-use super::{Daemon, OpenPool, dataset_error, lock};
+use super::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
 use crate::fuse::{self, FuseMount, LiveSource, MountError, MountOptions, SnapshotsClosed, Source, Table};
 
@@ -642,10 +642,13 @@ impl Daemon {
     }
 
     /// Lets what the properties of filesystems say now hold for those of them that are mounted. What could not be made to.
+    ///
+    /// `is_wish`: something was changed that a mount takes over when it begins. Otherwise nothing is unmounted for the sake of what was changed before while somebody was in it and something is mounted inside.
     pub(super) async fn update_mounts(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
+        is_wish: bool,
         is_meant: impl Fn(&str) -> bool,
     ) -> Vec<ApiError> {
         let mut failed = Vec::new();
@@ -654,7 +657,7 @@ impl Daemon {
             mounts.values().filter(|mount| mount.fuse.is_alive()).map(Mount::described).collect()
         };
         for mount in in_use.into_iter().filter(|mount| is_meant(&mount.dataset)) {
-            failed.extend(self.update_mount(pool, changing, &mount, false).await.err());
+            failed.extend(self.update_mount(pool, changing, &mount, (false, is_wish)).await.err());
         }
         failed
     }
@@ -686,7 +689,7 @@ impl Daemon {
         }
         // Of two that contradict each other the later one holds.
         let mount = given(&|all| all.extend(words.iter().cloned())).ok_or_else(not_mounted)?;
-        let updated = self.update_mount(pool, changing, &mount, true).await;
+        let updated = self.update_mount(pool, changing, &mount, (true, true)).await;
         if let Err(error) = updated {
             given(&|all| all.clone_from(&before.given));
             return Err(error);
@@ -699,7 +702,7 @@ impl Daemon {
         pool: &OpenPool,
         changing: &Changing<'_>,
         mount: &Mounted,
-        anew: bool,
+        (anew, is_wish): (bool, bool),
     ) -> Result<(), ApiError> {
         let name = &mount.dataset;
         let failed = |error| dataset_error("mount", name, error);
@@ -727,8 +730,9 @@ impl Daemon {
             }
         }
         let is_in_place = fuse.is_in_place();
+        let waits = !is_wish && fuse.is_postponed(&options) && !pool.mounted_inside(name).is_empty();
         drop(fuse);
-        let busy = match is_in_place {
+        let busy = match is_in_place && !waits {
             true => match self.unmount_mounts(pool, changing, false, |other| other == name).await {
                 Ok(unmounted) => {
                     self.mount_again(pool, changing, unmounted).await;
@@ -736,7 +740,7 @@ impl Daemon {
                 }
                 Err(busy) => Some(busy),
             },
-            // It begins another session when nobody has this one any more.
+            // It begins another session when nobody has this one any more, or somebody mounts it again.
             false => None,
         };
         let Some((fuse, _)) = get() else { return busy.map_or(Ok(()), Err) };
@@ -748,7 +752,7 @@ impl Daemon {
             updated => updated.map_err(mount_error)?,
         }
         // Whoever changes something else has nothing to do with it.
-        busy.filter(|_| is_new || anew || !needs_another_session).map_or(Ok(()), Err)
+        busy.filter(|_| is_new || is_wish || !needs_another_session).map_or(Ok(()), Err)
     }
 
     /// Unmounts filesystems and what is mounted inside them, deepest first; all are mounted again when one is in use. Those that were unmounted.
@@ -919,9 +923,7 @@ impl Daemon {
         let (Kind::Filesystem | Kind::Snapshot { of_volume: false }, Some(dataset)) =
             (entry.kind, entry.dataset())
         else {
-            return Err(ApiError::invalid(format!(
-                "cannot open '{name}': operation not applicable to datasets of this type"
-            )));
+            return Err(not_of_this_type(name));
         };
         let refuse = |why: &str| Err(ApiError::refused(format!("cannot mount '{name}': {why}")));
         let properties = pool
@@ -929,21 +931,26 @@ impl Daemon {
             .await
             .map_err(|error| dataset_error("mount", name, error))?;
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
-        if !dsl.key_is_loaded(dataset) && !["", "off"].contains(&word(Prop::Encryption).as_str()) {
-            return refuse("encryption key not loaded");
+        if word(Prop::Zoned) == "on" {
+            return refuse("dataset is exported to a local zone");
         }
         let confined_to = if at.is_none() { pool.altroot().map(Path::to_owned) } else { None };
         let at = match (at, word(Prop::Mountpoint).as_str()) {
             (Some(at), _) => at.to_owned(),
             (None, _) if dataset.is_snapshot() => return refuse("a snapshot needs a place to be mounted at"),
+            (None, "legacy") => {
+                return refuse("legacy mountpoint\nuse mount(8) to mount this filesystem, or --at DIR");
+            }
+            (None, "none") => return refuse("no mountpoint set"),
             (None, _) if word(Prop::Canmount) == "off" => {
                 return refuse("'canmount' property is set to 'off'");
             }
-            (None, "none") => return refuse("no mountpoint set"),
-            (None, "legacy") => return refuse("legacy mountpoint; say where to mount it"),
             (None, path) if path.starts_with('/') => path.into(),
             (None, _) => return refuse("its mountpoint is not known"),
         };
+        if !dsl.key_is_loaded(dataset) && !["", "off"].contains(&word(Prop::Encryption).as_str()) {
+            return refuse("encryption key not loaded");
+        }
         let options = MountOptions::from_properties(&properties);
         let overlay = word(Prop::Overlay) != "off";
         let is_legacy = dataset.is_snapshot() || word(Prop::Mountpoint) == "legacy";
@@ -981,7 +988,10 @@ impl Daemon {
             }
             if request.recursive {
                 let failed = |error| dataset_error("open", name, error);
-                pool.dsl().await.map_err(failed)?.entry(name).await.map_err(failed)?;
+                let kind = pool.dsl().await.map_err(failed)?.entry(name).await.map_err(failed)?.kind;
+                if kind != Kind::Filesystem {
+                    return Err(not_of_this_type(name));
+                }
                 return Ok(self.mount_all(&pool, &changing, Some(name), &words, request.overlay).await);
             }
             let plan = self.plan_at(&pool, name, at.as_deref()).await?;
@@ -1035,12 +1045,19 @@ impl Daemon {
             }
             return Ok(all);
         };
+        let is_path = target.starts_with('/');
+        if !is_path {
+            self.check_unmountable(target).await?;
+        }
         let is_target = |mount: &Mounted| mount.dataset == *target || mount.mountpoint == Path::new(target);
         for pool in self.open_pools() {
             let Ok(changing) = pool.change().await else { continue };
             let Some(mount) = pool.mounts_described().into_iter().find(|mount| is_target(mount)) else {
                 continue;
             };
+            if is_path {
+                self.check_unmountable(&mount.dataset).await?;
+            }
             let mut changed = pool.unmount_below(&mount.mountpoint, request.force);
             if !changed.failed.is_empty() && !request.force {
                 self.mount_again(&pool, &changing, std::mem::take(&mut changed.done)).await;
@@ -1054,11 +1071,36 @@ impl Daemon {
                 None => Ok(changed),
             };
         }
-        Err(ApiError::invalid(if target.starts_with('/') {
+        Err(ApiError::invalid(if is_path {
             format!("cannot unmount '{target}': not a mountpoint of this daemon")
         } else {
             format!("cannot unmount '{target}': not currently mounted")
         }))
+    }
+
+    /// Refuses what `zfs unmount` is not for: other than filesystems and snapshots, and what the system's `mount` mounts, mounted or not. What cannot be read
+    /// can be unmounted, and nobody waits for devices that are away.
+    async fn check_unmountable(&self, name: &str) -> Result<(), ApiError> {
+        let pool = self.pool_of(name)?;
+        if pool.is_suspended() {
+            return Ok(());
+        }
+        let looked = async {
+            let dsl = pool.dsl().await?;
+            let kind = dsl.entry(name).await?.kind;
+            drop(dsl);
+            let is_legacy = kind == Kind::Filesystem && pool.place_of(name).await?.is_legacy;
+            Ok((kind, is_legacy))
+        };
+        match looked.await {
+            Ok((_, true)) => Err(ApiError::refused(format!(
+                "cannot unmount '{name}': legacy mountpoint\nuse umount(8) to unmount this filesystem"
+            ))),
+            Ok((Kind::Filesystem | Kind::Snapshot { of_volume: false }, false)) => Ok(()),
+            Ok(_) => Err(not_of_this_type(name)),
+            Err(error @ engine::Error::NotFound(_)) => Err(dataset_error("open", name, error)),
+            Err(_) => Ok(()),
+        }
     }
 
     /// What is mounted, by name.

@@ -3,7 +3,8 @@
 //! # The rules
 //! They are OpenZFS's. Only filesystems are touched that are to be somewhere else afterwards: the one whose `mountpoint` is set, and those below it that inherit it. What
 //! was mounted is mounted at its new place, whatever `canmount` says but `off`; what was not stays so. Where `mountpoint` was `none` or `legacy` before, all that are mounted without
-//! being asked for (`canmount=on`) are mounted. `canmount` itself moves something only when it becomes `off`.
+//! being asked for (`canmount=on`) are mounted. `canmount` itself moves something only when it becomes `off`. What becomes zoned (`zoned=on`), with those below that inherit it, is
+//! unmounted: it is a container's, and nobody mounts it here.
 //!
 //! What is mounted inside a filesystem that has to be unmounted goes with it, and comes back to where it was.
 //!
@@ -13,12 +14,12 @@
 use std::path::{Path, PathBuf};
 
 use engine::dataset::dsl::{Dsl, Entry, Kind, Walk};
-use engine::dataset::properties::{Environment, Prop, Source, Style};
+use engine::dataset::properties::{Environment, Prop, Shown, Source, Style};
 
 use super::datasets::is_at_or_below;
 use super::mounts::Again;
 use super::pools::Changing;
-use super::{Daemon, OpenPool};
+use super::{Daemon, OpenPool, names};
 use crate::api::{ApiError, Mounted};
 
 /// Where the properties of a filesystem say that it is to be mounted.
@@ -28,10 +29,16 @@ pub(super) struct Place {
     pub name: String,
     /// Below the altroot; `None` for `none` and `legacy`, and of a snapshot.
     pub at: Option<PathBuf>,
+    /// It is `legacy`: the system's `mount` and `umount` are for it.
+    pub is_legacy: bool,
     /// `canmount`.
     pub canmount: String,
+    /// `zoned`: it is somebody else's to mount.
+    pub is_zoned: bool,
     /// The dataset whose `mountpoint` it inherits: its own name where that is set there, `None` where it is the default.
     from: Option<String>,
+    /// The same of `zoned`.
+    zoned_from: Option<String>,
 }
 
 impl Place {
@@ -39,19 +46,41 @@ impl Place {
         let properties = dsl.properties(entry, &Environment::UNMOUNTED).await?;
         let shown = |prop| properties.get(prop, Style::PARSABLE);
         let mountpoint = shown(Prop::Mountpoint);
-        let from = match mountpoint.as_ref().map(|shown| &shown.source) {
+        let from_of = |shown: Option<&Shown>| match shown.map(|shown| &shown.source) {
             Some(Source::Inherited(other)) => Some(other.clone()),
             Some(Source::Default) | None => None,
             Some(_) => Some(name.to_owned()),
         };
-        let at = mountpoint.map(|shown| shown.value).filter(|value| value.starts_with('/'));
+        let from = from_of(mountpoint.as_ref());
+        let zoned = shown(Prop::Zoned);
+        let zoned_from = from_of(zoned.as_ref());
+        let is_zoned = zoned.is_some_and(|shown| shown.value == "on");
+        let value = mountpoint.map(|shown| shown.value);
+        let is_legacy = value.as_deref() == Some("legacy");
+        let at = value.filter(|value| value.starts_with('/'));
         let canmount = shown(Prop::Canmount).map(|shown| shown.value).unwrap_or_default();
-        Ok(Self { name: name.to_owned(), at: at.map(PathBuf::from), canmount, from })
+        let (name, at) = (name.to_owned(), at.map(PathBuf::from));
+        Ok(Self { name, at, is_legacy, canmount, is_zoned, from, zoned_from })
     }
 
     /// Whether it is another one when `mountpoint` of the filesystem `top`, at or above it, is.
     fn follows(&self, top: &str) -> bool {
         self.name == top || self.from.as_ref().is_none_or(|from| is_at_or_below(top, from))
+    }
+
+    /// Whether it becomes zoned when the filesystem `top`, at or above it, does.
+    fn follows_zone(&self, top: &str) -> bool {
+        self.name == top || self.zoned_from.as_ref().is_none_or(|from| is_at_or_below(top, from))
+    }
+
+    /// Whether it is zoned as what is above the filesystem `top`, at or above it.
+    fn follows_zone_above(&self, top: &str) -> bool {
+        self.zoned_from.as_ref().is_none_or(|from| !is_at_or_below(from, top))
+    }
+
+    /// Where it is to be mounted when somebody mounted it there before; `None` where it is not to be mounted.
+    fn place_again(self) -> Option<PathBuf> {
+        self.at.filter(|_| self.canmount != "off" && !self.is_zoned)
     }
 
     /// Whether it is another one when the filesystem `top`, at or above it, gets another name.
@@ -80,6 +109,17 @@ pub(super) struct Change<'a> {
     pub mountpoint: Option<Option<&'a str>>,
     /// `canmount` becomes `off`.
     pub off: bool,
+    /// `zoned` may become `on`.
+    pub zoned: bool,
+    /// `acltype` becomes another one, of which the kernel is told when something is mounted.
+    pub acls: bool,
+}
+
+impl Change<'_> {
+    /// Whether it moves anything.
+    pub(super) fn moves(&self) -> bool {
+        self.mountpoint.is_some() || self.off || self.zoned
+    }
 }
 
 impl OpenPool {
@@ -87,6 +127,18 @@ impl OpenPool {
     pub(super) async fn place_of(&self, name: &str) -> engine::Result<Place> {
         let dsl = self.dsl().await?;
         Place::of(&dsl, &dsl.entry(name).await?, name).await
+    }
+
+    /// Whether a filesystem, or the nearest above it that there is, is zoned.
+    async fn is_zoned_at_or_above(&self, name: &str) -> bool {
+        let mut nearest = Some(name);
+        while let Some(name) = nearest {
+            if let Ok(place) = self.place_of(name).await {
+                return place.is_zoned;
+            }
+            nearest = names::parent_of(name);
+        }
+        false
     }
 
     /// The places of all filesystems at or below one.
@@ -127,8 +179,11 @@ impl Daemon {
                 also = moved.clone();
             }
         }
-        if change.off && !moved.iter().any(|other| other == name) {
-            moved.push(name.to_owned());
+        for place in &places {
+            let goes = (change.off && place.name == name) || (change.zoned && place.follows_zone(name));
+            if goes && !moved.contains(&place.name) {
+                moved.push(place.name.clone());
+            }
         }
         let is_moved = |other: &str| moved.iter().any(|moved| moved == other);
         let unmounted = self.unmount_mounts(pool, changing, false, is_moved).await?;
@@ -161,8 +216,7 @@ impl Daemon {
                 continue;
             }
             match pool.place_of(&mount.dataset).await {
-                Ok(Place { at: Some(at), canmount, .. }) if canmount != "off" => wanted.push(again(at, true)),
-                Ok(_) => {}
+                Ok(place) => wanted.extend(place.place_again().map(|at| again(at, true))),
                 Err(error) => failed.push(error.into()),
             }
         }
@@ -171,7 +225,7 @@ impl Daemon {
                 continue;
             }
             match pool.place_of(name).await {
-                Ok(Place { at: Some(at), canmount, .. }) if canmount == "on" => {
+                Ok(Place { at: Some(at), canmount, is_zoned: false, .. }) if canmount == "on" => {
                     wanted.push(Again { dataset: name.clone(), at, is_place: true, given: Vec::new() });
                 }
                 Ok(_) => {}
@@ -182,12 +236,12 @@ impl Daemon {
         failed
     }
 
-    /// Unmounts what has another place when a filesystem is called otherwise, unless mounts are to stay as they are.
+    /// Unmounts what has another place when a filesystem is called otherwise, or is zoned then, unless mounts are to stay as they are.
     pub(super) async fn begin_renaming(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
-        from: &str,
+        (from, to): (&str, &str),
         (stay, force): (bool, bool),
     ) -> Result<Moving, ApiError> {
         if stay {
@@ -195,12 +249,18 @@ impl Daemon {
         }
         let mounted = pool.mountpoints();
         let places = pool.places_below(from).await?;
-        let moved: Vec<String> = places
-            .into_iter()
-            .filter(|place| place.follows_name(from) && mounted.get(&place.name) == place.at.as_ref())
-            .filter(|place| place.at.is_some())
-            .map(|place| place.name)
-            .collect();
+        let is_zoned_there = match names::parent_of(to) {
+            // What is made with it inherits from further above.
+            Some(above) => pool.is_zoned_at_or_above(above).await,
+            None => false,
+        };
+        let has_its_place = |place: &Place| {
+            let at = place.at.as_ref();
+            place.follows_name(from) && at.is_some() && mounted.get(&place.name) == at
+        };
+        let is_moved =
+            |place: &Place| has_its_place(place) || (is_zoned_there && place.follows_zone_above(from));
+        let moved: Vec<String> = places.into_iter().filter(is_moved).map(|place| place.name).collect();
         let is_moved = |other: &str| moved.iter().any(|moved| moved == other);
         let unmounted = self.unmount_mounts(pool, changing, force, is_moved).await?;
         Ok(Moving { unmounted, moved, ..Moving::default() })
@@ -254,8 +314,11 @@ mod tests {
         let place = |name: &str, from: Option<&str>| Place {
             name: name.into(),
             at: None,
+            is_legacy: false,
             canmount: "on".into(),
+            is_zoned: false,
             from: from.map(str::to_owned),
+            zoned_from: from.map(str::to_owned),
         };
         assert!(place("t/a/b", Some("t/a")).follows("t/a"));
         assert!(place("t/a/b", Some("t")).follows("t/a"));
@@ -263,6 +326,9 @@ mod tests {
         assert!(place("t/a", Some("t/a")).follows("t/a"));
         assert!(!place("t/a/b", Some("t/a/b")).follows("t/a"), "it has its own");
         assert!(!place("t/a/b/c", Some("t/a/b")).follows("t/a"), "or one in between has");
+        assert!(
+            place("t/a/b", None).follows_zone("t/a") && !place("t/a/b", Some("t/a/b")).follows_zone("t/a")
+        );
         assert!(place("t/a/b", Some("t")).follows_name("t/a"));
         assert!(place("t/a", None).follows_name("t/a"));
         assert!(!place("t/a/b", Some("t/a")).follows_name("t/a"), "the path is the same");

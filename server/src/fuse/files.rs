@@ -8,6 +8,9 @@
 //! access would be noted, the kernel is told to keep nothing that it has of it. A directory counts as read when its list is asked for: where
 //! that would be an access to be noted, the kernel is told at `opendir` to keep none. Links count when they are asked for. `O_NOATIME` is honoured.
 //!
+//! What is not noted: whole pages that somebody wrote, and that a handle for both which was open by then reads before the kernel lets them go. No request tells of that read, and to take the pages from the kernel after each
+//! write would have databases read all of it again.
+//!
 //! # Why writes go through
 //! Each `write` of a program becomes requests at once (of up to a mebibyte), while the kernel keeps the pages for readers. So times, sizes, quotas and "no space" are
 //! the filesystem's own and are told to the program that wrote, a snapshot holds all that was written before it, and what a program has written and the

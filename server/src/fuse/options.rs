@@ -2,7 +2,7 @@
 
 use engine::dataset::properties::{Prop, PropertySet, Style};
 use engine::dataset::zpl::live::AtimeMode;
-use engine::dataset::zpl::{LiveZpl, ZplOptions};
+use engine::dataset::zpl::{AclType, LiveZpl, ZplOptions};
 use engine::zil::SyncMode;
 
 /// What is seen of `.zfs` in the root directory of a filesystem.
@@ -159,7 +159,7 @@ impl MountOptions {
         Ok(())
     }
 
-    /// The words of the mount table, for the properties that a mount option overrides.
+    /// The words of the mount table, for the properties that a mount overrides: options, and `acltype` where another session has to begin first.
     pub fn words(&self) -> Vec<String> {
         let word = |on: bool, name: &str| if on { name.to_owned() } else { format!("no{name}") };
         let mut words = vec![
@@ -169,6 +169,11 @@ impl MountOptions {
             word(self.devices, "dev"),
             word(self.atime != AtimeMode::Off, "atime"),
             word(self.zpl.xattr, "xattr"),
+            match self.zpl.acl {
+                AclType::Off => "noacl".into(),
+                AclType::Posix => "posixacl".into(),
+                AclType::Nfs4 => "nfs4acl".into(),
+            },
         ];
         for (is_on, name) in [
             (self.sync_all, "sync"),

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use device::block_on;
 use server::api::{
     CreateDataset, CreatePool, DestroyDataset, ErrorKind, ExportPool, ImportPool, ListDatasets, ListMounts,
-    ListSpace, NewDevices, NewLayout, NewVdev, Owner, Rollback, SetProperties, TakeSnapshots,
+    ListSpace, NewDevices, NewLayout, NewVdev, Owner, Rollback, SetProperties, TakeSnapshots, Unmount,
 };
 
 use crate::harness::{Running, skips_fuse};
@@ -632,6 +632,16 @@ fn extended_attributes_are_kept() {
     judge(&running);
 }
 
+/// Marks a mount so that it is told from another one at the same place.
+fn mark_mount(at: &Path) {
+    let at = std::ffi::CString::new(at.to_str().unwrap()).unwrap();
+    // SAFETY: it is terminated and lives through the call; nothing else is used.
+    let code = unsafe {
+        libc::mount(c"".as_ptr(), at.as_ptr(), c"".as_ptr(), libc::MS_UNBINDABLE, std::ptr::null())
+    };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+}
+
 #[test]
 fn filesystems_are_mounted_in_one_another_and_follow_their_properties() {
     let Some((running, at)) = start() else { return };
@@ -669,12 +679,35 @@ fn filesystems_are_mounted_in_one_another_and_follow_their_properties() {
         ..SetProperties::default()
     };
     let failed = || block_on(running.daemon.set_properties(acltype.clone())).unwrap().failed.len();
-    assert_eq!((failed(), failed()), (1, 0));
+    create(&running, "tank/a/b/c", &[]);
+    let shown = || {
+        let list = ListDatasets {
+            names: vec!["tank/a/b".into()],
+            depth: Some(0),
+            properties: vec!["acltype".into()],
+            ..ListDatasets::default()
+        };
+        let listed = block_on(running.daemon.list_datasets(list)).unwrap();
+        let property = listed.entries[0].property("acltype").unwrap();
+        (property.value.clone().unwrap(), property.source.to_string())
+    };
+    assert_eq!((failed(), failed()), (1, 1));
+    // What holds is shown, and nothing inside is unmounted for something else.
+    assert_eq!(shown(), ("off".to_owned(), "temporary".to_owned()));
+    mark_mount(&inner.join("c"));
     set(&running, "tank/a/b", "compression", "lz4");
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert_eq!(
+        table.lines().filter(|line| line.contains("/a/b/c ") && line.contains("unbindable")).count(),
+        1
+    );
     assert_eq!(errno(set_acl()), libc::EOPNOTSUPP);
+    let below = Unmount { target: Some("tank/a/b/c".into()), ..Unmount::default() };
+    block_on(running.daemon.unmount(below)).unwrap();
     drop(writer);
     set(&running, "tank/a/b", "compression", "off");
     set_acl().unwrap();
+    assert_eq!(shown(), ("posix".to_owned(), "local".to_owned()));
 
     set(&running, "tank/a/b", "mountpoint", "/elsewhere");
     let moved = running.altroot().join("elsewhere");

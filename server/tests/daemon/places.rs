@@ -83,6 +83,29 @@ fn only_what_is_to_be_elsewhere_is_moved_and_what_was_unmounted_stays_so() {
     assert_eq!(at(&running, "tank/a/left"), None);
     set(&running, "tank/a/b", "canmount", "off");
     assert_eq!(at(&running, "tank/a/b"), None);
+    // What is zoned is a container's, with all that inherits it.
+    create(&running, "tank/zone", &[]);
+    create(&running, "tank/zone/in", &[]);
+    create(&running, "tank/zone/own", &[("zoned", "off")]);
+    let busy = File::create(running.altroot().join("tank/zone/in/file")).unwrap();
+    let properties = vec![("zoned".into(), "on".into())];
+    let zone = SetProperties { datasets: vec!["tank/zone".into()], properties, ..SetProperties::default() };
+    let refused = block_on(running.daemon.set_properties(zone)).unwrap().failed;
+    assert!(refused.len() == 1 && refused[0].kind == ErrorKind::Busy, "{refused:?}");
+    assert_eq!(at(&running, "tank/zone/in"), place("/tank/zone/in"));
+    drop(busy);
+    set(&running, "tank/zone", "zoned", "on");
+    assert_eq!((at(&running, "tank/zone"), at(&running, "tank/zone/in")), (None, None));
+    assert_eq!(at(&running, "tank/zone/own"), place("/tank/zone/own"));
+    let request = Mount { dataset: Some("tank/zone/in".into()), ..Mount::default() };
+    let refused = block_on(running.daemon.mount(request)).unwrap_err();
+    assert_eq!(refused.message, "cannot mount 'tank/zone/in': dataset is exported to a local zone");
+    create(&running, "tank/far", &[("mountpoint", "/far")]);
+    rename(&running, "tank/far", "tank/zone/far", false);
+    assert_eq!(at(&running, "tank/zone/far"), None);
+    set(&running, "tank/zone", "zoned", "off");
+    assert_eq!(at(&running, "tank/zone"), None, "until somebody mounts it");
+    mount_one(&running, "tank/zone/in", None);
     (&used).write_all(b"used").unwrap();
     drop(used);
     judge(&running);
@@ -175,6 +198,12 @@ fn all_means_those_that_nobody_mounts_by_name() {
     mount_one(&running, "tank/legacy", Some(&by_hand));
     mount_one(&running, "tank/auto", None);
     mount_one(&running, "tank@one", Some(&running.place.path().join("one")));
+    // By name as by path: whoever mounted it by the system's `mount` has its `umount`.
+    for target in ["tank/legacy", by_hand.to_str().unwrap()] {
+        let unmount = Unmount { target: Some(target.into()), force: true, ..Unmount::default() };
+        let error = block_on(running.daemon.unmount(unmount)).unwrap_err();
+        assert!(error.message.starts_with("cannot unmount 'tank/legacy': legacy mountpoint\n"), "{error}");
+    }
     let all = block_on(running.daemon.unmount(Unmount::default())).unwrap();
     assert!(all.failed.is_empty(), "{:?}", all.failed);
     let left: Vec<String> = mounted(&running).into_keys().collect();

@@ -346,9 +346,16 @@ impl PropertySet {
         }
     }
 
-    /// The value that the options of the present mount give, where it differs.
+    /// The value that the present mount has, by its options or because it cannot follow yet, where it differs.
     fn mount_override(&self, prop: Prop, number: u64) -> Option<u64> {
+        let options = &self.mounted.as_ref()?.options;
+        let has = |word: &str| options.iter().any(|option| option == word);
         let (on, off) = match prop {
+            Prop::Acltype => {
+                let now =
+                    [("noacl", 0), ("posixacl", 1), ("nfs4acl", 2)].into_iter().find(|(word, _)| has(word));
+                return now.map(|(_, now)| now).filter(|now| *now != number);
+            }
             Prop::Atime => ("atime", "noatime"),
             Prop::Relatime => ("relatime", "norelatime"),
             Prop::Devices => ("dev", "nodev"),
@@ -359,8 +366,6 @@ impl PropertySet {
             Prop::Nbmand => ("mand", "nomand"),
             _ => return None,
         };
-        let options = &self.mounted.as_ref()?.options;
-        let has = |word: &str| options.iter().any(|option| option == word);
         match number {
             0 if has(on) => Some(1),
             1.. if has(off) => Some(0),
@@ -480,10 +485,13 @@ mod tests {
     #[test]
     fn mount_options_override_for_the_time_being() {
         let mut set = filesystem("pool");
-        set.mounted = Some(Mounted { options: vec!["ro".into(), "noatime".into()] });
+        set.mounted = Some(Mounted { options: vec!["ro".into(), "noatime".into(), "posixacl".into()] });
         assert_eq!(shown(&set, Prop::Readonly), Some(("on".into(), Source::Temporary)));
         assert_eq!(shown(&set, Prop::Atime), Some(("off".into(), Source::Temporary)));
         assert_eq!(shown(&set, Prop::Exec), Some(("on".into(), Source::Default)));
+        assert_eq!(shown(&set, Prop::Acltype), Some(("posix".into(), Source::Temporary)));
+        set.add_stored("acltype", Value::Number(1), Origin::Received);
+        assert_eq!(shown(&set, Prop::Acltype), Some(("posix".into(), Source::Received)));
         assert_eq!(shown(&set, Prop::Mounted), Some(("yes".into(), Source::None)));
     }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use engine::dataset::dsl::{Dsl, Kind};
-use engine::dataset::properties::Prop;
+use engine::dataset::properties::{Prop, kept};
 use engine::pool::live::LivePool;
 use engine::vdev::{self, Class, Vdev};
 
 use super::super::edits::{self, New};
-use super::super::{Daemon, OpenPool, names};
+use super::super::{Daemon, OpenPool, names, not_of_this_type};
 use super::{entry, said};
 use crate::api::{self, ApiError, Created, DatasetKind};
 use crate::sizes::parse_size;
@@ -33,7 +33,7 @@ impl Daemon {
             return Ok(Created::default());
         };
         let mut properties = request.properties.clone();
-        let mut warnings = Vec::new();
+        let mut warnings = kept::notes(&request.properties);
         let volume = match request.volume_bytes {
             Some(bytes) => {
                 let block = volume_block(live, &mut properties, &doing, &mut warnings)?;
@@ -86,9 +86,7 @@ impl Daemon {
         let dsl = of.dsl().await.map_err(open)?;
         let origin = dsl.entry(snapshot).await.map_err(open)?;
         if !matches!(origin.kind, Kind::Snapshot { .. }) {
-            return Err(ApiError::invalid(format!(
-                "cannot open '{snapshot}': operation not applicable to datasets of this type"
-            )));
+            return Err(not_of_this_type(snapshot));
         }
         if names::pool_of(snapshot) != names::pool_of(name) {
             return Err(ApiError::invalid(format!("{doing}: source and target pools differ")));
@@ -111,6 +109,7 @@ impl Daemon {
         let mut created = Created {
             created: true,
             parents: parents.clone(),
+            warnings: kept::notes(&request.properties),
             properties: request.properties,
             ..Created::default()
         };

@@ -1,10 +1,10 @@
 //! Setting and inheriting properties.
 
 use engine::dataset::dsl::Kind;
-use engine::dataset::properties::Prop;
+use engine::dataset::properties::{Prop, Types, kept};
 
 use super::super::places::{Change, Moving};
-use super::super::{Daemon, dataset_error, edits};
+use super::super::{Daemon, dataset_error, edits, names, not_of_this_type};
 use super::userspace::{Quota, set_quotas, take_quotas};
 use super::{is_at_or_below, said};
 use crate::api::{self, ApiError, PropertiesSet};
@@ -47,6 +47,9 @@ impl Daemon {
                 set.failed.push(error);
             }
         }
+        if set.failed.len() < request.datasets.len() {
+            set.warnings.extend(kept::notes(&request.properties));
+        }
         Ok(set)
     }
 
@@ -57,7 +60,8 @@ impl Daemon {
     pub async fn inherit_property(&self, request: api::InheritProperty) -> Result<PropertiesSet, ApiError> {
         let mut set = PropertiesSet::default();
         for top in &request.datasets {
-            let names = match self.names_below(top, request.recursive).await {
+            let prop = Prop::from_name(&request.property);
+            let names = match self.names_below(top, request.recursive, prop).await {
                 Ok(names) => names,
                 Err(error) => {
                     set.failed.push(error);
@@ -69,8 +73,14 @@ impl Daemon {
                 let doing = format!("cannot inherit {} for '{name}'", request.property);
                 let (dataset, property, received) =
                     (name.clone(), request.property.clone(), request.received);
-                let is_mountpoint = Prop::from_name(&property) == Some(Prop::Mountpoint);
-                let change = Change { mountpoint: is_mountpoint.then_some(None), off: false };
+                let is_mountpoint = prop == Some(Prop::Mountpoint);
+                let zoned = prop == Some(Prop::Zoned) && (received || self.is_zoned_above(&name).await);
+                let change = Change {
+                    mountpoint: is_mountpoint.then_some(None),
+                    off: false,
+                    zoned,
+                    acls: prop == Some(Prop::Acltype),
+                };
                 let changed = self.with_mounts(
                     &doing,
                     &name,
@@ -87,7 +97,19 @@ impl Daemon {
         Ok(set)
     }
 
-    async fn names_below(&self, top: &str, recursive: bool) -> Result<Vec<String>, ApiError> {
+    /// Whether a filesystem without a value of its own would be zoned.
+    async fn is_zoned_above(&self, name: &str) -> bool {
+        let (Some(above), Ok(pool)) = (names::parent_of(name), self.pool_of(name)) else { return false };
+        pool.place_of(above).await.is_ok_and(|place| place.is_zoned)
+    }
+
+    /// What a property is to be taken from: all below `top` that can have it, if that is wanted.
+    async fn names_below(
+        &self,
+        top: &str,
+        recursive: bool,
+        prop: Option<Prop>,
+    ) -> Result<Vec<String>, ApiError> {
         let pool = self.pool_of(top)?;
         let failed = |error| dataset_error("open", top, error);
         let dsl = pool.dsl().await.map_err(failed)?;
@@ -95,8 +117,17 @@ impl Daemon {
         match (recursive, entry.kind) {
             (true, Kind::Filesystem | Kind::Volume) => {
                 let dir = dsl.find_dir(top).await.map_err(failed)?;
-                let dirs = dsl.dirs(&dir).await.map_err(failed)?;
-                Ok(dirs.iter().map(|dir| dir.name.clone()).collect())
+                let mut names = Vec::new();
+                for dir in dsl.dirs(&dir).await.map_err(failed)? {
+                    let types = match dsl.entry(&dir.name).await.map_err(failed)?.kind {
+                        Kind::Volume => Types::VOLUME,
+                        _ => Types::FILESYSTEM,
+                    };
+                    if prop.is_none_or(|prop| prop.desc().valid_for(types, false)) {
+                        names.push(dir.name.clone());
+                    }
+                }
+                Ok(names)
             }
             _ => Ok(vec![top.to_owned()]),
         }
@@ -117,11 +148,12 @@ impl Daemon {
     {
         let pool = self.pool_of(name)?;
         let failed = |error| dataset_error("open", name, error);
-        pool.dsl().await.map_err(failed)?.lookup(name).await.map_err(failed)?;
+        if pool.dsl().await.map_err(failed)?.entry(name).await.map_err(failed)?.kind == Kind::Bookmark {
+            return Err(not_of_this_type(name));
+        }
         let live = pool.writable(doing)?;
         let changing = pool.change().await?;
-        let moves = change.off || change.mountpoint.is_some();
-        let moving = match moves {
+        let moving = match change.moves() {
             true => self.begin_moving(&pool, &changing, name, change).await?,
             false => Moving::default(),
         };
@@ -140,7 +172,8 @@ impl Daemon {
         for error in self.end_moving(&pool, &changing, moving).await {
             set.failed.push(not_mounted(error));
         }
-        let updated = self.update_mounts(&pool, &changing, |mounted| is_at_or_below(mounted, name)).await;
+        let is_meant = |mounted: &str| is_at_or_below(mounted, name);
+        let updated = self.update_mounts(&pool, &changing, change.acls, is_meant).await;
         set.failed.extend(updated.into_iter().map(not_mounted));
         if let Err(error) = pool.find_volumes().await {
             set.warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
@@ -162,6 +195,8 @@ fn moves(properties: &[(String, String)]) -> Change<'_> {
         match Prop::from_name(name) {
             Some(Prop::Mountpoint) => change.mountpoint = Some(Some(value)),
             Some(Prop::Canmount) => change.off = value == "off",
+            Some(Prop::Zoned) => change.zoned = value == "on",
+            Some(Prop::Acltype) => change.acls = true,
             _ => {}
         }
     }

@@ -3,7 +3,7 @@
 use engine::dataset::dsl::{Kind, edit};
 
 use super::super::edits::{self, New};
-use super::super::{Daemon, dataset_error, names};
+use super::super::{Daemon, dataset_error, names, not_of_this_type};
 use super::create::missing_parents;
 use super::{entry, is_at_or_below, said};
 use crate::api::{self, ApiError, DatasetKind, Warnings};
@@ -21,11 +21,7 @@ impl Daemon {
         let there = pool.dsl().await.map_err(failed)?.entry(from).await.map_err(failed)?;
         match there.kind {
             Kind::Snapshot { .. } => return self.rename_snapshot(&request).await,
-            Kind::Bookmark => {
-                return Err(ApiError::invalid(format!(
-                    "cannot open '{from}': operation not applicable to datasets of this type"
-                )));
-            }
+            Kind::Bookmark => return Err(not_of_this_type(from)),
             _ => {}
         }
         if request.recursive {
@@ -58,7 +54,7 @@ impl Daemon {
         let changing = pool.change().await?;
         let _closed = pool.keep_unused(&doing, |volume| is_at_or_below(volume, from))?;
         let how = (request.no_remount, request.force);
-        let moving = self.begin_renaming(&pool, &changing, from, how).await?;
+        let moving = self.begin_renaming(&pool, &changing, (from, to), how).await?;
         let (old, new) = (from.clone(), to.clone());
         let made = missing.clone();
         let done = edits::change(live, request.command, move |s| async move {
@@ -158,6 +154,9 @@ impl Daemon {
         let failed = |error| dataset_error("open", name, error);
         let dsl = pool.dsl().await.map_err(failed)?;
         let there = dsl.entry(name).await.map_err(failed)?;
+        if there.kind == Kind::Bookmark {
+            return Err(not_of_this_type(name));
+        }
         let Some(dataset) = there.dataset().filter(|dataset| !dataset.is_snapshot()) else {
             return Err(ApiError::invalid(format!("{doing}: snapshots can not be promoted")));
         };

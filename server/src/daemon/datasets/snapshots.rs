@@ -2,7 +2,7 @@
 
 use engine::dataset::dsl::{Found, Kind, edit};
 
-use super::super::{Daemon, dataset_error, edits, names};
+use super::super::{Daemon, dataset_error, edits, names, not_of_this_type};
 use super::destroy::clones_and_dependents;
 use super::{entry, said};
 use crate::api::{self, ApiError, DatasetKind, Warnings};
@@ -169,9 +169,7 @@ impl Daemon {
         let dsl = pool.dsl().await.map_err(failed)?;
         let target = dsl.entry(name).await.map_err(failed)?;
         let (Kind::Snapshot { .. }, Some(snapshot)) = (target.kind, target.dataset()) else {
-            return Err(ApiError::invalid(format!(
-                "cannot open '{name}': operation not applicable to datasets of this type"
-            )));
+            return Err(not_of_this_type(name));
         };
         let doing = format!("cannot rollback to '{name}'");
         let of = snapshot.dir.name.clone();

@@ -131,8 +131,8 @@ async fn insert(s: &Syncing, head: ObjectId, name: &str, phys: &BookmarkPhys) ->
     objects::add(s, zap, &objects::name(name), &value_of(phys, words)).await
 }
 
-/// Makes a bookmark `pool/fs#mark` of a snapshot of that dataset.
-pub async fn create_bookmark(s: &Syncing, mark: &str, snapshot: &str) -> Result<()> {
+/// Makes a bookmark `pool/fs#mark` of a snapshot of that dataset, or of another bookmark of it.
+pub async fn create_bookmark(s: &Syncing, mark: &str, source: &str) -> Result<()> {
     let invalid = || Error::Invalid(format!("'{mark}': not a bookmark's name"));
     let (of, short) = mark.split_once('#').ok_or_else(invalid)?;
     check_component(mark, short)?;
@@ -140,17 +140,31 @@ pub async fn create_bookmark(s: &Syncing, mark: &str, snapshot: &str) -> Result<
         return Err(Error::Unsupported("the pool's feature bookmarks is not enabled".to_owned()));
     }
     let head = find_head(s, of).await?;
-    let source = find_snapshot(s, snapshot).await?;
-    if source.phys.dir != head.phys.dir {
-        return Err(Error::Invalid(format!("{snapshot} is not a snapshot of {of}")));
-    }
-    if objects::field(s, source.object, Feature::RedactedDatasets.guid()).await?.is_some() {
-        return Err(Error::Unsupported(format!("{snapshot} is redacted")));
-    }
-    if all(s, head.object).await?.iter().any(|other| other.name == short) {
+    let marks = all(s, head.object).await?;
+    let phys = match source.split_once('#') {
+        Some((other, _)) if other != of => {
+            return Err(Error::Invalid(format!("{source} is not a bookmark of {of}")));
+        }
+        Some((_, copied)) => {
+            let copied = marks.iter().find(|other| other.name == copied);
+            let copied = copied.ok_or_else(|| Error::NotFound(source.to_owned()))?;
+            // What a bookmark was redacted for is its own.
+            BookmarkPhys { redaction_list: ObjectId::default(), ..copied.phys }
+        }
+        None => {
+            let snapshot = find_snapshot(s, source).await?;
+            if snapshot.phys.dir != head.phys.dir {
+                return Err(Error::Invalid(format!("{source} is not a snapshot of {of}")));
+            }
+            if objects::field(s, snapshot.object, Feature::RedactedDatasets.guid()).await?.is_some() {
+                return Err(Error::Unsupported(format!("{source} is redacted")));
+            }
+            describe(s, snapshot.object).await?
+        }
+    };
+    if marks.iter().any(|other| other.name == short) {
         return Err(Error::Exists(mark.to_owned()));
     }
-    let phys = describe(s, source.object).await?;
     if phys.flags & FLAG_HAS_FBN != 0 {
         s.use_feature(Feature::BookmarkWritten, 1).await?;
     }

@@ -534,7 +534,7 @@ pub async fn inherit_property(s: &Syncing, name: &str, property: &str, received:
     let stored_name = native.map_or(property, |prop| prop.desc().name);
     if name.contains('@') {
         let snapshot = find_snapshot(s, name).await?;
-        check_user(stored_name, "")?;
+        check_user_only(&[(property.to_owned(), String::new())])?;
         return inherit_of_snapshot(s, snapshot.object, stored_name).await;
     }
     let head = find_head(s, name).await?;

@@ -12,6 +12,11 @@
 //! the devices smoothly, and memory is bounded. Dirty bytes are lent from the budget of the pool's cache ([`ArcCache::lend`]), which they shrink; pools that share
 //! a cache share what it lends.
 //!
+//! # Streams
+//! A group is worth its commit when it has much ([`Limits::sync_bytes`]): what is written again meanwhile is stored once, and indirect blocks are shared by more. Neither is to be had from large blocks
+//! that are new, as when somebody copies files; and there the devices would have nothing to do until the group is full, and whoever waits for it at the end would wait for all of it. So a group is also
+//! committed when [`STREAM_BYTES`] of such blocks came fast. Where the devices are slower than that, groups grow all the same: while one is written, the next one fills.
+//!
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `state` | numbers, holds and waiters; held for a few lines, never across an await | taken alone |
@@ -49,6 +54,39 @@ const LEAST_DIRTY_BYTES: u64 = 16 << 20;
 /// What may be dirty beside the largest cache.
 const MOST_DIRTY_BYTES: u64 = 4 << 30;
 
+/// Bytes of large new blocks, one soon after the other, from which on a group is committed without waiting for the time.
+const STREAM_BYTES: u64 = 32 << 20;
+/// The slowest stream for which that is done, in bytes per second: slower ones would keep a slow disk busy with commits.
+const STREAM_BYTES_PER_SECOND: u64 = 256 << 20;
+
+/// Large new blocks that come in one soon after the other.
+#[derive(Debug, Clone, Copy)]
+struct Stream {
+    bytes: u64,
+    began: Instant,
+}
+
+impl Stream {
+    fn none() -> Self {
+        Self { bytes: 0, began: Instant::now() }
+    }
+
+    /// So many bytes came at `now`.
+    fn note(&mut self, bytes: u64, now: Instant) {
+        let micros = u64::try_from((now - self.began).as_micros()).unwrap_or(u64::MAX);
+        let least = micros.saturating_mul(STREAM_BYTES_PER_SECOND / 1_000_000);
+        if self.bytes < least {
+            *self = Self { bytes: 0, began: now };
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Whether there is enough for a commit.
+    fn is_due(&self) -> bool {
+        self.bytes >= STREAM_BYTES
+    }
+}
+
 impl Limits {
     /// For pools whose dirty bytes are lent from this cache: a quarter of it, where that is more than by default. The more writes all over an object
     /// one group has, the fewer indirect blocks it writes for each of them.
@@ -77,6 +115,13 @@ impl Tx {
     /// The group that changes made with this belong to.
     pub fn txg(&self) -> Txg {
         self.txg
+    }
+
+    /// So many bytes of large new blocks were written.
+    pub(crate) fn note_streamed(&self, bytes: u64) {
+        if let Some(txgs) = self.held.as_ref().filter(|_| bytes > 0) {
+            txgs.note_streamed(self.txg, bytes);
+        }
     }
 
     /// For changes that are part of writing the group out: those of the MOS.
@@ -113,6 +158,8 @@ struct State {
     /// Dirty bytes of the open group, and of the one being written.
     dirty: [u64; 2],
     opened_at: Instant,
+    /// Of the open group.
+    stream: Stream,
     /// Somebody waits for this group to be committed.
     wanted: Txg,
     /// Writers without room, first come first served.
@@ -142,6 +189,7 @@ impl Txgs {
             holds: [0; 2],
             dirty: [0; 2],
             opened_at: Instant::now(),
+            stream: Stream::none(),
             wanted: Txg::NONE,
             queue: Queue::default(),
             waiters: Vec::new(),
@@ -249,6 +297,16 @@ impl Txgs {
         Ok(Tx { txg: state.open, held: Some(Arc::clone(self)) })
     }
 
+    fn note_streamed(&self, txg: Txg, bytes: u64) {
+        let mut state = self.state();
+        if txg == state.open {
+            state.stream.note(bytes, Instant::now());
+            if state.stream.is_due() {
+                self.due.notify_all();
+            }
+        }
+    }
+
     fn let_go(&self, txg: Txg) {
         let mut state = self.state();
         let index = usize::from(txg != state.open);
@@ -309,7 +367,8 @@ impl Txgs {
             }
             let age = state.opened_at.elapsed();
             let timeout = self.limits.timeout;
-            let full = state.dirty[0] >= self.limits.sync_bytes || !state.queue.is_empty();
+            let full =
+                state.dirty[0] >= self.limits.sync_bytes || state.stream.is_due() || !state.queue.is_empty();
             if state.wanted >= state.open || full || (state.dirty[0] > 0 && age >= timeout) {
                 return true;
             }
@@ -332,6 +391,7 @@ impl Txgs {
             state.holds = [0, state.holds[0]];
             state.dirty = [0, state.dirty[0]];
             state.opened_at = Instant::now();
+            state.stream = Stream::none();
             txg
         };
         poll_fn(|context| {
@@ -410,6 +470,36 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+
+    #[test]
+    fn a_fast_stream_is_committed_before_the_group_is_full_and_a_slow_one_is_not() {
+        const MIB: u64 = 1 << 20;
+        let began = Instant::now();
+        let after = |rate: u64, pieces: u64| {
+            let mut stream = Stream { bytes: 0, began };
+            let micros = |piece: u64| Duration::from_micros(piece * MIB * 1_000_000 / rate);
+            (0..pieces).for_each(|piece| stream.note(MIB, began + micros(piece)));
+            stream
+        };
+        assert!(after(2 * STREAM_BYTES_PER_SECOND, STREAM_BYTES / MIB).is_due());
+        assert!(!after(2 * STREAM_BYTES_PER_SECOND, STREAM_BYTES / MIB - 1).is_due());
+        assert!(!after(STREAM_BYTES_PER_SECOND / 2, 10 * STREAM_BYTES / MIB).is_due());
+        // One that begins after a pause.
+        let mut stream = Stream { bytes: 0, began };
+        let later = began + Duration::from_secs(3600);
+        stream.note(STREAM_BYTES - 1, later);
+        assert!(!stream.is_due());
+        stream.note(1, later);
+        assert!(stream.is_due());
+        // The group that was open then is due, once.
+        let txgs = Txgs::new(Txg(4), Limits { timeout: Duration::from_secs(3600), ..Limits::default() });
+        let tx = txgs.begin(1).now_or_never().unwrap().unwrap();
+        tx.note_streamed(STREAM_BYTES);
+        drop(tx);
+        assert!(txgs.wait_until_due());
+        assert_eq!(txgs.quiesce().now_or_never().unwrap().unwrap(), Txg(5));
+        assert!(!txgs.state().stream.is_due());
+    }
 
     #[test]
     fn dirty_bytes_are_lent_from_the_cache_until_they_are_written() {

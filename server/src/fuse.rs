@@ -43,6 +43,7 @@ mod filesystem;
 mod flags;
 mod gate;
 mod groups;
+mod incoming;
 mod kept_times;
 mod listing;
 mod names;

@@ -21,15 +21,14 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::buffer::Buffer;
 use super::filesystem::{Mounted, Outcome};
+use super::incoming::{Incoming, is_large_write};
 use super::readers::{PATIENCE, Reader, Readers};
 use super::session::{Device, Life, MAX_DATA_BYTES};
-use super::wire::{ANSWER_HEADER_BYTES, Request, answer_header};
+use super::wire::{ANSWER_HEADER_BYTES, answer_header};
 use crate::descriptors::Share;
 
 /// `_IOR(229, 0, u32)`: makes a freshly opened device one of a connection.
 const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
-/// Room for what precedes the data of a request.
-const BEFORE_DATA_BYTES: usize = 4096;
 
 /// One more descriptor of a connection.
 fn another(device: &Device) -> io::Result<File> {
@@ -93,7 +92,7 @@ impl Channel {
     /// # Errors
     /// The kernel gives no more requests, for another reason than that.
     fn serve(&self, is_first: bool, reader: &mut Reader) -> io::Result<()> {
-        let mut incoming = Buffer::new(BEFORE_DATA_BYTES + MAX_DATA_BYTES)?;
+        let mut incoming = Incoming::new()?;
         let mut outgoing = Buffer::new(ANSWER_HEADER_BYTES + MAX_DATA_BYTES)?;
         let mut device = Arc::clone(&self.device);
         if !is_first {
@@ -125,11 +124,13 @@ impl Channel {
                 }
             };
             is_bare = false;
-            let request = Request::parse(&incoming[..size])
+            let request = incoming
+                .request(size)
                 .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request without a header"))?;
             if request.operation.is_long() {
                 reader.leave();
             }
+            let is_large_write = is_large_write(&request);
             let (outcome, inside) = self.mounted.answer(&request, &mut outgoing[ANSWER_HEADER_BYTES..]);
             match outcome {
                 Outcome::Answer(answer) => {
@@ -153,8 +154,15 @@ impl Channel {
                     return Ok(());
                 }
             }
+            incoming.expect(is_large_write, || self.record_bytes());
         }
         Ok(())
+    }
+
+    /// Bytes of a record of what is written here.
+    fn record_bytes(&self) -> Option<usize> {
+        let served = self.mounted.gate.served()?;
+        served.live().map(|live| live.record_size() as usize)
     }
 }
 
@@ -171,11 +179,11 @@ enum Next {
 }
 
 /// Waits for a request: looks for one for a while, then sleeps, unless others read. Not for ever, unless it is `patient`.
-fn next(device: &Device, incoming: &mut [u8], reader: &mut Reader, is_patient: bool) -> io::Result<Next> {
+fn next(device: &Device, incoming: &mut Incoming, reader: &mut Reader, is_patient: bool) -> io::Result<Next> {
     const WAITS: Timespec = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     let mut began = None;
     loop {
-        match rustix::io::read(device, &mut *incoming) {
+        match incoming.receive(device) {
             Ok(size) => {
                 reader.note_request(began.is_none());
                 return Ok(Next::Request(size));

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dataset::zpl::live::{AllocateMode, SetAttributes, WriteOptions};
 use engine::dataset::zpl::{File, LiveZpl, Stat, Time};
-use engine::dmu::Reader;
+use engine::dmu::{Payload, Reader};
 use engine::{Error, Result};
 use fuser::{FileHandle, INodeNo};
 use ondisk::ObjectId;
@@ -312,12 +312,12 @@ impl Served {
         }
     }
 
-    /// Writes all of `bytes`, which are of a page that was mapped if the kernel says so. Privileges go where somebody is named who is to leave none.
+    /// Writes all of `payload`, which is of a page that was mapped if the kernel says so. Privileges go where somebody is named who is to leave none.
     pub(super) fn write(
         &self,
         number: INodeNo,
         offset: u64,
-        (bytes, is_of_page): (&[u8], bool),
+        (payload, is_of_page): (Payload<'_>, bool),
         without_privileges: Option<Caller>,
     ) -> Result<()> {
         let (zpl, object) = self.changeable(number)?;
@@ -330,7 +330,7 @@ impl Served {
             options.kill_privileges = true;
             options.kill_setgid = loses && is_strangers(&stat, by);
         }
-        self.with_room(|| zpl.write(object, offset, bytes, &options))?;
+        self.with_room(|| zpl.write_payload(object, offset, payload, &options))?;
         if loses {
             // Direct writes leave the mode that the kernel knows as it is.
             self.forget_attributes(number);

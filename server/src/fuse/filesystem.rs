@@ -68,9 +68,9 @@ impl Mounted {
                 forgotten.nodes().for_each(|node| served.forget(node));
                 Outcome::Nothing
             }
-            Operation::Write { bytes, from_page: true, .. } if served.drops_pages => {
+            Operation::Write { payload, from_page: true, .. } if served.drops_pages => {
                 // Requests have no 4 GiB.
-                Outcome::Answer(Room::new(room).count(bytes.len() as u32))
+                Outcome::Answer(Room::new(room).count(payload.len() as u32))
             }
             _ if served.is_stale(request) => Outcome::Answer(Err(Errno::ESTALE)),
             Operation::Sync => {
@@ -221,10 +221,10 @@ impl Served {
                 let read = self.read(node, handle, offset, into);
                 read.map_err(|error| failed(&format!("read offset {offset} of"), error))
             }
-            Operation::Write { offset, bytes, kill_privileges, from_page } => {
-                match self.write(node, offset, (bytes, from_page), kill_privileges.then_some(by)) {
+            Operation::Write { offset, payload, kill_privileges, from_page } => {
+                match self.write(node, offset, (payload, from_page), kill_privileges.then_some(by)) {
                     // Requests have no 4 GiB.
-                    Ok(()) => room.count(bytes.len() as u32),
+                    Ok(()) => room.count(payload.len() as u32),
                     Err(error) => Err(failed(&format!("write offset {offset} of"), error)),
                 }
             }

@@ -34,7 +34,7 @@ pub mod answer;
 pub mod request;
 
 pub use answer::{Attributes, Entry, Figures, Room, answer_header};
-pub use request::{Caller, Operation, Request, Wanted, When};
+pub use request::{Caller, LONG_BYTES, Operation, Request, WRITE_HEAD_BYTES, Wanted, When};
 
 /// Bytes of a request's header.
 pub const REQUEST_HEADER_BYTES: usize = 40;

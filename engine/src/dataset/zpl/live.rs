@@ -250,6 +250,11 @@ impl LiveZpl {
     }
 
     /// The property `recordsize`, in bytes.
+    pub fn record_size(&self) -> u32 {
+        self.record_size.load(Ordering::Acquire)
+    }
+
+    /// Changes it.
     pub fn set_record_size(&self, bytes: u32) {
         self.record_size.store(bytes.clamp(512, 16 << 20), Ordering::Release);
     }
@@ -267,7 +272,7 @@ impl LiveZpl {
     pub fn statfs(&self) -> StatFs {
         let (referenced_bytes, available_bytes) = self.room_figures();
         let used_objects = self.objset.used_objects();
-        let record_bytes = self.record_size.load(Ordering::Acquire).into();
+        let record_bytes = self.record_size().into();
         self.zpl.statfs(Space { referenced_bytes, available_bytes, used_objects }, record_bytes)
     }
 

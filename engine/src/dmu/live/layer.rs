@@ -138,6 +138,11 @@ impl State {
         (at, true)
     }
 
+    /// Whether block `id` lies behind all that was there as of the last sync.
+    pub(super) fn is_new(&self, id: u64) -> bool {
+        id >= self.committed_end
+    }
+
     /// Where block `id` is, as the newest layer has it.
     pub(super) fn find(&self, id: u64) -> Base {
         self.find_below(self.layers.len(), id)

@@ -16,6 +16,7 @@ use super::layer::{Base, Core, State};
 use super::objset::LiveObjset;
 use crate::cache::Retain;
 use crate::dmu::object::Span;
+use crate::dmu::payload::Payload;
 use crate::dmu::tree::{Found, OrderedBlock, Tree};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
@@ -23,6 +24,9 @@ use crate::{Block, Bookmark};
 
 /// Blocks of one large read that are in flight together.
 const MAX_IN_FLIGHT: usize = 32;
+
+/// The smallest new block that counts as part of a stream ([`crate::txg`]).
+const STREAMED_BLOCK_BYTES: usize = 64 << 10;
 
 /// An object of a [`LiveObjset`]. Any number of handles share its state. The state is kept while it has changes that are not committed.
 #[derive(Clone)]
@@ -350,8 +354,14 @@ impl LiveObject {
 
     /// Writes bytes anywhere. Finishes in the first poll when the blocks that it writes parts of are cached.
     pub async fn write_at(&self, tx: &Tx, offset: u64, bytes: &[u8]) -> Result<()> {
-        let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| self.beyond())?;
-        let (mut at, mut rest) = (offset, bytes);
+        self.write_payload(tx, offset, bytes.into()).await
+    }
+
+    /// The same of bytes that may be blocks already.
+    pub async fn write_payload(&self, tx: &Tx, offset: u64, payload: Payload<'_>) -> Result<()> {
+        let end = offset.checked_add(payload.len() as u64).ok_or_else(|| self.beyond())?;
+        let (mut at, mut rest) = (offset, payload);
+        let mut streamed = 0;
         while at < end {
             let block_size = self.core.lock().block_size;
             let (id, start) = (at / u64::from(block_size), (at % u64::from(block_size)) as usize);
@@ -362,19 +372,26 @@ impl LiveObject {
             let done = if piece.len() == block_size as usize {
                 self.write_whole(tx, block_size, id, piece)?
             } else {
-                self.write_part(tx, block_size, id, start, piece).await?
+                self.write_part(tx, block_size, id, start, &piece.to_run()).await?
             };
             if done {
                 at += piece.len() as u64;
                 rest = later;
+                if piece.len() >= STREAMED_BLOCK_BYTES && self.core.lock().is_new(id) {
+                    streamed += piece.len() as u64;
+                }
             }
         }
+        tx.note_streamed(streamed);
         Ok(())
     }
 
     /// Writes all of a block. False when the block size is another meanwhile.
-    fn write_whole(&self, tx: &Tx, block_size: u32, id: u64, bytes: &[u8]) -> Result<bool> {
-        let block = Block::from(IoBuf::from(bytes));
+    fn write_whole(&self, tx: &Tx, block_size: u32, id: u64, payload: Payload<'_>) -> Result<bool> {
+        let block = match payload.as_block() {
+            Some(block) => block.clone(),
+            None => Block::from(IoBuf::from(&*payload.to_run())),
+        };
         let mut state = self.core.lock();
         if state.block_size != block_size {
             return Ok(false);

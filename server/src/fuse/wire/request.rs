@@ -39,6 +39,7 @@
 //! takes so long that it had to be called off.
 
 use engine::dataset::zpl::Time;
+use engine::dmu::Payload;
 use fuser::{FileHandle, INodeNo};
 
 use super::REQUEST_HEADER_BYTES;
@@ -58,7 +59,11 @@ mod valid {
 }
 
 /// What takes longer to read or to write than to wake a thread.
-const LONG_BYTES: usize = 64 << 10;
+pub const LONG_BYTES: usize = 64 << 10;
+/// What a write has before its data.
+pub const WRITE_HEAD_BYTES: usize = REQUEST_HEADER_BYTES + 40;
+/// The number of that operation.
+const WRITE: u32 = 16;
 /// A write that takes away set-user-id and set-group-id.
 const WRITE_KILLS_PRIVILEGES: u32 = 1 << 2;
 /// A write of a page that the kernel kept.
@@ -194,7 +199,7 @@ pub enum Operation<'a> {
     /// Bytes of it.
     Read { handle: FileHandle, offset: u64, size: u32 },
     /// To change bytes of it; `from_page`: a page was mapped and changed, which the kernel writes back.
-    Write { offset: u64, bytes: &'a [u8], kill_privileges: bool, from_page: bool },
+    Write { offset: u64, payload: Payload<'a>, kill_privileges: bool, from_page: bool },
     /// The figures of the filesystem.
     StatFs,
     /// To close a file or directory.
@@ -255,6 +260,18 @@ impl<'a> Request<'a> {
         Some(Self::new(header, Operation::parse(header.opcode, fixed, rest)))
     }
 
+    /// Whether a request that begins with `head` is a write.
+    pub fn is_write(head: &[u8]) -> bool {
+        Header::parse(head).is_some_and(|header| header.opcode == WRITE)
+    }
+
+    /// The write that begins with `head`, and whose data come by themselves; `None` where there is no header.
+    pub fn of_write(head: &'a [u8; WRITE_HEAD_BYTES], data: Payload<'a>) -> Option<Self> {
+        let header = Header::parse(head)?;
+        let fixed = head.get(REQUEST_HEADER_BYTES..)?;
+        Some(Self::new(header, Operation::parse_write(Fields(fixed), data)))
+    }
+
     fn new(header: Header, operation: Option<Operation<'a>>) -> Self {
         let Header { unique, node, by, .. } = header;
         Self { unique, node, by, operation: operation.unwrap_or(Operation::Malformed) }
@@ -303,13 +320,7 @@ impl<'a> Operation<'a> {
             13 => Self::Link { file: INodeNo(fields.u64()?), name: rest.name()? },
             14 => Self::Open { flags: fields.i32()? },
             15 => Self::Read { handle: fields.handle()?, offset: fields.offset()?, size: fields.u32()? },
-            16 => {
-                fields.skip(8)?;
-                let (offset, size, flags) = (fields.offset()?, fields.u32()?, fields.u32()?);
-                let kill_privileges = flags & WRITE_KILLS_PRIVILEGES != 0;
-                let from_page = flags & WRITE_OF_PAGE != 0;
-                Self::Write { offset, bytes: rest.bytes(size)?, kill_privileges, from_page }
-            }
+            WRITE => Self::parse_write(fields, rest.0.into())?,
             17 => Self::StatFs,
             18 | 29 => Self::Release { handle: fields.handle()? },
             20 | 30 => Self::Sync,
@@ -368,11 +379,22 @@ impl<'a> Operation<'a> {
         })
     }
 
+    fn parse_write(mut fields: Fields<'_>, rest: Payload<'a>) -> Option<Self> {
+        fields.skip(8)?;
+        let (offset, size, flags) = (fields.offset()?, fields.u32()?, fields.u32()?);
+        let size = usize::try_from(size).ok()?;
+        let (payload, _) = rest.split_at(size);
+        let kill_privileges = flags & WRITE_KILLS_PRIVILEGES != 0;
+        let from_page = flags & WRITE_OF_PAGE != 0;
+        let is_whole = payload.len() == size;
+        is_whole.then_some(Self::Write { offset, payload, kill_privileges, from_page })
+    }
+
     /// Whether there may be much to compute for it: more than to have another thread look for the next request.
     pub fn is_long(&self) -> bool {
         match self {
             Self::Read { size, .. } => *size as usize >= LONG_BYTES,
-            Self::Write { bytes, .. } => bytes.len() >= LONG_BYTES,
+            Self::Write { payload, .. } => payload.len() >= LONG_BYTES,
             Self::CopyRange { .. } | Self::Allocate { .. } => true,
             _ => false,
         }
@@ -547,7 +569,12 @@ mod tests {
         let fixed = [u64s(&[9, 4096]), u32s(&[3, 4]), u64s(&[0]), u32s(&[0, 0])].concat();
         assert_eq!(
             asked(&request(16, &[&fixed], b"abc")),
-            Operation::Write { offset: 4096, bytes: b"abc", kill_privileges: true, from_page: false }
+            Operation::Write {
+                offset: 4096,
+                payload: (&b"abc"[..]).into(),
+                kill_privileges: true,
+                from_page: false
+            }
         );
         assert_eq!(asked(&request(16, &[&fixed], b"ab")), Operation::Malformed);
         assert_eq!(

@@ -7,7 +7,6 @@
 //! changed by them at the end in a way that comes to the same in whatever order they do, and whichever of two groups they are in. Who appends, makes the block grow or changes the size has all of the content alone.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use ondisk::ObjectId;
 use ondisk::accounting::Counted;
@@ -20,6 +19,7 @@ use super::nodes::{Node, Values};
 use super::{LiveZpl, errno};
 use crate::dataset::range_locks::Access;
 use crate::dataset::zpl::Time;
+use crate::dmu::Payload;
 use crate::error::Result;
 use crate::txg::Tx;
 
@@ -58,7 +58,18 @@ impl LiveZpl {
         bytes: &[u8],
         options: &WriteOptions,
     ) -> Result<u64> {
-        let written = self.write_range(file, offset, bytes, options).await;
+        self.write_payload(file, offset, bytes.into(), options).await
+    }
+
+    /// The same of bytes that may be blocks already.
+    pub async fn write_payload(
+        &self,
+        file: ObjectId,
+        offset: u64,
+        payload: Payload<'_>,
+        options: &WriteOptions,
+    ) -> Result<u64> {
+        let written = self.write_range(file, offset, payload, options).await;
         self.settled(written).await
     }
 
@@ -66,23 +77,23 @@ impl LiveZpl {
         &self,
         file: ObjectId,
         offset: u64,
-        bytes: &[u8],
+        payload: Payload<'_>,
         options: &WriteOptions,
     ) -> Result<u64> {
-        let mut range = self.range(file, offset, bytes.len() as u64)?;
+        let mut range = self.range(file, offset, payload.len() as u64)?;
         let mut whole = options.append;
         loop {
             let locked = if whole { 0..CONTENT_END } else { range.clone() };
             let _locked = self.locks.content(file, locked, Access::Alone).await;
             let node = self.content(file).await?;
             if options.append {
-                range = self.range(file, node.number(Attr::Size)?, bytes.len() as u64)?;
+                range = self.range(file, node.number(Attr::Size)?, payload.len() as u64)?;
             }
             if !whole && self.grown(&node, range.end).is_some() {
                 whole = true;
                 continue;
             }
-            let (mut at, mut rest) = (range.start, bytes);
+            let (mut at, mut rest) = (range.start, payload);
             while !rest.is_empty() {
                 let here = PIECE_BYTES - at % PIECE_BYTES;
                 let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
@@ -105,10 +116,10 @@ impl LiveZpl {
         &self,
         file: ObjectId,
         offset: u64,
-        bytes: &[u8],
+        payload: Payload<'_>,
         options: &WriteOptions,
     ) -> Result<()> {
-        let end = offset.saturating_add(bytes.len() as u64);
+        let end = offset.saturating_add(payload.len() as u64);
         let mut access = Access::Shared;
         loop {
             let _locked = self.locks.describe(file, access).await;
@@ -124,7 +135,7 @@ impl LiveZpl {
             self.warm(&node, end).await?;
             let tx = self.begin_writing(&node, offset..end, end).await?;
             self.grow(&node, &tx, end).await?;
-            node.object.write_at(&tx, offset, bytes).await?;
+            node.object.write_payload(&tx, offset, payload).await?;
             let mut values = match options.keeps_times {
                 true => changed(end, node.flags()?.0),
                 false => stamped(end, node.flags()?.0, Time::now()),
@@ -139,7 +150,7 @@ impl LiveZpl {
                 values = values.number(Attr::Size, end.max(node.number(Attr::Size)?));
                 self.update(&node.object, &tx, values).await?;
             }
-            self.log_written(&tx, &node, offset, bytes.len() as u64)?;
+            self.log_written(&tx, &node, offset, payload.len() as u64)?;
             if options.kill_privileges && mode != node.znode.mode() {
                 let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
                 self.log_attributes(&tx, &node, &set)?;
@@ -206,7 +217,7 @@ impl LiveZpl {
 
     /// The size that the only block of a file needs when the file ends at `end`, if that is another than it has.
     pub(super) fn grown(&self, node: &Node, end: u64) -> Option<u32> {
-        let record = u64::from(self.record_size.load(Ordering::Acquire));
+        let record = u64::from(self.record_size());
         let block_size = node.object.block_size();
         let single = node.object.end() <= block_size;
         let wanted = end.min(record.max(block_size.next_power_of_two())).next_multiple_of(SECTOR);

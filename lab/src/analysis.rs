@@ -9,6 +9,7 @@
 //! | no difference | not that, and certainly less than a tenth: a test of equivalence, corrected as well ([`stats::MARGIN`]); and equal variants do not differ by as much themselves |
 //! | undecided | all else, with the reason, and how many rounds would tell |
 
+mod beside;
 mod best;
 pub mod bounds;
 mod judge;
@@ -31,6 +32,7 @@ use crate::seek::{self, Sought};
 use crate::stats::{self, Comparison, Estimate};
 use crate::store::{Stage, Store};
 
+pub use beside::{Beside, Subject};
 pub use best::{Best, Rival};
 pub use judge::{Compared, Noise, Verdict, Why};
 pub(crate) use judge::{judged, verdicts};
@@ -102,6 +104,9 @@ pub struct Findings {
     /// What happens within runs, where that was counted.
     #[serde(default)]
     pub within: Vec<Within>,
+    /// What caches give, what missing devices cost, and how far layers are apart.
+    #[serde(default)]
+    pub beside: Vec<Beside>,
     /// What the baseline and its twin differed by, of each workload and metric.
     #[serde(default)]
     pub noise: Vec<Twins>,
@@ -239,6 +244,7 @@ pub fn findings(store: &Store) -> Findings {
         layers: layers(store, &plan),
         directions: directions(store, &plan),
         within: within::all(store, &plan, &noise),
+        beside: Vec::new(),
         noise,
         findings,
     };
@@ -248,6 +254,8 @@ pub fn findings(store: &Store) -> Findings {
         compare(by_metric.get(&metric)?, one, other, experiment.goal_workload())
     });
     (all.front, all.front_open) = (front.unbeaten, front.open);
+    all.beside =
+        beside::all(experiment, &plan, all.best.as_ref(), &all.noise, |metric| values(store, metric));
     all.risks = risks(experiment, &plan);
     all.unfinished = unfinished::told(store, &plan, all.rounds);
     all.few = unfinished::few(all.rounds).filter(|_| all.unfinished.is_none());

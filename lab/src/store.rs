@@ -92,6 +92,26 @@ pub struct Prepared {
 }
 
 impl Run {
+    /// One that found nothing.
+    #[cfg(test)]
+    pub(crate) fn of(stage: Stage, variant: &str, workload: &str) -> Self {
+        Self {
+            stage,
+            round: 0,
+            variant: variant.into(),
+            workload: workload.into(),
+            began: 0,
+            command: Vec::new(),
+            figures: Figures::default(),
+            served: None,
+            space: None,
+            sector: None,
+            series: None,
+            prepared: None,
+            notes: Vec::new(),
+        }
+    }
+
     /// A figure of it, where it has it.
     pub fn metric(&self, metric: Metric) -> Option<f64> {
         let figures = &self.figures;

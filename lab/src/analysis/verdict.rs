@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::best::{Best, changes};
 use super::judge::{Noise, Verdict};
-use super::{Finding, Findings, NOISY, bounds};
+use super::{Beside, Finding, Findings, NOISY, Subject, bounds};
 use crate::experiment::{Experiment, Metric, risk};
 use crate::models::percent;
 use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
@@ -48,12 +48,10 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
         }
     };
     sentences.extend(others(&findings));
+    sentences.extend(besides(experiment, all, chosen));
     sentences.extend(levels(experiment, all));
     let value = best.map_or(baseline, |(_, finding)| finding).median.value;
-    if let Some(limit) = of(DEVICE) {
-        let ratio = limit.median.value / value;
-        sentences.push(format!("The raw device has {ratio:.2} times the {}.", metric.title()));
-    }
+    sentences.extend(of(DEVICE).map(|device| below(all, chosen, device, value)));
     if metric == Metric::Throughput {
         let settings = plan.variants().iter().find(|variant| variant.name == chosen).map(|it| &it.settings);
         sentences.extend(settings.and_then(|settings| bounds::nearest(experiment, settings, value)));
@@ -96,7 +94,7 @@ fn reached(experiment: &Experiment, finding: &Finding, outcome: Outcome) -> Stri
         1 => format!("{} in the only round", written(it.value)),
         _ => format!("{} ({} to {})", written(it.value), written(it.low), written(it.high)),
     };
-    let name = if finding.variant == BASELINE { base_words(experiment) } else { finding.variant.clone() };
+    let name = named(experiment, &finding.variant);
     let what = match outcome {
         Outcome::Reached => "is reached",
         Outcome::Missed => "is missed",
@@ -115,6 +113,68 @@ fn alone(experiment: &Experiment, baseline: &Finding) -> String {
     let metric = experiment.goal.metric;
     let value = crate::report::written(metric, baseline.median.value);
     format!("{}: {value} with \"{}\".", metric.title(), experiment.goal_workload())
+}
+
+/// How far the raw device is from the chosen variant, which has `value`.
+fn below(all: &Findings, chosen: &str, device: &Finding, value: f64) -> String {
+    let title = device.metric.title();
+    match all.layer(chosen, DEVICE, &device.workload).map(|it| it.compared) {
+        Some(it) if it.verdict == Verdict::NoDifference => {
+            format!("The raw device has the same {title}, within a tenth.")
+        }
+        Some(it) if it.verdict == Verdict::Undecided => {
+            format!("Whether the raw device has another {title} could not be decided.")
+        }
+        Some(it) => {
+            let ratio = it.comparison.ratio;
+            format!(
+                "The raw device has {:.2} times the {title} ({:.2} to {:.2}).",
+                1.0 / ratio.value,
+                1.0 / ratio.high,
+                1.0 / ratio.low
+            )
+        }
+        None => format!(
+            "The raw device has {:.2} times the {title}, which one round does not prove.",
+            device.median.value / value
+        ),
+    }
+}
+
+/// Workloads beside others that a sentence names.
+const MOST_BESIDE: usize = 4;
+
+/// What the cache gives the chosen variant, and what missing devices cost it.
+fn besides(experiment: &Experiment, all: &Findings, chosen: &str) -> Option<String> {
+    let of = all.beside.iter().filter(|it| it.subject != Subject::Layer && it.variant == chosen);
+    let words = |it: &Beside| {
+        let (title, ratio) = (it.metric.title(), it.compared.comparison.ratio);
+        let to = format!("\"{}\"", it.to_workload);
+        match it.compared.verdict {
+            Verdict::Better | Verdict::Worse => format!(
+                "\"{}\" has {} times the {title} of {to} ({} to {})",
+                it.workload,
+                times(ratio.value),
+                times(ratio.low),
+                times(ratio.high)
+            ),
+            Verdict::NoDifference => {
+                format!("\"{}\" has the same {title} as {to}, within a tenth", it.workload)
+            }
+            Verdict::Undecided => {
+                format!("whether \"{}\" has another {title} than {to} could not be decided", it.workload)
+            }
+        }
+    };
+    let told: Vec<String> = of.map(words).collect();
+    let (shown, more) = told.split_at(told.len().min(MOST_BESIDE));
+    let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
+    (!shown.is_empty()).then(|| format!("With {}, {}{more}.", named(experiment, chosen), shown.join("; ")))
+}
+
+/// A variant by its settings, the baseline too.
+fn named(experiment: &Experiment, variant: &str) -> String {
+    if variant == BASELINE { base_words(experiment) } else { variant.to_owned() }
 }
 
 /// What is lost between the pool and the export.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{grid, written};
-use crate::analysis::{Findings, base_words, bounds};
+use crate::analysis::{Findings, Subject, base_words, bounds};
 use crate::experiment::{CacheState, Experiment, Metric, Mode, Target, Work, Workload};
 use crate::layout::Layout;
 use crate::models::space::cost;
@@ -32,6 +32,8 @@ impl Section {
 pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
     let before = [search(experiment, findings), risks(findings), front(experiment, findings)];
     let after = [
+        beside(findings, Subject::Cache),
+        beside(findings, Subject::Missing),
         space(experiment, findings),
         gap(experiment, findings),
         ways(experiment, findings),
@@ -134,6 +136,47 @@ fn risks(findings: &Findings) -> Option<Section> {
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     let text = "No figure below shows this: some of what is compared promises less than the rest.".to_owned();
     (rows.len() > 1).then(|| Section::new("What it costs in safety", text, rows))
+}
+
+/// What the cache gives, or missing devices cost, with each variant.
+fn beside(findings: &Findings, subject: Subject) -> Option<Section> {
+    let of: Vec<_> = findings.beside.iter().filter(|it| it.subject == subject).collect();
+    let metric = of.first()?.metric;
+    let (title, text) = match subject {
+        Subject::Cache => {
+            ("What the cache gives", "Each workload beside the same one with less in the cache.")
+        }
+        Subject::Missing => (
+            "What missing devices cost",
+            "Each workload with devices missing beside the same one with the pool whole.",
+        ),
+        Subject::Layer => return None,
+    };
+    let text = format!(
+        "{text} Both are of the same rounds; \"times\" divides the {0} of the first by that of the second, so that 2.00 is twice as much and 0.50 is half. Better and worse are meant of the {0}.",
+        metric.title()
+    );
+    let head =
+        ["variant", "workload", metric.title(), "beside", metric.title(), "times", "interval", "verdict"];
+    let rows = of.iter().map(|it| {
+        let value = |variant: &str, workload: &str| {
+            let found = findings.find(variant, workload, metric);
+            found.map_or_else(|| "-".to_owned(), |it| written(metric, it.median.value))
+        };
+        let ratio = it.compared.comparison.ratio;
+        vec![
+            it.variant.clone(),
+            it.workload.clone(),
+            value(&it.variant, &it.workload),
+            it.to_workload.clone(),
+            value(&it.to_variant, &it.to_workload),
+            format!("{:.2}", ratio.value),
+            format!("{:.2} to {:.2}", ratio.low, ratio.high),
+            it.compared.short(),
+        ]
+    });
+    let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
+    Some(Section::new(title, text, rows))
 }
 
 /// How far the raw device is from the baseline, by workload, where nothing else is compared: the widest gap first.

@@ -33,7 +33,7 @@ use crate::stats::{self, Comparison, Estimate};
 use crate::store::{Stage, Store};
 
 pub use beside::{Beside, Subject};
-pub use best::{Best, Rival};
+pub use best::{Best, BestFor, Rival};
 pub use judge::{Compared, Noise, Verdict, Why};
 pub(crate) use judge::{judged, verdicts};
 pub use verdict::{Outcome, base_words, noise_share, noise_words};
@@ -80,6 +80,9 @@ pub struct Findings {
     /// The best variant by the goal, where one is certainly better than the baseline.
     #[serde(default)]
     pub best: Option<Best>,
+    /// The best variant with each workload, by the goal's metric; none where nothing is to be chosen.
+    #[serde(default)]
+    pub by_workload: Vec<BestFor>,
     /// Whether the goal's value was reached, by the best variant, or the baseline where none is better; `None` where none was set.
     pub goal_reached: Option<Outcome>,
     /// Rounds in which every run was done.
@@ -225,6 +228,7 @@ pub fn is_precise(store: &Store) -> bool {
 pub fn findings(store: &Store) -> Findings {
     let (experiment, plan) = (store.experiment(), run::plan(store));
     let (findings, noise) = compared(store, &plan);
+    let (by_workload, goal) = (best::each(store, &plan, &findings), experiment.goal_workload());
     let runs_of_round = plan.round_length();
     let rounds = (0..)
         .take_while(|round| store.compared().filter(|(_, run)| run.round == *round).count() == runs_of_round);
@@ -233,7 +237,8 @@ pub fn findings(store: &Store) -> Findings {
         modelled: experiment.modelled(),
         unfinished: None,
         few: None,
-        best: best::find(store, &plan, &findings),
+        best: by_workload.iter().find(|it| it.workload == goal).and_then(|it| it.best.clone()),
+        by_workload,
         goal_reached: None,
         rounds: rounds.count(),
         runs: store.runs().iter().filter(|run| run.stage != Stage::Torn).count(),

@@ -7,6 +7,7 @@ mod html;
 mod markdown;
 mod plot;
 mod subject;
+mod workloads;
 
 use std::path::PathBuf;
 
@@ -66,6 +67,7 @@ struct Whole<'a> {
 pub(crate) use html::STYLE;
 pub use markdown::markdown;
 pub(crate) use plot::{Bar, bars, escaped};
+pub(crate) use workloads::elsewhere;
 
 /// Every run, a line each, with its number, and what of the experiment is modelled and what is missing.
 pub fn csv(store: &Store, findings: &Findings) -> String {

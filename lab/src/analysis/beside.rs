@@ -202,23 +202,8 @@ impl Findings {
 mod tests {
     use super::*;
     use crate::analysis::{Verdict, findings};
-    use crate::fio::Figures;
     use crate::report;
-    use crate::store::{Run, Stage, Store};
-
-    /// Six rounds with these IOPS by variant and workload, 1 % apart from round to round.
-    fn store(experiment: &str, planted: &[(&str, &str, f64)]) -> Store {
-        let mut rng = fastrand::Rng::with_seed(3);
-        let mut runs = Vec::new();
-        for round in 0..6 {
-            for (variant, workload, iops) in planted {
-                let iops = iops * (0.01 * stats::normal(&mut rng)).exp();
-                let figures = Figures { iops, ..Figures::default() };
-                runs.push(Run { round, figures, ..Run::of(Stage::Rounds, variant, workload) });
-            }
-        }
-        Store::of_runs(Experiment::parse(experiment).unwrap(), runs)
-    }
+    use crate::store::Store;
 
     const HEAD: &str = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\nlayout = \"mirror 2\"\n";
 
@@ -240,7 +225,7 @@ mod tests {
                 .into_iter()
                 .flat_map(|(workload, iops)| [BASELINE, TWIN].map(|variant| (variant, workload, iops)))
                 .collect();
-        let store = store(&format!("{HEAD}{}", workloads.concat()), &planted);
+        let store = Store::planted(&format!("{HEAD}{}", workloads.concat()), &planted);
         let found = findings(&store);
         let told: Vec<(&str, &str, Verdict)> = found
             .beside
@@ -275,7 +260,7 @@ mod tests {
         );
         let planted =
             [(BASELINE, "whole", 200.0), (BASELINE, "missing", 100.0), ("layout=2", "whole", 200.0)];
-        let store = store(&text, &planted);
+        let store = Store::planted(&text, &planted);
         let found = findings(&store);
         let costs: Vec<&Beside> = found.beside.iter().filter(|it| it.subject == Subject::Missing).collect();
         assert_eq!(costs.len(), 1, "{costs:?}");

@@ -8,6 +8,7 @@ use super::{Beside, Finding, Findings, NOISY, Subject, bounds};
 use crate::experiment::{Experiment, Metric, risk};
 use crate::models::percent;
 use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
+use crate::report::elsewhere;
 use crate::stats;
 
 /// Whether a value that was wanted was reached: by the interval, not by the figure in it.
@@ -48,6 +49,7 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
         }
     };
     sentences.extend(others(&findings));
+    sentences.extend(elsewhere(experiment, all));
     sentences.extend(besides(experiment, all, chosen));
     sentences.extend(levels(experiment, all));
     let value = best.map_or(baseline, |(_, finding)| finding).median.value;

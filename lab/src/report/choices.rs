@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{grid, written};
+use super::{grid, workloads, written};
 use crate::analysis::{Findings, Subject, base_words, bounds};
 use crate::experiment::{CacheState, Experiment, Metric, Mode, Target, Work, Workload};
 use crate::layout::Layout;
@@ -23,14 +23,19 @@ pub struct Section {
 }
 
 impl Section {
-    fn new(title: &'static str, text: String, rows: Vec<Vec<String>>) -> Self {
+    pub(super) fn new(title: &'static str, text: String, rows: Vec<Vec<String>>) -> Self {
         Self { title, text, rows, shades: Vec::new() }
     }
 }
 
 /// What is said of the experiment as a whole, before its workloads.
 pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
-    let before = [search(experiment, findings), risks(findings), front(experiment, findings)];
+    let before = [
+        search(experiment, findings),
+        workloads::section(experiment, findings),
+        risks(findings),
+        front(experiment, findings),
+    ];
     let after = [
         beside(findings, Subject::Cache),
         beside(findings, Subject::Missing),

@@ -2,6 +2,7 @@
 
 mod charts;
 mod choices;
+mod figures;
 mod grid;
 mod html;
 mod markdown;
@@ -65,7 +66,7 @@ struct Whole<'a> {
 }
 
 pub(crate) use html::STYLE;
-pub use markdown::markdown;
+pub use markdown::{brief, markdown};
 pub(crate) use plot::{Bar, bars, escaped};
 pub(crate) use workloads::elsewhere;
 

@@ -4,8 +4,8 @@ use super::charts::{Course, Percentiles, courses, percentiles};
 use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
 use super::plot::{Axis, Bar, Dot, Line, bars, dots_of, escaped};
-use super::{metrics, written};
-use crate::analysis::{Finding, Findings, Verdict, Within, base_words, bounds, noise_share, within};
+use super::{figures, metrics, written};
+use crate::analysis::{Finding, Findings, Verdict, Within, base_words, bounds, within};
 use crate::experiment::{Experiment, Metric, Workload};
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, Plan, TWIN};
@@ -45,42 +45,7 @@ pub fn page(store: &Store, findings: &Findings) -> String {
     }
     let plan = choices::plan_of(experiment, findings);
     for workload in &experiment.workloads {
-        page.push_str(&format!("<h2>{}</h2>", escaped(&workload.name)));
-        for metric in metrics(store, findings) {
-            let of: Vec<&Finding> = findings
-                .findings
-                .iter()
-                .filter(|it| it.workload == workload.name && it.metric == metric)
-                .collect();
-            if of.is_empty() {
-                continue;
-            }
-            let better = if metric.more_is_better() { "more is better" } else { "less is better" };
-            page.push_str(&format!("<h3>{} <small>({better})</small></h3>", metric.title()));
-            let base = base_words(experiment);
-            let rows: Vec<Bar<'_>> = of
-                .iter()
-                .map(|it| Bar {
-                    label: if it.variant == BASELINE { &base } else { &it.variant },
-                    text: written(metric, it.median.value),
-                    value: it.median.value,
-                    interval: (it.median.low, it.median.high),
-                    class: class(it),
-                })
-                .collect();
-            page.push_str(&bars(&rows, &limits(experiment, &plan, workload, metric, &of)));
-            page.push_str(&table(metric, &of));
-        }
-        page.push_str(&spread(findings, workload));
-        page.push_str(&over_time(store, findings, workload));
-        page.push_str(&within_runs(experiment, findings, workload));
-        if let Some(caution) = choices::caution(experiment, findings, workload) {
-            page.push_str(&format!("<p><strong>{}</strong></p>", escaped(&caution)));
-        }
-        let more = [choices::directions(findings, &workload.name), choices::layers(findings, &workload.name)];
-        for section in more.into_iter().flatten() {
-            page.push_str(&words(&section));
-        }
+        page.push_str(&of_workload(store, findings, &plan, workload));
     }
     for section in choices::last(experiment, findings) {
         page.push_str(&words(&section));
@@ -90,6 +55,49 @@ pub fn page(store: &Store, findings: &Findings) -> String {
         page.push_str(&format!("<li>{}</li>", escaped(&fact)));
     }
     page.push_str("</ul></html>\n");
+    page
+}
+
+fn of_workload(store: &Store, findings: &Findings, plan: &Plan, workload: &Workload) -> String {
+    let experiment = store.experiment();
+    let mut page = format!("<h2>{}</h2>", escaped(&workload.name));
+    let Some(overview) = figures::overview(store, findings, workload) else {
+        page.push_str("<p>not run yet</p>");
+        return page;
+    };
+    page.push_str(&rows(&overview.rows, &[]));
+    if !overview.text.is_empty() {
+        page.push_str(&format!("<p>{}</p>", escaped(&overview.text)));
+    }
+    if let Some(caution) = choices::caution(experiment, findings, workload) {
+        page.push_str(&format!("<p><strong>{}</strong></p>", escaped(&caution)));
+    }
+    let base = base_words(experiment);
+    for metric in metrics(store, findings) {
+        let of = figures::of(findings, workload, metric);
+        if of.is_empty() {
+            continue;
+        }
+        let table = figures::of_metric(experiment, metric, &of);
+        page.push_str(&format!("<h3>{} <small>({})</small></h3>", table.title, table.text));
+        let all: Vec<Bar<'_>> = of
+            .iter()
+            .map(|it| Bar {
+                label: if it.variant == BASELINE { &base } else { &it.variant },
+                text: written(metric, it.median.value),
+                value: it.median.value,
+                interval: (it.median.low, it.median.high),
+                class: class(it),
+            })
+            .collect();
+        page.push_str(&bars(&all, &limits(experiment, plan, workload, metric, &of)));
+        page.push_str(&rows(&table.rows, &[]));
+    }
+    page.push_str(&spread(experiment, findings, workload));
+    page.push_str(&over_time(store, findings, workload));
+    page.push_str(&within_runs(experiment, findings, workload));
+    let more = [choices::directions(findings, &workload.name), choices::layers(findings, &workload.name)];
+    page.extend(more.into_iter().flatten().map(|section| words(&section)));
     page
 }
 
@@ -128,25 +136,23 @@ fn unit(metric: Metric) -> f64 {
 }
 
 /// How latencies spread.
-fn spread(findings: &Findings, workload: &Workload) -> String {
-    let shown = [Metric::LatencyP50, Metric::LatencyP99, Metric::LatencyP999];
-    let of_median =
-        findings.findings.iter().filter(|it| it.workload == workload.name && it.metric == shown[0]);
-    let rows: Vec<Percentiles<'_>> = of_median
-        .filter_map(|it| {
-            let value = |metric| Some(findings.find(&it.variant, &workload.name, metric)?.median.value);
-            let values = shown.map(value).into_iter().collect::<Option<Vec<f64>>>()?;
-            let words: Vec<String> = values.iter().map(|value| written(shown[0], *value)).collect();
-            Some(Percentiles { label: &it.variant, text: words.join(" / "), values })
+fn spread(experiment: &Experiment, findings: &Findings, workload: &Workload) -> String {
+    let Some(table) = figures::percentiles(experiment, findings, workload) else { return String::new() };
+    let all = figures::percentiles_of(findings, workload);
+    let plotted: Vec<Percentiles<'_>> = all
+        .iter()
+        .map(|all| {
+            let values: Vec<f64> = all.iter().map(|it| it.median.value).collect();
+            let words: Vec<String> = all.iter().map(|it| written(it.metric, it.median.value)).collect();
+            Percentiles { label: &all[0].variant, text: words.join(" / "), values }
         })
         .collect();
-    if rows.is_empty() {
-        return String::new();
-    }
-    let told = "what half, 99 and 99.9 of 100 operations take at most, on a logarithmic axis";
     format!(
-        "<h3>Latency percentiles <small>({told})</small></h3>{}",
-        percentiles(&rows, &|value| written(shown[0], value))
+        "<h3>{} <small>(on a logarithmic axis)</small></h3><p>{}</p>{}{}",
+        table.title,
+        escaped(&table.text),
+        percentiles(&plotted, &|value| written(figures::PERCENTILES[0], value)),
+        rows(&table.rows, &[])
     )
 }
 
@@ -290,37 +296,4 @@ fn class(finding: &Finding) -> &'static str {
         (_, Some(Verdict::Worse)) => "worse",
         _ => "same",
     }
-}
-
-/// The figures, how they compare with the baseline where they are compared (the verdict, the corrected p-values of no difference and of a difference of a tenth), and the runs that they come from.
-fn table(metric: Metric, findings: &[&Finding]) -> String {
-    let is_compared = findings.iter().any(|it| it.compared.is_some());
-    let of_compared =
-        ["verdict", "times the baseline", "interval", "noise floor", "p, differs", "p, is alike"];
-    let of_compared = of_compared.into_iter().filter(|_| is_compared);
-    let head = ["variant", "median", "interval"].into_iter().chain(of_compared.clone()).chain(["runs"]);
-    let head: Vec<String> = head.map(str::to_owned).collect();
-    let row = |it: &&Finding| {
-        let interval = format!("{} to {}", written(metric, it.median.low), written(metric, it.median.high));
-        let runs: Vec<String> = it.runs.iter().map(usize::to_string).collect();
-        let mut row = vec![it.variant.clone(), written(metric, it.median.value), interval];
-        match it.compared {
-            Some(compared) => {
-                let ratio = compared.comparison.ratio;
-                row.extend([
-                    compared.short(),
-                    format!("{:.2}", ratio.value),
-                    format!("{:.2} to {:.2}", ratio.low, ratio.high),
-                    noise_share(compared.noise_floor),
-                    format!("{:.4}", compared.corrected_p),
-                    format!("{:.4}", compared.corrected_p_apart),
-                ]);
-            }
-            None => row.extend(of_compared.clone().map(|_| String::new())),
-        }
-        row.push(runs.join(" "));
-        row
-    };
-    let all: Vec<Vec<String>> = std::iter::once(head).chain(findings.iter().map(row)).collect();
-    rows(&all, &[])
 }

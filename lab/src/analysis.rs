@@ -150,8 +150,8 @@ pub struct Written {
     /// The numbers of the runs that had them.
     #[serde(default)]
     pub runs: Vec<usize>,
-    /// Bytes of each of [`crate::target::Layers::NAMES`].
-    pub layers: [f64; 6],
+    /// Bytes of each of [`crate::target::Layers::NAMES`], where they were counted.
+    pub layers: [Option<f64>; 7],
     /// Bytes that were read from the devices meanwhile, where the client read none: of blocks that were written in part, and of what describes blocks.
     #[serde(default)]
     pub read: Option<f64>,
@@ -375,7 +375,7 @@ fn directions(store: &Store, plan: &Plan) -> Vec<Directions> {
 }
 
 /// Of one run: bytes of each layer for each that was written, and those that were read for it.
-type Shares = ([f64; 6], Option<f64>);
+type Shares = ([Option<f64>; 7], Option<f64>);
 
 fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
     let mut all = Vec::new();
@@ -388,19 +388,21 @@ fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
                     let written = run.figures.written_bytes;
                     let served = run.served.filter(|served| written > 0 && !served.is_of_more)?;
                     let share = |bytes: u64| bytes as f64 / written as f64;
-                    let read = (run.figures.read_bytes == 0).then(|| share(served.read_bytes));
-                    Some((number, (served.layers?.bytes().map(share), read)))
+                    let read = run.read_to_write().map(share);
+                    Some((number, (served.layers?.bytes().map(|bytes| bytes.map(share)), read)))
                 })
                 .unzip();
-            let median_of =
-                |at: usize| stats::median(&shares.iter().map(|(layers, _)| layers[at]).collect::<Vec<_>>());
+            let median_of = |at: usize| {
+                let of: Option<Vec<f64>> = shares.iter().map(|(layers, _)| layers[at]).collect();
+                stats::median(&of?)
+            };
             let read: Option<Vec<f64>> = shares.iter().map(|(_, read)| *read).collect();
             if !shares.is_empty() {
                 all.push(Written {
                     variant: variant.name.clone(),
                     workload: workload.name.clone(),
                     runs,
-                    layers: std::array::from_fn(|at| median_of(at).unwrap_or_default()),
+                    layers: std::array::from_fn(median_of),
                     read: read.and_then(|read| stats::median(&read)),
                 });
             }

@@ -43,6 +43,7 @@ pub fn json(store: &Store, findings: &Findings) -> Result<String> {
         findings,
         experiment,
         environment: store.environment(),
+        layer_names: Layers::NAMES,
         sections: choices::all(experiment, findings)
             .into_iter()
             .chain(choices::last(experiment, findings))
@@ -60,6 +61,8 @@ struct Whole<'a> {
     findings: &'a Findings,
     experiment: &'a Experiment,
     environment: &'a Environment,
+    /// What each of `layers` is of.
+    layer_names: [&'static str; Layers::NAMES.len()],
     sections: Vec<Section>,
     cautions: Vec<String>,
     facts: Vec<String>,
@@ -82,7 +85,7 @@ pub fn csv(store: &Store, findings: &Findings) -> String {
     for layer in Layers::NAMES {
         text.push_str(&format!(",written_{}_bytes", layer.replace(' ', "_")));
     }
-    text.push('\n');
+    text.push_str(",read_to_write_bytes\n");
     for (number, run) in store.runs().iter().enumerate() {
         text.push_str(&format!(
             "{},{},{},{},{},{},{modelled},{unfinished}",
@@ -103,9 +106,10 @@ pub fn csv(store: &Store, findings: &Findings) -> String {
                 text.push_str(&value.to_string());
             }
         }
-        let layers = run.served.and_then(|served| served.layers).map(|layers| layers.bytes());
-        for layer in 0..Layers::NAMES.len() {
-            let bytes = layers.map_or_else(String::new, |bytes| bytes[layer].to_string());
+        let layers = run.served.and_then(|served| served.layers);
+        let layers = layers.map_or([None; Layers::NAMES.len()], |layers| layers.bytes());
+        for bytes in layers.into_iter().chain([run.read_to_write()]) {
+            let bytes = bytes.map_or_else(String::new, |bytes| bytes.to_string());
             text.push_str(&format!(",{bytes}"));
         }
         text.push('\n');
@@ -257,14 +261,38 @@ mod tests {
     #[test]
     fn a_table_for_programs_has_where_written_bytes_of_each_run_went() {
         let mut store = store("");
-        let layers = Layers { logical: 11, compressed: 12, allocated: 13, metadata: 14, log: 15, device: 16 };
-        let served = Some(Counters { layers: Some(layers), ..Counters::default() });
-        let run = Run { served, ..store.runs()[0].clone() };
+        let layers = Layers {
+            logical: 11,
+            compressed: 12,
+            allocated: 13,
+            mirrored: Some(26),
+            metadata: 14,
+            log: 15,
+            device: 60,
+        };
+        let served = Some(Counters { layers: Some(layers), read_bytes: 17, ..Counters::default() });
+        let figures = Figures { written_bytes: 10, ..Figures::default() };
+        let run = Run { served, figures, ..store.runs()[0].clone() };
         store.add(&run, "{}").unwrap();
         let csv = csv(&store, &analysis::findings(&store));
         let last = csv.lines().last().unwrap();
-        assert!(csv.lines().next().unwrap().ends_with(",written_intent_log_bytes,written_devices_bytes"));
-        assert!(last.ends_with(",11,12,13,14,15,16"), "{last}");
+        let head = csv.lines().next().unwrap();
+        assert!(head.contains(",written_allocated_bytes,written_mirrored_bytes,"), "{head}");
+        assert!(head.ends_with(",written_devices_bytes,read_to_write_bytes"), "{head}");
+        assert!(last.ends_with(",11,12,13,26,14,15,60,17"), "{last}");
+        // What was read for a client that reads is not told apart.
+        assert!(csv.lines().nth(1).unwrap().ends_with(",,,,,,,,"), "{csv}");
+        let only = Store::of_runs(store.experiment().clone(), vec![run]);
+        let findings = analysis::findings(&only);
+        assert_eq!(findings.layers[0].layers[3], Some(2.6));
+        for form in [markdown(&only, &findings), html::page(&only, &findings)] {
+            assert!(form.contains("on all mirrors") && form.contains("2.60"), "{form}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&super::json(&only, &findings).unwrap()).unwrap();
+        assert_eq!(
+            (json["layer_names"][3].as_str(), json["layers"][0]["layers"][3].as_f64()),
+            (Some("mirrored"), Some(2.6))
+        );
     }
 
     #[test]

@@ -92,6 +92,13 @@ pub struct Prepared {
 }
 
 impl Run {
+    /// Bytes that were read from the devices so that others could be written, where the client read none and the counters have the run alone.
+    pub fn read_to_write(&self) -> Option<u64> {
+        let served = self.served.filter(|served| !served.is_of_more)?;
+        let only_wrote = self.figures.written_bytes > 0 && self.figures.read_bytes == 0;
+        only_wrote.then_some(served.read_bytes)
+    }
+
     /// One that found nothing.
     #[cfg(test)]
     pub(crate) fn of(stage: Stage, variant: &str, workload: &str) -> Self {

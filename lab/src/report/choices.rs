@@ -10,7 +10,6 @@ use crate::models::space::cost;
 use crate::pareto;
 use crate::plan::{self, BASELINE, DEVICE, Plan, TWIN, Variant, VariantKind};
 use crate::size::Size;
-use crate::target::Layers;
 
 /// A heading, a sentence, and a table with its head.
 #[derive(Debug, Serialize)]
@@ -398,7 +397,8 @@ pub fn caution(experiment: &Experiment, findings: &Findings, workload: &Workload
     };
     let size = workload.size.unwrap_or(experiment.target.size());
     let remedy = "a larger `size`, fewer `seconds` or a smaller `arc_max` measures the devices";
-    let written = findings.layers.iter().filter(|it| it.workload == workload.name).map(|it| it.layers[0]);
+    let written = findings.layers.iter().filter(|it| it.workload == workload.name);
+    let written = written.filter_map(|it| it.layers[0]);
     if let Some(logical) = written.reduce(f64::min).filter(|logical| *logical < LEAST_SHARE) {
         return Some(format!(
             "As little as {:.0} % of what was written went further than memory: the rest was written over there before its transaction group ended, for all fell on the same {size}. If that is \
@@ -429,22 +429,33 @@ pub fn directions(findings: &Findings, workload: &str) -> Option<Section> {
     (!of.is_empty()).then(|| Section::new("Reads and writes apart", text.to_owned(), rows))
 }
 
+/// Which of [`crate::target::Layers::NAMES`] has each device of a mirror.
+const MIRRORED: usize = 3;
+
 /// What became of each byte that a workload wrote.
 pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
     let of: Vec<_> = findings.layers.iter().filter(|it| it.workload == workload).collect();
     if of.is_empty() {
         return None;
     }
-    let head = ["variant", "client"].into_iter().chain(Layers::NAMES).chain(["read for it"]);
-    let head = head.map(str::to_owned).collect();
+    let steps = ["client", "whole blocks", "compressed", "with parity", "on all mirrors"];
+    let beside = ["metadata", "intent log", "devices in all", "read for it"];
+    let head = std::iter::once("variant").chain(steps).chain(beside).map(str::to_owned).collect();
     let rows = of.iter().map(|it| {
-        let bytes = it.layers.iter().map(|bytes| format!("{bytes:.2}"));
-        let read = it.read.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.2}"));
-        [it.variant.clone(), "1".to_owned()].into_iter().chain(bytes).chain([read]).collect()
+        let bytes = it.layers.iter().chain([&it.read]);
+        let bytes = bytes.map(|bytes| bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.2}")));
+        [it.variant.clone(), "1".to_owned()].into_iter().chain(bytes).collect()
     });
-    let text = "Bytes for each byte that the client wrote: whole blocks of data, those compressed, those with copies, parity and padding, as a pool counts them (a mirror once, however many devices it has); what describes them; the intent log; and all that \
-                devices were given, each device of a mirror by itself. Beside it, what was read from the devices so that it could be written: the rest of blocks that were written in part, and what describes them."
-        .to_owned();
+    let is_counted = of.iter().all(|it| it.layers[MIRRORED].is_some());
+    let mirrors = if is_counted {
+        "and those on each device of a mirror. Beside them come what describes them and the intent log, both on each device of a mirror as well; all that devices were given is the sum, and labels"
+    } else {
+        "which count a mirror once, however many devices it has: what each of them has was not counted then. Beside them come what describes them and the intent log, counted likewise; and all that devices were given, each device of a mirror by itself"
+    };
+    let text = format!(
+        "Bytes for each byte that the client wrote, step by step: whole blocks of data, those compressed, those with further copies, parity and padding, {mirrors}. The last column is what was read from the devices so that it \
+         could be written: the rest of blocks that were written in part, and what describes them."
+    );
     Some(Section::new("What became of a written byte", text, std::iter::once(head).chain(rows).collect()))
 }
 
@@ -472,7 +483,7 @@ mod tests {
                 variant: BASELINE.into(),
                 workload: workload.into(),
                 runs: vec![0],
-                layers: [logical, logical, logical, 0.0, 0.0, logical],
+                layers: [logical, logical, logical, logical, 0.0, 0.0, logical].map(Some),
                 read: None,
             };
             let finding = |workload: &str| Finding {

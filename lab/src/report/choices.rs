@@ -183,6 +183,20 @@ fn beside(findings: &Findings, subject: Subject) -> Option<Section> {
     Some(Section::new(title, text, rows))
 }
 
+/// How far a layer is from the one that lies above it, with a workload: how often that has what this has, and a word of it.
+fn apart(findings: &Findings, upper: &str, lower: &str, workload: &str) -> Option<(f64, String)> {
+    let compared = findings.layer(upper, lower, workload)?.compared;
+    let ratio = compared.comparison.ratio;
+    let words = format!("{:.2} ({:.2} to {:.2})", 1.0 / ratio.value, 1.0 / ratio.high, 1.0 / ratio.low);
+    Some(match grid::mark(compared.verdict) {
+        Some(mark) => (0.0, format!("{words} {mark}")),
+        None => (ratio.value.ln().abs(), words),
+    })
+}
+
+/// What marks behind ratios mean.
+const MARKS: &str = "\"=\" is no difference of a tenth or more, \"?\" could not be decided.";
+
 /// How far the raw device is from the baseline, by workload, where nothing else is compared: the widest gap first.
 fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if experiment.compares() {
@@ -191,20 +205,19 @@ fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let metric = experiment.goal.metric;
     let of = |workload: &Workload| {
         let median = |variant| Some(findings.find(variant, &workload.name, metric)?.median.value);
-        Some((workload.name.clone(), median(BASELINE)?, median(DEVICE)?))
+        let (pool, device) = (median(BASELINE)?, median(DEVICE)?);
+        let (width, words) = apart(findings, BASELINE, DEVICE, &workload.name)
+            .unwrap_or_else(|| (0.0, format!("{:.2} ?", device / pool)));
+        Some((width, [workload.name.clone(), written(metric, pool), written(metric, device), words]))
     };
-    let mut gaps: Vec<(String, f64, f64)> = experiment.workloads.iter().filter_map(of).collect();
-    gaps.sort_by(|(_, pool, device), (_, other_pool, other)| {
-        let (ours, theirs) = ((device / pool).ln().abs(), (other / other_pool).ln().abs());
-        theirs.total_cmp(&ours)
-    });
+    let mut gaps: Vec<(f64, [String; 4])> = experiment.workloads.iter().filter_map(of).collect();
+    gaps.sort_by(|(width, _), (other, _)| other.total_cmp(width));
     let head = ["workload", "pool", DEVICE, "device to pool"].map(str::to_owned).to_vec();
-    let rows = gaps.iter().map(|(name, pool, device)| {
-        vec![name.clone(), written(metric, *pool), written(metric, *device), format!("{:.2}", device / pool)]
-    });
-    let text = format!("By {}, the widest gap first.", metric.title());
-    let rows = std::iter::once(head).chain(rows).collect();
-    (!gaps.is_empty()).then(|| Section::new("How far the raw device is", text, rows))
+    let text =
+        format!("By {}, the widest gap first, and last what is none for certain. {MARKS}", metric.title());
+    let is_none = gaps.is_empty();
+    let rows = std::iter::once(head).chain(gaps.into_iter().map(|(_, row)| row.to_vec())).collect();
+    (!is_none).then(|| Section::new("How far the raw device is", text, rows))
 }
 
 /// What each layer of the way to a volume does, by workload: what is lost most between the pool and the export first.
@@ -213,31 +226,28 @@ fn ways(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let metric = experiment.goal.metric;
     let of = |workload: &Workload| {
         let median = |variant: &str| Some(findings.find(variant, &workload.name, metric)?.median.value);
-        Some((workload.name.clone(), median(DEVICE), median(&pool)?, median(&export)?))
+        let (device, of_pool, of_export) = (median(DEVICE), median(&pool)?, median(&export)?);
+        let figure =
+            |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| written(metric, value));
+        let between = |upper: &str, lower: &str| apart(findings, upper, lower, &workload.name);
+        let to_device = between(&pool, DEVICE).map_or_else(|| "-".to_owned(), |(_, words)| words);
+        let (width, to_pool) =
+            between(&export, &pool).unwrap_or_else(|| (0.0, format!("{:.2} ?", of_pool / of_export)));
+        let figures = [device, Some(of_pool), Some(of_export)].map(figure);
+        let row = std::iter::once(workload.name.clone()).chain(figures).chain([to_device, to_pool]);
+        Some((width, row.collect::<Vec<_>>()))
     };
-    let mut all: Vec<(String, Option<f64>, f64, f64)> = experiment.workloads.iter().filter_map(of).collect();
-    all.sort_by(|(_, _, pool, export), (_, _, other_pool, other)| {
-        (other / other_pool).ln().abs().total_cmp(&(export / pool).ln().abs())
-    });
+    let mut all: Vec<(f64, Vec<String>)> = experiment.workloads.iter().filter_map(of).collect();
+    all.sort_by(|(width, _), (other, _)| other.total_cmp(width));
     let head = ["workload", DEVICE, "pool", "export", "device to pool", "pool to export"];
-    let rows = all.iter().map(|(name, device, pool, export)| {
-        let times = |lower: f64, upper: f64| format!("{:.2}", lower / upper);
-        let or_none = |word: Option<String>| word.unwrap_or_else(|| "-".to_owned());
-        vec![
-            name.clone(),
-            or_none(device.map(|device| written(metric, device))),
-            written(metric, *pool),
-            written(metric, *export),
-            or_none(device.map(|device| times(device, *pool))),
-            times(*pool, *export),
-        ]
-    });
     let text = format!(
-        "By {}, the widest gap between the last two first. The pool is what the process that has it open does to the volume; the export is the same over NBD. The last two columns divide: the figure of the device by that of the pool, and that of the pool by that of the export.",
+        "By {}, the widest gap between the last two first. The pool is what the process that has it open does to the volume; the export is the same over NBD. The last two columns divide: the figure of the device by that of the pool, and that of the pool by that of the export, with intervals. {MARKS}",
         metric.title()
     );
-    let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
-    (!all.is_empty()).then(|| Section::new("The gap by layer", text, rows))
+    let is_none = all.is_empty();
+    let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(all.into_iter().map(|(_, row)| row));
+    let rows = rows.collect();
+    (!is_none).then(|| Section::new("The gap by layer", text, rows))
 }
 
 /// What no setting can beat, beside what was reached.

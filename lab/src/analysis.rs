@@ -263,8 +263,8 @@ pub fn findings(store: &Store) -> Findings {
         beside::all(experiment, &plan, all.best.as_ref(), &all.noise, |metric| values(store, metric));
     all.risks = risks(experiment, &plan);
     all.unfinished = unfinished::told(store, &plan, all.rounds);
-    all.few = unfinished::few(all.rounds).filter(|_| all.unfinished.is_none());
-    (all.verdict, all.goal_reached) = verdict::verdict(experiment, &plan, &all);
+    all.few = unfinished::few(store, all.rounds).filter(|_| all.unfinished.is_none());
+    (all.verdict, all.goal_reached) = verdict::verdict(experiment, &plan, &all, &unfinished::resume(store));
     all
 }
 

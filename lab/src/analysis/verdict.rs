@@ -9,7 +9,7 @@ use crate::experiment::{Experiment, Metric, risk};
 use crate::models::percent;
 use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
 use crate::report::elsewhere;
-use crate::stats;
+use crate::stats::{self, MOST_ROUNDS};
 
 /// Whether a value that was wanted was reached: by the interval, not by the figure in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,8 +23,13 @@ pub enum Outcome {
     Undecided,
 }
 
-/// The answer, and whether the goal was reached.
-pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (String, Option<Outcome>) {
+/// The answer, and whether the goal was reached. `resume` is the command that goes on with the experiment.
+pub(super) fn verdict(
+    experiment: &Experiment,
+    plan: &Plan,
+    all: &Findings,
+    resume: &str,
+) -> (String, Option<Outcome>) {
     let (metric, workload) = (experiment.goal.metric, experiment.goal_workload());
     let of = |variant: &str| all.find(variant, workload, metric);
     let Some(baseline) = of(BASELINE) else {
@@ -48,7 +53,7 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
             vec![none_better(experiment, &findings, all.unfinished.is_some() || all.few.is_some())]
         }
     };
-    sentences.extend(others(&findings));
+    sentences.extend(others(&findings, resume));
     sentences.extend(elsewhere(experiment, all));
     sentences.extend(besides(experiment, all, chosen));
     sentences.extend(levels(experiment, all));
@@ -274,8 +279,11 @@ fn risks(experiment: &Experiment, chosen: &Variant) -> Option<String> {
     (!risks.is_empty()).then(|| format!("Mind that {}.", risks.join("; ")))
 }
 
+/// Rounds that may tell something where there was but one.
+const ROUNDS_AFTER_ONE: usize = 5;
+
 /// The names of all others, by what is known of them.
-fn others(findings: &[&Finding]) -> Vec<String> {
+fn others(findings: &[&Finding], resume: &str) -> Vec<String> {
     let names = |verdict: Verdict| -> Vec<&str> {
         findings.iter().filter(|it| is(it, verdict)).map(|it| it.variant.as_str()).collect()
     };
@@ -295,8 +303,11 @@ fn others(findings: &[&Finding]) -> Vec<String> {
     });
     let open: Vec<String> = open.collect();
     if !open.is_empty() {
-        sentences
-            .push(format!("Undecided: {}. More rounds: cenote lab resume DIR --rounds N.", open.join("; ")));
+        sentences.push(format!("Undecided: {}.", open.join("; ")));
+        let wanted = findings.iter().filter(|it| is(it, Verdict::Undecided));
+        let wanted = wanted.map(|it| it.compared.map_or(Some(ROUNDS_AFTER_ONE), |it| it.rounds_to_tell));
+        let most = wanted.flatten().filter(|rounds| *rounds <= MOST_ROUNDS).max();
+        sentences.extend(most.map(|most| format!("To go on up to {most} rounds: {resume} --rounds {most}.")));
     }
     sentences
 }

@@ -48,7 +48,12 @@ pub fn json(store: &Store, findings: &Findings) -> Result<String> {
             .into_iter()
             .chain(choices::last(experiment, findings))
             .collect(),
-        cautions: cautions.filter_map(|workload| choices::caution(experiment, findings, workload)).collect(),
+        cautions: cautions
+            .filter_map(|workload| {
+                let text = choices::caution(experiment, findings, workload)?;
+                Some(Caution { workload: &workload.name, text })
+            })
+            .collect(),
         facts: markdown::facts(store, findings),
     };
     serde_json::to_string_pretty(&whole)
@@ -64,8 +69,15 @@ struct Whole<'a> {
     /// What each of `layers` is of.
     layer_names: [&'static str; Layers::NAMES.len()],
     sections: Vec<Section>,
-    cautions: Vec<String>,
+    cautions: Vec<Caution<'a>>,
     facts: Vec<String>,
+}
+
+/// What a reader might take a workload's figures for that they are not.
+#[derive(Serialize)]
+struct Caution<'a> {
+    workload: &'a str,
+    text: String,
 }
 
 pub(crate) use html::STYLE;
@@ -293,6 +305,21 @@ mod tests {
             (json["layer_names"][3].as_str(), json["layers"][0]["layers"][3].as_f64()),
             (Some("mirrored"), Some(2.6))
         );
+    }
+
+    #[test]
+    fn programs_are_told_which_workload_a_caution_is_of() {
+        let store = store("");
+        let layers = Layers { logical: 1, device: 2, ..Layers::default() };
+        let served = Some(Counters { layers: Some(layers), ..Counters::default() });
+        let figures = Figures { written_bytes: 10, iops: 1.0, ..Figures::default() };
+        let run = Run { served, figures, ..store.runs()[0].clone() };
+        let store = Store::of_runs(store.experiment().clone(), vec![run]);
+        let json = super::json(&store, &analysis::findings(&store)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let cautions = json["cautions"].as_array().unwrap();
+        assert!(cautions.len() == 1 && cautions[0]["workload"] == "w", "{cautions:?}");
+        assert!(cautions[0]["text"].as_str().unwrap().starts_with("As little as 10 %"), "{cautions:?}");
     }
 
     #[test]

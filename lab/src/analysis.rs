@@ -99,6 +99,9 @@ pub struct Findings {
     /// What can be lost with a variant's settings, where it promises less than others.
     #[serde(default)]
     pub risks: Vec<Risk>,
+    /// Bytes of the largest sectors of each variant's pools, where they were asked.
+    #[serde(default)]
+    pub sectors: BTreeMap<String, u64>,
     /// What became of written bytes.
     pub layers: Vec<Written>,
     /// How long reads took, and writes, of workloads that have both.
@@ -246,6 +249,7 @@ pub fn findings(store: &Store) -> Findings {
         front: Vec::new(),
         front_open: Vec::new(),
         risks: Vec::new(),
+        sectors: sectors(store),
         layers: layers(store, &plan),
         directions: directions(store, &plan),
         within: within::all(store, &plan, &noise),
@@ -343,6 +347,17 @@ fn risks(experiment: &Experiment, plan: &Plan) -> Vec<Risk> {
         risks.map(move |(setting, loss)| Risk { variant: name.clone(), setting, loss })
     };
     variants.flat_map(of).collect()
+}
+
+fn sectors(store: &Store) -> BTreeMap<String, u64> {
+    let mut sectors = BTreeMap::new();
+    for (_, run) in store.compared() {
+        if let Some(bytes) = run.sector {
+            let largest = sectors.entry(run.variant.clone()).or_insert(bytes);
+            *largest = bytes.max(*largest);
+        }
+    }
+    sectors
 }
 
 fn directions(store: &Store, plan: &Plan) -> Vec<Directions> {

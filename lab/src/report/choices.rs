@@ -272,13 +272,9 @@ pub(super) fn plan_of(experiment: &Experiment, findings: &Findings) -> Plan {
 
 /// Blocks of a volume, and of a filesystem, where a variant does not say.
 pub(super) const DEFAULT_BLOCKS: (&str, &str) = ("16K", "128K");
-/// Sectors of pools on files, as a power of two.
-const DEFAULT_ASHIFT: u32 = 12;
-
 /// What blocks take by the formula of the model, beside what was measured. Only of data that do not compress, and of layouts of like vdevs.
 fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
-    // Of somebody's own disks the pool says how large its sectors are, and not the formula's default.
-    let pools = experiment.target.pools().filter(|pools| pools.disks.is_empty())?;
+    let pools = experiment.target.pools()?;
     let has_content = |workload: &&Workload| matches!(workload.work(), Work::Transfers | Work::Replay);
     let filled = experiment.workloads.iter().find(has_content)?;
     if filled.compressible > 0 || filled.options.contains_key("buffer_compress_percentage") {
@@ -292,7 +288,8 @@ fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         let settings = &variant.settings;
         let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse().ok()?;
         let block: Size = settings.get(property).map_or(default, String::as_str).parse().ok()?;
-        let ashift = settings.get("ashift").map_or(Some(DEFAULT_ASHIFT), |ashift| ashift.parse().ok())?;
+        // As the pool says: it chooses them by its devices.
+        let ashift = findings.sectors.get(&variant.name)?.trailing_zeros();
         let takes = layout.vdevs().iter().map(|vdev| cost(*vdev, ashift, block.0).allocated);
         let first = takes.clone().next()?;
         takes.into_iter().all(|it| it == first).then(|| first as f64 / block.0 as f64)
@@ -479,6 +476,34 @@ mod tests {
     fn numbers_in_a_row_are_told_in_short() {
         assert_eq!(ranges(&[7, 1, 3, 2, 9, 7]), "1-3, 7, 9");
         assert_eq!(ranges(&[]), "");
+    }
+
+    #[test]
+    fn space_is_foretold_with_the_sectors_that_the_pools_had() {
+        let experiment = Experiment::parse(
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\nlayout = \"raidz1 3\"\n[settings]\nvolblocksize = \"4K\"\n\
+             [[workload]]\nname = \"w\"\nrw = \"write\"\n",
+        )
+        .unwrap();
+        let finding = Finding {
+            variant: BASELINE.into(),
+            workload: "w".into(),
+            metric: Metric::Space,
+            median: Estimate { value: 2.0, low: 2.0, high: 2.0 },
+            values: vec![2.0],
+            runs: vec![1],
+            compared: None,
+        };
+        let of = |sector: Option<u64>| {
+            let sectors = sector.into_iter().map(|bytes| (BASELINE.to_owned(), bytes)).collect();
+            let findings = Findings { sectors, findings: vec![finding.clone()], ..Findings::default() };
+            space(&experiment, &findings).map(|section| section.rows[1][1].clone())
+        };
+        // One sector of data and one of parity; eight and four.
+        assert_eq!(
+            [of(Some(4096)), of(Some(512)), of(None)],
+            [Some("50.0 %".into()), Some("66.7 %".into()), None]
+        );
     }
 
     #[test]

@@ -66,8 +66,11 @@ pub struct Finding {
 /// All that an experiment found.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Findings {
-    /// The answer in a sentence or two.
+    /// The answer in some sentences, of which the first says the most.
     pub verdict: String,
+    /// The same, sentence by sentence.
+    #[serde(default)]
+    pub sentences: Vec<String>,
     /// What of it was modelled: figures are those of the model, and no such hardware was there. Nothing where all was real.
     #[serde(default)]
     pub modelled: Option<String>,
@@ -237,6 +240,7 @@ pub fn findings(store: &Store) -> Findings {
         .take_while(|round| store.compared().filter(|(_, run)| run.round == *round).count() == runs_of_round);
     let mut all = Findings {
         verdict: String::new(),
+        sentences: Vec::new(),
         modelled: experiment.modelled(),
         unfinished: None,
         few: None,
@@ -268,7 +272,8 @@ pub fn findings(store: &Store) -> Findings {
     all.risks = risks(experiment, &plan);
     all.unfinished = unfinished::told(store, &plan, all.rounds);
     all.few = unfinished::few(store, all.rounds).filter(|_| all.unfinished.is_none());
-    (all.verdict, all.goal_reached) = verdict::verdict(experiment, &plan, &all, &unfinished::resume(store));
+    (all.sentences, all.goal_reached) = verdict::verdict(experiment, &plan, &all, &unfinished::resume(store));
+    all.verdict = all.sentences.join(" ");
     all
 }
 

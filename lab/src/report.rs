@@ -263,7 +263,7 @@ mod tests {
         let page = html::page(&store, &findings);
         let facts: Vec<&str> =
             json["facts"].as_array().unwrap().iter().filter_map(|it| it.as_str()).collect();
-        assert!(facts.iter().all(|fact| page.contains(&escaped(fact))) && facts.len() > 3, "{facts:?}");
+        assert!(facts.iter().all(|fact| page.contains(&html::prose(fact))) && facts.len() > 3, "{facts:?}");
         let titles: Vec<&str> =
             json["sections"].as_array().unwrap().iter().filter_map(|it| it["title"].as_str()).collect();
         assert!(titles.contains(&"The runs behind the figures"), "{titles:?}");
@@ -342,11 +342,11 @@ mod tests {
             unfinished.starts_with("Unfinished: 0 of 5 rounds are complete, 4 of 20 runs"),
             "{unfinished}"
         );
-        let top = |form: &str| form.find(&unfinished).filter(|at| *at < form.find("Nothing").unwrap_or(0));
-        assert!(
-            forms[..2].iter().all(|form| top(form).is_some() && !form.contains("keep that")),
-            "{forms:?}"
-        );
+        let top =
+            |form: &str, told: &str| form.find(told).is_some_and(|at| at < form.find("Nothing").unwrap_or(0));
+        let on_page = html::prose(&unfinished);
+        assert!(top(&forms[0], &unfinished) && top(&forms[1], &on_page), "{forms:?}");
+        assert!(forms[..2].iter().all(|form| !form.contains("keep that")), "{forms:?}");
         assert!(forms[2..].iter().all(|form| form.contains("Unfinished: 0 of 5 rounds")), "{forms:?}");
         let plan = crate::run::plan(&store);
         let first = store.runs()[0].clone();

@@ -9,7 +9,7 @@ use crate::experiment::{Experiment, Metric, risk};
 use crate::models::percent;
 use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
 use crate::report::elsewhere;
-use crate::stats::{self, MOST_ROUNDS};
+use crate::stats;
 
 /// Whether a value that was wanted was reached: by the interval, not by the figure in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,11 +29,11 @@ pub(super) fn verdict(
     plan: &Plan,
     all: &Findings,
     resume: &str,
-) -> (String, Option<Outcome>) {
+) -> (Vec<String>, Option<Outcome>) {
     let (metric, workload) = (experiment.goal.metric, experiment.goal_workload());
     let of = |variant: &str| all.find(variant, workload, metric);
     let Some(baseline) = of(BASELINE) else {
-        return ("There is no result yet.".to_owned(), None);
+        return (vec!["There is no result yet.".to_owned()], None);
     };
     let changes: Vec<&Variant> = changes(plan).collect();
     let findings: Vec<&Finding> = changes.iter().filter_map(|variant| of(&variant.name)).collect();
@@ -69,7 +69,7 @@ pub(super) fn verdict(
     let judged = best.map_or(baseline, |(_, finding)| finding);
     let outcome = outcome(experiment, judged);
     sentences.extend(outcome.map(|outcome| reached(experiment, judged, outcome)));
-    (sentences.join(" "), outcome)
+    (sentences, outcome)
 }
 
 /// Whether a finding is what the goal wants.
@@ -154,29 +154,26 @@ const MOST_BESIDE: usize = 4;
 /// What the cache gives the chosen variant, and what missing devices cost it.
 fn besides(experiment: &Experiment, all: &Findings, chosen: &str) -> Option<String> {
     let of = all.beside.iter().filter(|it| it.subject != Subject::Layer && it.variant == chosen);
+    let metric = of.clone().next()?.metric;
     let words = |it: &Beside| {
-        let (title, ratio) = (it.metric.title(), it.compared.comparison.ratio);
-        let to = format!("\"{}\"", it.to_workload);
-        match it.compared.verdict {
-            Verdict::Better | Verdict::Worse => format!(
-                "\"{}\" has {} times the {title} of {to} ({} to {})",
-                it.workload,
-                times(ratio.value),
-                times(ratio.low),
-                times(ratio.high)
-            ),
-            Verdict::NoDifference => {
-                format!("\"{}\" has the same {title} as {to}, within a tenth", it.workload)
-            }
-            Verdict::Undecided => {
-                format!("whether \"{}\" has another {title} than {to} could not be decided", it.workload)
-            }
-        }
+        let ratio = it.compared.comparison.ratio;
+        let interval = format!("{} to {}", times(ratio.low), times(ratio.high));
+        let more = match it.compared.verdict {
+            Verdict::Better | Verdict::Worse => String::new(),
+            Verdict::NoDifference => ", no difference".to_owned(),
+            Verdict::Undecided => ", undecided".to_owned(),
+        };
+        format!(
+            "\"{}\" has {} times that of \"{}\" ({interval}{more})",
+            it.workload,
+            times(ratio.value),
+            it.to_workload
+        )
     };
     let told: Vec<String> = of.map(words).collect();
     let (shown, more) = told.split_at(told.len().min(MOST_BESIDE));
     let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
-    (!shown.is_empty()).then(|| format!("With {}, {}{more}.", named(experiment, chosen), shown.join("; ")))
+    Some(format!("{} with {}: {}{more}.", metric.title(), named(experiment, chosen), shown.join("; ")))
 }
 
 /// A variant by its settings, the baseline too.
@@ -281,6 +278,20 @@ fn risks(experiment: &Experiment, chosen: &Variant) -> Option<String> {
 
 /// Rounds that may tell something where there was but one.
 const ROUNDS_AFTER_ONE: usize = 5;
+/// More rounds than this nobody is asked to run: what makes rounds differ so much should be stopped first.
+const BEARABLE_ROUNDS: usize = 50;
+
+/// The command that would most likely decide some of what is undecided.
+fn more_rounds(findings: &[&Finding], resume: &str) -> Option<String> {
+    let wanted = |it: &&&Finding| {
+        let rounds = it.compared.map_or(Some(ROUNDS_AFTER_ONE), |it| it.rounds_to_tell);
+        is(it, Verdict::Undecided).then_some(rounds).flatten().filter(|rounds| *rounds <= BEARABLE_ROUNDS)
+    };
+    let decided: Vec<&str> =
+        findings.iter().filter(|it| wanted(it).is_some()).map(|it| it.variant.as_str()).collect();
+    let most = findings.iter().filter_map(|it| wanted(&it)).max()?;
+    Some(format!("To decide {}, most likely: {resume} --rounds {most}.", decided.join(", ")))
+}
 
 /// The names of all others, by what is known of them.
 fn others(findings: &[&Finding], resume: &str) -> Vec<String> {
@@ -304,10 +315,7 @@ fn others(findings: &[&Finding], resume: &str) -> Vec<String> {
     let open: Vec<String> = open.collect();
     if !open.is_empty() {
         sentences.push(format!("Undecided: {}.", open.join("; ")));
-        let wanted = findings.iter().filter(|it| is(it, Verdict::Undecided));
-        let wanted = wanted.map(|it| it.compared.map_or(Some(ROUNDS_AFTER_ONE), |it| it.rounds_to_tell));
-        let most = wanted.flatten().filter(|rounds| *rounds <= MOST_ROUNDS).max();
-        sentences.extend(most.map(|most| format!("To go on up to {most} rounds: {resume} --rounds {most}.")));
+        sentences.extend(more_rounds(findings, resume));
     }
     sentences
 }

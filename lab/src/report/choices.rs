@@ -118,11 +118,30 @@ fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         ),
         (is_compared, "better, worse", "certain beside all other comparisons, and more than the noise floor"),
         (is_compared, "no difference", "certain to be less than a tenth"),
-        (is_compared, "undecided", "neither is certain: more rounds would tell"),
         (
             is_compared,
-            "p, differs; p, is alike",
-            "how likely such figures are if in truth there is no difference, or one of a tenth; certain is what is below 0.05",
+            "undecided, ~12 rounds",
+            "neither is certain; so many rounds in all would most likely tell, as long as they differ as these do",
+        ),
+        (
+            !findings.findings.is_empty(),
+            "interval",
+            "between these two the true value lies in 95 of 100 cases; the median is the middle one of all rounds",
+        ),
+        (
+            is_compared,
+            "times the baseline",
+            "how many times the baseline's figure it is, in the same rounds: 2 is twice as much, 0.5 is half; an interval that holds 1 may be no difference",
+        ),
+        (
+            is_compared,
+            "p, differs",
+            "how likely rounds so far apart are if in truth there is no difference: below 0.05 there is one",
+        ),
+        (
+            is_compared,
+            "p, is alike",
+            "how likely rounds so near each other are if in truth there is a difference of a tenth: below 0.05 there is none",
         ),
     ];
     let head = ["word", "meaning"].map(str::to_owned).to_vec();
@@ -361,6 +380,9 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     Some(Section::new("Step by step", text, std::iter::once(head).chain(steps).collect()))
 }
 
+/// The heading of what no other beats.
+pub(super) const FRONT: &str = "What each choice buys and costs";
+
 /// The variants that none beats in all that counts.
 fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if findings.front.is_empty() {
@@ -389,7 +411,7 @@ fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if findings.front.len() + findings.front_open.len() < placed.len() {
         text.push_str(" Whatever else was compared is beaten: another is certainly better by something, and as good by all that counts.");
     }
-    Some(Section::new("What each choice buys and costs", text, rows))
+    Some(Section::new(FRONT, text, rows))
 }
 
 /// Less than this share of what was to meet the devices met them: then something else was measured.
@@ -455,7 +477,7 @@ pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
     });
     let is_counted = of.iter().all(|it| it.layers[MIRRORED].is_some());
     let mirrors = if is_counted {
-        "and those on each device of a mirror. Beside them come what describes them and the intent log, both on each device of a mirror as well; all that devices were given is the sum, and labels"
+        "and those on each device of a mirror. Beside them come what describes them and the intent log, both on each device of a mirror as well; devices in all have the sum of these and labels, and may have less by padding, which takes space and need not be written"
     } else {
         "which count a mirror once, however many devices it has: what each of them has was not counted then. Beside them come what describes them and the intent log, counted likewise; and all that devices were given, each device of a mirror by itself"
     };

@@ -55,7 +55,7 @@ pub(super) fn overview(store: &Store, findings: &Findings, workload: &Workload) 
     Some(Section::new("All figures", text, rows))
 }
 
-/// Whether a column would only be that of the goal in another unit: terminals are narrow. Its own table is there all the same.
+/// Whether a column would only be that of the goal in another unit: that is told once, and its verdicts too, which may differ only because they are corrected beside others.
 fn says_the_same(experiment: &Experiment, metric: Metric) -> bool {
     let is_other = |pair: [Metric; 2]| pair == [experiment.goal.metric, metric];
     let sizes_differ = experiment.factors.iter().any(|factor| factor.name == "bs");
@@ -76,7 +76,8 @@ fn role(variant: &str) -> &'static str {
 /// The figures by a metric with their intervals, how they compare with the baseline where they are compared (the verdict, the corrected p-values of no difference and of a difference of a tenth), and the runs that they
 /// come from.
 pub(super) fn of_metric(experiment: &Experiment, metric: Metric, findings: &[&Finding]) -> Section {
-    let is_compared = findings.iter().any(|it| it.compared.is_some());
+    let is_same = says_the_same(experiment, metric);
+    let is_compared = !is_same && findings.iter().any(|it| it.compared.is_some());
     let of_compared =
         ["verdict", "times the baseline", "interval", "noise floor", "p, differs", "p, is alike"];
     let of_compared: Vec<&str> = of_compared.into_iter().filter(|_| is_compared).collect();
@@ -85,7 +86,7 @@ pub(super) fn of_metric(experiment: &Experiment, metric: Metric, findings: &[&Fi
     let row = |it: &&Finding| {
         let runs: Vec<String> = it.runs.iter().map(usize::to_string).collect();
         let mut row = vec![named(experiment, &it.variant), written(metric, it.median.value), interval(it)];
-        match it.compared {
+        match it.compared.filter(|_| is_compared) {
             Some(compared) => {
                 let ratio = compared.comparison.ratio;
                 row.extend([
@@ -108,7 +109,11 @@ pub(super) fn of_metric(experiment: &Experiment, metric: Metric, findings: &[&Fi
     };
     let rows = std::iter::once(head).chain(findings.iter().map(row)).collect();
     let text = if metric.more_is_better() { "more is better" } else { "less is better" };
-    Section::new(metric.title(), text.to_owned(), rows)
+    let same = match is_same {
+        true => format!("; {} in another unit, which compares as that does", experiment.goal.metric.title()),
+        false => String::new(),
+    };
+    Section::new(metric.title(), format!("{text}{same}"), rows)
 }
 
 /// The interval of a figure in its unit.

@@ -10,13 +10,14 @@ use crate::experiment::{Experiment, Metric, Workload};
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, Plan, TWIN};
 use crate::store::Store;
+use crate::table;
 
 /// How pages look.
 pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}\
 .verdict{font-size:1.15rem;border-left:4px solid #2a6;padding:.4rem 1rem;background:#f3f8f5}\
 .modelled{border-left:4px solid #c83;padding:.4rem 1rem;background:#fbf4ea}\
 svg{max-width:100%;height:auto;font-size:13px}table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}\
-td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child{text-align:left}\
+td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child,.words{text-align:left}th{white-space:normal;vertical-align:bottom}.verdict ul{font-size:1rem;margin:.3rem 0;padding-left:1.2rem}\
 rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}circle{fill:#9ab}circle.marked{fill:#2a6}path.axis{stroke:#888;fill:none}path.grid{stroke:#888;stroke-opacity:.25;fill:none}path.limit{stroke:#c83;fill:none;stroke-dasharray:5 3}\
 path.interval{stroke:#111;fill:none;stroke-width:1.5}code{font-size:12px;word-break:break-all}\
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}text{fill:#ddd}.verdict{background:#1d2b23}.modelled{background:#2b2418}td,th{border-color:#333}path.interval{stroke:#eee}}";
@@ -27,21 +28,21 @@ pub fn page(store: &Store, findings: &Findings) -> String {
     let name = escaped(&experiment.name);
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{name}</title><style>{STYLE}</style><h1>{name}</h1><p>{}</p>{}<p class=\"verdict\">{}</p>",
+         <title>{name}</title><style>{STYLE}</style><h1>{name}</h1><p>{}</p>{}{}",
         escaped(&experiment.question),
         modelled(experiment)
             .into_iter()
             .chain(findings.unfinished.clone())
             .chain(findings.few.clone())
-            .map(|it| format!("<p class=\"modelled\">{}</p>", escaped(&it)))
+            .map(|it| format!("<p class=\"modelled\">{}</p>", prose(&it)))
             .collect::<String>(),
-        escaped(&findings.verdict)
+        answer(findings)
     );
     for section in choices::all(experiment, findings) {
         page.push_str(&words(&section));
-    }
-    if !findings.front.is_empty() {
-        page.push_str(&weighed(experiment, findings));
+        if section.title == choices::FRONT {
+            page.push_str(&weighed(experiment, findings));
+        }
     }
     let plan = choices::plan_of(experiment, findings);
     for workload in &experiment.workloads {
@@ -52,10 +53,32 @@ pub fn page(store: &Store, findings: &Findings) -> String {
     }
     page.push_str("<h2>How it was measured</h2><ul>");
     for fact in facts(store, findings) {
-        page.push_str(&format!("<li>{}</li>", escaped(&fact)));
+        page.push_str(&format!("<li>{}</li>", prose(&fact)));
     }
     page.push_str("</ul></html>\n");
     page
+}
+
+/// A text as it may stand in HTML, with what is between backticks as code.
+pub(super) fn prose(text: &str) -> String {
+    let parts: Vec<String> = escaped(text).split('`').map(str::to_owned).collect();
+    // Of pairs only.
+    if parts.len().is_multiple_of(2) {
+        return parts.join("`");
+    }
+    let part = |(at, part): (usize, &String)| match at % 2 {
+        0 => part.clone(),
+        _ => format!("<code>{part}</code>"),
+    };
+    parts.iter().enumerate().map(part).collect()
+}
+
+/// The answer: what it says first, and the rest below.
+fn answer(findings: &Findings) -> String {
+    let Some((first, more)) = findings.sentences.split_first() else { return String::new() };
+    let more: String = more.iter().map(|sentence| format!("<li>{}", prose(sentence))).collect();
+    let more = if more.is_empty() { more } else { format!("<ul>{more}</ul>") };
+    format!("<div class=\"verdict\">{}{more}</div>", prose(first))
 }
 
 fn of_workload(store: &Store, findings: &Findings, plan: &Plan, workload: &Workload) -> String {
@@ -70,7 +93,7 @@ fn of_workload(store: &Store, findings: &Findings, plan: &Plan, workload: &Workl
         page.push_str(&format!("<p>{}</p>", escaped(&overview.text)));
     }
     if let Some(caution) = choices::caution(experiment, findings, workload) {
-        page.push_str(&format!("<p><strong>{}</strong></p>", escaped(&caution)));
+        page.push_str(&format!("<p><strong>{}</strong></p>", prose(&caution)));
     }
     let base = base_words(experiment);
     for metric in metrics(store, findings) {
@@ -102,7 +125,7 @@ fn of_workload(store: &Store, findings: &Findings, plan: &Plan, workload: &Workl
 }
 
 fn words(section: &Section) -> String {
-    let mut text = format!("<h3>{}</h3><p>{}</p>", section.title, escaped(&section.text));
+    let mut text = format!("<h3>{}</h3><p>{}</p>", section.title, prose(&section.text));
     if !section.rows.is_empty() {
         text.push_str(&rows(&section.rows, &section.shades));
     }
@@ -247,13 +270,15 @@ fn shade(good: f64) -> String {
 /// Rows under the first of them, with how good their cells are where that is told.
 fn rows(rows: &[Vec<String>], shades: &[Vec<f64>]) -> String {
     let mut text = String::from("<table>");
+    let are_words = table::are_words(rows);
     for (number, row) in rows.iter().enumerate() {
         let cell = if number == 0 { "th" } else { "td" };
         text.push_str("<tr>");
         for (column, word) in row.iter().enumerate() {
             let good = number.checked_sub(1).and_then(|row| shades.get(row)?.get(column.checked_sub(1)?));
+            let class = if column > 0 && are_words[column] { " class=\"words\"" } else { "" };
             text.push_str(&format!(
-                "<{cell}{}>{}",
+                "<{cell}{class}{}>{}",
                 good.map_or_else(String::new, |it| shade(*it)),
                 escaped(word)
             ));

@@ -45,7 +45,13 @@ fn told(store: &Store, findings: &Findings, is_whole: bool) -> String {
     for told in findings.unfinished.iter().chain(&findings.few) {
         text.push_str(&format!("**{told}**\n\n"));
     }
-    text.push_str(&format!("**{}**\n", findings.verdict));
+    if let Some((first, more)) = findings.sentences.split_first() {
+        text.push_str(&format!("**{first}**\n"));
+        let more: String = more.iter().map(|sentence| format!("- {sentence}\n")).collect();
+        if !more.is_empty() {
+            text.push_str(&format!("\n{more}"));
+        }
+    }
     text.push_str(&sections(&choices::all(experiment, findings)));
     for workload in &experiment.workloads {
         text.push_str(&of_workload(store, findings, workload, is_whole));
@@ -138,7 +144,7 @@ fn working_set(experiment: &Experiment, arc_max_bytes: Option<u64>) -> String {
 
 /// What figures, intervals and verdicts are.
 const INTERVALS: &str = "Figures are medians over rounds. Each interval by itself is made to hold the truth in 95 of 100 cases, if rounds differ by chance alone (Student's t of the logarithms); \
-     intervals are not corrected for being many. Verdicts are: p is corrected for all comparisons by the goal's metric, from which the answer comes, and for all by the other metrics together. No difference means \
+     intervals are not corrected for being many. Verdicts and p are: all comparisons by the goal's metric, from which the answer comes, are corrected as one family, and all by the other metrics as another, so that one may be undecided whose interval does not hold 1. No difference means \
      that one of a tenth or more would have shown itself (two one-sided tests, corrected likewise); what is neither is undecided.";
 
 /// What the latencies are of loads that read and write, or flush.

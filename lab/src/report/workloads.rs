@@ -13,8 +13,12 @@ pub(super) fn section(experiment: &Experiment, findings: &Findings) -> Option<Se
     }
     let (metric, base) = (experiment.goal.metric, base_words(experiment));
     let chosen = findings.best.as_ref().map(|best| best.variant.as_str());
-    let head =
-        ["workload".to_owned(), "best there".to_owned(), format!("times {base}"), "interval".to_owned()];
+    let head = [
+        "workload".to_owned(),
+        "best there".to_owned(),
+        "times the baseline".to_owned(),
+        "interval".to_owned(),
+    ];
     let of_chosen = chosen.map(|chosen| format!("{chosen} there"));
     let rows = all.iter().map(|it| {
         let is_goal = it.workload == experiment.goal_workload();
@@ -25,7 +29,7 @@ pub(super) fn section(experiment: &Experiment, findings: &Findings) -> Option<Se
         row
     });
     let text = format!(
-        "By {0}, in times of what {base} has there. Which is best for a workload is chosen among those that are certainly better there than {base}; \"or\" names those that were not shown to be less good.",
+        "By {}, in times of what the baseline has there ({base}). Only what is certainly better than that is called the best for a workload; \"or\" names what may be as good.",
         metric.title()
     );
     let head = head.into_iter().chain(of_chosen).collect();
@@ -88,7 +92,7 @@ pub(crate) fn elsewhere(experiment: &Experiment, findings: &Findings) -> Vec<Str
     let others_best = others().filter_map(|it| {
         let best = it.best.as_ref().filter(is_other)?;
         let ratio = compared(&best.variant, &it.workload)?.comparison.ratio.value;
-        Some(format!("{} with \"{}\" ({ratio:.2} times)", best.variant, it.workload))
+        Some(format!("{} with \"{}\" ({ratio:.2} times that of {base})", best.variant, it.workload))
     });
     let listed = |all: Vec<String>| {
         let (shown, more) = all.split_at(all.len().min(MOST_NAMED));
@@ -98,8 +102,8 @@ pub(crate) fn elsewhere(experiment: &Experiment, findings: &Findings) -> Vec<Str
     let title = metric.title();
     let loses = listed(loses.collect())
         .map(|loses| format!("Elsewhere {chosen} has worse {title} than {base}: with {loses}."));
-    let others_best = listed(others_best.collect())
-        .map(|others| format!("Other workloads have a better choice: {others} that of {base}."));
+    let others_best =
+        listed(others_best.collect()).map(|others| format!("Better for other workloads: {others}."));
     loses.into_iter().chain(others_best).collect()
 }
 
@@ -131,7 +135,7 @@ mod tests {
         let elsewhere = super::elsewhere(store.experiment(), &found);
         let [loses, others] = &elsewhere[..] else { panic!("{elsewhere:?}") };
         assert!(loses.starts_with("Elsewhere f=1 has worse IOPS than f=0: with \"r\" (0.5"), "{loses}");
-        assert!(others.starts_with("Other workloads have a better choice: f=2 with \"r\" (1.5"), "{others}");
+        assert!(others.starts_with("Better for other workloads: f=2 with \"r\" (1.5"), "{others}");
         assert!(found.verdict.contains(loses) && found.verdict.contains(others), "{}", found.verdict);
         let section = super::section(store.experiment(), &found).unwrap();
         let column = |at: usize| section.rows.iter().map(|row| row[at].as_str()).collect::<Vec<_>>();

@@ -251,6 +251,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_cold_only_at_first_is_told_beside_its_ratio() {
+        let text = format!(
+            "{HEAD}[[workload]]\nname = \"warm\"\nrw = \"randread\"\ncache = \"warm\"\n[[workload]]\nname = \"cold\"\nrw = \"randread\"\ncache = \"cold\"\n"
+        );
+        let store = Store::planted(&text, &[(BASELINE, "warm", 300.0), (BASELINE, "cold", 290.0)]);
+        let from_devices = |share: u64| {
+            let mut runs = store.runs().to_vec();
+            for run in &mut runs {
+                run.figures.read_bytes = 100;
+                run.served = Some(crate::target::Counters { read_bytes: share, ..Default::default() });
+            }
+            let store = Store::of_runs(store.experiment().clone(), runs);
+            report::markdown(&store, &findings(&store))
+        };
+        assert!(from_devices(4).contains("But not all of \"cold\" was read from the devices"));
+        assert!(!from_devices(96).contains("But not all of"));
+    }
+
+    #[test]
     fn what_a_missing_device_costs_is_told_of_each_layout_that_bears_it() {
         let text = format!(
             "{HEAD}[[factor]]\nname = \"layout\"\nvalues = [\"mirror 2\", \"2\"]\n\

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
+use super::figures::named;
 use super::{grid, workloads, written};
-use crate::analysis::{Findings, Subject, base_words, bounds};
+use crate::analysis::{Beside, Findings, Subject, base_words, bounds};
 use crate::experiment::{CacheState, Experiment, Metric, Mode, Target, Work, Workload};
 use crate::layout::Layout;
 use crate::models::space::cost;
@@ -36,8 +37,8 @@ pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
         front(experiment, findings),
     ];
     let after = [
-        beside(findings, Subject::Cache),
-        beside(findings, Subject::Missing),
+        beside(experiment, findings, Subject::Cache),
+        beside(experiment, findings, Subject::Missing),
         space(experiment, findings),
         gap(experiment, findings),
         ways(experiment, findings),
@@ -161,8 +162,23 @@ fn risks(findings: &Findings) -> Option<Section> {
     (rows.len() > 1).then(|| Section::new("What it costs in safety", text, rows))
 }
 
+/// That what should have met the devices was read from memory: then ratios to it say less than they seem to.
+fn from_memory(experiment: &Experiment, findings: &Findings, of: &[&Beside]) -> Option<String> {
+    let is_one = |workload: &&Workload| of.iter().any(|it| it.to_workload == workload.name);
+    let workloads = experiment.workloads.iter().filter(is_one);
+    let is_warm = |it: &&Workload| !it.writes() && caution(experiment, findings, it).is_some();
+    let warm = workloads.filter(is_warm);
+    let names: Vec<String> = warm.map(|workload| format!("\"{}\"", workload.name)).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "But not all of {} was read from the devices, for the cache filled while it ran (see there): the devices are slower than that, and ratios to it are nearer to 1 than those to a run that stays cold.",
+            names.join(" and ")
+        )
+    })
+}
+
 /// What the cache gives, or missing devices cost, with each variant.
-fn beside(findings: &Findings, subject: Subject) -> Option<Section> {
+fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Option<Section> {
     let of: Vec<_> = findings.beside.iter().filter(|it| it.subject == subject).collect();
     let metric = of.first()?.metric;
     let (title, text) = match subject {
@@ -176,8 +192,9 @@ fn beside(findings: &Findings, subject: Subject) -> Option<Section> {
         Subject::Layer => return None,
     };
     let text = format!(
-        "{text} Both are of the same rounds; \"times\" divides the {0} of the first by that of the second, so that 2.00 is twice as much and 0.50 is half. Better and worse are meant of the {0}.",
-        metric.title()
+        "{text} Both are of the same rounds; \"times\" divides the {0} of the first by that of the second, so that 2.00 is twice as much and 0.50 is half. Better and worse are meant of the {0}.{1}",
+        metric.title(),
+        from_memory(experiment, findings, &of).map_or_else(String::new, |told| format!(" {told}"))
     );
     let head =
         ["variant", "workload", metric.title(), "beside", metric.title(), "times", "interval", "verdict"];
@@ -188,7 +205,7 @@ fn beside(findings: &Findings, subject: Subject) -> Option<Section> {
         };
         let ratio = it.compared.comparison.ratio;
         vec![
-            it.variant.clone(),
+            named(experiment, &it.variant),
             it.workload.clone(),
             value(&it.variant, &it.workload),
             it.to_workload.clone(),
@@ -394,7 +411,7 @@ fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let placed = pareto::placed(experiment, findings);
     for one in findings.front.iter().filter_map(|name| placed.iter().find(|one| one.variant == name)) {
         let figures = metrics.iter().zip(&one.values).map(|(metric, value)| written(*metric, *value));
-        rows.push(std::iter::once(one.variant.to_owned()).chain(figures).collect());
+        rows.push(std::iter::once(named(experiment, one.variant)).chain(figures).collect());
     }
     let mut text = format!(
         "With \"{}\", none of these was shown to be beaten by another in all that counts.",
@@ -445,13 +462,13 @@ pub fn caution(experiment: &Experiment, findings: &Findings, workload: &Workload
 }
 
 /// How long reads took, and writes, of a workload that has both.
-pub fn directions(findings: &Findings, workload: &str) -> Option<Section> {
+pub fn directions(experiment: &Experiment, findings: &Findings, workload: &str) -> Option<Section> {
     let of: Vec<_> = findings.directions.iter().filter(|it| it.workload == workload).collect();
     let head = ["variant", "read, mean", "read, 99 %", "write, mean", "write, 99 %"];
     let rows = of.iter().map(|it| {
         let times = [it.reads.mean, it.reads.p99, it.writes.mean, it.writes.p99];
         let times = times.map(|time| written(Metric::Latency, time));
-        std::iter::once(it.variant.clone()).chain(times).collect()
+        std::iter::once(named(experiment, &it.variant)).chain(times).collect()
     });
     let text = "The latencies above are of reads and writes together. Here is each kind by itself: the mean, and what 99 of 100 took at most.";
     let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
@@ -462,7 +479,7 @@ pub fn directions(findings: &Findings, workload: &str) -> Option<Section> {
 const MIRRORED: usize = 3;
 
 /// What became of each byte that a workload wrote.
-pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
+pub fn layers(experiment: &Experiment, findings: &Findings, workload: &str) -> Option<Section> {
     let of: Vec<_> = findings.layers.iter().filter(|it| it.workload == workload).collect();
     if of.is_empty() {
         return None;
@@ -473,7 +490,7 @@ pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
     let rows = of.iter().map(|it| {
         let bytes = it.layers.iter().chain([&it.read]);
         let bytes = bytes.map(|bytes| bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.2}")));
-        [it.variant.clone(), "1".to_owned()].into_iter().chain(bytes).collect()
+        [named(experiment, &it.variant), "1".to_owned()].into_iter().chain(bytes).collect()
     });
     let is_counted = of.iter().all(|it| it.layers[MIRRORED].is_some());
     let mirrors = if is_counted {

@@ -119,7 +119,10 @@ fn of_workload(store: &Store, findings: &Findings, plan: &Plan, workload: &Workl
     page.push_str(&spread(experiment, findings, workload));
     page.push_str(&over_time(store, findings, workload));
     page.push_str(&within_runs(experiment, findings, workload));
-    let more = [choices::directions(findings, &workload.name), choices::layers(findings, &workload.name)];
+    let more = [
+        choices::directions(experiment, findings, &workload.name),
+        choices::layers(experiment, findings, &workload.name),
+    ];
     page.extend(more.into_iter().flatten().map(|section| words(&section)));
     page
 }

@@ -89,8 +89,8 @@ fn of_workload(store: &Store, findings: &Findings, workload: &Workload, is_whole
     let percentiles = figures::percentiles(experiment, findings, workload).filter(|_| is_whole);
     let more = [
         percentiles,
-        choices::directions(findings, &workload.name),
-        choices::layers(findings, &workload.name),
+        choices::directions(experiment, findings, &workload.name),
+        choices::layers(experiment, findings, &workload.name),
     ];
     text.extend(more.into_iter().flatten().map(|it| section(&it, 3)));
     text

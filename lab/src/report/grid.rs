@@ -302,6 +302,32 @@ mod tests {
     }
 
     #[test]
+    fn combinations_that_cannot_be_told_from_the_best_are_marked() {
+        let text = "name = \"x\"\nmode = \"full\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
+                    [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\"]\n[[factor]]\nname = \"b\"\nvalues = [\"x\", \"y\"]\n\
+                    [[workload]]\nname = \"w\"\nrw = \"read\"\n";
+        let marks = |values: [f64; 4]| {
+            let names = [BASELINE, "b=y", "a=1", "a=1 b=y"];
+            let planted: Vec<_> = names.iter().zip(values).map(|(name, value)| (*name, "w", value)).collect();
+            let store = Store::planted(text, &planted);
+            let it = section(store.experiment(), &findings(&store)).unwrap();
+            let cells = it.rows.iter().skip(1).flat_map(|row| row[1..].to_vec());
+            let shades = it.shades.iter().flatten();
+            cells
+                .zip(shades)
+                .map(|(cell, shade)| (cell.chars().last().unwrap(), *shade == 0.0))
+                .collect::<Vec<_>>()
+        };
+        // Nothing is better than the baseline: what is no worse is no difference.
+        let it = marks([1000.0, 500.0, 1000.0, 500.0]);
+        assert!(it[2] == ('=', true) && !it[1].1 && !it[3].1, "{it:?}");
+        // Two are, and which of them is the best cannot be told.
+        let it = marks([1000.0, 2000.0, 1000.0, 2000.0]);
+        assert!(it[1] == ('?', true) || it[3] == ('?', true), "{it:?}");
+        assert!(!it[0].1 && !it[2].1, "{it:?}");
+    }
+
+    #[test]
     fn all_combinations_stand_in_rows_and_columns() {
         let text = "name = \"x\"\nmode = \"full\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
                     [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\"]\n[[factor]]\nname = \"b\"\nvalues = [\"x\", \"y\"]\n\

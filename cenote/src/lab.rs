@@ -420,9 +420,11 @@ fn report(store: &Store, json: bool) -> Result<()> {
     if json {
         return print(&format!("{}\n", lab::report::json(store, &findings)?));
     }
-    print(&lab::report::markdown(store, &findings))?;
+    print(&lab::report::brief(store, &findings))?;
     let page = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-    print(&format!("\nwith plots: {page}\n"))
+    print(&format!(
+        "\nwith all intervals, p-values, percentiles, and plots: {page} (without plots: report.md beside it)\n"
+    ))
 }
 
 fn compare(directories: &[PathBuf], output: Option<&Path>, force: bool, json: bool) -> Result<()> {

@@ -69,11 +69,14 @@ fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
     let layers = layers.iter().find(|it| it["variant"] == "baseline" && it["workload"] == "stable writes");
     let layers: Vec<f64> =
         layers.unwrap()["layers"].as_array().unwrap().iter().filter_map(|bytes| bytes.as_f64()).collect();
-    let [logical, compressed, allocated, metadata, log, device] = layers[..] else { panic!("{layers:?}") };
+    let [logical, compressed, allocated, mirrored, metadata, log, device] = layers[..] else {
+        panic!("{layers:?}")
+    };
     // Blocks of 16K hold 4K that were written; what is flushed goes to the log as well.
     assert!(logical > 1.0 && compressed <= logical && allocated >= compressed, "{layers:?}");
     assert!(metadata > 0.0 && log >= 1.0, "{layers:?}");
-    assert!(device >= 2.0 * (allocated + metadata + log) * 0.999, "{layers:?}");
+    assert!((mirrored / allocated - 2.0).abs() < 1e-9 && log >= 2.0, "a mirror of two: {layers:?}");
+    assert!(device >= (mirrored + metadata + log) * 0.999, "{layers:?}");
     assert_eq!(of("raw device", "cpu"), None);
     // What a mirror takes is taken on both of its devices; a log without a mirror is told of.
     assert!(of("baseline", "space").unwrap() >= 2.0);

@@ -9,6 +9,7 @@
 //! | no difference | not that, and certainly less than a tenth: a test of equivalence, corrected as well ([`stats::MARGIN`]); and equal variants do not differ by as much themselves |
 //! | undecided | all else, with the reason, and how many rounds would tell |
 
+mod beside;
 mod best;
 pub mod bounds;
 mod judge;
@@ -31,7 +32,8 @@ use crate::seek::{self, Sought};
 use crate::stats::{self, Comparison, Estimate};
 use crate::store::{Stage, Store};
 
-pub use best::{Best, Rival};
+pub use beside::{Beside, Subject};
+pub use best::{Best, BestFor, Rival};
 pub use judge::{Compared, Noise, Verdict, Why};
 pub(crate) use judge::{judged, verdicts};
 pub use verdict::{Outcome, base_words, noise_share, noise_words};
@@ -64,8 +66,11 @@ pub struct Finding {
 /// All that an experiment found.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Findings {
-    /// The answer in a sentence or two.
+    /// The answer in some sentences, of which the first says the most.
     pub verdict: String,
+    /// The same, sentence by sentence.
+    #[serde(default)]
+    pub sentences: Vec<String>,
     /// What of it was modelled: figures are those of the model, and no such hardware was there. Nothing where all was real.
     #[serde(default)]
     pub modelled: Option<String>,
@@ -78,6 +83,9 @@ pub struct Findings {
     /// The best variant by the goal, where one is certainly better than the baseline.
     #[serde(default)]
     pub best: Option<Best>,
+    /// The best variant with each workload, by the goal's metric; none where nothing is to be chosen.
+    #[serde(default)]
+    pub by_workload: Vec<BestFor>,
     /// Whether the goal's value was reached, by the best variant, or the baseline where none is better; `None` where none was set.
     pub goal_reached: Option<Outcome>,
     /// Rounds in which every run was done.
@@ -94,6 +102,9 @@ pub struct Findings {
     /// What can be lost with a variant's settings, where it promises less than others.
     #[serde(default)]
     pub risks: Vec<Risk>,
+    /// Bytes of the largest sectors of each variant's pools, where they were asked.
+    #[serde(default)]
+    pub sectors: BTreeMap<String, u64>,
     /// What became of written bytes.
     pub layers: Vec<Written>,
     /// How long reads took, and writes, of workloads that have both.
@@ -102,6 +113,9 @@ pub struct Findings {
     /// What happens within runs, where that was counted.
     #[serde(default)]
     pub within: Vec<Within>,
+    /// What caches give, what missing devices cost, and how far layers are apart.
+    #[serde(default)]
+    pub beside: Vec<Beside>,
     /// What the baseline and its twin differed by, of each workload and metric.
     #[serde(default)]
     pub noise: Vec<Twins>,
@@ -142,8 +156,8 @@ pub struct Written {
     /// The numbers of the runs that had them.
     #[serde(default)]
     pub runs: Vec<usize>,
-    /// Bytes of each of [`crate::target::Layers::NAMES`].
-    pub layers: [f64; 6],
+    /// Bytes of each of [`crate::target::Layers::NAMES`], where they were counted.
+    pub layers: [Option<f64>; 7],
     /// Bytes that were read from the devices meanwhile, where the client read none: of blocks that were written in part, and of what describes blocks.
     #[serde(default)]
     pub read: Option<f64>,
@@ -220,15 +234,18 @@ pub fn is_precise(store: &Store) -> bool {
 pub fn findings(store: &Store) -> Findings {
     let (experiment, plan) = (store.experiment(), run::plan(store));
     let (findings, noise) = compared(store, &plan);
+    let (by_workload, goal) = (best::each(store, &plan, &findings), experiment.goal_workload());
     let runs_of_round = plan.round_length();
     let rounds = (0..)
         .take_while(|round| store.compared().filter(|(_, run)| run.round == *round).count() == runs_of_round);
     let mut all = Findings {
         verdict: String::new(),
+        sentences: Vec::new(),
         modelled: experiment.modelled(),
         unfinished: None,
         few: None,
-        best: best::find(store, &plan, &findings),
+        best: by_workload.iter().find(|it| it.workload == goal).and_then(|it| it.best.clone()),
+        by_workload,
         goal_reached: None,
         rounds: rounds.count(),
         runs: store.runs().iter().filter(|run| run.stage != Stage::Torn).count(),
@@ -236,9 +253,11 @@ pub fn findings(store: &Store) -> Findings {
         front: Vec::new(),
         front_open: Vec::new(),
         risks: Vec::new(),
+        sectors: sectors(store),
         layers: layers(store, &plan),
         directions: directions(store, &plan),
         within: within::all(store, &plan, &noise),
+        beside: Vec::new(),
         noise,
         findings,
     };
@@ -248,10 +267,13 @@ pub fn findings(store: &Store) -> Findings {
         compare(by_metric.get(&metric)?, one, other, experiment.goal_workload())
     });
     (all.front, all.front_open) = (front.unbeaten, front.open);
+    all.beside =
+        beside::all(experiment, &plan, all.best.as_ref(), &all.noise, |metric| values(store, metric));
     all.risks = risks(experiment, &plan);
     all.unfinished = unfinished::told(store, &plan, all.rounds);
-    all.few = unfinished::few(all.rounds).filter(|_| all.unfinished.is_none());
-    (all.verdict, all.goal_reached) = verdict::verdict(experiment, &plan, &all);
+    all.few = unfinished::few(store, all.rounds).filter(|_| all.unfinished.is_none());
+    (all.sentences, all.goal_reached) = verdict::verdict(experiment, &plan, &all, &unfinished::resume(store));
+    all.verdict = all.sentences.join(" ");
     all
 }
 
@@ -332,6 +354,17 @@ fn risks(experiment: &Experiment, plan: &Plan) -> Vec<Risk> {
     variants.flat_map(of).collect()
 }
 
+fn sectors(store: &Store) -> BTreeMap<String, u64> {
+    let mut sectors = BTreeMap::new();
+    for (_, run) in store.compared() {
+        if let Some(bytes) = run.sector {
+            let largest = sectors.entry(run.variant.clone()).or_insert(bytes);
+            *largest = bytes.max(*largest);
+        }
+    }
+    sectors
+}
+
 fn directions(store: &Store, plan: &Plan) -> Vec<Directions> {
     let mut all = Vec::new();
     for workload in &store.experiment().workloads {
@@ -362,7 +395,7 @@ fn directions(store: &Store, plan: &Plan) -> Vec<Directions> {
 }
 
 /// Of one run: bytes of each layer for each that was written, and those that were read for it.
-type Shares = ([f64; 6], Option<f64>);
+type Shares = ([Option<f64>; 7], Option<f64>);
 
 fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
     let mut all = Vec::new();
@@ -375,19 +408,21 @@ fn layers(store: &Store, plan: &Plan) -> Vec<Written> {
                     let written = run.figures.written_bytes;
                     let served = run.served.filter(|served| written > 0 && !served.is_of_more)?;
                     let share = |bytes: u64| bytes as f64 / written as f64;
-                    let read = (run.figures.read_bytes == 0).then(|| share(served.read_bytes));
-                    Some((number, (served.layers?.bytes().map(share), read)))
+                    let read = run.read_to_write().map(share);
+                    Some((number, (served.layers?.bytes().map(|bytes| bytes.map(share)), read)))
                 })
                 .unzip();
-            let median_of =
-                |at: usize| stats::median(&shares.iter().map(|(layers, _)| layers[at]).collect::<Vec<_>>());
+            let median_of = |at: usize| {
+                let of: Option<Vec<f64>> = shares.iter().map(|(layers, _)| layers[at]).collect();
+                stats::median(&of?)
+            };
             let read: Option<Vec<f64>> = shares.iter().map(|(_, read)| *read).collect();
             if !shares.is_empty() {
                 all.push(Written {
                     variant: variant.name.clone(),
                     workload: workload.name.clone(),
                     runs,
-                    layers: std::array::from_fn(|at| median_of(at).unwrap_or_default()),
+                    layers: std::array::from_fn(median_of),
                     read: read.and_then(|read| stats::median(&read)),
                 });
             }

@@ -366,11 +366,7 @@ fn of_family(findings: &[Findings], metrics: &[Metric], is_same: &dyn Fn(&str) -
         let Some(theirs) = last.find(&mine.variant, &mine.workload, metric) else { continue };
         let Some(comparison) = stats::compare_unpaired(&theirs.values, &mine.values) else { continue };
         let noise = findings.iter().filter_map(|findings| findings.noise(&mine.workload, metric));
-        let noise = noise.reduce(|one, other| Noise {
-            floor: one.floor.max(other.floor),
-            reach: one.reach.max(other.reach),
-            is_lasting: one.is_lasting || other.is_lasting,
-        });
+        let noise = noise.reduce(Noise::or_noisier);
         family.push((comparison, noise.unwrap_or_default(), metric.more_is_better()));
         medians.push(all);
         found.push(mine);

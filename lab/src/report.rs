@@ -2,11 +2,13 @@
 
 mod charts;
 mod choices;
+mod figures;
 mod grid;
 mod html;
 mod markdown;
 mod plot;
 mod subject;
+mod workloads;
 
 use std::path::PathBuf;
 
@@ -41,11 +43,17 @@ pub fn json(store: &Store, findings: &Findings) -> Result<String> {
         findings,
         experiment,
         environment: store.environment(),
+        layer_names: Layers::NAMES,
         sections: choices::all(experiment, findings)
             .into_iter()
             .chain(choices::last(experiment, findings))
             .collect(),
-        cautions: cautions.filter_map(|workload| choices::caution(experiment, findings, workload)).collect(),
+        cautions: cautions
+            .filter_map(|workload| {
+                let text = choices::caution(experiment, findings, workload)?;
+                Some(Caution { workload: &workload.name, text })
+            })
+            .collect(),
         facts: markdown::facts(store, findings),
     };
     serde_json::to_string_pretty(&whole)
@@ -58,14 +66,24 @@ struct Whole<'a> {
     findings: &'a Findings,
     experiment: &'a Experiment,
     environment: &'a Environment,
+    /// What each of `layers` is of.
+    layer_names: [&'static str; Layers::NAMES.len()],
     sections: Vec<Section>,
-    cautions: Vec<String>,
+    cautions: Vec<Caution<'a>>,
     facts: Vec<String>,
 }
 
+/// What a reader might take a workload's figures for that they are not.
+#[derive(Serialize)]
+struct Caution<'a> {
+    workload: &'a str,
+    text: String,
+}
+
 pub(crate) use html::STYLE;
-pub use markdown::markdown;
+pub use markdown::{brief, markdown};
 pub(crate) use plot::{Bar, bars, escaped};
+pub(crate) use workloads::elsewhere;
 
 /// Every run, a line each, with its number, and what of the experiment is modelled and what is missing.
 pub fn csv(store: &Store, findings: &Findings) -> String {
@@ -79,7 +97,7 @@ pub fn csv(store: &Store, findings: &Findings) -> String {
     for layer in Layers::NAMES {
         text.push_str(&format!(",written_{}_bytes", layer.replace(' ', "_")));
     }
-    text.push('\n');
+    text.push_str(",read_to_write_bytes\n");
     for (number, run) in store.runs().iter().enumerate() {
         text.push_str(&format!(
             "{},{},{},{},{},{},{modelled},{unfinished}",
@@ -100,9 +118,10 @@ pub fn csv(store: &Store, findings: &Findings) -> String {
                 text.push_str(&value.to_string());
             }
         }
-        let layers = run.served.and_then(|served| served.layers).map(|layers| layers.bytes());
-        for layer in 0..Layers::NAMES.len() {
-            let bytes = layers.map_or_else(String::new, |bytes| bytes[layer].to_string());
+        let layers = run.served.and_then(|served| served.layers);
+        let layers = layers.map_or([None; Layers::NAMES.len()], |layers| layers.bytes());
+        for bytes in layers.into_iter().chain([run.read_to_write()]) {
+            let bytes = bytes.map_or_else(String::new, |bytes| bytes.to_string());
             text.push_str(&format!(",{bytes}"));
         }
         text.push('\n');
@@ -244,7 +263,7 @@ mod tests {
         let page = html::page(&store, &findings);
         let facts: Vec<&str> =
             json["facts"].as_array().unwrap().iter().filter_map(|it| it.as_str()).collect();
-        assert!(facts.iter().all(|fact| page.contains(&escaped(fact))) && facts.len() > 3, "{facts:?}");
+        assert!(facts.iter().all(|fact| page.contains(&html::prose(fact))) && facts.len() > 3, "{facts:?}");
         let titles: Vec<&str> =
             json["sections"].as_array().unwrap().iter().filter_map(|it| it["title"].as_str()).collect();
         assert!(titles.contains(&"The runs behind the figures"), "{titles:?}");
@@ -254,14 +273,53 @@ mod tests {
     #[test]
     fn a_table_for_programs_has_where_written_bytes_of_each_run_went() {
         let mut store = store("");
-        let layers = Layers { logical: 11, compressed: 12, allocated: 13, metadata: 14, log: 15, device: 16 };
-        let served = Some(Counters { layers: Some(layers), ..Counters::default() });
-        let run = Run { served, ..store.runs()[0].clone() };
+        let layers = Layers {
+            logical: 11,
+            compressed: 12,
+            allocated: 13,
+            mirrored: Some(26),
+            metadata: 14,
+            log: 15,
+            device: 60,
+        };
+        let served = Some(Counters { layers: Some(layers), read_bytes: 17, ..Counters::default() });
+        let figures = Figures { written_bytes: 10, ..Figures::default() };
+        let run = Run { served, figures, ..store.runs()[0].clone() };
         store.add(&run, "{}").unwrap();
         let csv = csv(&store, &analysis::findings(&store));
         let last = csv.lines().last().unwrap();
-        assert!(csv.lines().next().unwrap().ends_with(",written_intent_log_bytes,written_devices_bytes"));
-        assert!(last.ends_with(",11,12,13,14,15,16"), "{last}");
+        let head = csv.lines().next().unwrap();
+        assert!(head.contains(",written_allocated_bytes,written_mirrored_bytes,"), "{head}");
+        assert!(head.ends_with(",written_devices_bytes,read_to_write_bytes"), "{head}");
+        assert!(last.ends_with(",11,12,13,26,14,15,60,17"), "{last}");
+        // What was read for a client that reads is not told apart.
+        assert!(csv.lines().nth(1).unwrap().ends_with(",,,,,,,,"), "{csv}");
+        let only = Store::of_runs(store.experiment().clone(), vec![run]);
+        let findings = analysis::findings(&only);
+        assert_eq!(findings.layers[0].layers[3], Some(2.6));
+        for form in [markdown(&only, &findings), html::page(&only, &findings)] {
+            assert!(form.contains("on all mirrors") && form.contains("2.60"), "{form}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&super::json(&only, &findings).unwrap()).unwrap();
+        assert_eq!(
+            (json["layer_names"][3].as_str(), json["layers"][0]["layers"][3].as_f64()),
+            (Some("mirrored"), Some(2.6))
+        );
+    }
+
+    #[test]
+    fn programs_are_told_which_workload_a_caution_is_of() {
+        let store = store("");
+        let layers = Layers { logical: 1, device: 2, ..Layers::default() };
+        let served = Some(Counters { layers: Some(layers), ..Counters::default() });
+        let figures = Figures { written_bytes: 10, iops: 1.0, ..Figures::default() };
+        let run = Run { served, figures, ..store.runs()[0].clone() };
+        let store = Store::of_runs(store.experiment().clone(), vec![run]);
+        let json = super::json(&store, &analysis::findings(&store)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let cautions = json["cautions"].as_array().unwrap();
+        assert!(cautions.len() == 1 && cautions[0]["workload"] == "w", "{cautions:?}");
+        assert!(cautions[0]["text"].as_str().unwrap().starts_with("As little as 10 %"), "{cautions:?}");
     }
 
     #[test]
@@ -284,11 +342,11 @@ mod tests {
             unfinished.starts_with("Unfinished: 0 of 5 rounds are complete, 4 of 20 runs"),
             "{unfinished}"
         );
-        let top = |form: &str| form.find(&unfinished).filter(|at| *at < form.find("Nothing").unwrap_or(0));
-        assert!(
-            forms[..2].iter().all(|form| top(form).is_some() && !form.contains("keep that")),
-            "{forms:?}"
-        );
+        let top =
+            |form: &str, told: &str| form.find(told).is_some_and(|at| at < form.find("Nothing").unwrap_or(0));
+        let on_page = html::prose(&unfinished);
+        assert!(top(&forms[0], &unfinished) && top(&forms[1], &on_page), "{forms:?}");
+        assert!(forms[..2].iter().all(|form| !form.contains("keep that")), "{forms:?}");
         assert!(forms[2..].iter().all(|form| form.contains("Unfinished: 0 of 5 rounds")), "{forms:?}");
         let plan = crate::run::plan(&store);
         let first = store.runs()[0].clone();

@@ -92,6 +92,33 @@ pub struct Prepared {
 }
 
 impl Run {
+    /// Bytes that were read from the devices so that others could be written, where the client read none and the counters have the run alone.
+    pub fn read_to_write(&self) -> Option<u64> {
+        let served = self.served.filter(|served| !served.is_of_more)?;
+        let only_wrote = self.figures.written_bytes > 0 && self.figures.read_bytes == 0;
+        only_wrote.then_some(served.read_bytes)
+    }
+
+    /// One that found nothing.
+    #[cfg(test)]
+    pub(crate) fn of(stage: Stage, variant: &str, workload: &str) -> Self {
+        Self {
+            stage,
+            round: 0,
+            variant: variant.into(),
+            workload: workload.into(),
+            began: 0,
+            command: Vec::new(),
+            figures: Figures::default(),
+            served: None,
+            space: None,
+            sector: None,
+            series: None,
+            prepared: None,
+            notes: Vec::new(),
+        }
+    }
+
     /// A figure of it, where it has it.
     pub fn metric(&self, metric: Metric) -> Option<f64> {
         let figures = &self.figures;
@@ -157,6 +184,21 @@ impl Store {
     pub(crate) fn of_runs(experiment: Experiment, runs: Vec<Run>) -> Self {
         let environment = Environment::default();
         Self { directory: PathBuf::new(), experiment, environment, runs, database: None }
+    }
+
+    /// One of six rounds with these IOPS by variant and workload, 1 % apart from round to round.
+    #[cfg(test)]
+    pub(crate) fn planted(experiment: &str, planted: &[(&str, &str, f64)]) -> Self {
+        let mut rng = fastrand::Rng::with_seed(3);
+        let mut runs = Vec::new();
+        for round in 0..6 {
+            for (variant, workload, iops) in planted {
+                let iops = iops * (0.01 * crate::stats::normal(&mut rng)).exp();
+                let figures = Figures { iops, ..Figures::default() };
+                runs.push(Run { round, figures, ..Run::of(Stage::Rounds, variant, workload) });
+            }
+        }
+        Self::of_runs(Experiment::parse(experiment).unwrap(), runs)
     }
 
     /// One without runs that keeps them in memory.

@@ -252,8 +252,9 @@ impl Private {
             logical: bytes.logical_bytes,
             compressed: bytes.compressed_bytes,
             allocated: bytes.allocated_bytes,
-            metadata: bytes.metadata_bytes,
-            log: bytes.log_bytes,
+            mirrored: Some(bytes.device_bytes),
+            metadata: bytes.metadata_device_bytes,
+            log: bytes.log_device_bytes,
             device: written,
         });
         Ok(Counters { read_bytes: read, written_bytes: written, layers, ..Counters::default() })

@@ -191,7 +191,7 @@ impl Writer {
             }
         }
         for ((request, pointer), is_stored) in batch.iter().zip(&pointers).zip(is_stored) {
-            self.written.count(request, Some(pointer).filter(|_| is_stored));
+            self.written.count(request, Some(pointer).filter(|_| is_stored), self.pool.vdevs());
         }
         Ok(pointers)
     }

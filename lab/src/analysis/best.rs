@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{ALPHA, Finding, Verdict, values};
-use crate::experiment::{Metric, THROUGH};
+use crate::experiment::{Metric, THROUGH, Workload};
 use crate::plan::{Plan, Variant, VariantKind};
 use crate::stats::{self, Comparison};
 use crate::store::Store;
 
-/// The best variant by the goal's metric and workload.
+/// The best variant by the goal's metric with a workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Best {
     /// The one with the best median of those that are certainly better than the baseline.
@@ -47,9 +47,27 @@ pub(super) fn changes(plan: &Plan) -> impl Iterator<Item = &Variant> {
     changes.filter(move |variant| variant.settings.get(THROUGH) == way)
 }
 
-pub(super) fn find(store: &Store, plan: &Plan, findings: &[Finding]) -> Option<Best> {
-    let experiment = store.experiment();
-    let (metric, workload) = (experiment.goal.metric, experiment.goal_workload());
+/// The best for a workload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BestFor {
+    /// The workload's name.
+    pub workload: String,
+    /// The best variant with it by the goal's metric, where one is certainly better than the baseline.
+    pub best: Option<Best>,
+}
+
+/// The best for each workload; nothing where there are no variants to choose from.
+pub(super) fn each(store: &Store, plan: &Plan, findings: &[Finding]) -> Vec<BestFor> {
+    let workloads = store.experiment().workloads.iter().filter(|_| changes(plan).next().is_some());
+    let of = |workload: &Workload| BestFor {
+        workload: workload.name.clone(),
+        best: find(store, plan, findings, &workload.name),
+    };
+    workloads.map(of).collect()
+}
+
+fn find(store: &Store, plan: &Plan, findings: &[Finding], workload: &str) -> Option<Best> {
+    let metric = store.experiment().goal.metric;
     let names: Vec<&str> = changes(plan).map(|variant| variant.name.as_str()).collect();
     let is_better = |it: &&Finding| {
         let is_it = it.metric == metric && it.workload == workload && names.contains(&it.variant.as_str());

@@ -64,6 +64,15 @@ impl Noise {
         Self { floor: stats::noise_floor(twins), reach: stats::noise_reach(twins), is_lasting }
     }
 
+    /// What is noisier in any way of the two.
+    pub fn or_noisier(self, other: Self) -> Self {
+        Self {
+            floor: self.floor.max(other.floor),
+            reach: self.reach.max(other.reach),
+            is_lasting: self.is_lasting || other.is_lasting,
+        }
+    }
+
     /// Rounds after which a comparison that is a tenth or more is most likely more than this noise, of which `lasting` stays however many there are; none where less is asked.
     fn rounds_below(&self, it: &Comparison, lasting: f64) -> usize {
         let (mean, stays) = (it.ratio.value.ln().abs(), lasting.ln_1p());

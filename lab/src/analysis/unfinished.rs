@@ -12,12 +12,9 @@ const FEW_ROUNDS: usize = 3;
 /// What is missing in words, with so many complete rounds; `None` where all that was planned was run.
 pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> {
     let experiment = store.experiment();
-    let directory = match store.directory().as_os_str().is_empty() {
-        true => "DIR".to_owned(),
-        false => store.directory().display().to_string(),
-    };
     let goes_on = format!(
-        "What follows is what these runs show, and may turn out otherwise; `cenote lab resume {directory}` goes on."
+        "What follows is what these runs show, and may turn out otherwise; `{}` goes on.",
+        resume(store)
     );
     let runs = store.runs().len();
     let is_searched = matches!(experiment.mode, Mode::Search | Mode::Improve);
@@ -44,13 +41,50 @@ pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> 
     None
 }
 
+/// The command that goes on with it, as a shell takes it.
+pub(super) fn resume(store: &Store) -> String {
+    let directory = store.directory().display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./+,:@%".contains(c);
+    match directory.chars().all(is_plain) {
+        _ if directory.is_empty() => "cenote lab resume DIR".to_owned(),
+        true => format!("cenote lab resume {directory}"),
+        false => format!("cenote lab resume '{}'", directory.replace('\'', "'\\''")),
+    }
+}
+
+/// Rounds that tell something of differences that are not small.
+const SOME_ROUNDS: usize = 5;
+
 /// That so many complete rounds tell hardly anything, where that is so; all that was planned may have been run.
-pub(super) fn few(rounds: usize) -> Option<String> {
+pub(super) fn few(store: &Store, rounds: usize) -> Option<String> {
     let few = match rounds {
         0 => return None,
         1 => "One round only: nothing can be compared, and no figure has an interval.",
         _ if rounds < FEW_ROUNDS => "Two rounds only: intervals are very wide, and little can be decided.",
         _ => return None,
     };
-    Some(format!("{few} `--rounds N` runs more."))
+    Some(format!("{few} `{} --rounds {SOME_ROUNDS}` adds rounds, up to {SOME_ROUNDS} in all.", resume(store)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+    use crate::experiment::Experiment;
+
+    #[test]
+    fn commands_can_be_typed_as_they_are_told() {
+        let text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[workload]]\nname = \"w\"\nrw = \"read\"\n";
+        let directory = tempfile::tempdir().unwrap();
+        let of = |name: &str| {
+            let (experiment, path) = (Experiment::parse(text).unwrap(), directory.path().join(name));
+            (Store::create(&path, experiment, Environment::default()).unwrap(), path.display().to_string())
+        };
+        let (store, path) = of("plain");
+        let told = few(&store, 2).unwrap();
+        assert!(told.contains(&format!("`cenote lab resume {path} --rounds 5`")), "{told}");
+        let (store, path) = of("my lab");
+        assert_eq!(resume(&store), format!("cenote lab resume '{path}'"));
+        assert_eq!(few(&store, 3), None);
+    }
 }

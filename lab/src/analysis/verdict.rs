@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::best::{Best, changes};
 use super::judge::{Noise, Verdict};
-use super::{Finding, Findings, NOISY, bounds};
+use super::{Beside, Finding, Findings, NOISY, Subject, bounds};
 use crate::experiment::{Experiment, Metric, risk};
 use crate::models::percent;
 use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
+use crate::report::elsewhere;
 use crate::stats;
 
 /// Whether a value that was wanted was reached: by the interval, not by the figure in it.
@@ -22,12 +23,17 @@ pub enum Outcome {
     Undecided,
 }
 
-/// The answer, and whether the goal was reached.
-pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (String, Option<Outcome>) {
+/// The answer, and whether the goal was reached. `resume` is the command that goes on with the experiment.
+pub(super) fn verdict(
+    experiment: &Experiment,
+    plan: &Plan,
+    all: &Findings,
+    resume: &str,
+) -> (Vec<String>, Option<Outcome>) {
     let (metric, workload) = (experiment.goal.metric, experiment.goal_workload());
     let of = |variant: &str| all.find(variant, workload, metric);
     let Some(baseline) = of(BASELINE) else {
-        return ("There is no result yet.".to_owned(), None);
+        return (vec!["There is no result yet.".to_owned()], None);
     };
     let changes: Vec<&Variant> = changes(plan).collect();
     let findings: Vec<&Finding> = changes.iter().filter_map(|variant| of(&variant.name)).collect();
@@ -47,13 +53,12 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
             vec![none_better(experiment, &findings, all.unfinished.is_some() || all.few.is_some())]
         }
     };
-    sentences.extend(others(&findings));
+    sentences.extend(others(&findings, resume));
+    sentences.extend(elsewhere(experiment, all));
+    sentences.extend(besides(experiment, all, chosen));
     sentences.extend(levels(experiment, all));
     let value = best.map_or(baseline, |(_, finding)| finding).median.value;
-    if let Some(limit) = of(DEVICE) {
-        let ratio = limit.median.value / value;
-        sentences.push(format!("The raw device has {ratio:.2} times the {}.", metric.title()));
-    }
+    sentences.extend(of(DEVICE).map(|device| below(all, chosen, device, value)));
     if metric == Metric::Throughput {
         let settings = plan.variants().iter().find(|variant| variant.name == chosen).map(|it| &it.settings);
         sentences.extend(settings.and_then(|settings| bounds::nearest(experiment, settings, value)));
@@ -64,7 +69,7 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings) -> (
     let judged = best.map_or(baseline, |(_, finding)| finding);
     let outcome = outcome(experiment, judged);
     sentences.extend(outcome.map(|outcome| reached(experiment, judged, outcome)));
-    (sentences.join(" "), outcome)
+    (sentences, outcome)
 }
 
 /// Whether a finding is what the goal wants.
@@ -96,7 +101,7 @@ fn reached(experiment: &Experiment, finding: &Finding, outcome: Outcome) -> Stri
         1 => format!("{} in the only round", written(it.value)),
         _ => format!("{} ({} to {})", written(it.value), written(it.low), written(it.high)),
     };
-    let name = if finding.variant == BASELINE { base_words(experiment) } else { finding.variant.clone() };
+    let name = named(experiment, &finding.variant);
     let what = match outcome {
         Outcome::Reached => "is reached",
         Outcome::Missed => "is missed",
@@ -115,6 +120,65 @@ fn alone(experiment: &Experiment, baseline: &Finding) -> String {
     let metric = experiment.goal.metric;
     let value = crate::report::written(metric, baseline.median.value);
     format!("{}: {value} with \"{}\".", metric.title(), experiment.goal_workload())
+}
+
+/// How far the raw device is from the chosen variant, which has `value`.
+fn below(all: &Findings, chosen: &str, device: &Finding, value: f64) -> String {
+    let title = device.metric.title();
+    match all.layer(chosen, DEVICE, &device.workload).map(|it| it.compared) {
+        Some(it) if it.verdict == Verdict::NoDifference => {
+            format!("The raw device has the same {title}, within a tenth.")
+        }
+        Some(it) if it.verdict == Verdict::Undecided => {
+            format!("Whether the raw device has another {title} could not be decided.")
+        }
+        Some(it) => {
+            let ratio = it.comparison.ratio;
+            format!(
+                "The raw device has {:.2} times the {title} ({:.2} to {:.2}).",
+                1.0 / ratio.value,
+                1.0 / ratio.high,
+                1.0 / ratio.low
+            )
+        }
+        None => format!(
+            "The raw device has {:.2} times the {title}, which one round does not prove.",
+            device.median.value / value
+        ),
+    }
+}
+
+/// Workloads beside others that a sentence names.
+const MOST_BESIDE: usize = 4;
+
+/// What the cache gives the chosen variant, and what missing devices cost it.
+fn besides(experiment: &Experiment, all: &Findings, chosen: &str) -> Option<String> {
+    let of = all.beside.iter().filter(|it| it.subject != Subject::Layer && it.variant == chosen);
+    let metric = of.clone().next()?.metric;
+    let words = |it: &Beside| {
+        let ratio = it.compared.comparison.ratio;
+        let interval = format!("{} to {}", times(ratio.low), times(ratio.high));
+        let more = match it.compared.verdict {
+            Verdict::Better | Verdict::Worse => String::new(),
+            Verdict::NoDifference => ", no difference".to_owned(),
+            Verdict::Undecided => ", undecided".to_owned(),
+        };
+        format!(
+            "\"{}\" has {} times that of \"{}\" ({interval}{more})",
+            it.workload,
+            times(ratio.value),
+            it.to_workload
+        )
+    };
+    let told: Vec<String> = of.map(words).collect();
+    let (shown, more) = told.split_at(told.len().min(MOST_BESIDE));
+    let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
+    Some(format!("{} with {}: {}{more}.", metric.title(), named(experiment, chosen), shown.join("; ")))
+}
+
+/// A variant by its settings, the baseline too.
+fn named(experiment: &Experiment, variant: &str) -> String {
+    if variant == BASELINE { base_words(experiment) } else { variant.to_owned() }
 }
 
 /// What is lost between the pool and the export.
@@ -212,8 +276,25 @@ fn risks(experiment: &Experiment, chosen: &Variant) -> Option<String> {
     (!risks.is_empty()).then(|| format!("Mind that {}.", risks.join("; ")))
 }
 
+/// Rounds that may tell something where there was but one.
+const ROUNDS_AFTER_ONE: usize = 5;
+/// More rounds than this nobody is asked to run: what makes rounds differ so much should be stopped first.
+const BEARABLE_ROUNDS: usize = 50;
+
+/// The command that would most likely decide some of what is undecided.
+fn more_rounds(findings: &[&Finding], resume: &str) -> Option<String> {
+    let wanted = |it: &&&Finding| {
+        let rounds = it.compared.map_or(Some(ROUNDS_AFTER_ONE), |it| it.rounds_to_tell);
+        is(it, Verdict::Undecided).then_some(rounds).flatten().filter(|rounds| *rounds <= BEARABLE_ROUNDS)
+    };
+    let decided: Vec<&str> =
+        findings.iter().filter(|it| wanted(it).is_some()).map(|it| it.variant.as_str()).collect();
+    let most = findings.iter().filter_map(|it| wanted(&it)).max()?;
+    Some(format!("To decide {}, most likely: {resume} --rounds {most}.", decided.join(", ")))
+}
+
 /// The names of all others, by what is known of them.
-fn others(findings: &[&Finding]) -> Vec<String> {
+fn others(findings: &[&Finding], resume: &str) -> Vec<String> {
     let names = |verdict: Verdict| -> Vec<&str> {
         findings.iter().filter(|it| is(it, verdict)).map(|it| it.variant.as_str()).collect()
     };
@@ -233,8 +314,8 @@ fn others(findings: &[&Finding]) -> Vec<String> {
     });
     let open: Vec<String> = open.collect();
     if !open.is_empty() {
-        sentences
-            .push(format!("Undecided: {}. More rounds: cenote lab resume DIR --rounds N.", open.join("; ")));
+        sentences.push(format!("Undecided: {}.", open.join("; ")));
+        sentences.extend(more_rounds(findings, resume));
     }
     sentences
 }

@@ -2,15 +2,15 @@
 
 use serde::Serialize;
 
-use super::{grid, written};
-use crate::analysis::{Findings, base_words, bounds};
+use super::figures::named;
+use super::{grid, workloads, written};
+use crate::analysis::{Beside, Findings, Subject, base_words, bounds};
 use crate::experiment::{CacheState, Experiment, Metric, Mode, Target, Work, Workload};
 use crate::layout::Layout;
 use crate::models::space::cost;
 use crate::pareto;
 use crate::plan::{self, BASELINE, DEVICE, Plan, TWIN, Variant, VariantKind};
 use crate::size::Size;
-use crate::target::Layers;
 
 /// A heading, a sentence, and a table with its head.
 #[derive(Debug, Serialize)]
@@ -23,15 +23,22 @@ pub struct Section {
 }
 
 impl Section {
-    fn new(title: &'static str, text: String, rows: Vec<Vec<String>>) -> Self {
+    pub(super) fn new(title: &'static str, text: String, rows: Vec<Vec<String>>) -> Self {
         Self { title, text, rows, shades: Vec::new() }
     }
 }
 
 /// What is said of the experiment as a whole, before its workloads.
 pub fn all(experiment: &Experiment, findings: &Findings) -> Vec<Section> {
-    let before = [search(experiment, findings), risks(findings), front(experiment, findings)];
+    let before = [
+        search(experiment, findings),
+        workloads::section(experiment, findings),
+        risks(findings),
+        front(experiment, findings),
+    ];
     let after = [
+        beside(experiment, findings, Subject::Cache),
+        beside(experiment, findings, Subject::Missing),
         space(experiment, findings),
         gap(experiment, findings),
         ways(experiment, findings),
@@ -112,11 +119,30 @@ fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         ),
         (is_compared, "better, worse", "certain beside all other comparisons, and more than the noise floor"),
         (is_compared, "no difference", "certain to be less than a tenth"),
-        (is_compared, "undecided", "neither is certain: more rounds would tell"),
         (
             is_compared,
-            "p, differs; p, is alike",
-            "how likely such figures are if in truth there is no difference, or one of a tenth; certain is what is below 0.05",
+            "undecided, ~12 rounds",
+            "neither is certain; so many rounds in all would most likely tell, as long as they differ as these do",
+        ),
+        (
+            !findings.findings.is_empty(),
+            "interval",
+            "between these two the true value lies in 95 of 100 cases; the median is the middle one of all rounds",
+        ),
+        (
+            is_compared,
+            "times the baseline",
+            "how many times the baseline's figure it is, in the same rounds: 2 is twice as much, 0.5 is half; an interval that holds 1 may be no difference",
+        ),
+        (
+            is_compared,
+            "p, differs",
+            "how likely rounds so far apart are if in truth there is no difference: below 0.05 there is one",
+        ),
+        (
+            is_compared,
+            "p, is alike",
+            "how likely rounds so near each other are if in truth there is a difference of a tenth: below 0.05 there is none",
         ),
     ];
     let head = ["word", "meaning"].map(str::to_owned).to_vec();
@@ -136,6 +162,77 @@ fn risks(findings: &Findings) -> Option<Section> {
     (rows.len() > 1).then(|| Section::new("What it costs in safety", text, rows))
 }
 
+/// That what should have met the devices was read from memory: then ratios to it say less than they seem to.
+fn from_memory(experiment: &Experiment, findings: &Findings, of: &[&Beside]) -> Option<String> {
+    let is_one = |workload: &&Workload| of.iter().any(|it| it.to_workload == workload.name);
+    let workloads = experiment.workloads.iter().filter(is_one);
+    let is_warm = |it: &&Workload| !it.writes() && caution(experiment, findings, it).is_some();
+    let warm = workloads.filter(is_warm);
+    let names: Vec<String> = warm.map(|workload| format!("\"{}\"", workload.name)).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "But not all of {} was read from the devices, for the cache filled while it ran (see there): the devices are slower than that, and ratios to it are nearer to 1 than those to a run that stays cold.",
+            names.join(" and ")
+        )
+    })
+}
+
+/// What the cache gives, or missing devices cost, with each variant.
+fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Option<Section> {
+    let of: Vec<_> = findings.beside.iter().filter(|it| it.subject == subject).collect();
+    let metric = of.first()?.metric;
+    let (title, text) = match subject {
+        Subject::Cache => {
+            ("What the cache gives", "Each workload beside the same one with less in the cache.")
+        }
+        Subject::Missing => (
+            "What missing devices cost",
+            "Each workload with devices missing beside the same one with the pool whole.",
+        ),
+        Subject::Layer => return None,
+    };
+    let text = format!(
+        "{text} Both are of the same rounds; \"times\" divides the {0} of the first by that of the second, so that 2.00 is twice as much and 0.50 is half. Better and worse are meant of the {0}.{1}",
+        metric.title(),
+        from_memory(experiment, findings, &of).map_or_else(String::new, |told| format!(" {told}"))
+    );
+    let head =
+        ["variant", "workload", metric.title(), "beside", metric.title(), "times", "interval", "verdict"];
+    let rows = of.iter().map(|it| {
+        let value = |variant: &str, workload: &str| {
+            let found = findings.find(variant, workload, metric);
+            found.map_or_else(|| "-".to_owned(), |it| written(metric, it.median.value))
+        };
+        let ratio = it.compared.comparison.ratio;
+        vec![
+            named(experiment, &it.variant),
+            it.workload.clone(),
+            value(&it.variant, &it.workload),
+            it.to_workload.clone(),
+            value(&it.to_variant, &it.to_workload),
+            format!("{:.2}", ratio.value),
+            format!("{:.2} to {:.2}", ratio.low, ratio.high),
+            it.compared.short(),
+        ]
+    });
+    let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
+    Some(Section::new(title, text, rows))
+}
+
+/// How far a layer is from the one that lies above it, with a workload: how often that has what this has, and a word of it.
+fn apart(findings: &Findings, upper: &str, lower: &str, workload: &str) -> Option<(f64, String)> {
+    let compared = findings.layer(upper, lower, workload)?.compared;
+    let ratio = compared.comparison.ratio;
+    let words = format!("{:.2} ({:.2} to {:.2})", 1.0 / ratio.value, 1.0 / ratio.high, 1.0 / ratio.low);
+    Some(match grid::mark(compared.verdict) {
+        Some(mark) => (0.0, format!("{words} {mark}")),
+        None => (ratio.value.ln().abs(), words),
+    })
+}
+
+/// What marks behind ratios mean.
+const MARKS: &str = "\"=\" is no difference of a tenth or more, \"?\" could not be decided.";
+
 /// How far the raw device is from the baseline, by workload, where nothing else is compared: the widest gap first.
 fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if experiment.compares() {
@@ -144,20 +241,19 @@ fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let metric = experiment.goal.metric;
     let of = |workload: &Workload| {
         let median = |variant| Some(findings.find(variant, &workload.name, metric)?.median.value);
-        Some((workload.name.clone(), median(BASELINE)?, median(DEVICE)?))
+        let (pool, device) = (median(BASELINE)?, median(DEVICE)?);
+        let (width, words) = apart(findings, BASELINE, DEVICE, &workload.name)
+            .unwrap_or_else(|| (0.0, format!("{:.2} ?", device / pool)));
+        Some((width, [workload.name.clone(), written(metric, pool), written(metric, device), words]))
     };
-    let mut gaps: Vec<(String, f64, f64)> = experiment.workloads.iter().filter_map(of).collect();
-    gaps.sort_by(|(_, pool, device), (_, other_pool, other)| {
-        let (ours, theirs) = ((device / pool).ln().abs(), (other / other_pool).ln().abs());
-        theirs.total_cmp(&ours)
-    });
+    let mut gaps: Vec<(f64, [String; 4])> = experiment.workloads.iter().filter_map(of).collect();
+    gaps.sort_by(|(width, _), (other, _)| other.total_cmp(width));
     let head = ["workload", "pool", DEVICE, "device to pool"].map(str::to_owned).to_vec();
-    let rows = gaps.iter().map(|(name, pool, device)| {
-        vec![name.clone(), written(metric, *pool), written(metric, *device), format!("{:.2}", device / pool)]
-    });
-    let text = format!("By {}, the widest gap first.", metric.title());
-    let rows = std::iter::once(head).chain(rows).collect();
-    (!gaps.is_empty()).then(|| Section::new("How far the raw device is", text, rows))
+    let text =
+        format!("By {}, the widest gap first, and last what is none for certain. {MARKS}", metric.title());
+    let is_none = gaps.is_empty();
+    let rows = std::iter::once(head).chain(gaps.into_iter().map(|(_, row)| row.to_vec())).collect();
+    (!is_none).then(|| Section::new("How far the raw device is", text, rows))
 }
 
 /// What each layer of the way to a volume does, by workload: what is lost most between the pool and the export first.
@@ -166,31 +262,28 @@ fn ways(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let metric = experiment.goal.metric;
     let of = |workload: &Workload| {
         let median = |variant: &str| Some(findings.find(variant, &workload.name, metric)?.median.value);
-        Some((workload.name.clone(), median(DEVICE), median(&pool)?, median(&export)?))
+        let (device, of_pool, of_export) = (median(DEVICE), median(&pool)?, median(&export)?);
+        let figure =
+            |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| written(metric, value));
+        let between = |upper: &str, lower: &str| apart(findings, upper, lower, &workload.name);
+        let to_device = between(&pool, DEVICE).map_or_else(|| "-".to_owned(), |(_, words)| words);
+        let (width, to_pool) =
+            between(&export, &pool).unwrap_or_else(|| (0.0, format!("{:.2} ?", of_pool / of_export)));
+        let figures = [device, Some(of_pool), Some(of_export)].map(figure);
+        let row = std::iter::once(workload.name.clone()).chain(figures).chain([to_device, to_pool]);
+        Some((width, row.collect::<Vec<_>>()))
     };
-    let mut all: Vec<(String, Option<f64>, f64, f64)> = experiment.workloads.iter().filter_map(of).collect();
-    all.sort_by(|(_, _, pool, export), (_, _, other_pool, other)| {
-        (other / other_pool).ln().abs().total_cmp(&(export / pool).ln().abs())
-    });
+    let mut all: Vec<(f64, Vec<String>)> = experiment.workloads.iter().filter_map(of).collect();
+    all.sort_by(|(width, _), (other, _)| other.total_cmp(width));
     let head = ["workload", DEVICE, "pool", "export", "device to pool", "pool to export"];
-    let rows = all.iter().map(|(name, device, pool, export)| {
-        let times = |lower: f64, upper: f64| format!("{:.2}", lower / upper);
-        let or_none = |word: Option<String>| word.unwrap_or_else(|| "-".to_owned());
-        vec![
-            name.clone(),
-            or_none(device.map(|device| written(metric, device))),
-            written(metric, *pool),
-            written(metric, *export),
-            or_none(device.map(|device| times(device, *pool))),
-            times(*pool, *export),
-        ]
-    });
     let text = format!(
-        "By {}, the widest gap between the last two first. The pool is what the process that has it open does to the volume; the export is the same over NBD. The last two columns divide: the figure of the device by that of the pool, and that of the pool by that of the export.",
+        "By {}, the widest gap between the last two first. The pool is what the process that has it open does to the volume; the export is the same over NBD. The last two columns divide: the figure of the device by that of the pool, and that of the pool by that of the export, with intervals. {MARKS}",
         metric.title()
     );
-    let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
-    (!all.is_empty()).then(|| Section::new("The gap by layer", text, rows))
+    let is_none = all.is_empty();
+    let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(all.into_iter().map(|(_, row)| row));
+    let rows = rows.collect();
+    (!is_none).then(|| Section::new("The gap by layer", text, rows))
 }
 
 /// What no setting can beat, beside what was reached.
@@ -215,13 +308,9 @@ pub(super) fn plan_of(experiment: &Experiment, findings: &Findings) -> Plan {
 
 /// Blocks of a volume, and of a filesystem, where a variant does not say.
 pub(super) const DEFAULT_BLOCKS: (&str, &str) = ("16K", "128K");
-/// Sectors of pools on files, as a power of two.
-const DEFAULT_ASHIFT: u32 = 12;
-
 /// What blocks take by the formula of the model, beside what was measured. Only of data that do not compress, and of layouts of like vdevs.
 fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
-    // Of somebody's own disks the pool says how large its sectors are, and not the formula's default.
-    let pools = experiment.target.pools().filter(|pools| pools.disks.is_empty())?;
+    let pools = experiment.target.pools()?;
     let has_content = |workload: &&Workload| matches!(workload.work(), Work::Transfers | Work::Replay);
     let filled = experiment.workloads.iter().find(has_content)?;
     if filled.compressible > 0 || filled.options.contains_key("buffer_compress_percentage") {
@@ -235,7 +324,8 @@ fn space(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         let settings = &variant.settings;
         let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse().ok()?;
         let block: Size = settings.get(property).map_or(default, String::as_str).parse().ok()?;
-        let ashift = settings.get("ashift").map_or(Some(DEFAULT_ASHIFT), |ashift| ashift.parse().ok())?;
+        // As the pool says: it chooses them by its devices.
+        let ashift = findings.sectors.get(&variant.name)?.trailing_zeros();
         let takes = layout.vdevs().iter().map(|vdev| cost(*vdev, ashift, block.0).allocated);
         let first = takes.clone().next()?;
         takes.into_iter().all(|it| it == first).then(|| first as f64 / block.0 as f64)
@@ -307,6 +397,9 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     Some(Section::new("Step by step", text, std::iter::once(head).chain(steps).collect()))
 }
 
+/// The heading of what no other beats.
+pub(super) const FRONT: &str = "What each choice buys and costs";
+
 /// The variants that none beats in all that counts.
 fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if findings.front.is_empty() {
@@ -318,7 +411,7 @@ fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let placed = pareto::placed(experiment, findings);
     for one in findings.front.iter().filter_map(|name| placed.iter().find(|one| one.variant == name)) {
         let figures = metrics.iter().zip(&one.values).map(|(metric, value)| written(*metric, *value));
-        rows.push(std::iter::once(one.variant.to_owned()).chain(figures).collect());
+        rows.push(std::iter::once(named(experiment, one.variant)).chain(figures).collect());
     }
     let mut text = format!(
         "With \"{}\", none of these was shown to be beaten by another in all that counts.",
@@ -335,7 +428,7 @@ fn front(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     if findings.front.len() + findings.front_open.len() < placed.len() {
         text.push_str(" Whatever else was compared is beaten: another is certainly better by something, and as good by all that counts.");
     }
-    Some(Section::new("What each choice buys and costs", text, rows))
+    Some(Section::new(FRONT, text, rows))
 }
 
 /// Less than this share of what was to meet the devices met them: then something else was measured.
@@ -350,7 +443,8 @@ pub fn caution(experiment: &Experiment, findings: &Findings, workload: &Workload
     };
     let size = workload.size.unwrap_or(experiment.target.size());
     let remedy = "a larger `size`, fewer `seconds` or a smaller `arc_max` measures the devices";
-    let written = findings.layers.iter().filter(|it| it.workload == workload.name).map(|it| it.layers[0]);
+    let written = findings.layers.iter().filter(|it| it.workload == workload.name);
+    let written = written.filter_map(|it| it.layers[0]);
     if let Some(logical) = written.reduce(f64::min).filter(|logical| *logical < LEAST_SHARE) {
         return Some(format!(
             "As little as {:.0} % of what was written went further than memory: the rest was written over there before its transaction group ended, for all fell on the same {size}. If that is \
@@ -368,35 +462,46 @@ pub fn caution(experiment: &Experiment, findings: &Findings, workload: &Workload
 }
 
 /// How long reads took, and writes, of a workload that has both.
-pub fn directions(findings: &Findings, workload: &str) -> Option<Section> {
+pub fn directions(experiment: &Experiment, findings: &Findings, workload: &str) -> Option<Section> {
     let of: Vec<_> = findings.directions.iter().filter(|it| it.workload == workload).collect();
     let head = ["variant", "read, mean", "read, 99 %", "write, mean", "write, 99 %"];
     let rows = of.iter().map(|it| {
         let times = [it.reads.mean, it.reads.p99, it.writes.mean, it.writes.p99];
         let times = times.map(|time| written(Metric::Latency, time));
-        std::iter::once(it.variant.clone()).chain(times).collect()
+        std::iter::once(named(experiment, &it.variant)).chain(times).collect()
     });
     let text = "The latencies above are of reads and writes together. Here is each kind by itself: the mean, and what 99 of 100 took at most.";
     let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
     (!of.is_empty()).then(|| Section::new("Reads and writes apart", text.to_owned(), rows))
 }
 
+/// Which of [`crate::target::Layers::NAMES`] has each device of a mirror.
+const MIRRORED: usize = 3;
+
 /// What became of each byte that a workload wrote.
-pub fn layers(findings: &Findings, workload: &str) -> Option<Section> {
+pub fn layers(experiment: &Experiment, findings: &Findings, workload: &str) -> Option<Section> {
     let of: Vec<_> = findings.layers.iter().filter(|it| it.workload == workload).collect();
     if of.is_empty() {
         return None;
     }
-    let head = ["variant", "client"].into_iter().chain(Layers::NAMES).chain(["read for it"]);
-    let head = head.map(str::to_owned).collect();
+    let steps = ["client", "whole blocks", "compressed", "with parity", "on all mirrors"];
+    let beside = ["metadata", "intent log", "devices in all", "read for it"];
+    let head = std::iter::once("variant").chain(steps).chain(beside).map(str::to_owned).collect();
     let rows = of.iter().map(|it| {
-        let bytes = it.layers.iter().map(|bytes| format!("{bytes:.2}"));
-        let read = it.read.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.2}"));
-        [it.variant.clone(), "1".to_owned()].into_iter().chain(bytes).chain([read]).collect()
+        let bytes = it.layers.iter().chain([&it.read]);
+        let bytes = bytes.map(|bytes| bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.2}")));
+        [named(experiment, &it.variant), "1".to_owned()].into_iter().chain(bytes).collect()
     });
-    let text = "Bytes for each byte that the client wrote: whole blocks of data, those compressed, those with copies, parity and padding, as a pool counts them (a mirror once, however many devices it has); what describes them; the intent log; and all that \
-                devices were given, each device of a mirror by itself. Beside it, what was read from the devices so that it could be written: the rest of blocks that were written in part, and what describes them."
-        .to_owned();
+    let is_counted = of.iter().all(|it| it.layers[MIRRORED].is_some());
+    let mirrors = if is_counted {
+        "and those on each device of a mirror. Beside them come what describes them and the intent log, both on each device of a mirror as well; devices in all have the sum of these and labels, and may have less by padding, which takes space and need not be written"
+    } else {
+        "which count a mirror once, however many devices it has: what each of them has was not counted then. Beside them come what describes them and the intent log, counted likewise; and all that devices were given, each device of a mirror by itself"
+    };
+    let text = format!(
+        "Bytes for each byte that the client wrote, step by step: whole blocks of data, those compressed, those with further copies, parity and padding, {mirrors}. The last column is what was read from the devices so that it \
+         could be written: the rest of blocks that were written in part, and what describes them."
+    );
     Some(Section::new("What became of a written byte", text, std::iter::once(head).chain(rows).collect()))
 }
 
@@ -413,6 +518,34 @@ mod tests {
     }
 
     #[test]
+    fn space_is_foretold_with_the_sectors_that_the_pools_had() {
+        let experiment = Experiment::parse(
+            "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\nlayout = \"raidz1 3\"\n[settings]\nvolblocksize = \"4K\"\n\
+             [[workload]]\nname = \"w\"\nrw = \"write\"\n",
+        )
+        .unwrap();
+        let finding = Finding {
+            variant: BASELINE.into(),
+            workload: "w".into(),
+            metric: Metric::Space,
+            median: Estimate { value: 2.0, low: 2.0, high: 2.0 },
+            values: vec![2.0],
+            runs: vec![1],
+            compared: None,
+        };
+        let of = |sector: Option<u64>| {
+            let sectors = sector.into_iter().map(|bytes| (BASELINE.to_owned(), bytes)).collect();
+            let findings = Findings { sectors, findings: vec![finding.clone()], ..Findings::default() };
+            space(&experiment, &findings).map(|section| section.rows[1][1].clone())
+        };
+        // One sector of data and one of parity; eight and four.
+        assert_eq!(
+            [of(Some(4096)), of(Some(512)), of(None)],
+            [Some("50.0 %".into()), Some("66.7 %".into()), None]
+        );
+    }
+
+    #[test]
     fn figures_of_memory_are_not_taken_for_those_of_devices() {
         let experiment = Experiment::parse(
             "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
@@ -424,7 +557,7 @@ mod tests {
                 variant: BASELINE.into(),
                 workload: workload.into(),
                 runs: vec![0],
-                layers: [logical, logical, logical, 0.0, 0.0, logical],
+                layers: [logical, logical, logical, logical, 0.0, 0.0, logical].map(Some),
                 read: None,
             };
             let finding = |workload: &str| Finding {

@@ -6,10 +6,12 @@
 //! | compares ways to a volume | the same | the same | two tables: the pool as a share of the raw device, the export as one of the pool |
 //! | all combinations of two factors or more | values of all factors but the last | values of the last | the figure itself |
 //! | others, of two workloads or more | variants | workloads | times the baseline |
+//!
+//! What was not shown to differ is marked and not shaded, so that nobody takes noise for a gap.
 
 use super::choices::Section;
 use super::written;
-use crate::analysis::{Findings, Verdict};
+use crate::analysis::{Finding, Findings, Verdict};
 use crate::experiment::{Experiment, Metric, Mode};
 use crate::plan::{self, BASELINE, DEVICE, Plan, TWIN, Variant, VariantKind};
 
@@ -61,6 +63,29 @@ fn of_cells(
     Some(Section { title, text, rows: words, shades })
 }
 
+/// What marks mean.
+const MARKS: &str = "\"=\" is no difference of a tenth or more, and \"?\" could not be decided: neither is shaded, and no gap.";
+
+/// The mark of what was not shown to differ.
+pub(super) fn mark(verdict: Verdict) -> Option<&'static str> {
+    match verdict {
+        Verdict::Better | Verdict::Worse => None,
+        Verdict::NoDifference => Some("="),
+        Verdict::Undecided => Some("?"),
+    }
+}
+
+/// The mark of a variant that was not shown to be less good than the best, or where nothing is better than the baseline, than that.
+fn mark_of(findings: &Findings, finding: &Finding) -> Option<&'static str> {
+    let verdict = finding.compared.map(|compared| compared.verdict);
+    match &findings.best {
+        Some(best) if best.variant == finding.variant => None,
+        Some(best) if best.equals().any(|name| name == finding.variant) => Some("?"),
+        Some(_) => verdict.filter(|it| *it == Verdict::Undecided).and_then(mark),
+        None => verdict.and_then(mark),
+    }
+}
+
 /// In the order in which they come first.
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     all.fold(Vec::new(), |mut known, one| {
@@ -102,14 +127,23 @@ fn by_depth(
     let cell = |bs, rw: &str, depth: u32| -> Cell {
         let workload = workloads.iter().find(|it| it.bs == bs && it.rw == rw && it.iodepth == depth)?;
         let median = |variant| Some(findings.find(variant, &workload.name, metric)?.median.value);
-        let good = goodness(metric, median(of)?, median(whole)?);
-        Some((format!("{:.0} %", good.exp() * 100.0), good))
+        let compared = findings.layer(of, whole, &workload.name).map(|it| it.compared);
+        let good = match compared {
+            Some(compared) => goodness(metric, compared.comparison.ratio.value, 1.0),
+            None => goodness(metric, median(of)?, median(whole)?),
+        };
+        let share = format!("{:.0} %", good.exp() * 100.0);
+        Some(match mark(compared.map_or(Verdict::Undecided, |it| it.verdict)) {
+            Some(mark) => (format!("{share} {mark}"), 0.0),
+            None => (share, good),
+        })
     };
     let rows = patterns
         .iter()
         .map(|(bs, rw)| (format!("{bs} {rw}"), depths.iter().map(|depth| cell(*bs, rw, *depth)).collect()));
     let head = std::iter::once("depth".to_owned()).chain(depths.iter().map(u32::to_string));
-    of_cells(title, format!("{text}, by {}.", metric.title()), head.collect(), rows.collect())
+    let text = format!("{text}, by {}. {MARKS}", metric.title());
+    of_cells(title, text, head.collect(), rows.collect())
 }
 
 fn combinations(experiment: &Experiment, findings: &Findings) -> Option<Section> {
@@ -127,20 +161,27 @@ fn combinations(experiment: &Experiment, findings: &Findings) -> Option<Section>
             .filter_map(|factor| Some(format!("{}={}", factor.name, variant.settings.get(&factor.name)?)));
         values.collect::<Vec<_>>().join(" ")
     };
-    let value = |variant: &Variant| Some(findings.find(&variant.name, workload, metric)?.median.value);
-    let best = variants.iter().filter_map(|variant| value(variant));
+    let found = |variant: &Variant| findings.find(&variant.name, workload, metric);
+    let best = variants.iter().filter_map(|variant| Some(found(variant)?.median.value));
     let best = best.reduce(|best, it| if goodness(metric, it, best) > 0.0 { it } else { best })?;
     let rows = distinct(variants.iter().map(|variant| row_of(variant))).into_iter().map(|row| {
         let cell = |column: &String| -> Cell {
             let is_it = |it: &&&Variant| row_of(it) == row && it.settings.get(&last.name) == Some(column);
-            let value = value(variants.iter().find(is_it)?)?;
-            Some((written(metric, value), goodness(metric, value, best)))
+            let finding = found(variants.iter().find(is_it)?)?;
+            let value = finding.median.value;
+            Some(match mark_of(findings, finding) {
+                Some(mark) => (format!("{} {mark}", written(metric, value)), 0.0),
+                None => (written(metric, value), goodness(metric, value, best)),
+            })
         };
         let cells = last.values.iter().map(cell).collect();
         (row, cells)
     });
     let head = std::iter::once(format!("{}:", last.name)).chain(last.values.iter().cloned());
-    let text = format!("{} with \"{workload}\"; the paler, the nearer to the best.", metric.title());
+    let text = format!(
+        "{} with \"{workload}\"; the paler, the nearer to the best. \"=\" is no difference to the baseline, and \"?\" cannot be told from the best.",
+        metric.title()
+    );
     of_cells("All at one look", text, head.collect(), rows.collect())
 }
 
@@ -157,10 +198,9 @@ fn by_workload(experiment: &Experiment, findings: &Findings) -> Option<Section> 
         let cell = |workload: &str| -> Cell {
             let compared = findings.find(name, workload, metric)?.compared?;
             let ratio = compared.comparison.ratio.value;
-            Some(match compared.verdict {
-                Verdict::Better | Verdict::Worse => (format!("{ratio:.2}"), goodness(metric, ratio, 1.0)),
-                Verdict::NoDifference => ("=".to_owned(), 0.0),
-                Verdict::Undecided => ("?".to_owned(), 0.0),
+            Some(match mark(compared.verdict) {
+                None => (format!("{ratio:.2}"), goodness(metric, ratio, 1.0)),
+                Some(mark) => (mark.to_owned(), 0.0),
             })
         };
         ((*name).to_owned(), experiment.workloads.iter().map(|workload| cell(&workload.name)).collect())
@@ -177,8 +217,9 @@ fn by_workload(experiment: &Experiment, findings: &Findings) -> Option<Section> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::Finding;
+    use crate::analysis::findings;
     use crate::stats::Estimate;
+    use crate::store::Store;
 
     fn finding(variant: &str, workload: &str, value: f64) -> Finding {
         Finding {
@@ -193,22 +234,30 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_shows_how_near_each_cell_is_to_the_device() {
+    fn a_matrix_shows_how_near_each_cell_is_to_the_device_and_marks_what_was_not_shown() {
         let mut text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n".to_owned();
-        let mut findings = Findings::default();
-        for (rw, depth, pool) in
-            [("read", 1, 50.0), ("read", 4, 100.0), ("write", 1, 25.0), ("write", 4, 10.0)]
-        {
-            let name = format!("{rw} {depth}");
+        let mut planted = Vec::new();
+        let cells = [("read", 1, 50.0), ("read", 4, 100.0), ("write", 1, 25.0), ("write", 4, 10.0)];
+        let names = cells.map(|(rw, depth, _)| format!("{rw} {depth}"));
+        for ((rw, depth, pool), name) in cells.iter().zip(&names) {
             text.push_str(&format!("[[workload]]\nname = \"{name}\"\nrw = \"{rw}\"\niodepth = {depth}\n"));
-            findings.findings.extend([finding(BASELINE, &name, pool), finding(DEVICE, &name, 100.0)]);
+            planted.extend([(BASELINE, name.as_str(), *pool), (DEVICE, name.as_str(), 100.0)]);
         }
-        let section = section(&Experiment::parse(&text).unwrap(), &findings).unwrap();
-        assert_eq!(
-            section.rows,
-            [["depth", "1", "4"], ["4K read", "50 %", "100 %"], ["4K write", "25 %", "10 %"]]
+        let store = Store::planted(&text, &planted);
+        let of = |store: &Store| section(store.experiment(), &findings(store)).unwrap();
+        let it = of(&store);
+        let first = |row: usize| it.rows[row].iter().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!(first(0), ["depth", "1", "4"]);
+        assert!(first(1)[1] == "50 %" && first(1)[2].ends_with(" % ="), "{it:?}");
+        assert!(it.shades[0][1] == 0.0 && it.shades[1][1] < it.shades[1][0] && it.shades[0][0] < -0.5);
+        // Of one round nothing is known.
+        let one: Vec<_> = store.runs().iter().filter(|run| run.round == 0).cloned().collect();
+        let it = of(&Store::of_runs(store.experiment().clone(), one));
+        assert!(
+            it.rows[1..].iter().all(|row| row[1].ends_with(" % ?") && row[2].ends_with(" % ?")),
+            "{it:?}"
         );
-        assert!(section.shades[0][1] == 0.0 && section.shades[1][1] < section.shades[1][0]);
+        assert!(it.shades.iter().flatten().all(|shade| *shade == 0.0));
     }
 
     #[test]
@@ -216,36 +265,66 @@ mod tests {
         let mut text = "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
                         [[factor]]\nname = \"through\"\nvalues = [\"nbd\", \"process\"]\n"
             .to_owned();
-        let mut findings = Findings::default();
-        for (rw, depth, pool, export) in [
+        let cells = [
             ("read", 1, 50.0, 20.0),
             ("read", 4, 80.0, 80.0),
             ("write", 1, 25.0, 5.0),
             ("write", 4, 10.0, 20.0),
-        ] {
-            let name = format!("{rw} {depth}");
+        ];
+        let names = cells.map(|(rw, depth, ..)| format!("{rw} {depth}"));
+        let mut planted = Vec::new();
+        for ((rw, depth, pool, export), name) in cells.iter().zip(&names) {
             text.push_str(&format!("[[workload]]\nname = \"{name}\"\nrw = \"{rw}\"\niodepth = {depth}\n"));
-            let of = [(BASELINE, export), ("through=process", pool), (DEVICE, 100.0)];
-            findings.findings.extend(of.map(|(variant, value)| finding(variant, &name, value)));
+            let of = [(BASELINE, *export), ("through=process", *pool), (DEVICE, 100.0)];
+            planted.extend(of.map(|(variant, value)| (variant, name.as_str(), value)));
         }
-        let of = |text: &str| sections(&Experiment::parse(text).unwrap(), &findings);
-        let [pool, export] = &of(&text)[..] else { panic!("two tables") };
-        assert_eq!(
-            pool.rows,
-            [["depth", "1", "4"], ["4K read", "50 %", "80 %"], ["4K write", "25 %", "10 %"]]
-        );
-        assert_eq!(
-            export.rows,
-            [["depth", "1", "4"], ["4K read", "40 %", "100 %"], ["4K write", "20 %", "200 %"]]
-        );
+        let store = Store::planted(&text, &planted);
+        let found = findings(&store);
+        let [pool, export] = &sections(store.experiment(), &found)[..] else { panic!("two tables") };
+        let near = |cell: &str, share: f64, mark: &str| {
+            let number: f64 = cell.trim_end_matches(mark).trim_end_matches(" %").parse().unwrap();
+            assert!(cell.ends_with(&format!(" %{mark}")) && (number / share - 1.0).abs() < 0.05, "{cell}");
+        };
+        near(&pool.rows[1][1], 50.0, "");
+        near(&pool.rows[2][2], 10.0, "");
+        near(&export.rows[1][1], 40.0, "");
+        near(&export.rows[1][2], 100.0, " =");
+        near(&export.rows[2][2], 200.0, "");
         assert!(
             export.shades[0][1] == 0.0
                 && export.shades[1][0] < export.shades[0][0]
                 && export.shades[1][1] > 0.0
         );
         // Where more is compared, it is not all that there is to see.
-        let more = "[[factor]]\nname = \"sync\"\nvalues = [\"standard\", \"always\"]\n";
-        assert!(of(&format!("{text}{more}")).iter().all(|section| section.title == "All at one look"));
+        let more = format!("{text}[[factor]]\nname = \"sync\"\nvalues = [\"standard\", \"always\"]\n");
+        let more = sections(&Experiment::parse(&more).unwrap(), &found);
+        assert!(more.iter().all(|section| section.title == "All at one look"));
+    }
+
+    #[test]
+    fn combinations_that_cannot_be_told_from_the_best_are_marked() {
+        let text = "name = \"x\"\nmode = \"full\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
+                    [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\"]\n[[factor]]\nname = \"b\"\nvalues = [\"x\", \"y\"]\n\
+                    [[workload]]\nname = \"w\"\nrw = \"read\"\n";
+        let marks = |values: [f64; 4]| {
+            let names = [BASELINE, "b=y", "a=1", "a=1 b=y"];
+            let planted: Vec<_> = names.iter().zip(values).map(|(name, value)| (*name, "w", value)).collect();
+            let store = Store::planted(text, &planted);
+            let it = section(store.experiment(), &findings(&store)).unwrap();
+            let cells = it.rows.iter().skip(1).flat_map(|row| row[1..].to_vec());
+            let shades = it.shades.iter().flatten();
+            cells
+                .zip(shades)
+                .map(|(cell, shade)| (cell.chars().last().unwrap(), *shade == 0.0))
+                .collect::<Vec<_>>()
+        };
+        // Nothing is better than the baseline: what is no worse is no difference.
+        let it = marks([1000.0, 500.0, 1000.0, 500.0]);
+        assert!(it[2] == ('=', true) && !it[1].1 && !it[3].1, "{it:?}");
+        // Two are, and which of them is the best cannot be told.
+        let it = marks([1000.0, 2000.0, 1000.0, 2000.0]);
+        assert!(it[1] == ('?', true) || it[3] == ('?', true), "{it:?}");
+        assert!(!it[0].1 && !it[2].1, "{it:?}");
     }
 
     #[test]

@@ -4,19 +4,20 @@ use super::charts::{Course, Percentiles, courses, percentiles};
 use super::choices::{self, Section};
 use super::markdown::{facts, modelled};
 use super::plot::{Axis, Bar, Dot, Line, bars, dots_of, escaped};
-use super::{metrics, written};
-use crate::analysis::{Finding, Findings, Verdict, Within, base_words, bounds, noise_share, within};
+use super::{figures, metrics, written};
+use crate::analysis::{Finding, Findings, Verdict, Within, base_words, bounds, within};
 use crate::experiment::{Experiment, Metric, Workload};
 use crate::pareto;
 use crate::plan::{BASELINE, DEVICE, Plan, TWIN};
 use crate::store::Store;
+use crate::table;
 
 /// How pages look.
 pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}\
 .verdict{font-size:1.15rem;border-left:4px solid #2a6;padding:.4rem 1rem;background:#f3f8f5}\
 .modelled{border-left:4px solid #c83;padding:.4rem 1rem;background:#fbf4ea}\
 svg{max-width:100%;height:auto;font-size:13px}table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}\
-td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child{text-align:left}\
+td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child,.words{text-align:left}th{white-space:normal;vertical-align:bottom}td:first-child{white-space:normal;min-width:9rem}.verdict ul{font-size:1rem;margin:.3rem 0;padding-left:1.2rem}\
 rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}circle{fill:#9ab}circle.marked{fill:#2a6}path.axis{stroke:#888;fill:none}path.grid{stroke:#888;stroke-opacity:.25;fill:none}path.limit{stroke:#c83;fill:none;stroke-dasharray:5 3}\
 path.interval{stroke:#111;fill:none;stroke-width:1.5}code{font-size:12px;word-break:break-all}\
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}text{fill:#ddd}.verdict{background:#1d2b23}.modelled{background:#2b2418}td,th{border-color:#333}path.interval{stroke:#eee}}";
@@ -27,74 +28,107 @@ pub fn page(store: &Store, findings: &Findings) -> String {
     let name = escaped(&experiment.name);
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{name}</title><style>{STYLE}</style><h1>{name}</h1><p>{}</p>{}<p class=\"verdict\">{}</p>",
+         <title>{name}</title><style>{STYLE}</style><h1>{name}</h1><p>{}</p>{}{}",
         escaped(&experiment.question),
         modelled(experiment)
             .into_iter()
             .chain(findings.unfinished.clone())
             .chain(findings.few.clone())
-            .map(|it| format!("<p class=\"modelled\">{}</p>", escaped(&it)))
+            .map(|it| format!("<p class=\"modelled\">{}</p>", prose(&it)))
             .collect::<String>(),
-        escaped(&findings.verdict)
+        answer(findings)
     );
     for section in choices::all(experiment, findings) {
         page.push_str(&words(&section));
-    }
-    if !findings.front.is_empty() {
-        page.push_str(&weighed(experiment, findings));
+        if section.title == choices::FRONT {
+            page.push_str(&weighed(experiment, findings));
+        }
     }
     let plan = choices::plan_of(experiment, findings);
     for workload in &experiment.workloads {
-        page.push_str(&format!("<h2>{}</h2>", escaped(&workload.name)));
-        for metric in metrics(store, findings) {
-            let of: Vec<&Finding> = findings
-                .findings
-                .iter()
-                .filter(|it| it.workload == workload.name && it.metric == metric)
-                .collect();
-            if of.is_empty() {
-                continue;
-            }
-            let better = if metric.more_is_better() { "more is better" } else { "less is better" };
-            page.push_str(&format!("<h3>{} <small>({better})</small></h3>", metric.title()));
-            let base = base_words(experiment);
-            let rows: Vec<Bar<'_>> = of
-                .iter()
-                .map(|it| Bar {
-                    label: if it.variant == BASELINE { &base } else { &it.variant },
-                    text: written(metric, it.median.value),
-                    value: it.median.value,
-                    interval: (it.median.low, it.median.high),
-                    class: class(it),
-                })
-                .collect();
-            page.push_str(&bars(&rows, &limits(experiment, &plan, workload, metric, &of)));
-            page.push_str(&table(metric, &of));
-        }
-        page.push_str(&spread(findings, workload));
-        page.push_str(&over_time(store, findings, workload));
-        page.push_str(&within_runs(experiment, findings, workload));
-        if let Some(caution) = choices::caution(experiment, findings, workload) {
-            page.push_str(&format!("<p><strong>{}</strong></p>", escaped(&caution)));
-        }
-        let more = [choices::directions(findings, &workload.name), choices::layers(findings, &workload.name)];
-        for section in more.into_iter().flatten() {
-            page.push_str(&words(&section));
-        }
+        page.push_str(&of_workload(store, findings, &plan, workload));
     }
     for section in choices::last(experiment, findings) {
         page.push_str(&words(&section));
     }
     page.push_str("<h2>How it was measured</h2><ul>");
     for fact in facts(store, findings) {
-        page.push_str(&format!("<li>{}</li>", escaped(&fact)));
+        page.push_str(&format!("<li>{}</li>", prose(&fact)));
     }
     page.push_str("</ul></html>\n");
     page
 }
 
+/// A text as it may stand in HTML, with what is between backticks as code.
+pub(super) fn prose(text: &str) -> String {
+    let parts: Vec<String> = escaped(text).split('`').map(str::to_owned).collect();
+    // Of pairs only.
+    if parts.len().is_multiple_of(2) {
+        return parts.join("`");
+    }
+    let part = |(at, part): (usize, &String)| match at % 2 {
+        0 => part.clone(),
+        _ => format!("<code>{part}</code>"),
+    };
+    parts.iter().enumerate().map(part).collect()
+}
+
+/// The answer: what it says first, and the rest below.
+fn answer(findings: &Findings) -> String {
+    let Some((first, more)) = findings.sentences.split_first() else { return String::new() };
+    let more: String = more.iter().map(|sentence| format!("<li>{}", prose(sentence))).collect();
+    let more = if more.is_empty() { more } else { format!("<ul>{more}</ul>") };
+    format!("<div class=\"verdict\">{}{more}</div>", prose(first))
+}
+
+fn of_workload(store: &Store, findings: &Findings, plan: &Plan, workload: &Workload) -> String {
+    let experiment = store.experiment();
+    let mut page = format!("<h2>{}</h2>", escaped(&workload.name));
+    let Some(overview) = figures::overview(store, findings, workload) else {
+        page.push_str("<p>not run yet</p>");
+        return page;
+    };
+    page.push_str(&rows(&overview.rows, &[]));
+    if !overview.text.is_empty() {
+        page.push_str(&format!("<p>{}</p>", escaped(&overview.text)));
+    }
+    if let Some(caution) = choices::caution(experiment, findings, workload) {
+        page.push_str(&format!("<p><strong>{}</strong></p>", prose(&caution)));
+    }
+    let base = base_words(experiment);
+    for metric in metrics(store, findings) {
+        let of = figures::of(findings, workload, metric);
+        if of.is_empty() {
+            continue;
+        }
+        let table = figures::of_metric(experiment, metric, &of);
+        page.push_str(&format!("<h3>{} <small>({})</small></h3>", table.title, table.text));
+        let all: Vec<Bar<'_>> = of
+            .iter()
+            .map(|it| Bar {
+                label: if it.variant == BASELINE { &base } else { &it.variant },
+                text: written(metric, it.median.value),
+                value: it.median.value,
+                interval: (it.median.low, it.median.high),
+                class: class(it),
+            })
+            .collect();
+        page.push_str(&bars(&all, &limits(experiment, plan, workload, metric, &of)));
+        page.push_str(&rows(&table.rows, &[]));
+    }
+    page.push_str(&spread(experiment, findings, workload));
+    page.push_str(&over_time(store, findings, workload));
+    page.push_str(&within_runs(experiment, findings, workload));
+    let more = [
+        choices::directions(experiment, findings, &workload.name),
+        choices::layers(experiment, findings, &workload.name),
+    ];
+    page.extend(more.into_iter().flatten().map(|section| words(&section)));
+    page
+}
+
 fn words(section: &Section) -> String {
-    let mut text = format!("<h3>{}</h3><p>{}</p>", section.title, escaped(&section.text));
+    let mut text = format!("<h3>{}</h3><p>{}</p>", section.title, prose(&section.text));
     if !section.rows.is_empty() {
         text.push_str(&rows(&section.rows, &section.shades));
     }
@@ -128,25 +162,23 @@ fn unit(metric: Metric) -> f64 {
 }
 
 /// How latencies spread.
-fn spread(findings: &Findings, workload: &Workload) -> String {
-    let shown = [Metric::LatencyP50, Metric::LatencyP99, Metric::LatencyP999];
-    let of_median =
-        findings.findings.iter().filter(|it| it.workload == workload.name && it.metric == shown[0]);
-    let rows: Vec<Percentiles<'_>> = of_median
-        .filter_map(|it| {
-            let value = |metric| Some(findings.find(&it.variant, &workload.name, metric)?.median.value);
-            let values = shown.map(value).into_iter().collect::<Option<Vec<f64>>>()?;
-            let words: Vec<String> = values.iter().map(|value| written(shown[0], *value)).collect();
-            Some(Percentiles { label: &it.variant, text: words.join(" / "), values })
+fn spread(experiment: &Experiment, findings: &Findings, workload: &Workload) -> String {
+    let Some(table) = figures::percentiles(experiment, findings, workload) else { return String::new() };
+    let all = figures::percentiles_of(findings, workload);
+    let plotted: Vec<Percentiles<'_>> = all
+        .iter()
+        .map(|all| {
+            let values: Vec<f64> = all.iter().map(|it| it.median.value).collect();
+            let words: Vec<String> = all.iter().map(|it| written(it.metric, it.median.value)).collect();
+            Percentiles { label: &all[0].variant, text: words.join(" / "), values }
         })
         .collect();
-    if rows.is_empty() {
-        return String::new();
-    }
-    let told = "what half, 99 and 99.9 of 100 operations take at most, on a logarithmic axis";
     format!(
-        "<h3>Latency percentiles <small>({told})</small></h3>{}",
-        percentiles(&rows, &|value| written(shown[0], value))
+        "<h3>{} <small>(on a logarithmic axis)</small></h3><p>{}</p>{}{}",
+        table.title,
+        escaped(&table.text),
+        percentiles(&plotted, &|value| written(figures::PERCENTILES[0], value)),
+        rows(&table.rows, &[])
     )
 }
 
@@ -241,13 +273,15 @@ fn shade(good: f64) -> String {
 /// Rows under the first of them, with how good their cells are where that is told.
 fn rows(rows: &[Vec<String>], shades: &[Vec<f64>]) -> String {
     let mut text = String::from("<table>");
+    let are_words = table::are_words(rows);
     for (number, row) in rows.iter().enumerate() {
         let cell = if number == 0 { "th" } else { "td" };
         text.push_str("<tr>");
         for (column, word) in row.iter().enumerate() {
             let good = number.checked_sub(1).and_then(|row| shades.get(row)?.get(column.checked_sub(1)?));
+            let class = if column > 0 && are_words[column] { " class=\"words\"" } else { "" };
             text.push_str(&format!(
-                "<{cell}{}>{}",
+                "<{cell}{class}{}>{}",
                 good.map_or_else(String::new, |it| shade(*it)),
                 escaped(word)
             ));
@@ -290,37 +324,4 @@ fn class(finding: &Finding) -> &'static str {
         (_, Some(Verdict::Worse)) => "worse",
         _ => "same",
     }
-}
-
-/// The figures, how they compare with the baseline where they are compared (the verdict, the corrected p-values of no difference and of a difference of a tenth), and the runs that they come from.
-fn table(metric: Metric, findings: &[&Finding]) -> String {
-    let is_compared = findings.iter().any(|it| it.compared.is_some());
-    let of_compared =
-        ["verdict", "times the baseline", "interval", "noise floor", "p, differs", "p, is alike"];
-    let of_compared = of_compared.into_iter().filter(|_| is_compared);
-    let head = ["variant", "median", "interval"].into_iter().chain(of_compared.clone()).chain(["runs"]);
-    let head: Vec<String> = head.map(str::to_owned).collect();
-    let row = |it: &&Finding| {
-        let interval = format!("{} to {}", written(metric, it.median.low), written(metric, it.median.high));
-        let runs: Vec<String> = it.runs.iter().map(usize::to_string).collect();
-        let mut row = vec![it.variant.clone(), written(metric, it.median.value), interval];
-        match it.compared {
-            Some(compared) => {
-                let ratio = compared.comparison.ratio;
-                row.extend([
-                    compared.short(),
-                    format!("{:.2}", ratio.value),
-                    format!("{:.2} to {:.2}", ratio.low, ratio.high),
-                    noise_share(compared.noise_floor),
-                    format!("{:.4}", compared.corrected_p),
-                    format!("{:.4}", compared.corrected_p_apart),
-                ]);
-            }
-            None => row.extend(of_compared.clone().map(|_| String::new())),
-        }
-        row.push(runs.join(" "));
-        row
-    };
-    let all: Vec<Vec<String>> = std::iter::once(head).chain(findings.iter().map(row)).collect();
-    rows(&all, &[])
 }

@@ -1,26 +1,42 @@
-//! The report as Markdown; the terminal shows it as well.
+//! The report as Markdown; the terminal shows it as well, without the tables that it has no room for.
 
-use super::{choices, metrics, subject, written};
-use crate::analysis::{Findings, base_words, noise_words, within};
+use super::choices::Section;
+use super::{choices, figures, metrics, subject, written};
+use crate::analysis::{Findings, within};
 use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, unseen};
 use crate::plan::{BASELINE, Plan};
 use crate::size::Size;
 use crate::store::{Prepared, Stage, Store};
 use crate::table;
 
-fn sections(all: &[choices::Section]) -> String {
-    let of = |section: &choices::Section| {
-        let table = match section.rows.is_empty() {
-            true => String::new(),
-            false => format!("\n{}", table::markdown(&section.rows)),
-        };
-        format!("\n## {}\n\n{}\n{table}", section.title, section.text)
+/// A section below a heading of so many levels.
+fn section(section: &Section, level: usize) -> String {
+    let table = match section.rows.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", table::markdown(&section.rows)),
     };
-    all.iter().map(of).collect()
+    let text = match section.text.is_empty() {
+        true => String::new(),
+        false => format!("\n{}\n", section.text),
+    };
+    format!("\n{} {}\n{text}{table}", "#".repeat(level), section.title)
 }
 
-/// The report.
+fn sections(all: &[Section]) -> String {
+    all.iter().map(|it| section(it, 2)).collect()
+}
+
+/// The report: all that the page has but its plots.
 pub fn markdown(store: &Store, findings: &Findings) -> String {
+    told(store, findings, true)
+}
+
+/// The same for a terminal, without each metric's own table.
+pub fn brief(store: &Store, findings: &Findings) -> String {
+    told(store, findings, false)
+}
+
+fn told(store: &Store, findings: &Findings, is_whole: bool) -> String {
     let experiment = store.experiment();
     let mut text = format!("# {}\n\n{}\n\n", experiment.name, experiment.question);
     if let Some(modelled) = modelled(experiment) {
@@ -29,57 +45,16 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
     for told in findings.unfinished.iter().chain(&findings.few) {
         text.push_str(&format!("**{told}**\n\n"));
     }
-    text.push_str(&format!("**{}**\n", findings.verdict));
+    if let Some((first, more)) = findings.sentences.split_first() {
+        text.push_str(&format!("**{first}**\n"));
+        let more: String = more.iter().map(|sentence| format!("- {sentence}\n")).collect();
+        if !more.is_empty() {
+            text.push_str(&format!("\n{more}"));
+        }
+    }
     text.push_str(&sections(&choices::all(experiment, findings)));
     for workload in &experiment.workloads {
-        text.push_str(&format!("\n## {}\n\n", workload.name));
-        let metrics: Vec<_> = metrics(store, findings)
-            .into_iter()
-            .filter(|metric| findings.find(BASELINE, &workload.name, *metric).is_some())
-            .filter(|metric| !says_the_same(experiment, *metric))
-            .collect();
-        let Some(first) = metrics.first() else {
-            text.push_str("not run yet\n");
-            continue;
-        };
-        let mut rows = vec![vec!["variant".to_owned()]];
-        rows[0].extend(metrics.iter().map(|metric| metric.title().to_owned()));
-        rows[0].extend([format!("{} to the baseline", first.title()), "verdict".to_owned()]);
-        let names = findings.findings.iter().filter(|it| it.workload == workload.name && it.metric == *first);
-        for finding in names {
-            let name = match finding.variant.as_str() {
-                BASELINE => format!("baseline ({})", base_words(experiment)),
-                name => name.to_owned(),
-            };
-            let mut row = vec![name];
-            for metric in &metrics {
-                let value = findings.find(&finding.variant, &workload.name, *metric);
-                row.push(value.map_or_else(|| "-".to_owned(), |it| written(*metric, it.median.value)));
-            }
-            match &finding.compared {
-                Some(compared) => {
-                    let ratio = compared.comparison.ratio;
-                    row.push(format!("{:.2} ({:.2} to {:.2})", ratio.value, ratio.low, ratio.high));
-                    row.push(compared.short());
-                }
-                None => row.extend(["".to_owned(), "".to_owned()]),
-            }
-            rows.push(row);
-        }
-        text.push_str(&table::markdown(&rows));
-        if let Some(noise) = findings.noise(&workload.name, *first) {
-            text.push_str(&format!("\nHere {}.\n", noise_words(noise)));
-        }
-        if let Some(caution) = choices::caution(experiment, findings, workload) {
-            text.push_str(&format!("\n**{caution}**\n"));
-        }
-        if let Some(seen) = within::told(&findings.within, workload) {
-            text.push_str(&format!("\n{seen}\n"));
-        }
-        let more = [choices::directions(findings, &workload.name), choices::layers(findings, &workload.name)];
-        for section in more.into_iter().flatten() {
-            text.push_str(&format!("\n{}\n\n{}", section.text, table::markdown(&section.rows)));
-        }
+        text.push_str(&of_workload(store, findings, workload, is_whole));
     }
     text.push_str(&sections(&choices::last(experiment, findings)));
     text.push_str("\n## How it was measured\n\n");
@@ -89,12 +64,36 @@ pub fn markdown(store: &Store, findings: &Findings) -> String {
     text
 }
 
-/// Whether a column would only be that of the goal in another unit: terminals are narrow. The page has both.
-fn says_the_same(experiment: &Experiment, metric: Metric) -> bool {
-    let is_other = |pair: [Metric; 2]| pair == [experiment.goal.metric, metric];
-    let sizes_differ = experiment.factors.iter().any(|factor| factor.name == "bs");
-    !sizes_differ
-        && (is_other([Metric::Iops, Metric::Throughput]) || is_other([Metric::Throughput, Metric::Iops]))
+fn of_workload(store: &Store, findings: &Findings, workload: &Workload, is_whole: bool) -> String {
+    let experiment = store.experiment();
+    let mut text = format!("\n## {}\n\n", workload.name);
+    let Some(overview) = figures::overview(store, findings, workload) else {
+        text.push_str("not run yet\n");
+        return text;
+    };
+    text.push_str(&table::markdown(&overview.rows));
+    let seen = within::told(&findings.within, workload);
+    let caution = choices::caution(experiment, findings, workload).map(|it| format!("**{it}**"));
+    let noise = Some(overview.text).filter(|text| !text.is_empty());
+    for told in noise.into_iter().chain(caution).chain(seen) {
+        text.push_str(&format!("\n{told}\n"));
+    }
+    if is_whole {
+        for metric in metrics(store, findings) {
+            let of = figures::of(findings, workload, metric);
+            if !of.is_empty() {
+                text.push_str(&section(&figures::of_metric(experiment, metric, &of), 3));
+            }
+        }
+    }
+    let percentiles = figures::percentiles(experiment, findings, workload).filter(|_| is_whole);
+    let more = [
+        percentiles,
+        choices::directions(experiment, findings, &workload.name),
+        choices::layers(experiment, findings, &workload.name),
+    ];
+    text.extend(more.into_iter().flatten().map(|it| section(&it, 3)));
+    text
 }
 
 /// What nobody may take for real.
@@ -145,7 +144,7 @@ fn working_set(experiment: &Experiment, arc_max_bytes: Option<u64>) -> String {
 
 /// What figures, intervals and verdicts are.
 const INTERVALS: &str = "Figures are medians over rounds. Each interval by itself is made to hold the truth in 95 of 100 cases, if rounds differ by chance alone (Student's t of the logarithms); \
-     intervals are not corrected for being many. Verdicts are: p is corrected for all comparisons by the goal's metric, from which the answer comes, and for all by the other metrics together. No difference means \
+     intervals are not corrected for being many. Verdicts and p are: all comparisons by the goal's metric, from which the answer comes, are corrected as one family, and all by the other metrics as another, so that one may be undecided whose interval does not hold 1. No difference means \
      that one of a tenth or more would have shown itself (two one-sided tests, corrected likewise); what is neither is undecided.";
 
 /// What the latencies are of loads that read and write, or flush.

@@ -42,9 +42,14 @@ pub struct Line {
 /// How far beyond the longest bar a line may stand to be drawn.
 const LINES_REACH: f64 = 1.5;
 
-/// Horizontal bars from zero on, and lines across them; of a line that is far beyond all bars only the label is there.
+/// How far beyond the longest bar an interval is drawn: one that is wider would leave no room for the bars.
+const INTERVALS_REACH: f64 = 1.25;
+
+/// Horizontal bars from zero on, with intervals (those that go too far end in an arrow), and lines across them; of a line that is far beyond all bars only the label is there.
 pub fn bars(bars: &[Bar<'_>], lines: &[Line]) -> String {
-    let longest = bars.iter().map(|bar| bar.value.max(bar.interval.1)).fold(f64::MIN_POSITIVE, f64::max);
+    let most_of = |of: &dyn Fn(&Bar<'_>) -> f64| bars.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
+    let reach = most_of(&|bar| bar.value) * INTERVALS_REACH;
+    let longest = most_of(&|bar| bar.value.max(bar.interval.1.min(reach)));
     let is_near = |line: &&Line| line.value <= longest * LINES_REACH;
     let most = lines.iter().filter(is_near).map(|line| line.value).fold(longest, f64::max);
     let label_width = label_width(bars.iter().map(|bar| bar.label));
@@ -55,13 +60,21 @@ pub fn bars(bars: &[Bar<'_>], lines: &[Line]) -> String {
     for (row, bar) in bars.iter().enumerate() {
         let top = ROW_HEIGHT * row as f64;
         let middle = top + ROW_HEIGHT / 2.0;
-        let (low, high) = (x(bar.interval.0), x(bar.interval.1));
+        let (low, high) = (x(bar.interval.0), x(bar.interval.1.min(reach)));
+        let end = match bar.interval.1 > reach {
+            true => format!(
+                "<path class=\"interval beyond\" d=\"M{:.1} {:.1}l6 4l-6 4\"/>",
+                high - 6.0,
+                middle - 4.0
+            ),
+            false => format!("<path class=\"interval\" d=\"M{high:.1} {:.1}v8\"/>", middle - 4.0),
+        };
         // Writing to a string does not fail.
         let _ = write!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
              <rect class=\"{}\" x=\"{label_width}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>\
-             <path class=\"interval\" d=\"M{low:.1} {middle:.1}H{high:.1}M{low:.1} {:.1}v8M{high:.1} {:.1}v8\"/>\
+             <path class=\"interval\" d=\"M{low:.1} {middle:.1}H{high:.1}M{low:.1} {:.1}v8\"/>{end}\
              <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             label_width - 8.0,
             middle + 4.0,
@@ -70,7 +83,6 @@ pub fn bars(bars: &[Bar<'_>], lines: &[Line]) -> String {
             top + 4.0,
             x(bar.value) - label_width,
             ROW_HEIGHT - 8.0,
-            middle - 4.0,
             middle - 4.0,
             x(bar.value).max(high) + 6.0,
             middle + 4.0,
@@ -242,6 +254,21 @@ mod tests {
         let svg = bars(&[bar(50.0), bar(100.0)], &[]);
         assert!(svg.contains("width=\"210.0\"") && svg.contains("width=\"420.0\""), "{svg}");
         assert!(svg.contains("a&lt;b") && svg.contains(">&amp;<"), "{svg}");
+    }
+
+    #[test]
+    fn one_wide_interval_does_not_squeeze_all_bars() {
+        let bar = |value: f64, high| Bar {
+            label: "a",
+            text: String::new(),
+            value,
+            interval: (value, high),
+            class: "same",
+        };
+        let svg = bars(&[bar(100.0, 100.0), bar(50.0, 5000.0)], &[]);
+        assert!(svg.contains("width=\"336.0\"") && svg.contains("width=\"168.0\""), "{svg}");
+        assert_eq!(svg.matches("interval beyond").count(), 1, "{svg}");
+        assert!(!bars(&[bar(100.0, 120.0)], &[]).contains("beyond"));
     }
 
     #[test]

@@ -43,9 +43,12 @@ pub struct Layers {
     pub compressed: u64,
     /// The same with copies, parity and padding.
     pub allocated: u64,
-    /// Pointers, dnodes, space maps and all else that describes data.
+    /// The same, once for each device of a mirror. Results from before it was counted do not have it, and their metadata and logs count a mirror once.
+    #[serde(default)]
+    pub mirrored: Option<u64>,
+    /// Pointers, dnodes, space maps and all else that describes data, once for each device of a mirror.
     pub metadata: u64,
-    /// Intent logs.
+    /// Intent logs, once for each device of a mirror.
     pub log: u64,
     /// All that went to the devices.
     pub device: u64,
@@ -53,12 +56,15 @@ pub struct Layers {
 
 impl Layers {
     /// The layers' names, from the client to the devices.
-    pub const NAMES: [&'static str; 6] =
-        ["logical", "compressed", "allocated", "metadata", "intent log", "devices"];
+    pub const NAMES: [&'static str; 7] =
+        ["logical", "compressed", "allocated", "mirrored", "metadata", "intent log", "devices"];
 
-    /// Their bytes, in that order.
-    pub fn bytes(&self) -> [u64; 6] {
-        [self.logical, self.compressed, self.allocated, self.metadata, self.log, self.device]
+    /// Their bytes, in that order, where they were counted.
+    pub fn bytes(&self) -> [Option<u64>; 7] {
+        let [before, after] =
+            [[self.logical, self.compressed, self.allocated], [self.metadata, self.log, self.device]];
+        let ([logical, compressed, allocated], [metadata, log, device]) = (before.map(Some), after.map(Some));
+        [logical, compressed, allocated, self.mirrored, metadata, log, device]
     }
 
     fn since(&self, before: &Self) -> Self {
@@ -66,6 +72,7 @@ impl Layers {
             logical: self.logical.saturating_sub(before.logical),
             compressed: self.compressed.saturating_sub(before.compressed),
             allocated: self.allocated.saturating_sub(before.allocated),
+            mirrored: self.mirrored.zip(before.mirrored).map(|(now, before)| now.saturating_sub(before)),
             metadata: self.metadata.saturating_sub(before.metadata),
             log: self.log.saturating_sub(before.log),
             device: self.device.saturating_sub(before.device),

@@ -47,10 +47,19 @@ pub struct Written {
     pub compressed_bytes: u64,
     /// The same with copies, parity and padding.
     pub allocated_bytes: u64,
+    /// The same, once for each device of a mirror.
+    #[serde(default)]
+    pub device_bytes: u64,
     /// Everything else that belongs to a group, as it is allocated: pointers, dnodes, space maps.
     pub metadata_bytes: u64,
+    /// The same, once for each device of a mirror.
+    #[serde(default)]
+    pub metadata_device_bytes: u64,
     /// Blocks of intent logs, as they are allocated.
     pub log_bytes: u64,
+    /// The same, once for each device of a mirror.
+    #[serde(default)]
+    pub log_device_bytes: u64,
 }
 
 /// The counters of one vdev.

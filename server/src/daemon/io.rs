@@ -50,8 +50,11 @@ fn written(bytes: &WrittenBytes) -> Written {
         logical_bytes: bytes.data.logical,
         compressed_bytes: bytes.data.physical,
         allocated_bytes: bytes.data.allocated,
+        device_bytes: bytes.data.devices,
         metadata_bytes: bytes.metadata.allocated,
+        metadata_device_bytes: bytes.metadata.devices,
         log_bytes: bytes.log_bytes,
+        log_device_bytes: bytes.log_device_bytes,
     }
 }
 

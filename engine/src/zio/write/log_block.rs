@@ -98,7 +98,7 @@ impl Writer {
             };
             written.map_err(|tried| Error::NotWritten { at, tried })?;
         }
-        self.written.count_log(bp);
+        self.written.count_log(bp, vdevs);
         Ok(())
     }
 }

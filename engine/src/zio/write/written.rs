@@ -13,6 +13,7 @@ use ondisk::dmu::DmuType;
 
 use super::WriteRequest;
 use crate::Bookmark;
+use crate::vdev::{Kind, Vdev, VdevTree};
 
 /// The counters of a pool.
 #[derive(Debug, Default)]
@@ -20,6 +21,7 @@ pub struct Written {
     data: Layers,
     metadata: Layers,
     log_bytes: AtomicU64,
+    log_device_bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -27,6 +29,7 @@ struct Layers {
     logical: AtomicU64,
     physical: AtomicU64,
     allocated: AtomicU64,
+    devices: AtomicU64,
 }
 
 /// What was written until some moment.
@@ -38,6 +41,8 @@ pub struct WrittenBytes {
     pub metadata: LayerBytes,
     /// Blocks of intent logs, as they are allocated.
     pub log_bytes: u64,
+    /// The same, once for each device of a mirror.
+    pub log_device_bytes: u64,
 }
 
 /// Bytes of blocks.
@@ -49,13 +54,16 @@ pub struct LayerBytes {
     pub physical: u64,
     /// With copies, parity and padding.
     pub allocated: u64,
+    /// The same, once for each device of a mirror: a pool's space counts a mirror once.
+    pub devices: u64,
 }
 
 impl Layers {
-    fn add(&self, logical: u64, physical: u64, allocated: u64) {
-        self.logical.fetch_add(logical, Ordering::Relaxed);
-        self.physical.fetch_add(physical, Ordering::Relaxed);
-        self.allocated.fetch_add(allocated, Ordering::Relaxed);
+    fn add(&self, bytes: LayerBytes) {
+        self.logical.fetch_add(bytes.logical, Ordering::Relaxed);
+        self.physical.fetch_add(bytes.physical, Ordering::Relaxed);
+        self.allocated.fetch_add(bytes.allocated, Ordering::Relaxed);
+        self.devices.fetch_add(bytes.devices, Ordering::Relaxed);
     }
 
     fn snapshot(&self) -> LayerBytes {
@@ -63,6 +71,7 @@ impl Layers {
             logical: self.logical.load(Ordering::Relaxed),
             physical: self.physical.load(Ordering::Relaxed),
             allocated: self.allocated.load(Ordering::Relaxed),
+            devices: self.devices.load(Ordering::Relaxed),
         }
     }
 }
@@ -74,20 +83,36 @@ impl Written {
             data: self.data.snapshot(),
             metadata: self.metadata.snapshot(),
             log_bytes: self.log_bytes.load(Ordering::Relaxed),
+            log_device_bytes: self.log_device_bytes.load(Ordering::Relaxed),
         }
     }
 
-    /// Counts a block, with the pointer that it got where it was stored.
-    pub(super) fn count(&self, request: &WriteRequest, stored: Option<&Blkptr>) {
+    /// Counts a block, with the pointer that it got on these vdevs where it was stored.
+    pub(super) fn count(&self, request: &WriteRequest, stored: Option<&Blkptr>, vdevs: &VdevTree) {
         let layers = if is_data(request) { &self.data } else { &self.metadata };
-        let (physical, allocated) = stored.map_or((0, 0), |bp| (bp.psize().get(), bp.asize().get()));
-        layers.add(request.data.len() as u64, physical, allocated);
+        let logical = request.data.len() as u64;
+        layers.add(stored.map_or(LayerBytes { logical, ..LayerBytes::default() }, |bp| LayerBytes {
+            logical,
+            physical: bp.psize().get(),
+            allocated: bp.asize().get(),
+            devices: device_bytes(bp, vdevs),
+        }));
     }
 
     /// Counts a block of an intent log.
-    pub(super) fn count_log(&self, bp: &Blkptr) {
+    pub(super) fn count_log(&self, bp: &Blkptr, vdevs: &VdevTree) {
         self.log_bytes.fetch_add(bp.asize().get(), Ordering::Relaxed);
+        self.log_device_bytes.fetch_add(device_bytes(bp, vdevs), Ordering::Relaxed);
     }
+}
+
+/// What a block takes on all devices together: on each of a mirror's, also those that are away.
+fn device_bytes(bp: &Blkptr, vdevs: &VdevTree) -> u64 {
+    let ways = |top: &Vdev| match top.kind {
+        Kind::Mirror | Kind::Replacing | Kind::Spare => top.children.len().max(1) as u64,
+        _ => 1,
+    };
+    bp.dvas().map(|dva| dva.asize.get() * vdevs.top(dva.vdev.get()).map_or(1, ways)).sum()
 }
 
 /// Whether a block has bytes of a file or volume.

@@ -220,8 +220,16 @@ fn fault<T>(result: Result<T>) -> Option<String> {
 }
 
 /// Properties that are no factors: a filesystem that is mounted nowhere would be measured as whatever is there.
-const DECIDED: [&str; 7] =
-    ["volsize", "mountpoint", "canmount", "readonly", "pool.altroot", "pool.cachefile", "pool.readonly"];
+const DECIDED: [&str; 8] = [
+    "volsize",
+    "mountpoint",
+    "canmount",
+    "zoned",
+    "readonly",
+    "pool.altroot",
+    "pool.cachefile",
+    "pool.readonly",
+];
 
 impl Experiment {
     /// Reads and checks one.

@@ -101,7 +101,7 @@ use crate::plan;
 use crate::search::MOST_SEARCHED;
 use crate::size::Size;
 
-pub use goal::{Bound, Goal, Metric};
+pub use goal::{Bound, Goal, Metric, Rates};
 pub use setting::{FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH};
 pub use target::{Layer, Pools, Target};
 pub use workload::{CacheState, Work, Workload};
@@ -165,6 +165,9 @@ pub struct Experiment {
     /// Rounds at least, since somebody wanted more of an experiment that had so many as it asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_rounds: Option<usize>,
+    /// What the target's disks did by themselves before pools were made of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Rates>,
     /// What counts.
     #[serde(default)]
     pub goal: Goal,

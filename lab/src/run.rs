@@ -73,6 +73,13 @@ pub fn plan(store: &Store) -> Plan {
 
 /// Runs what is not done yet.
 pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) -> Result<Ended> {
+    // Where runs ended before, pools may be on the disks.
+    if store.runs().is_empty() && store.experiment().measured.is_none() {
+        match bench.limits(progress) {
+            Err(Error::Stopped) => return Ok(Ended::Stopped),
+            measured => measured?.map_or(Ok(()), |rates| store.keep_measured(rates))?,
+        }
+    }
     if seek::carry_out(store, bench, progress)? == Ended::Stopped {
         return Ok(Ended::Stopped);
     }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Metric};
+use crate::experiment::{Experiment, Metric, Rates};
 use crate::file;
 use crate::fio::Figures;
 use crate::series::Series;
@@ -319,6 +319,12 @@ impl Store {
         write_durably(&self.directory.join("experiment.toml"), experiment.to_toml()?.as_bytes())?;
         self.experiment = experiment;
         Ok(())
+    }
+
+    /// Keeps what the target's disks did by themselves.
+    pub fn keep_measured(&mut self, rates: Rates) -> Result<()> {
+        self.experiment.measured = Some(rates);
+        write_durably(&self.directory.join("experiment.toml"), self.experiment.to_toml()?.as_bytes())
     }
 
     /// Writes a file of the report; where it is.

@@ -38,6 +38,7 @@
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
 
 pub(crate) mod export;
+mod limit;
 mod lodging;
 pub(crate) mod own;
 mod programs;
@@ -54,7 +55,7 @@ use std::time::{Duration, Instant};
 use crate::copy;
 use crate::error::{Error, Result};
 use crate::experiment::{
-    CacheState, Experiment, POOL, PROCESS, Place, Pools, Settings, THROUGH, Target, Work, Workload,
+    CacheState, Experiment, POOL, PROCESS, Place, Pools, Rates, Settings, THROUGH, Target, Work, Workload,
 };
 use crate::fio::{self, Endpoint};
 use crate::layout::{Layout, Vdev};
@@ -277,6 +278,24 @@ impl<'a> Bench<'a> {
     pub fn overwriting(mut self, is_allowed: bool) -> Self {
         self.may_overwrite = is_allowed;
         self
+    }
+
+    /// Measures what disks of somebody's own can carry, before a pool is made of them; notes why, where no limit is measured.
+    pub fn limits(&mut self, progress: &dyn Progress) -> Result<Option<Rates>> {
+        if let Some(why) = limit::unmeasured(self.experiment) {
+            self.notes.push(format!("No limit of the devices was measured beside: {why}."));
+            return Ok(None);
+        }
+        match limit::measure(self.experiment, self.may_overwrite, &self.directory, &mut || progress.stops()) {
+            // As a file where fio cannot go around the page cache.
+            Err(Error::Failed { output, .. }) => {
+                self.notes.push(format!(
+                    "No limit of the devices was measured beside: fio failed on them ({output})."
+                ));
+                Ok(None)
+            }
+            measured => measured,
+        }
     }
 
     fn overwrites(&self) -> bool {

@@ -154,6 +154,13 @@ pub const TABLES: [TableOf; 16] = [
                 "[\"4K read\"]",
                 "Workloads that the quick form left out, which writes it",
             ),
+            key(
+                "measured",
+                "a table",
+                None,
+                "{ read = 5e8, write = 4e8, mixed = 4.5e8 }",
+                "Bytes a second that each of the target's `disks` did by itself before pools were made of them, in the mean: `lab run` writes it",
+            ),
             key("goal", "a table", None, "{ metric = \"iops\" }", "See [goal]"),
             key(
                 "target",

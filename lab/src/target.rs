@@ -52,7 +52,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::copy;
+use crate::copy::{self, Sort};
 use crate::error::{Error, Result};
 use crate::experiment::{
     CacheState, Experiment, POOL, PROCESS, Place, Pools, Rates, Settings, THROUGH, Target, Work, Workload,
@@ -216,6 +216,7 @@ impl Job {
 pub struct Stream {
     source: PathBuf,
     as_disk: bool,
+    only: Option<Sort>,
     /// How many bytes at most.
     extent: Size,
     /// Bytes of a piece.
@@ -225,20 +226,24 @@ pub struct Stream {
 impl Stream {
     /// What a workload copies to a target of `size`; nothing where it copies nothing.
     fn of(workload: &Workload, size: Size) -> Option<Self> {
-        let (as_disk, extent, bs) = (workload.as_disk, workload.extent(size), workload.bs);
-        Some(Self { source: workload.source.clone()?, as_disk, extent, bs })
+        let (as_disk, only, extent, bs) =
+            (workload.as_disk, workload.only, workload.extent(size), workload.bs);
+        Some(Self { source: workload.source.clone()?, as_disk, only, extent, bs })
     }
 
     fn words(&self, at: &Endpoint) -> Vec<String> {
         let as_disk = self.as_disk.then_some(["as", "a", "disk"]).into_iter().flatten().map(str::to_owned);
         let (source, at) = (self.source.display().to_string(), at.file());
-        let words = ["copy".into(), self.extent.to_string(), "of".into(), source, "to".into(), at];
-        words.into_iter().chain(["by".into(), self.bs.to_string()]).chain(as_disk).collect()
+        let what = self.only.map(|only| format!("{} in", only.words()));
+        let words = ["copy".into(), self.extent.to_string(), "of".into()].into_iter().chain(what);
+        let words = words.chain([source, "to".into(), at]);
+        words.chain(["by".into(), self.bs.to_string()]).chain(as_disk).collect()
     }
 
     fn run(&self, at: &Endpoint, what: &str, progress: &dyn Progress) -> Result<fio::Outcome> {
         let began = Instant::now();
-        copy::run(&self.source, self.as_disk, at, self.extent, self.bs, &mut |done| {
+        let files = copy::Files { source: &self.source, as_disk: self.as_disk, only: self.only };
+        copy::run(files, at, self.extent, self.bs, &mut |done| {
             progress.goes_on(Part { what, done, total: self.extent, elapsed: began.elapsed() });
             progress.stops()
         })

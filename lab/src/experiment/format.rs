@@ -426,6 +426,13 @@ pub const TABLES: [TableOf; 16] = [
                 "Whether files that are copied lie as on a disk that has room left",
             ),
             key(
+                "only",
+                "text, programs",
+                None,
+                "\"text\"",
+                "Which of the files are copied: texts that are not compressed, or programs and libraries; all where left out",
+            ),
+            key(
                 "at_once",
                 "true or false",
                 Some("false"),

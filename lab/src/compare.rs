@@ -332,6 +332,8 @@ fn parts(store: &Store) -> BTreeMap<String, String> {
             "precision",
             "budget",
             "measured",
+            "within_seconds",
+            "left_out_rounds",
         ]
         .contains(&name.as_str())
         {

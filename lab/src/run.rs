@@ -4,7 +4,7 @@
 //! stopped at any moment, within a run too, and gone on with. The round that was interrupted then is done again as a whole; all others are never done again. Rounds go on beyond the least number while the goal's intervals are too wide; that only
 //! looks at widths, never at who wins, which would find winners where there are none.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::analysis;
 use crate::error::{Error, Result};
@@ -102,7 +102,14 @@ pub(crate) fn rounds(
     tear(store, &plan)?;
     let least = experiment.least_rounds();
     let most = experiment.max_rounds.unwrap_or(least).max(least);
+    let began = Instant::now();
+    let mut longest = Duration::ZERO;
     for round in 0..most {
+        if round < least && experiment.is_over(round, began.elapsed(), longest) {
+            store.leave_out_rounds_after(round)?;
+            break;
+        }
+        let of_round = Instant::now();
         if round >= least && analysis::is_precise(store) {
             break;
         }
@@ -123,6 +130,10 @@ pub(crate) fn rounds(
             let (run, said) = measure(step.round, variant, workload)?;
             progress.ended(&run);
             store.add(&run, &said)?;
+        }
+        // The first one makes and fills what all others find.
+        if round > 0 {
+            longest = longest.max(of_round.elapsed());
         }
     }
     Ok(Ended::Complete)
@@ -218,23 +229,28 @@ mod tests {
     fn carried(store: &mut Store, mut most: usize) -> Result<Ended> {
         rounds(store, &Silent, |round, variant, workload| {
             most = most.checked_sub(1).ok_or(Error::Stopped)?;
-            let run = Run {
-                stage: Stage::Rounds,
-                round,
-                variant: variant.name.clone(),
-                workload: workload.name.clone(),
-                began: 0,
-                command: vec![],
-                figures: Figures::default(),
-                served: None,
-                space: None,
-                sector: None,
-                series: None,
-                prepared: None,
-                notes: Vec::new(),
-            };
-            Ok((run, "{}".to_owned()))
+            ran(round, variant, workload)
         })
+    }
+
+    /// A run that was done.
+    fn ran(round: usize, variant: &Variant, workload: &Workload) -> Result<(Run, String)> {
+        let run = Run {
+            stage: Stage::Rounds,
+            round,
+            variant: variant.name.clone(),
+            workload: workload.name.clone(),
+            began: 0,
+            command: vec![],
+            figures: Figures::default(),
+            served: None,
+            space: None,
+            sector: None,
+            series: None,
+            prepared: None,
+            notes: Vec::new(),
+        };
+        Ok((run, "{}".to_owned()))
     }
 
     #[test]
@@ -250,6 +266,42 @@ mod tests {
         // What is whole stays, also where nothing was under way.
         assert_eq!(carried(&mut store, 0).unwrap(), Ended::Complete);
         assert_eq!(store.compared().count(), 6);
+    }
+
+    #[test]
+    fn a_quick_form_leaves_out_rounds_where_the_machine_is_slow_and_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let environment = crate::environment::Environment::default();
+        let mut experiment = Experiment::parse(&TWO.replace("rounds = 2", "rounds = 5")).unwrap();
+        experiment.quick(1.0);
+        assert_eq!((experiment.rounds, experiment.within_seconds.is_some()), (5, true));
+        let mut store = Store::create(directory.path(), experiment, environment).unwrap();
+        // Two rounds that took the rest of it.
+        let slow = |store: &mut Store, within| {
+            let text = std::fs::read_to_string(directory.path().join("experiment.toml")).unwrap();
+            let text = text.replace("within_seconds = 240.0", &format!("within_seconds = {within}"));
+            std::fs::write(directory.path().join("experiment.toml"), text).unwrap();
+            *store = Store::in_memory(Experiment::parse(TWO).unwrap());
+            *store = Store::open(directory.path()).unwrap();
+        };
+        slow(&mut store, "1.0");
+        let mut took = 0;
+        let ended = rounds(&mut store, &Silent, |round, variant, workload| {
+            took += 1;
+            if took == 6 {
+                std::thread::sleep(Duration::from_millis(600));
+            }
+            ran(round, variant, workload)
+        });
+        assert_eq!(ended.unwrap(), Ended::Complete);
+        let left_out = store.experiment().left_out();
+        assert_eq!((store.compared().count(), left_out.len()), (6, 1));
+        assert!(left_out[0].contains("3 of 5 rounds"), "{left_out:?}");
+        // That is all, also for whoever goes on; who asks for more gets it.
+        assert_eq!(carried(&mut store, 0).unwrap(), Ended::Complete);
+        store.want_rounds(3).unwrap();
+        carried(&mut store, usize::MAX).unwrap();
+        assert_eq!(store.compared().count(), 9);
     }
 
     #[test]

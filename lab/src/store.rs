@@ -321,6 +321,14 @@ impl Store {
         Ok(())
     }
 
+    /// Leaves out all rounds after so many, since there is no time for them.
+    pub fn leave_out_rounds_after(&mut self, rounds: usize) -> Result<()> {
+        let left_out = self.experiment.least_rounds().saturating_sub(rounds);
+        self.experiment.left_out_rounds += left_out;
+        (self.experiment.rounds, self.experiment.max_rounds) = (rounds, None);
+        write_durably(&self.directory.join("experiment.toml"), self.experiment.to_toml()?.as_bytes())
+    }
+
     /// Keeps what the target's disks did by themselves.
     pub fn keep_measured(&mut self, rates: Rates) -> Result<()> {
         self.experiment.measured = Some(rates);

@@ -155,6 +155,20 @@ pub const TABLES: [TableOf; 16] = [
                 "Workloads that the quick form left out, which writes it",
             ),
             key(
+                "within_seconds",
+                "seconds",
+                None,
+                "240",
+                "How long all of it should take: rounds that would end later are left out, but for two; the quick form writes it",
+            ),
+            key(
+                "left_out_rounds",
+                "a number",
+                Some("0"),
+                "2",
+                "Rounds that were left out for that, which `lab run` writes",
+            ),
+            key(
                 "measured",
                 "a table",
                 None,

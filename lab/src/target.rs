@@ -66,7 +66,7 @@ use crate::size::Size;
 use crate::store::Prepared;
 use crate::trace::Trace;
 
-use export::{Export, READ_CAPACITY, Told};
+use export::{Export, NBDINFO, READ_CAPACITY, Told};
 use own::Made;
 use taken::Claim;
 
@@ -1143,13 +1143,13 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
 fn fault_of_uri(uri: &str, size: Size, overwrites: bool) -> Option<String> {
     // What is no URI is told by the experiment itself.
     let export = Export::parse(uri).ok()?;
-    fault_of_told(uri, export.is_iscsi(), export.look(), size, overwrites)
+    fault_of_told(uri, export.asked_by(), export.look(), size, overwrites)
 }
 
 /// The same, by what who serves it said.
 fn fault_of_told(
     uri: &str,
-    is_iscsi: bool,
+    asked_by: Option<&str>,
     told: std::result::Result<Option<Told>, String>,
     size: Size,
     overwrites: bool,
@@ -1164,8 +1164,11 @@ fn fault_of_told(
             Some(format!("target {uri} is read-only, and workloads write to it"))
         }
         // fio makes of what is larger what is there, and says nothing.
-        Ok(None) if is_iscsi => Some(format!(
+        Ok(None) if asked_by == Some(READ_CAPACITY) => Some(format!(
             "target {uri}: whether it has {size} cannot be asked: install {READ_CAPACITY} (in Debian it is in libiscsi-bin, in Fedora in libiscsi-utils), or log in (iscsiadm --login) and measure the block device"
+        )),
+        Ok(None) if asked_by == Some(NBDINFO) => Some(format!(
+            "target {uri}: whether it has {size} cannot be asked: install {NBDINFO}, which asks within TLS (it is in libnbd's package of programs: libnbd-bin in Debian, nbdinfo in Fedora)"
         )),
         Ok(_) => None,
     }
@@ -1372,7 +1375,8 @@ mod tests {
     #[test]
     fn a_disk_behind_iscsi_is_measured_only_where_it_is_known_to_be_large_enough() {
         let uri = "iscsi://h/t/1";
-        let fault = |told, overwrites| fault_of_told(uri, true, told, Size(64 << 20), overwrites);
+        let fault =
+            |told, overwrites| fault_of_told(uri, Some(READ_CAPACITY), told, Size(64 << 20), overwrites);
         let of = |size| Ok(Some(export::Told { size: Size(size), is_read_only: false }));
         assert_eq!((fault(of(64 << 20), true), fault(of(64 << 20), false)), (None, None));
         let too_small = fault(of(32 << 20), true).unwrap();
@@ -1381,6 +1385,9 @@ mod tests {
         let unknown = fault(Ok(None), false).unwrap();
         assert!(unknown.contains(READ_CAPACITY) && unknown.contains("iscsiadm"), "{unknown}");
         assert!(fault(Err("Login Failed".into()), false).unwrap().contains("Login Failed"));
+        let within_tls = fault_of_told("nbds://h/v", Some(NBDINFO), Ok(None), Size(64 << 20), false).unwrap();
+        assert!(within_tls.contains("install nbdinfo"), "{within_tls}");
+        assert_eq!(fault_of_told("nbd+vsock://1/v", None, Ok(None), Size(64 << 20), true), None);
     }
 
     #[test]

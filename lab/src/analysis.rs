@@ -453,6 +453,7 @@ mod tests {
                     sector: None,
                     series: None,
                     prepared: None,
+                    busy: None,
                     notes: Vec::new(),
                 });
             }

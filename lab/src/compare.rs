@@ -565,6 +565,7 @@ mod tests {
             sector: None,
             series: None,
             prepared: None,
+            busy: None,
             notes: Vec::new(),
         }
     }

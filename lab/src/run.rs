@@ -10,7 +10,8 @@ use crate::analysis;
 use crate::error::{Error, Result};
 use crate::experiment::{Work, Workload};
 use crate::fio::Figures;
-use crate::plan::{Plan, Step, Variant};
+use crate::machine::{Busy, Machine};
+use crate::plan::{Plan, Step, Variant, VariantKind};
 use crate::seek;
 use crate::size::Size;
 use crate::store::{Run, Stage, Store};
@@ -178,6 +179,9 @@ fn measured(
     bench.ready(&lodging, &workload, progress)?;
     let prepared = bench.prepared();
     let job = bench.job(&lodging, &workload, round, progress)?;
+    let machine = Machine::default();
+    let load = machine.load().unwrap_or_default();
+    let ticks = machine.ticks();
     let before = bench.counters(&lodging)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut outcome = bench.run(&lodging, &job, progress)?;
@@ -187,8 +191,16 @@ fn measured(
     }
     bench.settle(&lodging)?;
     let after = bench.counters(&lodging)?;
+    let ticks = ticks.zip(machine.ticks());
     let is_of_more = workload.counted_beside().is_some() || bench.did_more();
     let served = before.zip(after).map(|(before, after)| Counters { is_of_more, ..after.since(&before) });
+    let served_seconds = match variant.kind {
+        VariantKind::Device => Some(0.0),
+        _ => served.map(|served| served.cpu_seconds),
+    };
+    let busy = ticks.map(|(before, after)| Busy::since(before, after, load, served_seconds));
+    let mut notes = bench.notes();
+    notes.extend(busy.iter().flat_map(Busy::cautions));
     let run = Run {
         stage,
         round,
@@ -202,7 +214,8 @@ fn measured(
         sector: bench.sector(&lodging)?,
         series: outcome.series,
         prepared,
-        notes: bench.notes(),
+        busy,
+        notes,
     };
     Ok((run, outcome.json))
 }
@@ -248,6 +261,7 @@ mod tests {
             sector: None,
             series: None,
             prepared: None,
+            busy: None,
             notes: Vec::new(),
         };
         Ok((run, "{}".to_owned()))

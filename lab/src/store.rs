@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Metric, Rates};
 use crate::file;
 use crate::fio::Figures;
+use crate::machine::Busy;
 use crate::series::Series;
 use crate::target::Counters;
 
@@ -75,6 +76,9 @@ pub struct Run {
     /// What was filled for it before, where something was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepared: Option<Prepared>,
+    /// What processors did meanwhile, where the kernel tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<Busy>,
     /// What a reader must know of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -455,6 +459,7 @@ mod tests {
             sector: Some(4096),
             series: None,
             prepared: None,
+            busy: None,
             notes: Vec::new(),
         }
     }

@@ -176,6 +176,7 @@ impl Setting {
                 sector: None,
                 series: None,
                 prepared: None,
+                busy: None,
                 notes: Vec::new(),
             };
             Ok((run, "{}".to_owned()))

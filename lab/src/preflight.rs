@@ -95,7 +95,8 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
     all
 }
 
-fn is_program(name: &str) -> bool {
+/// Whether a program is on the PATH.
+pub(crate) fn is_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
 }

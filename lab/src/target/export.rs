@@ -2,7 +2,7 @@
 //!
 //! A URI is looked at by itself, wherever the experiment is to run ([`Export::parse`]). Where it is to run, whoever serves it is asked ([`Export::look`]): an NBD server says how large an export is and whether it may be
 //! written (`NBD_OPT_INFO`, which begins no session); of a disk behind iSCSI libiscsi's program says how large it is ([`READ_CAPACITY`]), under the name that fio logs in with. Where that is not installed nobody does, and the disk is not measured: fio takes no more of one that is too small, and tells nobody.
-//! An NBD server behind TLS is asked by libnbd's program ([`NBDINFO`]), which reads the same URI as fio does, with its certificates or keys. What is reached another way (`vsock`, `ssh`) is not asked.
+//! An NBD server behind TLS is asked by libnbd's program ([`NBDINFO`]), which reads the same URI as fio does, with the certificates that libnbd finds by itself. What is reached another way (`vsock`, `ssh`) is not asked.
 //!
 //! Source: the NBD protocol (`doc/proto.md`: fixed newstyle negotiation) and its URIs (`doc/uri.md`); libiscsi's `README` for `iscsi://[USER[%PASSWORD]@]HOST[:PORT]/TARGET/LUN`, and what its programs print.
 
@@ -27,6 +27,8 @@ const ISCSI_PORT: u16 = 3260;
 pub(crate) const READ_CAPACITY: &str = "iscsi-readcapacity16";
 /// libnbd's program that says what an export is.
 pub(crate) const NBDINFO: &str = "nbdinfo";
+/// What names files in an NBD URI; libnbd opens none unless a program lets it, which fio does not (3.33: "local file access is not allowed").
+const OF_FILES: [&str; 2] = ["tls-certificates", "tls-psk-file"];
 /// As whom fio's engine logs in: a server may let nobody else see the disk.
 const INITIATOR: &str = "iqn.2019-04.org.fio:fio";
 
@@ -119,6 +121,13 @@ impl Export {
             }
             _ => return Err(wrong("it begins with nbd://, nbds://, nbd+unix://, nbds+unix:// or iscsi://")),
         };
+        let file = query.split('&').filter_map(|pair| pair.split_once('='));
+        let file = file.map(|(key, _)| key).find(|key| OF_FILES.contains(key));
+        if let (Way::Tls(_), Some(key)) = (&way, file) {
+            return Err(wrong(&format!(
+                "fio reads no files that a URI names ({key}). Leave it out: libnbd finds certificates in ~/.pki/libnbd by itself, for root in /etc/pki/libnbd; or connect a block device (nbd-client) and measure that"
+            )));
+        }
         Ok(Self { way, name: decoded(name)? })
     }
 
@@ -456,7 +465,7 @@ pub(crate) mod tests {
             assert!(error.contains(said), "{script}: {error}");
         }
         assert_eq!(info(Command::new("/no/such/program"), LIMIT), Ok(None));
-        for uri in ["nbds://h/v", "nbds+unix:///v?socket=/s&tls-psk-file=/k"] {
+        for uri in ["nbds://h/v", "nbds+unix:///v?socket=/s&tls-verify-peer=false"] {
             let export = Export::parse(uri).unwrap();
             assert_eq!((export.asked_by(), export.way), (Some(NBDINFO), Way::Tls(uri.to_owned())));
         }
@@ -482,6 +491,8 @@ pub(crate) mod tests {
             "nbd://h/%zz",
             "iscsi://h/v",
             "iscsi:///t/1",
+            "nbds+unix:///v?socket=/s&tls-psk-file=/k",
+            "nbds://h/v?tls-certificates=/c",
         ] {
             assert!(way(wrong).is_err_and(|error| error.contains(wrong)), "{wrong}");
         }

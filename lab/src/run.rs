@@ -74,6 +74,7 @@ pub fn plan(store: &Store) -> Plan {
 
 /// Runs what is not done yet.
 pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) -> Result<Ended> {
+    let began = Instant::now();
     // Where runs ended before, pools may be on the disks.
     if store.runs().is_empty() && store.experiment().measured.is_none() {
         match bench.limits(progress) {
@@ -86,16 +87,17 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
     }
     let measure =
         |round, variant: &_, workload: &_| one(bench, progress, Stage::Rounds, round, variant, workload);
-    match rounds(store, progress, measure) {
+    match rounds(store, progress, began, measure) {
         Err(Error::Stopped) => Ok(Ended::Stopped),
         ended => ended,
     }
 }
 
-/// The rounds of the plan that are not done yet, each run by `measure`, which is told the round.
+/// The rounds of the plan that are not done yet, each run by `measure`, which is told the round. All of it, with what was looked for before, `began` then.
 pub(crate) fn rounds(
     store: &mut Store,
     progress: &dyn Progress,
+    began: Instant,
     mut measure: impl FnMut(usize, &Variant, &Workload) -> Result<(Run, String)>,
 ) -> Result<Ended> {
     let experiment = store.experiment().clone();
@@ -103,7 +105,6 @@ pub(crate) fn rounds(
     tear(store, &plan)?;
     let least = experiment.least_rounds();
     let most = experiment.max_rounds.unwrap_or(least).max(least);
-    let began = Instant::now();
     let mut longest = Duration::ZERO;
     for round in 0..most {
         if round < least && experiment.is_over(round, began.elapsed(), longest) {
@@ -240,7 +241,7 @@ mod tests {
 
     /// Carries rounds out until so many runs are done.
     fn carried(store: &mut Store, mut most: usize) -> Result<Ended> {
-        rounds(store, &Silent, |round, variant, workload| {
+        rounds(store, &Silent, Instant::now(), |round, variant, workload| {
             most = most.checked_sub(1).ok_or(Error::Stopped)?;
             ran(round, variant, workload)
         })
@@ -300,7 +301,7 @@ mod tests {
         };
         slow(&mut store, "1.0");
         let mut took = 0;
-        let ended = rounds(&mut store, &Silent, |round, variant, workload| {
+        let ended = rounds(&mut store, &Silent, Instant::now(), |round, variant, workload| {
             took += 1;
             if took == 6 {
                 std::thread::sleep(Duration::from_millis(600));

@@ -181,7 +181,10 @@ impl Setting {
             };
             Ok((run, "{}".to_owned()))
         };
-        assert_eq!(run::rounds(&mut store, &Silent, &mut measure).unwrap(), Ended::Complete);
+        assert_eq!(
+            run::rounds(&mut store, &Silent, std::time::Instant::now(), &mut measure).unwrap(),
+            Ended::Complete
+        );
         store
     }
 }

@@ -66,7 +66,7 @@ pub enum Lab {
         /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and remove them afterwards; where it was killed, `resume` and `clean` remove them
         #[arg(long, value_name = "DATASET")]
         host: Option<String>,
-        /// Five rounds of one second a run at most, fewer where there are many runs in each, shorter ones where there are very many; of each factor the values that its `quick` names, and
+        /// Five rounds of one second a run at most, fewer where there are many runs in each, shorter ones where there are very many, and on a slow machine only as many, from two on, as four minutes have room for; of each factor the values that its `quick` names, and
         /// no workload with `quick = false`: an impression, with wide intervals
         #[arg(long)]
         quick: bool,
@@ -193,6 +193,7 @@ impl Lab {
                 if let Some(rounds) = rounds {
                     experiment.rounds = rounds;
                     experiment.max_rounds = experiment.max_rounds.filter(|most| *most >= rounds);
+                    experiment.within_seconds = None;
                 }
                 let directory = output.unwrap_or_else(|| default_directory(&experiment));
                 let mut faults = lab::preflight::faults(&experiment, &known::Own);

@@ -488,6 +488,7 @@ mod tests {
                     sector: None,
                     series: None,
                     prepared: None,
+                    busy: None,
                     notes: Vec::new(),
                 });
             }

@@ -322,8 +322,20 @@ fn parts(store: &Store) -> BTreeMap<String, String> {
     let mut parts = BTreeMap::new();
     let text = store.experiment().to_toml().unwrap_or_default();
     for (name, value) in text.parse::<toml::Table>().unwrap_or_default() {
-        if !["name", "question", "rounds", "max_rounds", "more_rounds", "seed", "precision", "budget"]
-            .contains(&name.as_str())
+        if ![
+            "name",
+            "question",
+            "rounds",
+            "max_rounds",
+            "more_rounds",
+            "seed",
+            "precision",
+            "budget",
+            "measured",
+            "within_seconds",
+            "left_out_rounds",
+        ]
+        .contains(&name.as_str())
         {
             of_part(name, &value, &mut parts);
         }
@@ -549,6 +561,7 @@ mod tests {
             sector: None,
             series: None,
             prepared: None,
+            busy: None,
             notes: Vec::new(),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The files below a directory, in the order of their names, are written one behind the other in pieces of the workload's size, and made stable at the end. What reading
 //! them takes is not counted. As a disk has them (`as_disk`), each begins at a multiple of `DISK_BLOCK` bytes, and after every `DISK_USED` bytes of files so many are free and zero that a
-//! third of all is. An NBD export is written through `nbdcopy`, whose standard input is the stream: then a piece's time is until `nbdcopy` took it.
+//! third of all is. Only texts, or only programs, are copied where that is asked for ([`Sort`]), so that what is called a text compresses as one. An NBD export is written through `nbdcopy`, whose standard input is the stream: then a piece's time is until `nbdcopy` took it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::error::{Error, Result};
@@ -25,6 +26,69 @@ const DISK_USED: u64 = 4 << 20;
 
 /// How often it is told how far a copy is.
 const TELL: Duration = Duration::from_millis(200);
+
+/// A sort of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sort {
+    /// Texts that are not compressed: of the first bytes all are characters, and neither these nor the name are those of an archive.
+    Text,
+    /// What processors run: programs and libraries, as Linux has them.
+    Programs,
+}
+
+/// Bytes that a file's sort is told by.
+const TOLD_BY: usize = 4096;
+/// What names of compressed files end with.
+const COMPRESSED: [&str; 16] = [
+    "gz", "xz", "bz2", "zst", "lz4", "lzma", "zip", "br", "7z", "jar", "png", "jpg", "woff2", "mo", "pdf",
+    "svgz",
+];
+/// What programs begin with.
+const ELF: [u8; 4] = [0x7f, b'E', b'L', b'F'];
+
+impl Sort {
+    /// It in a word, for messages.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Text => "texts",
+            Self::Programs => "programs",
+        }
+    }
+
+    /// Whether a file is of it.
+    fn has(self, path: &Path, file: &mut File) -> bool {
+        let mut first = Vec::with_capacity(TOLD_BY);
+        if file.take(TOLD_BY as u64).read_to_end(&mut first).is_err() {
+            return false;
+        }
+        match self {
+            Self::Programs => first.starts_with(&ELF),
+            Self::Text => {
+                let ending = path.extension().map(|it| it.to_string_lossy().to_ascii_lowercase());
+                let is_named = ending.is_some_and(|ending| COMPRESSED.contains(&ending.as_str()));
+                // A character may be cut in two at the end of what was read.
+                let is_text = match str::from_utf8(&first) {
+                    Ok(_) => true,
+                    Err(error) => first.len() == TOLD_BY && error.error_len().is_none(),
+                };
+                let is_control = |byte: &u8| *byte < 0x20 && !b"\t\n\x0b\x0c\r\x1b".contains(byte);
+                !is_named && is_text && !first.iter().any(is_control)
+            }
+        }
+    }
+}
+
+/// Files that are to be copied.
+#[derive(Debug, Clone, Copy)]
+pub struct Files<'a> {
+    /// A directory, or a file.
+    pub source: &'a Path,
+    /// Whether they lie as on a disk.
+    pub as_disk: bool,
+    /// Which of them; all where none is said.
+    pub only: Option<Sort>,
+}
 
 /// Where a stream goes.
 enum Sink {
@@ -89,17 +153,17 @@ impl Sink {
     }
 }
 
-/// Writes at most `extent` bytes of the files in `source` to `at`, in pieces of `bs` bytes. `stops` is told now and then how many bytes are written, and says whether it is to stop.
+/// Writes at most `extent` bytes of `files` to `at`, in pieces of `bs` bytes. `stops` is told now and then how many bytes are written, and says whether it is to stop.
 pub fn run(
-    source: &Path,
-    as_disk: bool,
+    files: Files<'_>,
     at: &Endpoint,
     extent: Size,
     bs: Size,
     stops: &mut dyn FnMut(Size) -> bool,
 ) -> Result<Outcome> {
+    let Files { source, as_disk, only } = files;
     let mut files = Vec::new();
-    list(source, &mut files, &mut extent.0.clone()).map_err(Error::file(source))?;
+    list(source, only, &mut files, &mut extent.0.clone()).map_err(Error::file(source))?;
     let mut stream = Stream { files: files.iter(), open: None, as_disk, given: 0, zeros: 0 };
     let mut sink = Sink::open(at)?;
     let mut piece = vec![0; usize::try_from(bs.0.min(extent.0)).unwrap_or(1 << 20)];
@@ -126,7 +190,10 @@ pub fn run(
     }
     let written = extent.0 - left;
     if written == 0 {
-        let what = "there are no bytes in it that could be copied".to_owned();
+        let what = match only {
+            Some(only) => format!("there are no {} in it that could be copied", only.words()),
+            None => "there are no bytes in it that could be copied".to_owned(),
+        };
         return Err(Error::Results { path: source.to_owned(), what });
     }
     let began = Instant::now();
@@ -172,9 +239,11 @@ fn figures(times: &mut [Duration], written: u64, seconds: f64) -> Figures {
 }
 
 /// The plain files below a path, by name, as many as have `left` bytes. What may not be read is left out.
-fn list(path: &Path, into: &mut Vec<PathBuf>, left: &mut u64) -> io::Result<()> {
+fn list(path: &Path, only: Option<Sort>, into: &mut Vec<PathBuf>, left: &mut u64) -> io::Result<()> {
     let kind = fs::metadata(path)?;
-    if kind.is_file() && File::open(path).is_ok() {
+    let is_meant =
+        || File::open(path).is_ok_and(|mut file| only.is_none_or(|sort| sort.has(path, &mut file)));
+    if kind.is_file() && is_meant() {
         into.push(path.to_owned());
         *left = left.saturating_sub(kind.len());
     }
@@ -186,7 +255,7 @@ fn list(path: &Path, into: &mut Vec<PathBuf>, left: &mut u64) -> io::Result<()> 
     for entry in entries {
         // Links may lead anywhere, and back.
         if entry.file_type().is_ok_and(|kind| kind.is_file() || kind.is_dir()) {
-            let _ = list(&entry.path(), into, left);
+            let _ = list(&entry.path(), only, into, left);
         }
     }
     Ok(())
@@ -252,6 +321,38 @@ impl Stream<'_> {
 mod tests {
     use super::*;
 
+    fn all(source: &Path, as_disk: bool) -> Files<'_> {
+        Files { source, as_disk, only: None }
+    }
+
+    #[test]
+    fn only_texts_that_are_not_compressed_are_texts_and_only_programs_programs() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("source");
+        fs::create_dir_all(&source).unwrap();
+        let long = "\u{e9}".repeat(3000);
+        for (name, bytes) in [
+            ("a.gz", [0x1f, 0x8b, 8, 0].as_slice()),
+            ("b", &[0x1f, 0x8b, 8, 0, b'x']),
+            ("c.md", b"a text\n"),
+            ("d", format!("x{long}").as_bytes()),
+            ("e", b"\x7fELF\x02\x01"),
+            ("f.zst", b"named so"),
+            ("g", b"\xff\xfe latin"),
+            ("h", b"another\n"),
+        ] {
+            fs::write(source.join(name), bytes).unwrap();
+        }
+        let copied = |only| {
+            let target = directory.path().join(format!("{only:?}"));
+            let files = Files { source: &source, as_disk: false, only: Some(only) };
+            run(files, &Endpoint::Path(target.clone()), Size(1 << 20), Size(4096), &mut |_| false).unwrap();
+            fs::read(target).unwrap()
+        };
+        assert_eq!(copied(Sort::Text), format!("a text\nx{long}another\n").as_bytes());
+        assert_eq!(copied(Sort::Programs), b"\x7fELF\x02\x01");
+    }
+
     #[test]
     fn files_are_streamed_by_name_up_to_the_extent() {
         let directory = tempfile::tempdir().unwrap();
@@ -264,11 +365,14 @@ mod tests {
         let whole = [[1; 3000], [2; 3000], [3; 3000]].concat();
         for (extent, bytes) in [(8000, 8000), (1 << 20, 9000)] {
             let target = directory.path().join(format!("target-{extent}"));
-            let outcome =
-                run(&source, false, &Endpoint::Path(target.clone()), Size(extent), Size(4096), &mut |_| {
-                    false
-                })
-                .unwrap();
+            let outcome = run(
+                all(&source, false),
+                &Endpoint::Path(target.clone()),
+                Size(extent),
+                Size(4096),
+                &mut |_| false,
+            )
+            .unwrap();
             assert_eq!(outcome.figures.written_bytes, bytes);
             let series = outcome.series.unwrap();
             assert_eq!((series.operations, series.bytes), (vec![bytes.div_ceil(4096)], vec![bytes]));
@@ -290,8 +394,10 @@ mod tests {
         fs::write(source.join("b"), vec![2; 4 << 20]).unwrap();
         fs::write(source.join("c"), [3; 100]).unwrap();
         let target = directory.path().join("target");
-        run(&source, true, &Endpoint::Path(target.clone()), Size(16 << 20), Size(1 << 20), &mut |_| false)
-            .unwrap();
+        run(all(&source, true), &Endpoint::Path(target.clone()), Size(16 << 20), Size(1 << 20), &mut |_| {
+            false
+        })
+        .unwrap();
         let disk = fs::read(target).unwrap();
         let used = 4096 + (4 << 20);
         let free = (used / 2_usize).next_multiple_of(4096);
@@ -307,10 +413,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = Endpoint::Path(directory.path().join("target"));
         let run = |source: &str| {
-            run(&directory.path().join(source), false, &at, Size(4096), Size(4096), &mut |_| false)
+            run(all(&directory.path().join(source), false), &at, Size(4096), Size(4096), &mut |_| false)
         };
         assert!(run("none").is_err());
         fs::create_dir(directory.path().join("empty")).unwrap();
         assert!(run("empty").is_err());
+        fs::write(directory.path().join("empty/a"), "text").unwrap();
+        let source = directory.path().join("empty");
+        let files = Files { source: &source, as_disk: false, only: Some(Sort::Programs) };
+        let error = super::run(files, &at, Size(4096), Size(4096), &mut |_| false).unwrap_err().to_string();
+        assert!(error.contains("no programs"), "{error}");
     }
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Machine;
 use crate::medium::Medium;
 use crate::target::output;
 
@@ -22,8 +23,11 @@ pub struct Environment {
     pub memory_bytes: u64,
     /// The kernel's version.
     pub kernel: String,
-    /// The frequency governor, where there is one.
+    /// The frequency governors of its processors, where there are some: one, or how many have which.
     pub governor: Option<String>,
+    /// The load averages of one, five and fifteen minutes when the experiment began.
+    #[serde(default)]
+    pub load: Option<String>,
     /// Whether this is a virtual machine, as far as the processor tells.
     pub is_virtual: bool,
     /// Versions of OpenZFS, its commands' and its kernel module's, where that is measured.
@@ -40,9 +44,14 @@ pub struct Environment {
 }
 
 /// Instructions that make checksums, parity and encryption fast.
-const FLAGS: [&str; 12] = [
+const FLAGS: [&str; 16] = [
     "aes",
     "pclmulqdq",
+    // Of ARM.
+    "pmull",
+    "sha2",
+    "sha3",
+    "sha512",
     "vaes",
     "vpclmulqdq",
     "sha_ni",
@@ -55,10 +64,18 @@ const FLAGS: [&str; 12] = [
     "bmi2",
 ];
 
+/// What makers of virtual machines call themselves.
+const VIRTUAL_MAKERS: [&str; 5] = ["QEMU", "KVM", "VMware", "Xen", "innotek"];
+
 impl Environment {
     /// That of this machine. What cannot be found out is empty.
     pub fn of_this_machine() -> Self {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        Self::of(&Machine::default())
+    }
+
+    /// The same of a machine.
+    pub fn of(machine: &Machine) -> Self {
+        let cpuinfo = machine.read("proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
             let line =
                 cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
@@ -66,23 +83,27 @@ impl Environment {
                 .map(|(_, value)| value.trim().to_owned())
                 .unwrap_or_default()
         };
-        let flags = field("flags");
+        // ARM calls them features.
+        let flags = [field("flags"), field("Features")].join(" ");
         let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
-        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let meminfo = machine.read("proc/meminfo").unwrap_or_default();
         let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
         let kib: u64 = kib
             .and_then(|line| line.split_whitespace().next())
             .and_then(|word| word.parse().ok())
             .unwrap_or(0);
-        let one_line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+        // Processors of ARM do not tell it.
+        let maker = machine.read("sys/class/dmi/id/sys_vendor").unwrap_or_default();
+        let is_guest = VIRTUAL_MAKERS.iter().any(|virtual_maker| maker.starts_with(virtual_maker));
         Self {
             cpu: field("model name"),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             cpu_flags: FLAGS.iter().filter(|flag| has(flag)).map(|flag| (*flag).to_owned()).collect(),
             memory_bytes: kib << 10,
-            kernel: one_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
-            governor: one_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            is_virtual: has("hypervisor"),
+            kernel: machine.read("proc/sys/kernel/osrelease").unwrap_or_default(),
+            governor: machine.governor(),
+            load: machine.load(),
+            is_virtual: has("hypervisor") || is_guest,
             openzfs: Vec::new(),
             arc_max_bytes: None,
             media: Vec::new(),
@@ -118,6 +139,26 @@ impl Environment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instructions_are_read_of_arm_too_and_older_results_stay_readable() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("proc")).unwrap();
+        std::fs::create_dir_all(root.path().join("sys/class/dmi/id")).unwrap();
+        let write = |cpuinfo: &str| std::fs::write(root.path().join("proc/cpuinfo"), cpuinfo).unwrap();
+        write("processor\t: 0\nFeatures\t: fp asimd aes pmull sha2 atomics\n");
+        std::fs::write(root.path().join("sys/class/dmi/id/sys_vendor"), "QEMU\n").unwrap();
+        let of = || Environment::of(&Machine::below(root.path()));
+        assert_eq!(
+            (of().cpu_flags, of().is_virtual),
+            (vec!["aes".into(), "pmull".into(), "sha2".into()], true)
+        );
+        write("processor\t: 0\nflags\t\t: fpu avx2 hypervisor\n");
+        assert_eq!(of().cpu_flags, ["avx2"]);
+        let mut old = serde_json::to_value(Environment::default()).unwrap();
+        old.as_object_mut().unwrap().remove("load");
+        assert_eq!(serde_json::from_value::<Environment>(old).unwrap(), Environment::default());
+    }
 
     #[test]
     fn what_does_not_exist_yet_lies_where_its_directory_does() {

@@ -89,6 +89,7 @@ pub(crate) mod unseen;
 mod workload;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use device::simulated::Model;
 use serde::{Deserialize, Serialize};
@@ -101,8 +102,8 @@ use crate::plan;
 use crate::search::MOST_SEARCHED;
 use crate::size::Size;
 
-pub use goal::{Bound, Goal, Metric};
-pub use setting::{FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH};
+pub use goal::{Bound, Goal, Metric, Rates};
+pub use setting::{FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, TUNABLES, Tunable};
 pub use target::{Layer, Pools, Target};
 pub use workload::{CacheState, Work, Workload};
 pub(crate) use workload::{does_write, faults_of_options};
@@ -127,6 +128,8 @@ impl Quick {
 const QUICK_ROUNDS: std::ops::RangeInclusive<usize> = 2..=5;
 /// What a copy should move at most then: it goes on to its end.
 const QUICK_COPY: Size = Size(16 << 20);
+/// How long a quick form may take until its last round ends, on a machine of any speed; what is made and removed around it comes to that.
+const QUICK_WITHIN_SECONDS: f64 = 240.0;
 /// A run should be no shorter than that.
 const LEAST_SECONDS: f64 = 0.25;
 /// Most runs that a plan may have.
@@ -165,6 +168,15 @@ pub struct Experiment {
     /// Rounds at least, since somebody wanted more of an experiment that had so many as it asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_rounds: Option<usize>,
+    /// How long all of it should take, where it is a quick form: rounds that would take it beyond are left out, but for two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_seconds: Option<f64>,
+    /// Rounds that were left out for that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out_rounds: usize,
+    /// What the target's disks did by themselves before pools were made of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Rates>,
     /// What counts.
     #[serde(default)]
     pub goal: Goal,
@@ -206,6 +218,10 @@ fn five() -> usize {
     5
 }
 
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
 fn five_percent() -> f64 {
     0.05
 }
@@ -220,8 +236,16 @@ fn fault<T>(result: Result<T>) -> Option<String> {
 }
 
 /// Properties that are no factors: a filesystem that is mounted nowhere would be measured as whatever is there.
-const DECIDED: [&str; 7] =
-    ["volsize", "mountpoint", "canmount", "readonly", "pool.altroot", "pool.cachefile", "pool.readonly"];
+const DECIDED: [&str; 8] = [
+    "volsize",
+    "mountpoint",
+    "canmount",
+    "zoned",
+    "readonly",
+    "pool.altroot",
+    "pool.cachefile",
+    "pool.readonly",
+];
 
 impl Experiment {
     /// Reads and checks one.
@@ -370,6 +394,7 @@ impl Experiment {
         let most = (quick.runs / in_a_round).clamp(*QUICK_ROUNDS.start(), *QUICK_ROUNDS.end());
         self.rounds = self.rounds.min(most);
         self.max_rounds = None;
+        self.within_seconds = Some(QUICK_WITHIN_SECONDS);
         let runs = in_a_round * self.rounds;
         let seconds = seconds.min((quick.seconds / runs as f64).max(LEAST_SECONDS));
         for workload in &mut self.workloads {
@@ -393,7 +418,19 @@ impl Experiment {
                 self.left_out_workloads.join("; ")
             )
         });
-        factors.chain(workloads).collect()
+        let rounds = (self.left_out_rounds > 0).then(|| {
+            let (left_out, all) = (self.left_out_rounds, self.rounds + self.left_out_rounds);
+            let most = self.within_seconds.unwrap_or(QUICK_WITHIN_SECONDS);
+            format!("{left_out} of {all} rounds, which would have ended later than {most:.0} s after the beginning on this machine (`--rounds N` runs as many as it says)")
+        });
+        factors.chain(workloads).chain(rounds).collect()
+    }
+
+    /// Whether another round, which takes as long as the longest one did, would go beyond the time that a quick form has. Two are run in any case, and as many as somebody asked for later.
+    pub(crate) fn is_over(&self, rounds_done: usize, elapsed: Duration, longest_round: Duration) -> bool {
+        let most = self.within_seconds.filter(|_| rounds_done >= *QUICK_ROUNDS.start());
+        let most = most.filter(|_| self.more_rounds.is_none_or(|more| rounds_done >= more));
+        most.is_some_and(|most| (elapsed + longest_round).as_secs_f64() > most)
     }
 
     /// Says what is wrong with it, where something is: all of it.
@@ -426,6 +463,9 @@ impl Experiment {
         }
         if self.rounds < 2 || self.max_rounds.is_some_and(|most| most < self.rounds) {
             faults.push("rounds: at least 2, and max_rounds not fewer than rounds".into());
+        }
+        if self.within_seconds.is_some_and(|most| !(1.0..1e6).contains(&most)) {
+            faults.push("within_seconds: at least 1, and at most 1000000".into());
         }
         if !(0.001..1.0).contains(&self.precision) {
             faults.push(format!("precision {} is not between 0.001 and 1", self.precision));
@@ -814,6 +854,10 @@ mod tests {
         let mut experiment = Experiment::parse(SMALL).unwrap();
         experiment.quick(1.0);
         assert_eq!((experiment.workloads[0].seconds, experiment.rounds), (1.0, 5));
+        let is_over = |rounds, elapsed, longest| {
+            experiment.is_over(rounds, Duration::from_secs(elapsed), Duration::from_secs(longest))
+        };
+        assert_eq!([is_over(1, 1000, 900), is_over(2, 180, 90), is_over(2, 140, 70)], [false, true, false]);
         let like = experiment.workloads[0].clone();
         let mut with = |workloads: usize| {
             experiment.rounds = 5;

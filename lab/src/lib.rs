@@ -16,6 +16,7 @@
 //! | [`copy`] | a stream of somebody's own files |
 //! | [`fio`] | one run of fio and what its JSON says |
 //! | [`series`] | what happened within a run, step by step |
+//! | [`machine`] | what the kernel tells of the machine, and how busy it was |
 //! | [`load`] | the same done by the process that has the pool open |
 //! | [`target`] | where variants live: volumes and filesystems of pools made for them, files and devices, a host with OpenZFS |
 //! | [`file`](mod@file) | files that somebody names to be read |
@@ -51,6 +52,7 @@ pub mod file;
 pub mod fio;
 pub mod layout;
 pub mod load;
+pub mod machine;
 pub mod medium;
 pub mod models;
 mod nearest;

@@ -24,11 +24,24 @@ pub struct Medium {
     pub is_virtual: bool,
     /// Whether each write goes through to its medium.
     pub is_writethrough: bool,
+    /// Whether a layer of it encrypts (dm-crypt, as LUKS does).
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub is_encrypted: bool,
     /// Of a file: the kind of filesystem that it lies on.
     pub filesystem: Option<String>,
     /// A model that it plays.
     pub modelled: Option<String>,
 }
+
+fn is_not(it: &bool) -> bool {
+    !*it
+}
+
+/// Devices below each other that are looked at.
+const MOST_LAYERS: usize = 16;
+
+/// What makers of guests' disks call themselves, as SCSI tells it.
+const VIRTUAL_VENDORS: [&str; 5] = ["QEMU", "VMware", "VBOX", "Msft", "Virtual"];
 
 /// What the kernel tells of a block device.
 pub(crate) fn sysfs(path: &Path) -> Option<PathBuf> {
@@ -120,11 +133,42 @@ impl Medium {
             sector: read("logical_block_size").and_then(|text| text.parse().ok()),
             unit: read("physical_block_size").and_then(|text| text.parse().ok()),
             turns: read("rotational").map(|text| text == "1"),
-            is_virtual: name.starts_with("vd") || name.starts_with("xvd"),
+            is_virtual: any_layer(device, MOST_LAYERS, &is_of_guest),
+            is_encrypted: any_layer(device, MOST_LAYERS, &is_crypt),
             is_writethrough: read("write_cache").is_some_and(|text| text == "write through"),
             ..Self::default()
         }
     }
+}
+
+/// Whether `is` is so of a device, or of one that it is made of.
+fn any_layer(device: &Path, left: usize, is: &dyn Fn(&Path) -> bool) -> bool {
+    let below = fs::read_dir(device.join("slaves")).into_iter().flatten().flatten();
+    let mut below = below.filter_map(|entry| fs::canonicalize(entry.path()).ok());
+    is(device) || left > 0 && below.any(|device| any_layer(&device, left - 1, is))
+}
+
+/// Whether it is a disk that a hypervisor makes: virtio's (`vda`), Xen's, or a SCSI disk (`sda`) that says so, or hangs on virtio-scsi.
+fn is_of_guest(device: &Path) -> bool {
+    let name = device.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if name.starts_with("vd") || name.starts_with("xvd") {
+        return true;
+    }
+    if !name.starts_with("sd") {
+        return false;
+    }
+    let disk = [device.to_owned(), device.join("..")].into_iter().find(|disk| disk.join("device").is_dir());
+    let vendor =
+        disk.and_then(|disk| fs::read_to_string(disk.join("device/vendor")).ok()).unwrap_or_default();
+    let is_known = VIRTUAL_VENDORS.iter().any(|known| vendor.trim_start().starts_with(known));
+    let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    let mut buses = device.components().filter_map(|part| part.as_os_str().to_str()?.strip_prefix("virtio"));
+    is_known || buses.any(is_number)
+}
+
+/// Whether it is one of dm-crypt.
+fn is_crypt(device: &Path) -> bool {
+    fs::read_to_string(device.join("dm/uuid")).is_ok_and(|uuid| uuid.starts_with("CRYPT-"))
 }
 
 /// Where a filesystem comes from.
@@ -176,6 +220,9 @@ impl fmt::Display for Medium {
             write!(f, "{filesystem} on ")?;
         }
         f.write_str(self.model.as_deref().unwrap_or("a device that nothing is known of"))?;
+        if self.is_encrypted {
+            f.write_str(", encrypted")?;
+        }
         match self.turns {
             Some(true) => f.write_str(", which turns")?,
             Some(false) => f.write_str(", which does not turn")?,
@@ -218,6 +265,46 @@ mod tests {
             [None, None, None]
         );
         assert!(is_fuse("fuse.cenote") && is_fuse("fuse") && !is_fuse("ext4"));
+    }
+
+    #[test]
+    fn guests_disks_and_layers_that_encrypt_are_known_by_what_the_kernel_tells() {
+        let root = tempfile::tempdir().unwrap();
+        let device = |path: &str, files: &[(&str, &str)]| {
+            let device = root.path().join(path);
+            for (name, text) in files.iter().chain(&[("queue/rotational", "0\n")]) {
+                let file = device.join(name);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            }
+            device
+        };
+        let through = ("queue/write_cache", "write through\n");
+        let vda = device("devices/pci/virtio1/block/vda", &[through]);
+        let scsi =
+            device("devices/pci/virtio2/host2/0:0:0:0/block/sda", &[through, ("device/vendor", "ATA\n")]);
+        let emulated = device("devices/pci/ata1/block/sdb", &[through, ("device/vendor", "QEMU    \n")]);
+        let real = device(
+            "devices/pci/ata2/block/sdc",
+            &[("queue/write_cache", "write back\n"), ("device/vendor", "ATA     \n")],
+        );
+        let of = |device: &Path| {
+            let medium = Medium::at(device);
+            (medium.is_virtual, medium.is_writethrough, medium.is_encrypted)
+        };
+        for guest in [&vda, &scsi, &emulated] {
+            assert_eq!(of(guest), (true, true, false), "{guest:?}");
+        }
+        assert_eq!(of(&real), (false, false, false));
+        // A volume of LVM on LUKS on a guest's disk.
+        let crypt = device("devices/virtual/block/dm-0", &[("dm/uuid", "CRYPT-LUKS2-1234-root\n"), through]);
+        let lvm = device("devices/virtual/block/dm-1", &[("dm/uuid", "LVM-5678\n"), through]);
+        for (above, below) in [(&crypt, &vda), (&lvm, &crypt)] {
+            fs::create_dir_all(above.join("slaves")).unwrap();
+            std::os::unix::fs::symlink(below, above.join("slaves/below")).unwrap();
+        }
+        assert_eq!([of(&crypt), of(&lvm)], [(true, true, true); 2]);
+        assert!(Medium::at(&lvm).to_string().contains("encrypted"));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! | of what | by whom |
 //! |---|---|
 //! | the experiment by itself | [`Experiment::faults`] |
-//! | names and values of properties, with the nearest name where there is none of that | [`Known`]: who makes pools and volumes |
+//! | names and values of properties, with the nearest name where there is none of that, and those that make no difference | [`Known`]: who makes pools and volumes |
 //! | names and values of fio's options | fio itself, which reads its arguments and does nothing (`--parse-only`) |
 //! | traces and sources of copies, files and devices that are measured, where results go, room for what is made | the machine: [`faults_here`] |
 
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::experiment::{
-    Experiment, PROCESS, Place, SETTINGS, Settings, THROUGH, Target, Work, Workload, faults_of_options,
+    Experiment, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, Target, Work, Workload, faults_of_options,
 };
 use crate::fio::{self, Endpoint};
 use crate::nearest::meant;
@@ -34,16 +34,21 @@ pub trait Known {
     fn properties(&self, of_volume: bool) -> Vec<&str>;
     /// Why a new volume or filesystem cannot have a property, or such a value of it; nothing where it can.
     fn fault(&self, of_volume: bool, name: &str, value: &str) -> Option<String>;
+    /// Why what is measured does not depend on a property; nothing where it does, or may.
+    fn idle(&self, name: &str) -> Option<&str>;
     /// The properties that a new pool can be given.
     fn pool_properties(&self) -> Vec<&str>;
     /// Why a new pool cannot have a property, or such a value of it; nothing where it can.
     fn pool_fault(&self, name: &str, value: &str) -> Option<String>;
+    /// Why what is measured does not depend on a pool's property; nothing where it does, or may.
+    fn pool_idle(&self, name: &str) -> Option<&str>;
 }
 
 /// What is wrong with the experiment wherever it is to run.
 pub fn faults(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
     let mut all = experiment.faults();
     all.extend(names(experiment, known));
+    all.extend(idle(experiment, known));
     all.extend(of_fio(experiment));
     all
 }
@@ -90,7 +95,8 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
     all
 }
 
-fn is_program(name: &str) -> bool {
+/// Whether a program is on the PATH.
+pub(crate) fn is_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
 }
@@ -124,7 +130,7 @@ pub fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
                 })
             }),
             Place::Pool => {
-                let property = name.strip_prefix(crate::experiment::POOL);
+                let property = name.strip_prefix(POOL);
                 let property = property.or(name.starts_with("feature@").then_some(name));
                 property.and_then(|property| {
                     let why = known.pool_fault(property, value)?;
@@ -139,6 +145,34 @@ pub fn names(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
         all.extend(fault);
     }
     all
+}
+
+/// Factors, and variants, that make no difference to what is measured, because whoever serves it does not look at these properties. What a host's kernel looks at is not known here.
+pub fn idle(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
+    if experiment.target.pools().is_none() {
+        return Vec::new();
+    }
+    let why = |name: &str| match (Place::of(name), name.strip_prefix(POOL)) {
+        (Place::Dataset, _) => known.idle(name).or_else(|| of_layouts(name)),
+        (_, Some(property)) => known.pool_idle(property),
+        _ => None,
+    };
+    let of_factors = experiment.factors.iter().filter_map(|factor| {
+        let why = why(&factor.name)?;
+        Some(format!("factor '{}': its values would make no difference: {why}", factor.name))
+    });
+    let of_variants = experiment.variants.iter().filter_map(|variant| {
+        let whys: Option<Vec<String>> =
+            variant.keys().map(|name| Some(format!("{name}: {}", why(name)?))).collect();
+        let whys = whys.filter(|whys| !whys.is_empty())?.join("; ");
+        Some(format!("[[variant]]: one of them would make no difference ({whys})"))
+    });
+    of_factors.chain(of_variants).collect()
+}
+
+/// Why a property makes no difference in any pool of a [`crate::layout::Layout`].
+fn of_layouts(name: &str) -> Option<&'static str> {
+    (name == "special_small_blocks").then_some("pools of the lab have no special devices")
 }
 
 /// The kinds of places where fio is to work, each as one of them.
@@ -366,6 +400,14 @@ mod tests {
             vec!["autotrim"]
         }
 
+        fn idle(&self, name: &str) -> Option<&str> {
+            (name == "recordsize").then_some("all are alike")
+        }
+
+        fn pool_idle(&self, _: &str) -> Option<&str> {
+            None
+        }
+
         fn pool_fault(&self, name: &str, _: &str) -> Option<String> {
             (name != "autotrim").then(|| "there is none".to_owned())
         }
@@ -400,6 +442,22 @@ mod tests {
             assert_eq!(told.iter().filter(|it| it.contains(named)).count().min(1), 1, "{named}: {told:#?}");
         }
         assert_eq!(told.iter().filter(|it| it.contains("compresion")).count(), 1, "{told:#?}");
+    }
+
+    #[test]
+    fn properties_that_nobody_looks_at_are_no_factors() {
+        let of = |text: &str| {
+            let text = format!(
+                "name = \"x\"\n[target]\nkind = \"filesystem\"\nsize = \"64M\"\n{text}[[workload]]\nname = \"w\"\nrw = \"read\"\n"
+            );
+            idle(&Experiment::read(&text).unwrap(), &Few)
+        };
+        let told = of("[[factor]]\nname = \"recordsize\"\nvalues = [\"1K\", \"2K\"]\n");
+        assert_eq!(told, ["factor 'recordsize': its values would make no difference: all are alike"]);
+        let told = of("[[variant]]\nrecordsize = \"1K\"\n");
+        assert_eq!(told, ["[[variant]]: one of them would make no difference (recordsize: all are alike)"]);
+        assert!(of("[[variant]]\nrecordsize = \"1K\"\ncompression = \"lz4\"\n").is_empty());
+        assert!(of("[settings]\nrecordsize = \"1K\"\n").is_empty());
     }
 
     #[test]

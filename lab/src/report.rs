@@ -219,6 +219,7 @@ mod tests {
             sector: None,
             series: None,
             prepared: None,
+            busy: None,
             notes: Vec::new(),
         };
         let mut store = Store::in_memory(Experiment::parse(&text).unwrap());

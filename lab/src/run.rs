@@ -4,13 +4,14 @@
 //! stopped at any moment, within a run too, and gone on with. The round that was interrupted then is done again as a whole; all others are never done again. Rounds go on beyond the least number while the goal's intervals are too wide; that only
 //! looks at widths, never at who wins, which would find winners where there are none.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::analysis;
 use crate::error::{Error, Result};
 use crate::experiment::{Work, Workload};
 use crate::fio::Figures;
-use crate::plan::{Plan, Step, Variant};
+use crate::machine::{Busy, Machine};
+use crate::plan::{Plan, Step, Variant, VariantKind};
 use crate::seek;
 use crate::size::Size;
 use crate::store::{Run, Stage, Store};
@@ -73,21 +74,30 @@ pub fn plan(store: &Store) -> Plan {
 
 /// Runs what is not done yet.
 pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) -> Result<Ended> {
+    let began = Instant::now();
+    // Where runs ended before, pools may be on the disks.
+    if store.runs().is_empty() && store.experiment().measured.is_none() {
+        match bench.limits(progress) {
+            Err(Error::Stopped) => return Ok(Ended::Stopped),
+            measured => measured?.map_or(Ok(()), |rates| store.keep_measured(rates))?,
+        }
+    }
     if seek::carry_out(store, bench, progress)? == Ended::Stopped {
         return Ok(Ended::Stopped);
     }
     let measure =
         |round, variant: &_, workload: &_| one(bench, progress, Stage::Rounds, round, variant, workload);
-    match rounds(store, progress, measure) {
+    match rounds(store, progress, began, measure) {
         Err(Error::Stopped) => Ok(Ended::Stopped),
         ended => ended,
     }
 }
 
-/// The rounds of the plan that are not done yet, each run by `measure`, which is told the round.
+/// The rounds of the plan that are not done yet, each run by `measure`, which is told the round. All of it, with what was looked for before, `began` then.
 pub(crate) fn rounds(
     store: &mut Store,
     progress: &dyn Progress,
+    began: Instant,
     mut measure: impl FnMut(usize, &Variant, &Workload) -> Result<(Run, String)>,
 ) -> Result<Ended> {
     let experiment = store.experiment().clone();
@@ -95,7 +105,13 @@ pub(crate) fn rounds(
     tear(store, &plan)?;
     let least = experiment.least_rounds();
     let most = experiment.max_rounds.unwrap_or(least).max(least);
+    let mut longest = Duration::ZERO;
     for round in 0..most {
+        if round < least && experiment.is_over(round, began.elapsed(), longest) {
+            store.leave_out_rounds_after(round)?;
+            break;
+        }
+        let of_round = Instant::now();
         if round >= least && analysis::is_precise(store) {
             break;
         }
@@ -116,6 +132,10 @@ pub(crate) fn rounds(
             let (run, said) = measure(step.round, variant, workload)?;
             progress.ended(&run);
             store.add(&run, &said)?;
+        }
+        // The first one makes and fills what all others find.
+        if round > 0 {
+            longest = longest.max(of_round.elapsed());
         }
     }
     Ok(Ended::Complete)
@@ -160,6 +180,9 @@ fn measured(
     bench.ready(&lodging, &workload, progress)?;
     let prepared = bench.prepared();
     let job = bench.job(&lodging, &workload, round, progress)?;
+    let machine = Machine::default();
+    let load = machine.load().unwrap_or_default();
+    let ticks = machine.ticks();
     let before = bench.counters(&lodging)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut outcome = bench.run(&lodging, &job, progress)?;
@@ -169,8 +192,16 @@ fn measured(
     }
     bench.settle(&lodging)?;
     let after = bench.counters(&lodging)?;
+    let ticks = ticks.zip(machine.ticks());
     let is_of_more = workload.counted_beside().is_some() || bench.did_more();
     let served = before.zip(after).map(|(before, after)| Counters { is_of_more, ..after.since(&before) });
+    let served_seconds = match variant.kind {
+        VariantKind::Device => Some(0.0),
+        _ => served.map(|served| served.cpu_seconds),
+    };
+    let busy = ticks.map(|(before, after)| Busy::since(before, after, load, served_seconds));
+    let mut notes = bench.notes();
+    notes.extend(busy.iter().flat_map(Busy::cautions));
     let run = Run {
         stage,
         round,
@@ -184,7 +215,8 @@ fn measured(
         sector: bench.sector(&lodging)?,
         series: outcome.series,
         prepared,
-        notes: bench.notes(),
+        busy,
+        notes,
     };
     Ok((run, outcome.json))
 }
@@ -209,25 +241,31 @@ mod tests {
 
     /// Carries rounds out until so many runs are done.
     fn carried(store: &mut Store, mut most: usize) -> Result<Ended> {
-        rounds(store, &Silent, |round, variant, workload| {
+        rounds(store, &Silent, Instant::now(), |round, variant, workload| {
             most = most.checked_sub(1).ok_or(Error::Stopped)?;
-            let run = Run {
-                stage: Stage::Rounds,
-                round,
-                variant: variant.name.clone(),
-                workload: workload.name.clone(),
-                began: 0,
-                command: vec![],
-                figures: Figures::default(),
-                served: None,
-                space: None,
-                sector: None,
-                series: None,
-                prepared: None,
-                notes: Vec::new(),
-            };
-            Ok((run, "{}".to_owned()))
+            ran(round, variant, workload)
         })
+    }
+
+    /// A run that was done.
+    fn ran(round: usize, variant: &Variant, workload: &Workload) -> Result<(Run, String)> {
+        let run = Run {
+            stage: Stage::Rounds,
+            round,
+            variant: variant.name.clone(),
+            workload: workload.name.clone(),
+            began: 0,
+            command: vec![],
+            figures: Figures::default(),
+            served: None,
+            space: None,
+            sector: None,
+            series: None,
+            prepared: None,
+            busy: None,
+            notes: Vec::new(),
+        };
+        Ok((run, "{}".to_owned()))
     }
 
     #[test]
@@ -243,6 +281,42 @@ mod tests {
         // What is whole stays, also where nothing was under way.
         assert_eq!(carried(&mut store, 0).unwrap(), Ended::Complete);
         assert_eq!(store.compared().count(), 6);
+    }
+
+    #[test]
+    fn a_quick_form_leaves_out_rounds_where_the_machine_is_slow_and_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let environment = crate::environment::Environment::default();
+        let mut experiment = Experiment::parse(&TWO.replace("rounds = 2", "rounds = 5")).unwrap();
+        experiment.quick(1.0);
+        assert_eq!((experiment.rounds, experiment.within_seconds.is_some()), (5, true));
+        let mut store = Store::create(directory.path(), experiment, environment).unwrap();
+        // Two rounds that took the rest of it.
+        let slow = |store: &mut Store, within| {
+            let text = std::fs::read_to_string(directory.path().join("experiment.toml")).unwrap();
+            let text = text.replace("within_seconds = 240.0", &format!("within_seconds = {within}"));
+            std::fs::write(directory.path().join("experiment.toml"), text).unwrap();
+            *store = Store::in_memory(Experiment::parse(TWO).unwrap());
+            *store = Store::open(directory.path()).unwrap();
+        };
+        slow(&mut store, "1.0");
+        let mut took = 0;
+        let ended = rounds(&mut store, &Silent, Instant::now(), |round, variant, workload| {
+            took += 1;
+            if took == 6 {
+                std::thread::sleep(Duration::from_millis(600));
+            }
+            ran(round, variant, workload)
+        });
+        assert_eq!(ended.unwrap(), Ended::Complete);
+        let left_out = store.experiment().left_out();
+        assert_eq!((store.compared().count(), left_out.len()), (6, 1));
+        assert!(left_out[0].contains("3 of 5 rounds"), "{left_out:?}");
+        // That is all, also for whoever goes on; who asks for more gets it.
+        assert_eq!(carried(&mut store, 0).unwrap(), Ended::Complete);
+        store.want_rounds(3).unwrap();
+        carried(&mut store, usize::MAX).unwrap();
+        assert_eq!(store.compared().count(), 9);
     }
 
     #[test]

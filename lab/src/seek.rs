@@ -258,6 +258,7 @@ mod tests {
                 sector: None,
                 series: None,
                 prepared: None,
+                busy: None,
                 notes: Vec::new(),
             };
             let worth = worth(&self.kept.experiment, &run).unwrap();

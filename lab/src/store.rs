@@ -22,9 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Metric};
+use crate::experiment::{Experiment, Metric, Rates};
 use crate::file;
 use crate::fio::Figures;
+use crate::machine::Busy;
 use crate::series::Series;
 use crate::target::Counters;
 
@@ -75,6 +76,9 @@ pub struct Run {
     /// What was filled for it before, where something was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepared: Option<Prepared>,
+    /// What processors did meanwhile, where the kernel tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<Busy>,
     /// What a reader must know of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -115,6 +119,7 @@ impl Run {
             sector: None,
             series: None,
             prepared: None,
+            busy: None,
             notes: Vec::new(),
         }
     }
@@ -363,6 +368,20 @@ impl Store {
         Ok(())
     }
 
+    /// Leaves out all rounds after so many, since there is no time for them.
+    pub fn leave_out_rounds_after(&mut self, rounds: usize) -> Result<()> {
+        let left_out = self.experiment.least_rounds().saturating_sub(rounds);
+        self.experiment.left_out_rounds += left_out;
+        (self.experiment.rounds, self.experiment.max_rounds) = (rounds, None);
+        write_durably(&self.directory.join("experiment.toml"), self.experiment.to_toml()?.as_bytes())
+    }
+
+    /// Keeps what the target's disks did by themselves.
+    pub fn keep_measured(&mut self, rates: Rates) -> Result<()> {
+        self.experiment.measured = Some(rates);
+        write_durably(&self.directory.join("experiment.toml"), self.experiment.to_toml()?.as_bytes())
+    }
+
     /// Writes a file of the report; where it is.
     pub fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.directory.join(name);
@@ -483,6 +502,7 @@ mod tests {
             sector: Some(4096),
             series: None,
             prepared: None,
+            busy: None,
             notes: Vec::new(),
         }
     }

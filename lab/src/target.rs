@@ -38,6 +38,7 @@
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
 
 pub(crate) mod export;
+mod limit;
 mod lodging;
 pub(crate) mod own;
 mod programs;
@@ -51,10 +52,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::copy;
+use crate::copy::{self, Sort};
 use crate::error::{Error, Result};
 use crate::experiment::{
-    CacheState, Experiment, POOL, PROCESS, Place, Pools, Settings, THROUGH, Target, Work, Workload,
+    CacheState, Experiment, POOL, PROCESS, Place, Pools, Rates, Settings, THROUGH, Target, Work, Workload,
 };
 use crate::fio::{self, Endpoint};
 use crate::layout::{Layout, Vdev};
@@ -65,7 +66,7 @@ use crate::size::Size;
 use crate::store::Prepared;
 use crate::trace::Trace;
 
-use export::{Export, READ_CAPACITY, Told};
+use export::{Export, NBDINFO, READ_CAPACITY, Told};
 use own::Made;
 use taken::Claim;
 
@@ -215,6 +216,7 @@ impl Job {
 pub struct Stream {
     source: PathBuf,
     as_disk: bool,
+    only: Option<Sort>,
     /// How many bytes at most.
     extent: Size,
     /// Bytes of a piece.
@@ -224,20 +226,24 @@ pub struct Stream {
 impl Stream {
     /// What a workload copies to a target of `size`; nothing where it copies nothing.
     fn of(workload: &Workload, size: Size) -> Option<Self> {
-        let (as_disk, extent, bs) = (workload.as_disk, workload.extent(size), workload.bs);
-        Some(Self { source: workload.source.clone()?, as_disk, extent, bs })
+        let (as_disk, only, extent, bs) =
+            (workload.as_disk, workload.only, workload.extent(size), workload.bs);
+        Some(Self { source: workload.source.clone()?, as_disk, only, extent, bs })
     }
 
     fn words(&self, at: &Endpoint) -> Vec<String> {
         let as_disk = self.as_disk.then_some(["as", "a", "disk"]).into_iter().flatten().map(str::to_owned);
         let (source, at) = (self.source.display().to_string(), at.file());
-        let words = ["copy".into(), self.extent.to_string(), "of".into(), source, "to".into(), at];
-        words.into_iter().chain(["by".into(), self.bs.to_string()]).chain(as_disk).collect()
+        let what = self.only.map(|only| format!("{} in", only.words()));
+        let words = ["copy".into(), self.extent.to_string(), "of".into()].into_iter().chain(what);
+        let words = words.chain([source, "to".into(), at]);
+        words.chain(["by".into(), self.bs.to_string()]).chain(as_disk).collect()
     }
 
     fn run(&self, at: &Endpoint, what: &str, progress: &dyn Progress) -> Result<fio::Outcome> {
         let began = Instant::now();
-        copy::run(&self.source, self.as_disk, at, self.extent, self.bs, &mut |done| {
+        let files = copy::Files { source: &self.source, as_disk: self.as_disk, only: self.only };
+        copy::run(files, at, self.extent, self.bs, &mut |done| {
             progress.goes_on(Part { what, done, total: self.extent, elapsed: began.elapsed() });
             progress.stops()
         })
@@ -277,6 +283,24 @@ impl<'a> Bench<'a> {
     pub fn overwriting(mut self, is_allowed: bool) -> Self {
         self.may_overwrite = is_allowed;
         self
+    }
+
+    /// Measures what disks of somebody's own can carry, before a pool is made of them; notes why, where no limit is measured.
+    pub fn limits(&mut self, progress: &dyn Progress) -> Result<Option<Rates>> {
+        if let Some(why) = limit::unmeasured(self.experiment) {
+            self.notes.push(format!("No limit of the devices was measured beside: {why}."));
+            return Ok(None);
+        }
+        match limit::measure(self.experiment, self.may_overwrite, &self.directory, &mut || progress.stops()) {
+            // As a file where fio cannot go around the page cache.
+            Err(Error::Failed { output, .. }) => {
+                self.notes.push(format!(
+                    "No limit of the devices was measured beside: fio failed on them ({output})."
+                ));
+                Ok(None)
+            }
+            measured => measured,
+        }
     }
 
     fn overwrites(&self) -> bool {
@@ -1119,13 +1143,13 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
 fn fault_of_uri(uri: &str, size: Size, overwrites: bool) -> Option<String> {
     // What is no URI is told by the experiment itself.
     let export = Export::parse(uri).ok()?;
-    fault_of_told(uri, export.is_iscsi(), export.look(), size, overwrites)
+    fault_of_told(uri, export.asked_by(), export.look(), size, overwrites)
 }
 
 /// The same, by what who serves it said.
 fn fault_of_told(
     uri: &str,
-    is_iscsi: bool,
+    asked_by: Option<&str>,
     told: std::result::Result<Option<Told>, String>,
     size: Size,
     overwrites: bool,
@@ -1140,8 +1164,11 @@ fn fault_of_told(
             Some(format!("target {uri} is read-only, and workloads write to it"))
         }
         // fio makes of what is larger what is there, and says nothing.
-        Ok(None) if is_iscsi => Some(format!(
+        Ok(None) if asked_by == Some(READ_CAPACITY) => Some(format!(
             "target {uri}: whether it has {size} cannot be asked: install {READ_CAPACITY} (in Debian it is in libiscsi-bin, in Fedora in libiscsi-utils), or log in (iscsiadm --login) and measure the block device"
+        )),
+        Ok(None) if asked_by == Some(NBDINFO) => Some(format!(
+            "target {uri}: whether it has {size} cannot be asked: install {NBDINFO}, which asks within TLS (it is in libnbd's package of programs: libnbd-bin in Debian, nbdinfo in Fedora)"
         )),
         Ok(_) => None,
     }
@@ -1348,7 +1375,8 @@ mod tests {
     #[test]
     fn a_disk_behind_iscsi_is_measured_only_where_it_is_known_to_be_large_enough() {
         let uri = "iscsi://h/t/1";
-        let fault = |told, overwrites| fault_of_told(uri, true, told, Size(64 << 20), overwrites);
+        let fault =
+            |told, overwrites| fault_of_told(uri, Some(READ_CAPACITY), told, Size(64 << 20), overwrites);
         let of = |size| Ok(Some(export::Told { size: Size(size), is_read_only: false }));
         assert_eq!((fault(of(64 << 20), true), fault(of(64 << 20), false)), (None, None));
         let too_small = fault(of(32 << 20), true).unwrap();
@@ -1357,6 +1385,9 @@ mod tests {
         let unknown = fault(Ok(None), false).unwrap();
         assert!(unknown.contains(READ_CAPACITY) && unknown.contains("iscsiadm"), "{unknown}");
         assert!(fault(Err("Login Failed".into()), false).unwrap().contains("Login Failed"));
+        let within_tls = fault_of_told("nbds://h/v", Some(NBDINFO), Ok(None), Size(64 << 20), false).unwrap();
+        assert!(within_tls.contains("install nbdinfo"), "{within_tls}");
+        assert_eq!(fault_of_told("nbd+vsock://1/v", None, Ok(None), Size(64 << 20), true), None);
     }
 
     #[test]

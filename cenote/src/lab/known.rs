@@ -2,12 +2,15 @@
 
 use engine::dataset::dsl::edit::check_properties;
 use engine::dataset::properties::table::TABLE;
-use engine::dataset::properties::{Attr, Types, is_user};
-use engine::pool::properties::table::POOL_TABLE;
+use engine::dataset::properties::{Attr, Prop, Types, is_user};
+use engine::pool::properties::table::{POOL_TABLE, PoolProp};
 use lab::preflight::Known;
 
 /// The properties of this program's own pools.
 pub struct Own;
+
+/// Why properties of one's own change nothing.
+const OWN_NAME: &str = "it is a name of somebody's own, which the pool only keeps";
 
 fn types(of_volume: bool) -> Types {
     if of_volume { Types::VOLUME } else { Types::FILESYSTEM }
@@ -30,6 +33,10 @@ impl Known for Own {
         check_properties(types(of_volume), &property, |_| true).err().map(|error| error.to_string())
     }
 
+    fn idle(&self, name: &str) -> Option<&str> {
+        if is_user(name) { Some(OWN_NAME) } else { Prop::from_name(name)?.idle() }
+    }
+
     fn pool_properties(&self) -> Vec<&str> {
         POOL_TABLE
             .iter()
@@ -41,12 +48,16 @@ impl Known for Own {
     fn pool_fault(&self, name: &str, value: &str) -> Option<String> {
         server::daemon::new_pool_fault(name, value)
     }
+
+    fn pool_idle(&self, name: &str) -> Option<&str> {
+        if is_user(name) { Some(OWN_NAME) } else { PoolProp::from_name(name)?.idle() }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use lab::Experiment;
-    use lab::preflight::names;
+    use lab::preflight::{idle, names};
     use lab::recipes::RECIPES;
 
     use super::*;
@@ -54,19 +65,48 @@ mod tests {
     #[test]
     fn properties_of_all_recipes_are_known_and_slips_are_told() {
         for recipe in RECIPES {
-            assert_eq!(names(&recipe.experiment(), &Own), Vec::<String>::new(), "{}", recipe.name);
+            let experiment = recipe.experiment();
+            let told = [names(&experiment, &Own), idle(&experiment, &Own)].concat();
+            assert_eq!(told, Vec::<String>::new(), "{}", recipe.name);
         }
         let told = |kind: &str, name: &str, values: &str| {
+            let dataset = if kind == "host" { "dataset = \"a/b\"\n" } else { "" };
             let text = format!(
-                "name = \"x\"\n[target]\nkind = \"{kind}\"\nsize = \"64M\"\n[[factor]]\nname = \"{name}\"\nvalues = [{values}]\n\
+                "name = \"x\"\n[target]\n{dataset}kind = \"{kind}\"\nsize = \"64M\"\n[[factor]]\nname = \"{name}\"\nvalues = [{values}]\n\
                  [[workload]]\nname = \"w\"\nrw = \"read\"\n"
             );
-            names(&Experiment::read(&text).unwrap(), &Own).join("; ")
+            let experiment = Experiment::read(&text).unwrap();
+            [names(&experiment, &Own), idle(&experiment, &Own)].concat().join("; ")
         };
         for (kind, name, values, expected) in [
             ("volume", "compression", "\"zstd-3\", \"lz4\"", ""),
             ("volume", "compress", "\"zstd\", \"lz4\"", ""),
-            ("filesystem", "lab:note", "\"a\", \"b\"", ""),
+            ("host", "prefetch", "\"all\", \"none\"", ""),
+            ("host", "secondarycache", "\"all\", \"none\"", ""),
+            ("filesystem", "primarycache", "\"all\", \"none\"", ""),
+            (
+                "filesystem",
+                "lab:note",
+                "\"a\", \"b\"",
+                "'lab:note': its values would make no difference: it is a name",
+            ),
+            (
+                "volume",
+                "prefetch",
+                "\"all\", \"none\"",
+                "'prefetch': its values would make no difference: Cenote reads ahead",
+            ),
+            ("filesystem", "secondarycache", "\"all\", \"none\"", "no second level"),
+            ("volume", "volthreading", "\"on\", \"off\"", "kernel module"),
+            ("volume", "volmode", "\"dev\", \"none\"", "no devices of volumes"),
+            (
+                "filesystem",
+                "pool.comment",
+                "\"a\", \"b\"",
+                "'pool.comment': its values would make no difference",
+            ),
+            ("filesystem", "pool.lab:note", "\"a\", \"b\"", "'pool.lab:note': its values"),
+            ("filesystem", "special_small_blocks", "\"0\", \"4K\"", "no special devices"),
             ("filesystem", "pool.autotrim", "\"on\", \"off\"", ""),
             ("volume", "compression", "\"zstd-99\", \"lz4\"", "compression=zstd-99: "),
             ("volume", "volblocksize", "\"17K\", \"16K\"", "volblocksize=17K: "),

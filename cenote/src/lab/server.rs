@@ -95,7 +95,7 @@ fn remove_left_in(within: &Path) {
 }
 
 impl Private {
-    /// Starts it with the settings that such a process is started with: `arc_max`. Files in `modelled` are slowed down to what their directories are named after, clients to
+    /// Starts it with the settings that such a process is started with ([`lab::experiment::TUNABLES`]), as its options. Files in `modelled` are slowed down to what their directories are named after, clients to
     /// what `link` is.
     pub fn start(settings: &Settings, modelled: &Path, link: Option<&str>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot tell where this program is")?;
@@ -310,6 +310,17 @@ impl Drop for Private {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_tunable_is_an_option_of_the_process() {
+        use clap::CommandFactory;
+        let command = crate::cli::Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        for tunable in lab::experiment::TUNABLES {
+            let long = tunable.name.replace('_', "-");
+            assert!(serve.get_arguments().any(|it| it.get_long() == Some(&long)), "{long}");
+        }
+    }
 
     #[test]
     fn directories_of_sockets_are_removed_when_neither_the_lab_nor_its_daemon_lives() {

@@ -472,13 +472,18 @@ fn dedup(seen: &Seen) -> Vec<Advice> {
 }
 
 fn writethrough(seen: &Seen) -> Vec<Advice> {
-    let leaf = seen.leaves.iter().find(|leaf| leaf.medium.is_virtual && leaf.medium.is_writethrough);
+    // A disk with a power-safe cache may say the same of itself: only a guest's hides a host that could do better.
+    let is_guest = |leaf: &&super::seen::Leaf| leaf.medium.is_virtual && leaf.medium.is_writethrough;
+    let leaf = seen.leaves.iter().find(is_guest).filter(|_| seen.machine.is_virtual);
     let advice = |leaf: &super::seen::Leaf| Advice {
         rule: "writethrough",
         weight: Weight::Cost,
         about: leaf.path.clone(),
         change: "give the guest's disk the cache mode none or writeback at its host".into(),
-        evidence: "a virtual disk without a write cache: the host makes every single write stable".into(),
+        evidence: format!(
+            "a guest's disk ({}) whose queue/write_cache is \"write through\": the host makes every single write stable",
+            leaf.medium.model.as_deref().unwrap_or("of no name")
+        ),
         gain: "the host makes stable only what the pool flushes, once for each group and log block".into(),
         cost: "none".into(),
         risk: "writeback needs a host that obeys flushes; never unsafe".into(),
@@ -497,7 +502,13 @@ fn no_aes(seen: &Seen) -> Vec<Advice> {
     let has_aes = seen.machine.cpu_flags.iter().any(|flag| flag == "aes");
     let encrypted =
         volumes_and_filesystems(seen).find(|dataset| !["", "off", "-"].contains(&dataset.text("encryption")));
-    let (Some(encrypted), false) = (encrypted, has_aes) else { return Vec::new() };
+    let below = seen.leaves.iter().find(|leaf| leaf.medium.is_encrypted);
+    let (what, measured) = match (encrypted, below) {
+        _ if has_aes => return Vec::new(),
+        (Some(dataset), _) => (format!("{} is encrypted", dataset.name), "openssl speed -evp aes-256-gcm"),
+        (None, Some(leaf)) => (format!("{} lies on dm-crypt (LUKS)", leaf.path), "cryptsetup benchmark"),
+        (None, None) => return Vec::new(),
+    };
     vec![Advice {
         rule: "no-aes",
         weight: Weight::Cost,
@@ -508,11 +519,13 @@ fn no_aes(seen: &Seen) -> Vec<Advice> {
             }
             false => "use a processor with AES instructions, or no encryption".into(),
         },
-        evidence: format!("{} is encrypted, and the processor shows no AES instructions", encrypted.name),
+        evidence: format!("{what}, and the processor shows no AES instructions (/proc/cpuinfo)"),
         gain: "encryption about ten times as fast".into(),
         cost: "the guest cannot move to hosts with older processors".into(),
         risk: "none".into(),
-        proof: "the lab cannot: it cannot give a processor instructions. `openssl speed -evp aes-256-gcm` uses them where it finds them: run it here, and where the processor has them (in a guest with cpu=host, or on the host)".into(),
+        proof: format!(
+            "the lab cannot: it cannot give a processor instructions. `{measured}` uses them where it finds them: run it here, and where the processor has them (in a guest with cpu=host, or on the host)"
+        ),
     }]
 }
 
@@ -729,7 +742,7 @@ mod tests {
         };
         assert_eq!(rules(&good()), Vec::<&str>::new());
         type Fault = fn(&mut Seen);
-        let faults: [(&str, Fault); 21] = [
+        let faults: [(&str, Fault); 22] = [
             ("degraded", |seen| {
                 seen.health = "DEGRADED".into();
                 seen.leaves[1].state = "FAULTED".into();
@@ -755,8 +768,13 @@ mod tests {
             ("dedup", |seen| volume(seen, &[("dedup", "on")])),
             ("dedup", |seen| seen.dedup_table = 5 << 30),
             ("writethrough", |seen| {
+                seen.machine.is_virtual = true;
                 seen.leaves[0].medium.is_virtual = true;
                 seen.leaves[0].medium.is_writethrough = true;
+            }),
+            ("no-aes", |seen| {
+                seen.machine.cpu_flags.clear();
+                seen.leaves[2].medium.is_encrypted = true;
             }),
             ("no-aes", |seen| {
                 seen.machine.cpu_flags.clear();
@@ -776,6 +794,11 @@ mod tests {
             fault(&mut seen);
             assert_eq!(rules(&seen), [rule]);
         }
+        // None where the processor has them, nor on a host.
+        let mut right = good();
+        right.leaves[2].medium.is_encrypted = true;
+        right.leaves[0].medium.is_writethrough = true;
+        assert_eq!(rules(&right), Vec::<&str>::new());
         let full = Seen { capacity: 0.97, ..good() };
         assert_eq!(rules(&full), ["nearly-full"]);
     }
@@ -850,6 +873,7 @@ mod tests {
         seen.leaves[0].medium.turns = Some(true);
         seen.leaves[1].medium.is_virtual = true;
         seen.leaves[1].medium.is_writethrough = true;
+        seen.machine.is_virtual = true;
         seen.leaves[2].medium.filesystem = Some("btrfs".into());
         seen.leaves[3].ashift = 9;
         let own = [

@@ -176,11 +176,15 @@ impl Setting {
                 sector: None,
                 series: None,
                 prepared: None,
+                busy: None,
                 notes: Vec::new(),
             };
             Ok((run, "{}".to_owned()))
         };
-        assert_eq!(run::rounds(&mut store, &Silent, &mut measure).unwrap(), Ended::Complete);
+        assert_eq!(
+            run::rounds(&mut store, &Silent, std::time::Instant::now(), &mut measure).unwrap(),
+            Ended::Complete
+        );
         store
     }
 }

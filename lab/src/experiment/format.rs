@@ -154,6 +154,27 @@ pub const TABLES: [TableOf; 16] = [
                 "[\"4K read\"]",
                 "Workloads that the quick form left out, which writes it",
             ),
+            key(
+                "within_seconds",
+                "seconds",
+                None,
+                "240",
+                "How long all of it should take: rounds that would end later are left out, but for two; the quick form writes it",
+            ),
+            key(
+                "left_out_rounds",
+                "a number",
+                Some("0"),
+                "2",
+                "Rounds that were left out for that, which `lab run` writes",
+            ),
+            key(
+                "measured",
+                "a table",
+                None,
+                "{ read = 5e8, write = 4e8, mixed = 4.5e8 }",
+                "Bytes a second that each of the target's `disks` did by itself before pools were made of them, in the mean: `lab run` writes it",
+            ),
             key("goal", "a table", None, "{ metric = \"iops\" }", "See [goal]"),
             key(
                 "target",
@@ -417,6 +438,13 @@ pub const TABLES: [TableOf; 16] = [
                 Some("false"),
                 "true",
                 "Whether files that are copied lie as on a disk that has room left",
+            ),
+            key(
+                "only",
+                "text, programs",
+                None,
+                "\"text\"",
+                "Which of the files are copied: texts that are not compressed, or programs and libraries; all where left out",
             ),
             key(
                 "at_once",

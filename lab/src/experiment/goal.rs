@@ -290,6 +290,18 @@ impl Metric {
     }
 }
 
+/// Bytes a second of a device, in the mean of several.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rates {
+    /// That are read.
+    pub read: f64,
+    /// That are written.
+    pub write: f64,
+    /// That are read and written together, as many of each.
+    pub mixed: f64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -93,11 +93,36 @@ pub(super) fn check(name: &str, value: &str) -> Result<()> {
         {
             wrong("it is not a number")
         }
-        "arc_max" if value.parse::<Size>().is_err() => wrong("it is not a size, as 512M is"),
+        _ if Tunable::named(name).is_some_and(|tunable| !(tunable.takes)(value)) => {
+            let values = Tunable::named(name).map_or("", |tunable| tunable.values);
+            wrong(&format!("it is not {values}"))
+        }
         _ if name.starts_with("feature@") && value != "enabled" && value != "disabled" => {
             wrong("it is enabled or disabled")
         }
         _ => Ok(()),
+    }
+}
+
+/// What a serving process is started with: its option `--name`, with `-` for `_`.
+#[derive(Debug, Clone, Copy)]
+pub struct Tunable {
+    /// The setting's name.
+    pub name: &'static str,
+    /// Its values, in words.
+    pub values: &'static str,
+    /// Whether it takes a value.
+    pub takes: fn(&str) -> bool,
+}
+
+/// All of them: one that the process learns is a factor when it stands here.
+pub const TUNABLES: [Tunable; 1] =
+    [Tunable { name: "arc_max", values: "a size, as 512M is", takes: |value| value.parse::<Size>().is_ok() }];
+
+impl Tunable {
+    /// That of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        TUNABLES.into_iter().find(|tunable| tunable.name == name)
     }
 }
 
@@ -125,7 +150,18 @@ pub const FIO: &str = "fio.";
 pub const POOL: &str = "pool.";
 
 /// Settings that are no properties, and no options of fio with [`FIO`] before their names.
-pub const SETTINGS: [&str; 19] = [
+pub const SETTINGS: [&str; OTHERS.len() + TUNABLES.len()] = {
+    let mut all = [""; OTHERS.len() + TUNABLES.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = if at < OTHERS.len() { OTHERS[at] } else { TUNABLES[at - OTHERS.len()].name };
+        at += 1;
+    }
+    all
+};
+
+/// Those that are no tunables.
+const OTHERS: [&str; 18] = [
     "rw",
     "bs",
     "iodepth",
@@ -138,7 +174,6 @@ pub const SETTINGS: [&str; 19] = [
     "random_distribution",
     "buffer_compress_percentage",
     "dedupe_percentage",
-    "arc_max",
     "layout",
     "log",
     "ashift",
@@ -171,7 +206,7 @@ impl Place {
             | "buffer_compress_percentage"
             | "dedupe_percentage" => Self::Job,
             _ if name.starts_with(FIO) => Self::Job,
-            "arc_max" => Self::Server,
+            _ if Tunable::named(name).is_some() => Self::Server,
             "layer" => Self::Layer,
             THROUGH => Self::Way,
             "layout" | "log" | "ashift" | "devices" | "missing" => Self::Pool,
@@ -198,6 +233,10 @@ mod tests {
 
     #[test]
     fn settings_that_are_no_properties_are_listed() {
+        for tunable in TUNABLES {
+            assert!(Place::of(tunable.name) == Place::Server && SETTINGS.contains(&tunable.name));
+            assert!(check(tunable.name, "").unwrap_err().to_string().contains(tunable.values));
+        }
         assert!(SETTINGS.iter().all(|name| Place::of(name) != Place::Dataset));
         assert_eq!((Place::of("pool.autotrim"), Place::of("atime")), (Place::Pool, Place::Dataset));
     }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Metric, Place};
 use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::preflight::is_program;
 use crate::size::Size;
 use crate::target::export::Export;
 
@@ -107,9 +109,45 @@ fn require(path: &Path) -> Result<()> {
     }
     let exists = path.ancestors().skip(1).find_map(|above| fs::canonicalize(above).ok());
     if path.starts_with("/dev") || exists.is_some_and(|above| above.starts_with("/dev")) {
-        return refused("there is no such device (`lsblk` lists those there are)");
+        let what = "there is no such device (`lsblk` lists those there are)".to_owned();
+        let needs = needs(path, &Machine::default(), &is_program);
+        return refused(&needs.map_or(what.clone(), |needs| format!("{what}; {needs}")));
     }
     Ok(())
+}
+
+/// What makes devices of a kind: how their paths begin, what the kernel calls their driver, the program, and how it is called.
+const MAKERS: [(&str, &str, &str, &str); 3] = [
+    (
+        "/dev/mapper/",
+        "device-mapper",
+        "cryptsetup",
+        "`cryptsetup open DEVICE NAME` makes it of an encrypted device",
+    ),
+    (
+        "/dev/nbd",
+        "nbd",
+        "nbd-client",
+        "`nbd-client -N EXPORT -unix SOCKET PATH` makes it of an export, which may also be measured by its URI",
+    ),
+    ("/dev/zvol/", "zvol", "zfs", "OpenZFS's kernel module makes it of a volume"),
+];
+
+/// What has to be done for a device of a layer that is not there, and what of that this machine does not have.
+fn needs(path: &Path, machine: &Machine, is_program: &dyn Fn(&str) -> bool) -> Option<String> {
+    let text = path.to_str()?;
+    let (_, driver, program, how) = MAKERS.into_iter().find(|(prefix, ..)| text.starts_with(prefix))?;
+    let drivers = machine.read("proc/devices").unwrap_or_default();
+    let has_driver = drivers.lines().any(|line| line.split_whitespace().nth(1) == Some(driver));
+    let missing = [
+        (!has_driver)
+            .then(|| format!("the kernel has no driver '{driver}' here, or has not loaded it (modprobe)")),
+        (!is_program(program)).then(|| format!("{program} is not on the PATH")),
+    ];
+    let missing: Vec<String> = missing.into_iter().flatten().collect();
+    let missing =
+        if missing.is_empty() { String::new() } else { format!("; but {}", missing.join(", and ")) };
+    Some(format!("{how}{missing}"))
 }
 
 /// Pools that the lab makes, on files in the experiment's directory.
@@ -343,6 +381,24 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_layer_needs_that_is_not_there_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("proc")).unwrap();
+        let told = |path: &str, devices: &str, has_program: bool| {
+            fs::write(root.path().join("proc/devices"), devices).unwrap();
+            needs(Path::new(path), &Machine::below(root.path()), &|_| has_program)
+        };
+        let crypt = told("/dev/mapper/secret", "Block devices:\n253 virtblk\n", false).unwrap();
+        for named in ["cryptsetup open", "no driver 'device-mapper'", "cryptsetup is not on the PATH"] {
+            assert!(crypt.contains(named), "{crypt}");
+        }
+        let crypt = told("/dev/mapper/secret", "Block devices:\n252 device-mapper\n", true).unwrap();
+        assert!(!crypt.contains("but"), "{crypt}");
+        assert!(told("/dev/nbd3", "", true).unwrap().contains("no driver 'nbd'"));
+        assert_eq!(told("/dev/sdx", "", false), None);
+    }
 
     #[test]
     fn a_device_that_is_not_there_is_no_file_to_be_made() {

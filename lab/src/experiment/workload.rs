@@ -11,6 +11,7 @@ pub(super) use options::OURS;
 pub(crate) use options::faults as faults_of_options;
 
 use super::{FIO, Metric, Place, Settings, Target};
+use crate::copy::Sort;
 use crate::error::{Error, Result};
 use crate::load;
 use crate::size::Size;
@@ -66,6 +67,9 @@ pub struct Workload {
     /// Whether files that are copied lie in the stream as on a disk that has room left ([`crate::copy`]), instead of one behind the other.
     #[serde(default, skip_serializing_if = "is_default")]
     pub as_disk: bool,
+    /// Which of these files are copied; all where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<Sort>,
     /// Whether a trace is replayed as fast as that goes, instead of with its own pauses.
     #[serde(default, skip_serializing_if = "is_default")]
     pub at_once: bool,
@@ -188,6 +192,7 @@ impl Workload {
             trace: None,
             source: None,
             as_disk: false,
+            only: None,
             at_once: false,
             quick: true,
             options,
@@ -378,6 +383,9 @@ impl Workload {
         }
         if self.as_disk && self.work() != Work::Copy {
             faults.push("as_disk: only rw = \"copy\" has it".into());
+        }
+        if self.only.is_some() && self.work() != Work::Copy {
+            faults.push("only: only rw = \"copy\" has it".into());
         }
         if self.source.is_some() && self.work() != Work::Copy {
             faults.push("source: only rw = \"copy\" has one".into());

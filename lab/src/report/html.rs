@@ -146,11 +146,11 @@ fn limits(
     let speeds = [Metric::Iops, Metric::Throughput, Metric::Latency, Metric::LatencyP99];
     let device = of.iter().find(|it| it.variant == DEVICE && speeds.contains(&metric));
     let device = device.map(|it| Line { label: DEVICE.to_owned(), value: it.median.value });
-    let way = bounds::direction(workload).filter(|_| metric == Metric::Throughput);
-    let bounds = way.into_iter().flat_map(|way| {
-        bounds::of_none(experiment, plan, way).into_iter().map(move |bound| Line {
-            label: format!("{}: {}", bound.name, written(metric, bound.rates[way])),
-            value: bound.rates[way],
+    let reads = bounds::share_of_reads(workload).filter(|_| metric == Metric::Throughput);
+    let bounds = reads.into_iter().flat_map(|reads| {
+        bounds::of_none(experiment, plan, reads).into_iter().map(move |bound| Line {
+            label: format!("{}: {}", bound.name, written(metric, bound.at(reads))),
+            value: bound.at(reads),
         })
     });
     device.into_iter().chain(bounds).collect()

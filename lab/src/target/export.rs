@@ -2,7 +2,7 @@
 //!
 //! A URI is looked at by itself, wherever the experiment is to run ([`Export::parse`]). Where it is to run, whoever serves it is asked ([`Export::look`]): an NBD server says how large an export is and whether it may be
 //! written (`NBD_OPT_INFO`, which begins no session); of a disk behind iSCSI libiscsi's program says how large it is ([`READ_CAPACITY`]), under the name that fio logs in with. Where that is not installed nobody does, and the disk is not measured: fio takes no more of one that is too small, and tells nobody.
-//! What is reached another way (TLS, `vsock`, `ssh`) is not asked.
+//! An NBD server behind TLS is asked by libnbd's program ([`NBDINFO`]), which reads the same URI as fio does, with the certificates that libnbd finds by itself. What is reached another way (`vsock`, `ssh`) is not asked.
 //!
 //! Source: the NBD protocol (`doc/proto.md`: fixed newstyle negotiation) and its URIs (`doc/uri.md`); libiscsi's `README` for `iscsi://[USER[%PASSWORD]@]HOST[:PORT]/TARGET/LUN`, and what its programs print.
 
@@ -25,6 +25,10 @@ const ISCSI_PORT: u16 = 3260;
 
 /// libiscsi's program that says how large a disk is.
 pub(crate) const READ_CAPACITY: &str = "iscsi-readcapacity16";
+/// libnbd's program that says what an export is.
+pub(crate) const NBDINFO: &str = "nbdinfo";
+/// What names files in an NBD URI; libnbd opens none unless a program lets it, which fio does not (3.33: "local file access is not allowed").
+const OF_FILES: [&str; 2] = ["tls-certificates", "tls-psk-file"];
 /// As whom fio's engine logs in: a server may let nobody else see the disk.
 const INITIATOR: &str = "iqn.2019-04.org.fio:fio";
 
@@ -59,6 +63,8 @@ enum Way {
         port: u16,
         uri: String,
     },
+    /// NBD within TLS, by its URI.
+    Tls(String),
     /// What is not asked.
     Other,
 }
@@ -92,12 +98,15 @@ impl Export {
         };
         let way = match scheme {
             "nbd" => host(NBD_PORT).map(|(host, port)| Way::Tcp(host, port))?,
-            "nbds" => host(NBD_PORT).map(|_| Way::Other)?,
+            "nbds" => host(NBD_PORT).map(|_| Way::Tls(uri.to_owned()))?,
             "nbd+unix" | "nbds+unix" => {
                 let socket = query.split('&').find_map(|pair| pair.strip_prefix("socket="));
                 let socket = socket.filter(|socket| !socket.is_empty());
                 let socket = socket.ok_or_else(|| wrong("it names no socket (?socket=/run/nbd.sock)"))?;
-                if scheme == "nbd+unix" { Way::Unix(decoded(socket)?.into()) } else { Way::Other }
+                match scheme {
+                    "nbd+unix" => Way::Unix(decoded(socket)?.into()),
+                    _ => Way::Tls(uri.to_owned()),
+                }
             }
             "nbd+vsock" | "nbds+vsock" | "nbd+ssh" => Way::Other,
             "iscsi" => {
@@ -112,12 +121,28 @@ impl Export {
             }
             _ => return Err(wrong("it begins with nbd://, nbds://, nbd+unix://, nbds+unix:// or iscsi://")),
         };
+        let file = query.split('&').filter_map(|pair| pair.split_once('='));
+        let file = file.map(|(key, _)| key).find(|key| OF_FILES.contains(key));
+        if let (Way::Tls(_), Some(key)) = (&way, file) {
+            return Err(wrong(&format!(
+                "fio reads no files that a URI names ({key}). Leave it out: libnbd finds certificates in ~/.pki/libnbd by itself, for root in /etc/pki/libnbd; or connect a block device (nbd-client) and measure that"
+            )));
+        }
         Ok(Self { way, name: decoded(name)? })
     }
 
     /// Whether it is a disk behind iSCSI.
     pub fn is_iscsi(&self) -> bool {
         matches!(self.way, Way::Iscsi { .. })
+    }
+
+    /// The program that asks it what it is, where that is not done here.
+    pub fn asked_by(&self) -> Option<&'static str> {
+        match self.way {
+            Way::Iscsi { .. } => Some(READ_CAPACITY),
+            Way::Tls(_) => Some(NBDINFO),
+            _ => None,
+        }
     }
 
     /// Asks who serves it; nothing where it does not tell.
@@ -141,6 +166,11 @@ impl Export {
             Way::Iscsi { host, port, uri } => {
                 connect(host, *port).map_err(failed)?;
                 capacity(capacity_of(uri), LIMIT)
+            }
+            Way::Tls(uri) => {
+                let mut command = Command::new(NBDINFO);
+                command.args(["--json", "--no-content", uri]);
+                info(command, LIMIT)
             }
             Way::Other => Ok(None),
         }
@@ -170,8 +200,32 @@ fn capacity_of(uri: &str) -> Command {
 }
 
 /// What such a command says; nothing where its program is not installed.
-fn capacity(mut command: Command, limit: Duration) -> Result<Option<Told>, String> {
-    let failed = |error: io::Error| format!("{READ_CAPACITY}, which is asked how large it is: {error}");
+fn capacity(command: Command, limit: Duration) -> Result<Option<Told>, String> {
+    let size = |said: &str| said.trim().parse::<u64>().ok().filter(|size| *size > 0);
+    let told = |said: &str| size(said).map(|size| Told { size: Size(size), is_read_only: false });
+    asked_of(command, READ_CAPACITY, limit, told)
+}
+
+/// The same of what [`NBDINFO`] says as JSON.
+fn info(command: Command, limit: Duration) -> Result<Option<Told>, String> {
+    let told = |said: &str| {
+        let said: serde_json::Value = serde_json::from_str(said).ok()?;
+        let export = said.get("exports")?.get(0)?;
+        let size = export.get("export-size")?.as_u64().filter(|size| *size > 0)?;
+        let is_read_only = export.get("is_read_only").and_then(serde_json::Value::as_bool).unwrap_or(false);
+        Some(Told { size: Size(size), is_read_only })
+    };
+    asked_of(command, NBDINFO, limit, told)
+}
+
+/// What a program says that is asked; nothing where it is not installed.
+fn asked_of(
+    mut command: Command,
+    program: &str,
+    limit: Duration,
+    told: impl Fn(&str) -> Option<Told>,
+) -> Result<Option<Told>, String> {
+    let failed = |error: io::Error| format!("{program}, which is asked how large it is: {error}");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -188,14 +242,12 @@ fn capacity(mut command: Command, limit: Duration) -> Result<Option<Told>, Strin
     }
     let ended = child.wait_with_output().map_err(failed)?;
     let said = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
-    match said.parse::<u64>() {
-        Ok(size) if ended.status.success() && size > 0 => {
-            Ok(Some(Told { size: Size(size), is_read_only: false }))
-        }
+    match told(&said) {
+        Some(told) if ended.status.success() => Ok(Some(told)),
         _ => {
             let why = String::from_utf8_lossy(&ended.stderr).trim().replace('\n', "; ");
             let why = if why.is_empty() { said } else { why };
-            Err(format!("who serves it does not say how large it is ({READ_CAPACITY}: {why})"))
+            Err(format!("who serves it does not say how large it is ({program}: {why})"))
         }
     }
 }
@@ -389,6 +441,37 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn exports_within_tls_are_asked_by_libnbd() {
+        let asked = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            info(command, Duration::from_secs(1))
+        };
+        let json = |read_only: bool| {
+            format!(
+                r#"{{"protocol":"newstyle-fixed","TLS":true,"exports":[{{"export-name":"v","is_read_only":{read_only},"export-size":33554432}}]}}"#
+            )
+        };
+        for is_read_only in [false, true] {
+            let told = Told { size: Size(32 << 20), is_read_only };
+            assert_eq!(asked(&format!("echo '{}'", json(is_read_only))), Ok(Some(told)));
+        }
+        for (script, said) in [
+            ("echo 'nbdinfo: nbd_connect_uri: certificate' >&2; exit 1", "certificate"),
+            ("echo '{}'", "does not say"),
+            ("exec sleep 60", "within 1 s"),
+        ] {
+            let error = asked(script).unwrap_err();
+            assert!(error.contains(said), "{script}: {error}");
+        }
+        assert_eq!(info(Command::new("/no/such/program"), LIMIT), Ok(None));
+        for uri in ["nbds://h/v", "nbds+unix:///v?socket=/s&tls-verify-peer=false"] {
+            let export = Export::parse(uri).unwrap();
+            assert_eq!((export.asked_by(), export.way), (Some(NBDINFO), Way::Tls(uri.to_owned())));
+        }
+    }
+
+    #[test]
     fn uris_name_a_server_and_what_it_serves() {
         let way = |uri: &str| Export::parse(uri).map(|export| export.way);
         let tcp = |host: &str, port| Ok(Way::Tcp(host.to_owned(), port));
@@ -408,6 +491,8 @@ pub(crate) mod tests {
             "nbd://h/%zz",
             "iscsi://h/v",
             "iscsi:///t/1",
+            "nbds+unix:///v?socket=/s&tls-psk-file=/k",
+            "nbds://h/v?tls-certificates=/c",
         ] {
             assert!(way(wrong).is_err_and(|error| error.contains(wrong)), "{wrong}");
         }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::copy::Sort;
 use crate::experiment::{Experiment, Settings, Work, Workload};
 use crate::plan::{Variant, VariantKind};
 use crate::size::Size;
@@ -35,6 +36,8 @@ pub(super) enum Content {
         source: PathBuf,
         /// Whether they lie there as on a disk.
         as_disk: bool,
+        /// Which of them.
+        only: Option<Sort>,
     },
 }
 
@@ -42,7 +45,9 @@ impl Content {
     pub(super) fn of(workload: &Workload) -> Self {
         let (compressible, duplicates) = (workload.compressible, workload.duplicates);
         match (workload.work(), &workload.source) {
-            (Work::Copy, Some(source)) => Self::Copied { source: source.clone(), as_disk: workload.as_disk },
+            (Work::Copy, Some(source)) => {
+                Self::Copied { source: source.clone(), as_disk: workload.as_disk, only: workload.only }
+            }
             (Work::Create | Work::Open | Work::Stat | Work::Delete, _) => {
                 Self::Files { compressible, duplicates }
             }

@@ -282,10 +282,49 @@ properties! {
 
 const VOL_SNAP: Types = VOL.or(SNAP);
 
+/// Properties that can be set and on which the cost of reading and writing does not depend here, each with the reason.
+///
+/// Whoever compares speeds need not try them. One that the engine learns leaves this list.
+pub const IDLE: &[(Prop, &str)] = &[
+    (Prop::Quota, "it limits how much may be written, not how"),
+    (Prop::Reservation, "it promises room, and does not change how blocks are written"),
+    (Prop::Refquota, "it limits how much may be written, not how"),
+    (Prop::FilesystemLimit, "it limits how many filesystems there may be"),
+    (Prop::SnapshotLimit, "it limits how many snapshots there may be"),
+    (Prop::Sharenfs, "Cenote shares nothing over NFS, and only keeps it"),
+    (Prop::Sharesmb, "Cenote shares nothing over SMB, and only keeps it"),
+    (Prop::Devices, "it says what may be opened, not what reading and writing cost"),
+    (Prop::Exec, "it says what may be executed, not what reading and writing cost"),
+    (Prop::Setuid, "it says what programs may become, not what reading and writing cost"),
+    (Prop::Snapdir, "it says whether .zfs is listed"),
+    (Prop::Snapdev, "Cenote makes no devices of snapshots, and only keeps it"),
+    (Prop::Volmode, "Cenote makes no devices of volumes but exports them over NBD, and only keeps it"),
+    (Prop::Vscan, "nothing scans files, and Cenote only keeps it"),
+    (Prop::Nbmand, "Linux has no mandatory locks, and Cenote only shows it"),
+    (Prop::Mlslabel, "Cenote only keeps it"),
+    (Prop::Context, "Cenote labels no mounts, and only keeps it"),
+    (Prop::Fscontext, "Cenote labels no mounts, and only keeps it"),
+    (Prop::Defcontext, "Cenote labels no mounts, and only keeps it"),
+    (Prop::Rootcontext, "Cenote labels no mounts, and only keeps it"),
+    (Prop::Overlay, "it says whether a directory that holds something may be mounted over"),
+    (Prop::Longname, "only names of more than 255 bytes are stored otherwise"),
+    (Prop::Secondarycache, "Cenote has no second level of its cache (L2ARC) yet, and only keeps it"),
+    (Prop::Prefetch, "Cenote reads ahead whatever it says, and only keeps it"),
+    (
+        Prop::Volthreading,
+        "Cenote has no threads of volumes as OpenZFS's kernel module has, and only keeps it",
+    ),
+];
+
 impl Prop {
     /// The row of this property.
     pub fn desc(self) -> &'static Desc {
         &TABLE[self as usize]
+    }
+
+    /// Why the cost of reading and writing does not depend on it here; `None` where it does.
+    pub fn idle(self) -> Option<&'static str> {
+        IDLE.iter().find(|(prop, _)| *prop == self).map(|(_, why)| *why)
     }
 
     /// The property that a person calls `name`: its name, or its column's heading in lower case.
@@ -318,6 +357,18 @@ mod tests {
         for (index, desc) in TABLE.iter().enumerate() {
             assert_eq!(desc.prop as usize, index, "{}", desc.name);
         }
+    }
+
+    #[test]
+    fn what_policies_are_made_of_is_not_idle() {
+        let policies = include_str!("../dsl/edit/policy.rs");
+        for (prop, _) in IDLE {
+            assert_ne!(prop.desc().attr, Attr::Readonly, "{prop:?}");
+            let read = format!("Prop::{prop:?})");
+            let is_kept = *prop == Prop::Longname;
+            assert!(is_kept || !policies.contains(&read), "{prop:?} is read");
+        }
+        assert!(Prop::Prefetch.idle().is_some() && Prop::Primarycache.idle().is_none());
     }
 
     #[test]

@@ -137,6 +137,25 @@ properties! { PoolProp POOL_TABLE "pool"
     LastScrubbedTxg "last_scrubbed_txg" "LAST_SCRUBBED_TXG" Readonly num(0);
 }
 
+/// Properties of pools that can be set and on which the cost of reading and writing does not depend here, each with the reason; as [`IDLE`](crate::dataset::properties::table::IDLE).
+pub const POOL_IDLE: &[(PoolProp, &str)] = &[
+    (PoolProp::Bootfs, "it names what a machine starts from"),
+    (PoolProp::Delegation, "it says who may administer, and Cenote only keeps it"),
+    (PoolProp::Autoreplace, "Cenote never replaces a device unasked"),
+    (PoolProp::Failmode, "it says what happens when devices fail"),
+    (PoolProp::Listsnapshots, "it says what a list shows"),
+    (PoolProp::Autoexpand, "it says what happens when devices grow"),
+    (PoolProp::Comment, "it is a remark"),
+    (PoolProp::DedupTableQuota, "Cenote writes no deduplicated blocks yet, and only keeps it"),
+];
+
+impl PoolProp {
+    /// Why the cost of reading and writing does not depend on it here; `None` where it does.
+    pub fn idle(self) -> Option<&'static str> {
+        POOL_IDLE.iter().find(|(prop, _)| *prop == self).map(|(_, why)| *why)
+    }
+}
+
 properties! { VdevProp VDEV_TABLE "vdev"
     Name "name" "NAME" Readonly UNSET, hidden;
     Capacity "capacity" "CAP" Readonly num(0);

@@ -205,7 +205,9 @@ impl Lab {
                 let environment = match &experiment.target {
                     Target::Path { .. } | Target::Layers { .. } => {
                         let paths = experiment.target.paths().into_iter();
-                        paths.fold(Environment::of_this_machine(), Environment::with)
+                        let guests = lab::elsewhere::guests(&experiment.target)?;
+                        let environment = paths.fold(Environment::of_this_machine(), Environment::with);
+                        Environment { guests, ..environment }
                     }
                     Target::Volume(pools) | Target::Filesystem(pools) if !pools.disks.is_empty() => {
                         pools.disks.iter().fold(Environment::of_this_machine(), |it, disk| it.with(disk))

@@ -430,10 +430,15 @@ at = "./device"
 [[target.layer]]
 name = "export"
 at = "nbd+unix:///tank/vol?socket=SOCKET"
+[[target.layer]]
+name = "guest"
+at = "PLACE/the guest's $disk"
+by = ["env", "IN_GUEST=1"]
 [[workload]]
 name = "reads"
 rw = "randread"
 seconds = 0.1
+cache = "cold"
 [[workload]]
 name = "writes"
 rw = "randwrite"
@@ -446,24 +451,47 @@ fn the_layers_of_a_stack_are_measured_beside_each_other() {
     let place = directory.path();
     let _served = Served::start(place);
     let socket = place.join("nbd.sock").display().to_string();
-    let layers = LAYERS.replace("SOCKET", &socket);
+    let layers = LAYERS.replace("SOCKET", &socket).replace("PLACE", &place.display().to_string());
     // What an export holds is overwritten by nobody who did not say so.
     fs::write(place.join("stack.toml"), layers.replace("overwrite = true\n", "")).unwrap();
     let run = lab(place, &["run", "stack.toml", "-o", "out", "--dry-run"]);
-    assert!(text(&run).contains("overwrite what it holds") && !run.status.success(), "{}", text(&run));
+    assert!(
+        text(&run).matches("overwrite what it holds").count() == 2 && !run.status.success(),
+        "{}",
+        text(&run)
+    );
+    // Nothing is made where the lab cannot look.
+    assert!(text(&run).contains("the guest's $disk is not there"), "{}", text(&run));
+    fs::write(place.join("the guest's $disk"), vec![0; 4 << 20]).unwrap();
     fs::write(place.join("stack.toml"), layers).unwrap();
+    let run = lab(place, &["run", "stack.toml", "-o", "out", "--dry-run"]);
+    assert!(text(&run).contains("by 'env IN_GUEST=1'): written"), "{}", text(&run));
     let run = lab(place, &["run", "stack.toml", "-o", "out"]);
     assert!(run.status.success(), "{}", text(&run));
     let told = text(&run);
     assert!(told.contains("layer=export") && told.contains("All at one look"), "{told}");
     assert!(told.contains("baseline (layer=device)"), "{told}");
     // What was read had been written before.
-    let device = fs::read(place.join("device")).unwrap();
-    assert!(device.len() == 4 << 20 && device.iter().filter(|byte| **byte == 0).count() < device.len() / 2);
+    for name in ["device", "the guest's $disk"] {
+        let device = fs::read(place.join(name)).unwrap();
+        assert_eq!(device.len(), 4 << 20, "{name}");
+        assert!(device.iter().filter(|byte| **byte == 0).count() < device.len() / 2, "{name}");
+    }
     let page = fs::read_to_string(place.join("out/report.html")).unwrap();
-    for expected in ["Latency percentiles", "IOPS over time", "<polyline"] {
+    for expected in
+        ["Latency percentiles", "IOPS over time", "<polyline", "Layer 'guest' was measured by fio-"]
+    {
         assert!(page.contains(expected), "{expected}: {page}");
     }
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.join("out/report.json")).unwrap()).unwrap();
+    let machine = &json["environment"];
+    assert_eq!(machine["guests"]["guest"]["cpu_flags"], machine["cpu_flags"]);
+    let written = fs::read_to_string(place.join("out/report.md")).unwrap();
+    assert!(
+        written.contains("What happened within a run is not told of") && !written.contains("Caution: layer"),
+        "{written}"
+    );
 }
 
 const DEGRADED: &str = r#"

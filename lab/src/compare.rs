@@ -289,6 +289,11 @@ fn differences(stores: &[Store]) -> (Vec<String>, BTreeSet<String>) {
     tell("virtual machine", &|store| if store.environment().is_virtual { "yes" } else { "no" }.to_owned());
     tell("media", &media);
     tell("instructions", &|store| store.environment().cpu_flags.join(" "));
+    tell("machines of layers that are elsewhere", &|store| {
+        let guests = store.environment().guests.iter();
+        let of = guests.map(|(name, guest)| format!("{name}: {}, kernel {}", guest.cpu, guest.kernel));
+        if store.environment().guests.is_empty() { "none".into() } else { of.collect::<Vec<_>>().join(", ") }
+    });
     tell("OpenZFS", &|store| store.environment().openzfs.join(", "));
     tell("what is modelled", &|store| store.experiment().modelled().unwrap_or_else(|| "nothing".into()));
     let parts: Vec<BTreeMap<String, String>> = stores.iter().map(parts).collect();

@@ -103,6 +103,11 @@ impl Sink {
                 "rw = \"copy\" does not go to iSCSI: log in, and name the block device".into(),
             ));
         }
+        if let Endpoint::Elsewhere { .. } = at {
+            return Err(Error::Experiment(
+                "rw = \"copy\" works on files of this machine, and not where `by` runs a shell".into(),
+            ));
+        }
         if let Endpoint::Nbd(uri) = at {
             let mut command = Command::new("nbdcopy");
             command

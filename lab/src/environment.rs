@@ -1,5 +1,6 @@
 //! The machine that figures belong to.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,8 +40,43 @@ pub struct Environment {
     /// What is measured, and what it lies on.
     #[serde(default)]
     pub media: Vec<(PathBuf, Medium)>,
+    /// The machines of layers that are elsewhere, by the layers' names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub guests: BTreeMap<String, Guest>,
     /// Version of this program.
     pub version: String,
+}
+
+/// Another machine, on which a layer of a stack is: a guest, a container, another host.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Guest {
+    /// The command that runs a shell there.
+    pub by: Vec<String>,
+    /// The processor's name.
+    pub cpu: String,
+    /// Processors that programs may use; 0 where it does not tell.
+    pub cores: usize,
+    /// Instructions that storage uses, of those that its processor has.
+    pub cpu_flags: Vec<String>,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// The kernel's version.
+    pub kernel: String,
+    /// Whether it is a virtual machine, as far as its processor tells.
+    pub is_virtual: bool,
+    /// The version of its fio.
+    pub fio: String,
+}
+
+impl Guest {
+    /// Instructions that `host` has and it has not; none where it does not tell what it has.
+    pub fn lacks<'a>(&self, host: &'a Environment) -> Vec<&'a str> {
+        if self.cpu.is_empty() && self.cpu_flags.is_empty() {
+            return Vec::new();
+        }
+        let is_lacking = |flag: &&String| !self.cpu_flags.contains(flag);
+        host.cpu_flags.iter().filter(is_lacking).map(String::as_str).collect()
+    }
 }
 
 /// Instructions that make checksums, parity and encryption fast.
@@ -75,7 +111,17 @@ impl Environment {
 
     /// The same of a machine.
     pub fn of(machine: &Machine) -> Self {
-        let cpuinfo = machine.read("proc/cpuinfo").unwrap_or_default();
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            governor: machine.governor(),
+            load: machine.load(),
+            ..Self::of_files(&|path| machine.read(path))
+        }
+    }
+
+    /// What files below `/proc` and `/sys` tell of the machine that they are of, each read by its path without the first slash.
+    pub(crate) fn of_files(read: &dyn Fn(&str) -> Option<String>) -> Self {
+        let cpuinfo = read("proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
             let line =
                 cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
@@ -86,28 +132,23 @@ impl Environment {
         // ARM calls them features.
         let flags = [field("flags"), field("Features")].join(" ");
         let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
-        let meminfo = machine.read("proc/meminfo").unwrap_or_default();
+        let meminfo = read("proc/meminfo").unwrap_or_default();
         let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
         let kib: u64 = kib
             .and_then(|line| line.split_whitespace().next())
             .and_then(|word| word.parse().ok())
             .unwrap_or(0);
         // Processors of ARM do not tell it.
-        let maker = machine.read("sys/class/dmi/id/sys_vendor").unwrap_or_default();
+        let maker = read("sys/class/dmi/id/sys_vendor").unwrap_or_default();
         let is_guest = VIRTUAL_MAKERS.iter().any(|virtual_maker| maker.starts_with(virtual_maker));
         Self {
             cpu: field("model name"),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
             cpu_flags: FLAGS.iter().filter(|flag| has(flag)).map(|flag| (*flag).to_owned()).collect(),
             memory_bytes: kib << 10,
-            kernel: machine.read("proc/sys/kernel/osrelease").unwrap_or_default(),
-            governor: machine.governor(),
-            load: machine.load(),
+            kernel: read("proc/sys/kernel/osrelease").unwrap_or_default(),
             is_virtual: has("hypervisor") || is_guest,
-            openzfs: Vec::new(),
-            arc_max_bytes: None,
-            media: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..Self::default()
         }
     }
 
@@ -157,7 +198,19 @@ mod tests {
         assert_eq!(of().cpu_flags, ["avx2"]);
         let mut old = serde_json::to_value(Environment::default()).unwrap();
         old.as_object_mut().unwrap().remove("load");
+        assert!(old.get("guests").is_none());
         assert_eq!(serde_json::from_value::<Environment>(old).unwrap(), Environment::default());
+    }
+
+    #[test]
+    fn what_a_guest_lacks_of_its_host_is_known_where_it_tells_what_it_has() {
+        let flags = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let host = Environment { cpu_flags: flags("aes avx2 bmi2"), ..Environment::default() };
+        let guest =
+            |cpu: &str, has: &str| Guest { cpu: cpu.into(), cpu_flags: flags(has), ..Guest::default() };
+        assert_eq!(guest("QEMU Virtual CPU", "bmi2").lacks(&host), ["aes", "avx2"]);
+        assert!(guest("x", "aes avx2 bmi2 gfni").lacks(&host).is_empty());
+        assert!(guest("", "").lacks(&host).is_empty());
     }
 
     #[test]

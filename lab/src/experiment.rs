@@ -52,7 +52,7 @@
 //! | `path` | a file, made if it is missing, a file in a directory, or a block device. What no workload writes is only read. What workloads write is refused where it is in use, and where it holds anything unless `overwrite` says that this may be overwritten ([`crate::target::taken`]) | `path`, `size`, `overwrite` |
 //! | `nbd` | a volume that some NBD server serves. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
 //! | `iscsi` | a disk behind iSCSI, by a fio that was built with libiscsi, and libiscsi's `iscsi-readcapacity16`, which says whether it has `size`. What workloads write is refused unless `overwrite` says that what is in it may be overwritten | `uri`, `size`, `overwrite` |
-//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. Exports are as `nbd` and `iscsi`, files and devices as `path` | `[[target.layer]]` with `name` and `at` (a path or URI), `size`, `overwrite` |
+//! | `layers` | the layers of a stack, each measured by itself: the device, what lies on it, what exports that, what a guest or an encryption makes of it. Exports are as `nbd` and `iscsi`, files and devices as `path`; with `by` fio runs where that command runs a shell ([`crate::elsewhere`]), as in a guest, and what workloads write is refused as of exports | `[[target.layer]]` with `name`, `at` (a path or URI) and `by`, `size`, `overwrite` |
 //! | `host` | volumes below a dataset of a pool that this host's OpenZFS has imported | `dataset`, `size` |
 //!
 //! # Settings
@@ -474,6 +474,7 @@ impl Experiment {
             faults.push(format!("target: size {} is less than 1M", self.target.size()));
         }
         faults.extend(self.target.faults_of_uris());
+        faults.extend(self.target.faults_of_layers());
         let layers = self.target.layers();
         let layer_names: BTreeSet<&String> = layers.iter().map(|layer| &layer.name).collect();
         if matches!(self.target, Target::Layers { .. })
@@ -999,6 +1000,44 @@ mod tests {
             (target.paths(), target.layers()[1].at.as_str()),
             (vec![here("b").as_path()], "nbd://h/v")
         );
+    }
+
+    #[test]
+    fn layers_elsewhere_are_paths_that_a_command_leads_to() {
+        let of = |at: &str, by: &str, workload: &str| {
+            let layers = format!(
+                "[[target.layer]]\nname = \"a\"\nat = \"/b\"\n[[target.layer]]\nname = \"guest\"\nat = \"{at}\"\nby = {by}\n"
+            );
+            let text = format!(
+                "name = \"x\"\n[target]\nkind = \"layers\"\nsize = \"1G\"\n{layers}[[workload]]\nname = \"w\"\n{workload}\n"
+            );
+            Experiment::read(&text).unwrap()
+        };
+        let ssh = "[\"ssh\", \"root@guest\"]";
+        let right = of("/dev/vda", ssh, "rw = \"read\"");
+        assert!(right.faults().is_empty(), "{:?}", right.faults());
+        // Nothing of it is looked for here.
+        assert_eq!((right.target.paths().len(), right.target.uris().len()), (1, 0));
+        assert_eq!(
+            right.target.elsewhere().next().unwrap().title(),
+            "layer 'guest' (/dev/vda by 'ssh root@guest')"
+        );
+        assert_eq!(Experiment::parse(&right.to_toml().unwrap()).unwrap(), right);
+        for (at, by, workload, named) in [
+            ("/dev/vda", "[]", "rw = \"read\"", "by is empty"),
+            ("/dev/vda", "[\"\"]", "rw = \"read\"", "by is empty"),
+            ("nbd://h/v", ssh, "rw = \"read\"", "at is a URI"),
+            ("dev/vda", ssh, "rw = \"read\"", "must begin with '/'"),
+            ("/dev/\\u0000", ssh, "rw = \"read\"", "NUL"),
+            ("/dev/vda", ssh, "rw = \"replay\"\ntrace = \"t\"", "layer 'guest' is elsewhere"),
+            ("/dev/vda", ssh, "rw = \"copy\"\nsource = \"t\"", "layer 'guest' is elsewhere"),
+        ] {
+            let told = of(at, by, workload).faults();
+            assert!(
+                told.len() == 1 && told[0].contains(named) && told[0].contains("guest"),
+                "{named}: {told:?}"
+            );
+        }
     }
 
     #[test]

@@ -12,16 +12,19 @@ mod latency;
 mod steps;
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output as Ended, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
 
+use crate::elsewhere;
 use crate::error::{Error, Result};
 use crate::series::{self, Series};
 
@@ -94,10 +97,12 @@ pub fn in_steps(
 const LOOK: Duration = Duration::from_millis(50);
 /// How long fio may take to end when it is told to.
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// Bytes of what it says that are read: a run's JSON has a few hundred thousand.
+const MOST_SAID: u64 = 64 << 20;
 
 /// Runs fio.
 pub fn run(arguments: &[String]) -> Result<Outcome> {
-    run_with(arguments, |child| child.wait_with_output().map(Some))
+    run_with(&[], arguments, |child| child.wait_with_output().map(Some))
 }
 
 /// Has fio look at arguments, and do nothing.
@@ -120,12 +125,28 @@ pub fn parse(arguments: &[String]) -> Result<()> {
 
 /// Runs fio unless `stops` says that it is to stop, which is asked again and again.
 pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Result<Outcome> {
-    run_with(arguments, |mut child| {
+    run_by(&[], arguments, stops)
+}
+
+/// The same where the command `by` runs a shell; here, where that has no words.
+///
+/// When it is to stop, the command here is ended; its fio may go on there until its time is over.
+pub fn run_by(by: &[String], arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Result<Outcome> {
+    let says_too_much = Arc::new(AtomicBool::new(false));
+    run_with(by, arguments, |mut child| {
+        if let Some(mut stdin) = child.stdin.take() {
+            let line = elsewhere::command_line("fio", arguments);
+            // A shell that does not read it says why.
+            thread::spawn(move || stdin.write_all(line.as_bytes()));
+        }
         // What it says is short, and read by another thread as it comes.
         let read = |from: Option<Box<dyn Read + Send>>| {
+            let says_too_much = Arc::clone(&says_too_much);
             thread::spawn(move || {
                 let mut said = Vec::new();
-                from.map_or(Ok(0), |mut from| from.read_to_end(&mut said)).map(|_| said)
+                from.map_or(Ok(0), |from| from.take(MOST_SAID).read_to_end(&mut said))?;
+                says_too_much.fetch_or(said.len() as u64 == MOST_SAID, Ordering::Relaxed);
+                Ok(said)
             })
         };
         let stdout = read(child.stdout.take().map(|it| Box::new(it) as Box<dyn Read + Send>));
@@ -136,6 +157,7 @@ pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Resu
                 break;
             }
             match told {
+                _ if says_too_much.load(Ordering::Relaxed) => end(&child, Signal::KILL),
                 None if stops() => {
                     end(&child, Signal::TERM);
                     told = Some(Instant::now());
@@ -157,7 +179,7 @@ pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Resu
 }
 
 /// Whether fio has ended; it stays there, and its number with it, until it is waited for.
-fn has_ended(child: &Child) -> io::Result<bool> {
+pub(crate) fn has_ended(child: &Child) -> io::Result<bool> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a process has no number"))?;
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -165,7 +187,7 @@ fn has_ended(child: &Child) -> io::Result<bool> {
 }
 
 /// Sends a signal to fio, and to the processes that it started: they are a group of their own.
-fn end(child: &Child, signal: Signal) {
+pub(crate) fn end(child: &Child, signal: Signal) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // It may have ended just now.
         let _ = rustix::process::kill_process_group(group, signal);
@@ -173,17 +195,31 @@ fn end(child: &Child, signal: Signal) {
 }
 
 /// Starts fio; how it ended is told by `wait`, which gives nothing where it was stopped.
-fn run_with(arguments: &[String], wait: impl FnOnce(Child) -> io::Result<Option<Ended>>) -> Result<Outcome> {
-    let mut command = Command::new("fio");
+fn run_with(
+    by: &[String],
+    arguments: &[String],
+    wait: impl FnOnce(Child) -> io::Result<Option<Ended>>,
+) -> Result<Outcome> {
+    let mut command = match by.is_empty() {
+        true => Command::new("fio"),
+        false => elsewhere::shell(by),
+    };
+    match by.is_empty() {
+        true => command.args(arguments).stdin(Stdio::null()),
+        false => command.stdin(Stdio::piped()),
+    };
     // Ctrl-C is for the lab, which ends this run.
-    command.args(arguments).process_group(0);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A lab that is killed takes it along: else it would go on with what others are to measure, or to remove.
     let orphan = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
     // SAFETY: it is one system call, with no memory and no lock in it.
     unsafe { command.pre_exec(orphan) };
-    let missing = |error| Error::Missing { program: "fio".into(), error };
+    let program = by.first().map_or("fio", String::as_str);
+    let missing = |error| Error::Missing { program: program.to_owned(), error };
     let output = command.spawn().and_then(wait).map_err(missing)?.ok_or(Error::Stopped)?;
+    if [&output.stdout, &output.stderr].iter().any(|said| said.len() as u64 >= MOST_SAID) {
+        return Err(Error::Output { program: "fio", what: "it says more than anybody would read".into() });
+    }
     if !output.status.success() {
         let said = [output.stderr, output.stdout].concat();
         let said = String::from_utf8_lossy(&said);
@@ -195,7 +231,7 @@ fn run_with(arguments: &[String], wait: impl FnOnce(Child) -> io::Result<Option<
         }
         let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).take(6).collect();
         return Err(Error::Failed {
-            command: format!("fio {}", arguments.join(" ")),
+            command: [by, &["fio".to_owned()], arguments].concat().join(" "),
             output: lines.join("; "),
         });
     }
@@ -448,6 +484,23 @@ mod tests {
     }
 
     #[test]
+    fn fio_elsewhere_fails_as_here_and_nobody_reads_all_that_somebody_says() {
+        let arguments = ["--name=lab", "--rw=sideways or 'up'"].map(str::to_owned);
+        let by = |words: &[&str]| {
+            let by: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            run_by(&by, &arguments, &mut || false).unwrap_err().to_string()
+        };
+        let failed = by(&["env", "ELSEWHERE=1"]);
+        assert!(
+            failed.contains("env ELSEWHERE=1 fio --name") && failed.contains("sideways or 'up'"),
+            "{failed}"
+        );
+        assert!(by(&["/no/such/program"]).contains("cannot run '/no/such/program'"));
+        let endless = by(&["sh", "-c", "exec cat /dev/zero"]);
+        assert!(endless.contains("more than anybody would read"), "{endless}");
+    }
+
+    #[test]
     fn fio_is_stopped_while_it_runs() {
         let words = "--name=lab --output-format=json --ioengine=null --rw=read --size=1G --time_based --runtime=600 --numjobs=2";
         let arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -459,6 +512,15 @@ mod tests {
                 asked > patience
             };
             assert!(matches!(run_unless(&arguments, &mut stops), Err(Error::Stopped)));
+        }
+        let here = ["env".to_owned(), "ELSEWHERE=1".to_owned()];
+        for patience in [0, 2] {
+            let mut asked = 0;
+            let mut stops = || {
+                asked += 1;
+                asked > patience
+            };
+            assert!(matches!(run_by(&here, &arguments, &mut stops), Err(Error::Stopped)));
         }
         let short = arguments.iter().map(|word| word.replace("=600", "=100ms")).collect::<Vec<_>>();
         run_unless(&[short, vec!["--group_reporting".to_owned()]].concat(), &mut || false).unwrap();

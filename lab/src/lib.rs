@@ -19,6 +19,7 @@
 //! | [`machine`] | what the kernel tells of the machine, and how busy it was |
 //! | [`load`] | the same done by the process that has the pool open |
 //! | [`target`] | where variants live: volumes and filesystems of pools made for them, files and devices, a host with OpenZFS |
+//! | [`elsewhere`] | layers in guests, containers and other hosts, by a shell there |
 //! | [`file`](mod@file) | files that somebody names to be read |
 //! | [`trace`] | requests that were recorded, to be replayed |
 //! | [`preflight`] | all that is wrong with an experiment, before anything is made |
@@ -45,6 +46,7 @@ pub mod advice;
 pub mod analysis;
 pub mod compare;
 pub mod copy;
+pub mod elsewhere;
 pub mod environment;
 pub mod error;
 pub mod experiment;

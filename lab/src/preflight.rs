@@ -194,9 +194,7 @@ fn places(experiment: &Experiment) -> Vec<Endpoint> {
         Target::Filesystem(_) | Target::Path { .. } | Target::Host { .. } => vec![of_path()],
         Target::Nbd { uri, .. } | Target::Iscsi { uri, .. } => vec![of_uri(uri)],
         Target::Layers { layers, .. } => {
-            let of = |layer: &crate::experiment::Layer| {
-                layer.path().map_or_else(|| of_uri(&layer.at), |_| of_path())
-            };
+            let of = |layer: &crate::experiment::Layer| layer.uri().map_or_else(of_path, of_uri);
             layers.iter().map(of).collect()
         }
     };
@@ -347,6 +345,10 @@ pub fn told(experiment: &Experiment) -> String {
     for uri in experiment.target.uris() {
         let what = if experiment.overwrites() { "written" } else { "only read" };
         text.push_str(&format!("{size} of {uri}: {what}\n"));
+    }
+    for layer in experiment.target.elsewhere() {
+        let what = if experiment.overwrites() { "written" } else { "only read" };
+        text.push_str(&format!("{size} of {}: {what}\n", layer.title()));
     }
     for disk in experiment.target.disks() {
         text.push_str(&format!("{}: a pool is made of it, which overwrites it\n", disk.display()));

@@ -53,9 +53,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::copy::{self, Sort};
+use crate::elsewhere;
 use crate::error::{Error, Result};
 use crate::experiment::{
-    CacheState, Experiment, POOL, PROCESS, Place, Pools, Rates, Settings, THROUGH, Target, Work, Workload,
+    CacheState, Experiment, Layer, POOL, PROCESS, Place, Pools, Rates, Settings, THROUGH, Target, Work,
+    Workload,
 };
 use crate::fio::{self, Endpoint};
 use crate::layout::{Layout, Vdev};
@@ -168,6 +170,8 @@ pub enum Job {
         arguments: Vec<String>,
         /// How long that takes, where it can be told before.
         seconds: Option<f64>,
+        /// The command that runs a shell where it does it; no words where that is here.
+        by: Vec<String>,
     },
     /// fio replays a trace.
     Replay {
@@ -202,7 +206,8 @@ impl Job {
     /// It in words, to repeat it.
     pub fn words(&self) -> Vec<String> {
         match self {
-            Self::Fio { arguments, .. } | Self::Replay { arguments, .. } => {
+            Self::Fio { arguments, by, .. } => [by, &["fio".to_owned()][..], arguments].concat(),
+            Self::Replay { arguments, .. } => {
                 std::iter::once("fio".to_owned()).chain(arguments.iter().cloned()).collect()
             }
             Self::Copy { stream, at } => stream.words(at),
@@ -339,6 +344,10 @@ impl<'a> Bench<'a> {
                 let name = lodging.settings.get("layer");
                 let layer = layers.iter().find(|layer| Some(&layer.name) == name).or(layers.first());
                 let layer = layer.ok_or_else(|| Error::Experiment("this target has no layers".into()))?;
+                if let Some(by) = &layer.by {
+                    let endpoint = Endpoint::Elsewhere { by: by.clone(), path: PathBuf::from(&layer.at) };
+                    return self.at_named(endpoint, &layer.title(), progress);
+                }
                 match (layer.path(), layer.at.as_str()) {
                     (Some(path), _) => self.at_path(path, progress),
                     (None, uri) if uri.starts_with("iscsi://") => {
@@ -435,7 +444,9 @@ impl<'a> Bench<'a> {
 
     /// What somebody named is filled once, where that may be written: by workloads that write it anyway, or because it is a file of the lab's own.
     fn at_named(&mut self, endpoint: Endpoint, name: &str, progress: &dyn Progress) -> Result<Endpoint> {
-        let is_export = matches!(endpoint, Endpoint::Nbd(_) | Endpoint::Iscsi(_));
+        // What is elsewhere can be looked at no more than what an export holds.
+        let is_export =
+            matches!(endpoint, Endpoint::Nbd(_) | Endpoint::Iscsi(_) | Endpoint::Elsewhere { .. });
         if is_export && self.overwrites() {
             let fault = taken::fault_of_export(name, self.may_overwrite, Some(&self.directory))?;
             fault.map_or(Ok(()), |what| Err(Error::Experiment(what)))?;
@@ -671,7 +682,7 @@ impl<'a> Bench<'a> {
             let is_last = done + bytes == total.0;
             let piece_began = Instant::now();
             let arguments = fio::piece(&workload, endpoint, done, Size(bytes), is_last);
-            fio::run_unless(&arguments, &mut || progress.stops())?;
+            fio::run_by(endpoint.by(), &arguments, &mut || progress.stops())?;
             done += bytes;
             let rate = bytes as f64 / piece_began.elapsed().as_secs_f64().max(1e-3);
             piece = ((rate * PIECE_SECONDS) as u64).next_multiple_of(workload.bs.0).max(LEAST_PIECE);
@@ -701,7 +712,8 @@ impl<'a> Bench<'a> {
         progress: &dyn Progress,
     ) -> Result<()> {
         let workload = whole(rw, like, extent);
-        fio::run_unless(&fio::once(&workload, endpoint, extent, false), &mut || progress.stops()).map(drop)
+        let arguments = fio::once(&workload, endpoint, extent, false);
+        fio::run_by(endpoint.by(), &arguments, &mut || progress.stops()).map(drop)
     }
 
     /// Brings about what a run begins with: the files that it needs, everything else on the devices, and the caches as the workload wants them.
@@ -764,8 +776,8 @@ impl<'a> Bench<'a> {
         let mut stops = || progress.stops();
         match job {
             Job::Replay { .. } => self.replay(job, progress),
-            Job::Fio { arguments, seconds: None } => fio::run_unless(arguments, &mut stops),
-            Job::Fio { arguments, seconds: Some(seconds) } => {
+            Job::Fio { arguments, seconds: None, by } => fio::run_by(by, arguments, &mut stops),
+            Job::Fio { arguments, seconds: Some(seconds), .. } => {
                 fio::in_steps(arguments, *seconds, &self.steps()?, &mut stops)
             }
             Job::Copy { stream, at } => {
@@ -840,8 +852,17 @@ impl<'a> Bench<'a> {
             let here = (here, endpoint.file());
             return Ok(Job::Replay { arguments, seconds, trace, path: path.clone(), here });
         }
-        let seconds = (workload.work() == Work::Transfers).then_some(workload.seconds);
-        Ok(Job::Fio { arguments: fio::arguments(workload, endpoint, size, seed), seconds })
+        let by = endpoint.by().to_vec();
+        if !by.is_empty() {
+            self.notes.push(format!(
+                "What happened within a run is not told of {}: fio writes that to files, which are where '{}' runs it.",
+                endpoint.file(),
+                by.join(" ")
+            ));
+        }
+        let is_in_steps = workload.work() == Work::Transfers && by.is_empty();
+        let seconds = is_in_steps.then_some(workload.seconds);
+        Ok(Job::Fio { arguments: fio::arguments(workload, endpoint, size, seed), seconds, by })
     }
 
     /// Waits until all that was written is on the devices, so that no run pays for the one before.
@@ -874,6 +895,15 @@ impl<'a> Bench<'a> {
                 Endpoint::Nbd(at) | Endpoint::Iscsi(at) => self.notes.push(format!(
                     "Who serves {at} has caches that nobody can empty from here: what is called cold may have been cached there."
                 )),
+                Endpoint::Elsewhere { by, path } => {
+                    if let Err(why) = elsewhere::drop_caches(by) {
+                        self.notes.push(format!(
+                            "The page cache where '{}' runs fio could not be dropped ({why}): what is called cold of {} may have been cached there.",
+                            by.join(" "),
+                            path.display()
+                        ));
+                    }
+                }
                 Endpoint::Path(_) | Endpoint::Directory(_) => {
                     self.notes.push("Of devices and files only the system's page cache is emptied; what is called cold may be in caches of the devices themselves.".into());
                     // Anybody may for a file that he can open; what is not on the device yet stays.
@@ -1136,7 +1166,17 @@ pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&P
         };
         consent.into_iter().chain(fault_of_uri(uri, target.size(), overwrites))
     });
-    target.paths().into_iter().filter_map(said).chain(of_disks).chain(of_uris).collect()
+    let of_elsewhere = target.elsewhere().flat_map(|layer| {
+        let consent = match overwrites {
+            true => taken::fault_of_export(&layer.title(), may_overwrite, directory)
+                .unwrap_or_else(|it| Some(it.to_string())),
+            false => None,
+        };
+        let fault = elsewhere::fault(layer, target.size(), overwrites, elsewhere::ANSWER_LIMIT);
+        consent.into_iter().chain(fault)
+    });
+    let of_paths = target.paths().into_iter().filter_map(said);
+    of_paths.chain(of_disks).chain(of_uris).chain(of_elsewhere).collect()
 }
 
 /// Why what is behind a URI cannot be measured, where that can be told by asking who serves it.
@@ -1179,10 +1219,12 @@ pub fn consent(experiment: &Experiment, directory: &Path) -> Result<()> {
     let target = &experiment.target;
     let is_there = |path: &&Path| path.exists() && !path.is_dir();
     let mut paths: Vec<&Path> = target.disks().iter().map(PathBuf::as_path).filter(is_there).collect();
+    let elsewhere: Vec<String> = target.elsewhere().map(Layer::title).collect();
     let mut uris = Vec::new();
     if experiment.overwrites() {
         paths.extend(target.paths().into_iter().filter(is_there));
         uris = target.uris();
+        uris.extend(elsewhere.iter().map(String::as_str));
     }
     taken::consent(&paths, &uris, directory)
 }

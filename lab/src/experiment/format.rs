@@ -309,6 +309,13 @@ pub const TABLES: [TableOf; 16] = [
         keys: &[
             key("name", "text", None, "\"disk\"", "What it is; must be there"),
             key("at", "a path or URI", None, "\"/dev/sdx\"", "Where it is; must be there"),
+            key(
+                "by",
+                "words of a command",
+                None,
+                "[\"ssh\", \"root@guest\"]",
+                "The command that runs a shell where the layer is (docker exec -i, kubectl exec -i, chroot …: the lab adds `sh`), where that is not here. `at` is then a file or device there, and fio, which must be there, runs there. Workloads that write need `overwrite`, as what it holds cannot be looked at. A run that is stopped ends the command here; fio may go on there until its time is over",
+            ),
         ],
     },
     TableOf {

@@ -79,12 +79,47 @@ pub struct Layer {
     pub name: String,
     /// Where it is: a path, or the URI of an NBD export or of a disk behind iSCSI.
     pub at: String,
+    /// The command that runs a shell where it is, where that is not here; then `at` is a path there ([`crate::elsewhere`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Vec<String>>,
 }
 
 impl Layer {
-    /// The path that it is, where it is no URI.
+    /// The path of this machine that it is, where it is one.
     pub fn path(&self) -> Option<&Path> {
-        (!self.at.contains("://")).then(|| Path::new(&self.at))
+        (self.by.is_none() && !self.is_uri()).then(|| Path::new(&self.at))
+    }
+
+    /// The URI that it is, where it is one.
+    pub fn uri(&self) -> Option<&str> {
+        (self.by.is_none() && self.is_uri()).then_some(self.at.as_str())
+    }
+
+    fn is_uri(&self) -> bool {
+        self.at.contains("://")
+    }
+
+    /// It in words: its name, and where it is.
+    pub fn title(&self) -> String {
+        let by = self.by.as_ref().map_or_else(String::new, |by| format!(" by '{}'", by.join(" ")));
+        format!("layer '{}' ({}{by})", self.name, self.at)
+    }
+
+    /// What is wrong with how it is reached.
+    fn fault(&self) -> Option<String> {
+        let by = self.by.as_ref()?;
+        let what = if by.first().is_none_or(String::is_empty) {
+            "by is empty: it is the command that runs a shell where the layer is, as [\"ssh\", \"root@guest\"]; leave it out where that is here"
+        } else if self.is_uri() {
+            "at is a URI, and with by it is the path of a file or device there: leave out by, or name the path"
+        } else if !self.at.starts_with('/') {
+            "at is a path where by runs a shell, and must begin with '/'"
+        } else if by.iter().chain([&self.at]).any(|word| word.contains('\0')) {
+            "by and at can have no NUL in them"
+        } else {
+            return None;
+        };
+        Some(format!("target: layer '{}': {what}", self.name))
     }
 }
 
@@ -295,11 +330,19 @@ impl Target {
     pub fn uris(&self) -> Vec<&str> {
         match self {
             Self::Nbd { uri, .. } | Self::Iscsi { uri, .. } => vec![uri],
-            Self::Layers { layers, .. } => {
-                layers.iter().filter(|layer| layer.path().is_none()).map(|layer| layer.at.as_str()).collect()
-            }
+            Self::Layers { layers, .. } => layers.iter().filter_map(Layer::uri).collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// What is measured in other places, by commands that run shells there.
+    pub fn elsewhere(&self) -> impl Iterator<Item = &Layer> {
+        self.layers().iter().filter(|layer| layer.by.is_some())
+    }
+
+    /// What is wrong with how its layers are reached, wherever it is.
+    pub(super) fn faults_of_layers(&self) -> Vec<String> {
+        self.layers().iter().filter_map(Layer::fault).collect()
     }
 
     /// What is wrong with its URIs, wherever it is.

@@ -378,6 +378,12 @@ impl Workload {
             Work::Copy if self.source.is_none() => faults.push("rw = \"copy\" needs a source".into()),
             Work::Replay | Work::Copy => {}
         }
+        if let (Work::Replay | Work::Copy, Some(layer)) = (self.work(), target.elsewhere().next()) {
+            faults.push(format!(
+                "rw = \"{}\" works on files of this machine, and layer '{}' is elsewhere (by)",
+                self.rw, layer.name
+            ));
+        }
         if self.missing > 0 && target.pools().is_none() {
             faults.push("missing: only pools that the lab makes can miss devices".into());
         }

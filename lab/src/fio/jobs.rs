@@ -23,6 +23,13 @@ pub enum Endpoint {
     Nbd(String),
     /// A disk behind iSCSI.
     Iscsi(String),
+    /// A file or block device where a command runs a shell.
+    Elsewhere {
+        /// The command.
+        by: Vec<String>,
+        /// The path there.
+        path: PathBuf,
+    },
 }
 
 /// The name of every job, which those of the files that it makes begin with.
@@ -37,11 +44,19 @@ impl Endpoint {
     /// The file that transfers go to, as fio calls it.
     pub fn file(&self) -> String {
         match self {
-            Self::Path(path) => path.display().to_string(),
+            Self::Path(path) | Self::Elsewhere { path, .. } => path.display().to_string(),
             Self::Directory(path) => path.join(OWN_DIRECTORY).join(DATA).display().to_string(),
             // Any name would do.
             Self::Nbd(_) => "nbd".to_owned(),
             Self::Iscsi(uri) => uri.clone(),
+        }
+    }
+
+    /// The command that runs a shell where it is; no words where that is here.
+    pub fn by(&self) -> &[String] {
+        match self {
+            Self::Elsewhere { by, .. } => by,
+            _ => &[],
         }
     }
 
@@ -50,6 +65,10 @@ impl Endpoint {
         match self {
             Self::Nbd(uri) => vec!["--ioengine=nbd".to_owned(), format!("--uri={uri}")],
             Self::Iscsi(_) => vec!["--ioengine=libiscsi".to_owned()],
+            // What is not there any more is not made: it would be a file in memory.
+            Self::Elsewhere { .. } => {
+                ["--ioengine=io_uring", "--direct=1", "--allow_file_create=0"].map(str::to_owned).to_vec()
+            }
             _ => vec!["--ioengine=io_uring".to_owned(), "--direct=1".to_owned()],
         }
     }

@@ -3,6 +3,7 @@
 use super::choices::Section;
 use super::{choices, figures, metrics, subject, written};
 use crate::analysis::{Findings, within};
+use crate::environment::{Environment, Guest};
 use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, unseen};
 use crate::plan::{BASELINE, Plan};
 use crate::size::Size;
@@ -176,6 +177,43 @@ fn counted_beside(experiment: &Experiment) -> Option<String> {
     })
 }
 
+/// What the machines are that layers are on which are elsewhere, and what they lack.
+fn guests(host: &Environment) -> Vec<String> {
+    let of = |(name, guest): (&String, &Guest)| {
+        let cores = if guest.cores == 0 { String::new() } else { format!("{} cores of ", guest.cores) };
+        let is_told = |text: &str| {
+            if text.is_empty() { "something that does not tell its name".to_owned() } else { text.to_owned() }
+        };
+        let fact = format!(
+            "Layer '{name}' was measured by {} where '{}' runs it: {cores}{}, {:.1} GiB of memory, kernel {}{}; instructions: {}.",
+            guest.fio,
+            guest.by.join(" "),
+            is_told(&guest.cpu),
+            guest.memory_bytes as f64 / (1_u64 << 30) as f64,
+            guest.kernel,
+            if guest.is_virtual { ", a virtual machine" } else { "" },
+            if guest.cpu_flags.is_empty() {
+                "none that storage uses".to_owned()
+            } else {
+                guest.cpu_flags.join(" ")
+            }
+        );
+        let lacks = guest.lacks(host);
+        let caution = (!lacks.is_empty()).then(|| {
+            let aes = match lacks.contains(&"aes") {
+                true => " Without aes, what is encrypted there costs many times the CPU.",
+                false => "",
+            };
+            format!(
+                "Caution: layer '{name}' has not all instructions of this machine: {} are missing there.{aes} A guest of this host gets them with its processor's model (`-cpu host`, `cpu: host`).",
+                lacks.join(" ")
+            )
+        });
+        std::iter::once(fact).chain(caution).collect::<Vec<_>>()
+    };
+    host.guests.iter().flat_map(of).collect()
+}
+
 /// What a reader needs to believe it, and to repeat it.
 pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let (experiment, machine) = (store.experiment(), store.environment());
@@ -202,6 +240,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
             if fixed.is_empty() { "nothing but defaults".to_owned() } else { fixed.join(", ") }
         ),
     ];
+    facts.extend(guests(machine));
     if !machine.openzfs.is_empty() {
         facts.push(format!("OpenZFS on this host: {}.", machine.openzfs.join(", ")));
     }

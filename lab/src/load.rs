@@ -59,6 +59,9 @@ impl Load {
         if workload.duplicates > 0 {
             return refused("duplicates".into());
         }
+        if workload.once {
+            return refused("once".into());
+        }
         let (is_random, reads, writes) = match workload.rw.as_str() {
             "read" => (false, true, false),
             "write" => (false, false, true),
@@ -240,6 +243,7 @@ mod tests {
             ("rw = \"randtrim\"", "randtrim"),
             ("rw = \"randread:8\"", "randread:8"),
             ("rw = \"write\"\nduplicates = 10", "duplicates"),
+            ("rw = \"read\"\nonce = true", "once"),
             (
                 "rw = \"read\"\noptions = { bssplit = \"4k/50\" }",
                 "bssplit=4k/50 (the percentages add up to 50",

@@ -860,7 +860,7 @@ impl<'a> Bench<'a> {
                 by.join(" ")
             ));
         }
-        let is_in_steps = workload.work() == Work::Transfers && by.is_empty();
+        let is_in_steps = workload.work() == Work::Transfers && by.is_empty() && !workload.once;
         let seconds = is_in_steps.then_some(workload.seconds);
         Ok(Job::Fio { arguments: fio::arguments(workload, endpoint, size, seed), seconds, by })
     }

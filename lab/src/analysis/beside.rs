@@ -130,7 +130,14 @@ fn emptiness(workload: &Workload) -> u64 {
 
 /// The same load, whatever it is called and however long it runs.
 fn load(workload: &Workload) -> Workload {
-    Workload { name: String::new(), seconds: 0.0, ramp_seconds: 0.0, quick: true, ..workload.clone() }
+    Workload {
+        name: String::new(),
+        seconds: 0.0,
+        ramp_seconds: 0.0,
+        once: false,
+        quick: true,
+        ..workload.clone()
+    }
 }
 
 fn alike_but_cache(one: &Workload, other: &Workload) -> bool {

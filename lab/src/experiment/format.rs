@@ -421,6 +421,13 @@ pub const TABLES: [TableOf; 16] = [
             ),
             key("ramp_seconds", "a number", Some("0.0"), "1.0", "Seconds before that"),
             key(
+                "once",
+                "true or false",
+                Some("false"),
+                "true",
+                "Whether it ends when all was read or written once, and after `seconds` at the latest: what is cold at first stays cold",
+            ),
+            key(
                 "cache",
                 "as_it_is, cold, warm, dirty",
                 Some("\"as_it_is\""),

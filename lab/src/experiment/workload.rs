@@ -43,6 +43,9 @@ pub struct Workload {
     /// Seconds before that.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ramp_seconds: f64,
+    /// Whether reading or writing ends when all was read or written once, and after `seconds` at the latest: what is cold at first stays cold.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub once: bool,
     /// What is done to the caches before.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cache: CacheState,
@@ -184,6 +187,7 @@ impl Workload {
             iodepth: 1,
             seconds: 1.0,
             ramp_seconds: 0.0,
+            once: false,
             cache: CacheState::default(),
             missing: 0,
             compressible: 0,
@@ -335,6 +339,13 @@ impl Workload {
         if !(0.1..=86_400.0).contains(&self.seconds) || !(0.0..=86_400.0).contains(&self.ramp_seconds) {
             faults.push("seconds from 0.1 to 86400".into());
         }
+        if self.once && self.work() != Work::Transfers {
+            faults.push("once is for reads and writes: all else is done once anyway; leave it out".into());
+        } else if self.once && self.ramp_seconds > 0.0 {
+            faults.push(
+                "once and ramp_seconds: what was done before would not be done again; leave one out".into(),
+            );
+        }
         let extent = self.extent(target.size());
         if extent > target.size() {
             faults.push(format!("size {extent} is more than the target's {}", target.size()));
@@ -406,6 +417,19 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn once_is_for_what_would_go_on() {
+        let target = Target::Path { path: "/x".into(), size: Size(1 << 30), overwrite: true };
+        let faults = |text: &str| -> Vec<String> {
+            let workload: Workload = toml::from_str(&format!("name = \"w\"\nonce = true\n{text}")).unwrap();
+            workload.faults(&target)
+        };
+        assert_eq!(faults("rw = \"randread\""), [""; 0]);
+        for wrong in ["rw = \"read\"\nramp_seconds = 1", "rw = \"replay\"\ntrace = \"t\""] {
+            assert!(faults(wrong).iter().any(|fault| fault.contains("once")), "{wrong}");
+        }
+    }
 
     #[test]
     fn what_counters_have_beside_a_run_is_known() {

@@ -84,12 +84,13 @@ pub fn arguments(workload: &Workload, at: &Endpoint, size: Size, seed: u64) -> V
     let mut arguments = match (workload.work(), at) {
         (Work::Transfers | Work::Replay | Work::Copy, _) => {
             let mut arguments = transfers(workload, at, workload.share(size));
-            arguments.push("--time_based".to_owned());
+            if !workload.once {
+                arguments.extend(["--time_based".to_owned(), "--norandommap=1".to_owned()]);
+            }
             arguments.push(format!("--runtime={}ms", (workload.seconds * 1000.0).round()));
             if workload.ramp_seconds > 0.0 {
                 arguments.push(format!("--ramp_time={}ms", (workload.ramp_seconds * 1000.0).round()));
             }
-            arguments.push("--norandommap=1".to_owned());
             // A server's cache of writes is written out within the time that is measured.
             if writes(&workload.rw) {
                 arguments.push("--end_fsync=1".to_owned());
@@ -286,6 +287,20 @@ mod tests {
             assert!(outcome.figures.iops > 0.0 && outcome.json.starts_with('{'), "{rw}");
             assert_eq!(count(&workload), left, "{rw}");
         }
+    }
+
+    #[test]
+    fn what_is_done_once_ends_when_it_was_at_every_block() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let read = |more: &str| {
+            let workload = workload(&format!("rw = \"randread\"\nbs = \"4K\"\niodepth = 4\n{more}"));
+            let arguments = arguments(&workload, &Endpoint::Path(path.clone()), Size(1 << 20), 1);
+            fio::run(&arguments).unwrap().figures
+        };
+        assert_eq!(read("once = true").read_bytes, 1 << 20);
+        assert!(read("").read_bytes > 1 << 20);
     }
 
     #[test]

@@ -3,8 +3,8 @@ export LC_ALL=C TZ=UTC
 
 # NAME DIR: mounts a filesystem or snapshot.
 attach() { zfs mount --at "$2" "$1"; }
-# DIR: unmounts it.
-detach() { zfs unmount "$1"; }
+# DIR: unmounts it, also what is legacy.
+detach() { umount "$1"; }
 # NAME: prints the bytes of a volume or of a snapshot of one.
 contents() { nbdcopy "nbd+unix:///$1?socket=$NBD" -; }
 # NAME: writes into a volume.

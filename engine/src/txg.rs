@@ -15,7 +15,7 @@
 //! # Streams
 //! A group is worth its commit when it has much ([`Limits::sync_bytes`]): what is written again meanwhile is stored once, and indirect blocks are shared by more. Neither is to be had from large blocks
 //! that are new, as when somebody copies files; and there the devices would have nothing to do until the group is full, and whoever waits for it at the end would wait for all of it. So a group is also
-//! committed when [`STREAM_BYTES`] of such blocks came fast. Where the devices are slower than that, groups grow all the same: while one is written, the next one fills.
+//! committed when `STREAM_BYTES` of such blocks came fast. Where the devices are slower than that, groups grow all the same: while one is written, the next one fills.
 //!
 //! | lock | guards | order |
 //! |---|---|---|

@@ -3,7 +3,7 @@
 //! A layer's `by` is a command that runs a shell there (`["ssh", "root@guest"]`, `["docker", "exec", "-i", "name"]`, `["chroot", "/somewhere"]`). The lab starts it with `sh` behind it, and gives what the shell is to do on its
 //! standard input: so what is quoted is quoted once, whatever the command makes of its arguments.
 //!
-//! Before anything is measured the shell is asked for what is needed ([`fault`]): whether there is one, whether it has fio, and what is at the layer's path. What it answers is data of somebody else's: no more than
+//! Before anything is measured the shell is asked for what is needed (`fault`): whether there is one, whether it has fio, and what is at the layer's path. What it answers is data of somebody else's: no more than
 //! [`MOST_SAID`] of it is read, and for no longer than [`ANSWER_LIMIT`].
 
 use std::collections::BTreeMap;

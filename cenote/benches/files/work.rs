@@ -5,6 +5,8 @@ use std::io::{self, BufWriter, Error, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use super::Table;
 use super::systems::System;
@@ -13,12 +15,13 @@ use super::systems::System;
 type Run = fn(&System, &Scale, &mut Table) -> io::Result<()>;
 
 /// Each, by its name.
-pub const GROUPS: [(&str, Run); 7] = [
+pub const GROUPS: [(&str, Run); 8] = [
     ("random-data", |on, scale, table| stream(on, scale, table, "random data", false)),
     ("half-data", |on, scale, table| stream(on, scale, table, "2:1 data", true)),
     ("records", records),
     ("append", append),
-    ("small", small),
+    ("small", |on, scale, table| small(on, scale, table, 1)),
+    ("small-four", |on, scale, table| small(on, scale, table, 4)),
     ("untar", untar),
     ("compile", compile),
 ];
@@ -159,45 +162,71 @@ fn append(on: &System, scale: &Scale, table: &mut Table) -> io::Result<()> {
     on.settle()
 }
 
-fn small(on: &System, scale: &Scale, table: &mut Table) -> io::Result<()> {
+/// Many small files, by `clients` at once, each of which has directories of its own.
+fn small(on: &System, scale: &Scale, table: &mut Table, clients: usize) -> io::Result<()> {
     let root = on.at.join("small");
     let directories: Vec<PathBuf> =
         (0..scale.small_files.div_ceil(BREADTH)).map(|number| root.join(format!("d{number}"))).collect();
-    let each = |then: &mut dyn FnMut(&Path) -> io::Result<()>| {
-        (0..scale.small_files)
-            .try_for_each(|number| then(&directories[number / BREADTH].join(format!("file{number}"))))
+    // What each client does with each of its directories.
+    let share = |then: &(dyn Fn(usize, &Path) -> io::Result<()> + Sync)| {
+        let client = |first: usize| {
+            (first..directories.len())
+                .step_by(clients)
+                .try_for_each(|number| then(number, &directories[number]))
+        };
+        if clients == 1 {
+            return client(0);
+        }
+        thread::scope(|scope| {
+            let running: Vec<_> = (0..clients).map(|first| scope.spawn(move || client(first))).collect();
+            running.into_iter().try_for_each(|one| {
+                one.join().unwrap_or_else(|_| Err(Error::other("a client of the measurement broke down")))
+            })
+        })
+    };
+    let each = |then: &(dyn Fn(&Path) -> io::Result<()> + Sync)| {
+        share(&|number, directory| {
+            let files = number * BREADTH..scale.small_files.min((number + 1) * BREADTH);
+            files.into_iter().try_for_each(|file| then(&directory.join(format!("file{file}"))))
+        })
     };
     let content = data(SMALL, false);
     let count = many(scale.small_files);
-    table.time(on, "create files of 1000 bytes", count, || {
+    let title = |what: &str| match clients {
+        1 => what.to_owned(),
+        _ => format!("{what}, {clients} at once"),
+    };
+    table.time(on, &title("create files of 1000 bytes"), count, || {
         directories.iter().try_for_each(fs::create_dir_all)?;
-        each(&mut |path| File::create_new(path)?.write_all(&content))?;
+        each(&|path| File::create_new(path)?.write_all(&content))?;
         on.settle()
     })?;
     on.forget_names()?;
-    table.time(on, "list", count, || {
-        let mut found = 0;
-        for directory in &directories {
-            found += fs::read_dir(directory)?.count();
-        }
-        if found == scale.small_files {
+    table.time(on, &title("list"), count, || {
+        let found = AtomicUsize::new(0);
+        share(&|_, directory| {
+            found.fetch_add(fs::read_dir(directory)?.count(), Ordering::Relaxed);
             Ok(())
-        } else {
-            Err(Error::other(format!("{found} files are listed")))
+        })?;
+        match found.into_inner() {
+            all if all == scale.small_files => Ok(()),
+            some => Err(Error::other(format!("{some} files are listed"))),
         }
     })?;
     on.forget_names()?;
-    table.time(on, "stat", count, || {
-        each(&mut |path| match fs::symlink_metadata(path)?.len() as usize {
+    let keeps = on.keeps();
+    table.time(on, &title("stat"), count, || {
+        each(&|path| match fs::symlink_metadata(path)?.len() as usize {
             SMALL => Ok(()),
-            _ if !on.keeps() => Ok(()),
+            _ if !keeps => Ok(()),
             length => Err(Error::other(format!("{}: {length} bytes", path.display()))),
         })
     })?;
     on.cold()?;
-    table.time(on, "cold read", count, || each(&mut |path| fs::read(path).map(drop)))?;
-    table.time(on, "delete", count, || {
-        fs::remove_dir_all(&root)?;
+    table.time(on, &title("cold read"), count, || each(&|path| fs::read(path).map(drop)))?;
+    table.time(on, &title("delete"), count, || {
+        share(&|_, directory| fs::remove_dir_all(directory))?;
+        fs::remove_dir(&root)?;
         on.settle()
     })
 }

@@ -1093,9 +1093,15 @@ impl Daemon {
             Ok((kind, is_legacy))
         };
         match looked.await {
-            Ok((_, true)) => Err(ApiError::refused(format!(
-                "cannot unmount '{name}': legacy mountpoint\nuse umount(8) to unmount this filesystem"
-            ))),
+            Ok((_, true)) => {
+                let at = pool.mountpoints().remove(name).filter(|_| !is_root());
+                // umount(8) is root's.
+                let of_users = at.map(|at| format!(", or 'fusermount3 -u {}'", at.display()));
+                Err(ApiError::refused(format!(
+                    "cannot unmount '{name}': legacy mountpoint\nuse umount(8) to unmount this filesystem{}",
+                    of_users.unwrap_or_default()
+                )))
+            }
             Ok((Kind::Filesystem | Kind::Snapshot { of_volume: false }, false)) => Ok(()),
             Ok(_) => Err(not_of_this_type(name)),
             Err(error @ engine::Error::NotFound(_)) => Err(dataset_error("open", name, error)),

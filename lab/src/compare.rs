@@ -42,6 +42,18 @@ const RARE: f64 = 0.002;
 const UNKNOWN: &str = "Each result is a session of its own. What changes from session to session by itself (heat, neighbours, where files come to lie) is in the difference of the last to the first, and neither its interval nor its \
      p-value knows of it: a difference between sessions is proven by several sessions of each, as changes over time are.";
 
+/// How many of many series the verdict names; the tables have all.
+const MOST_SERIES: usize = 3;
+/// How many of many differences beside figures it names.
+const MOST_DIFFERENCES: usize = 6;
+
+/// The first `most` of some things, and how many more there are.
+fn first_of<S: std::borrow::Borrow<str>>(all: &[S], most: usize) -> String {
+    let (named, more) = all.split_at(all.len().min(most));
+    let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
+    format!("{}{more}", named.join("; "))
+}
+
 /// Results beside each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
@@ -184,18 +196,21 @@ impl Compared {
         let name = |series: &Series| format!("{} with \"{}\"", series.variant, series.workload);
         let mut sentence = String::new();
         for (verdict, word) in [(Verdict::Better, "better"), (Verdict::Worse, "worse")] {
-            let names: Vec<String> = of_goal
-                .iter()
-                .filter(|series| series.last_to_first.verdict == verdict)
-                .map(|series| {
-                    format!("{} ({:.2} times)", name(series), series.last_to_first.comparison.ratio.value)
-                })
-                .collect();
-            if !names.is_empty() {
+            let ratio = |series: &Series| series.last_to_first.comparison.ratio.value;
+            let mut differing: Vec<&&Series> =
+                of_goal.iter().filter(|series| series.last_to_first.verdict == verdict).collect();
+            // The widest first.
+            differing.sort_by(|one, other| ratio(other).ln().abs().total_cmp(&ratio(one).ln().abs()));
+            if !differing.is_empty() {
+                let names = differing.iter().map(|it| format!("{} ({:.2} times)", name(it), ratio(it)));
+                let of_how_many = match (differing.len(), of_goal.len()) {
+                    (_, 1) => String::new(),
+                    (differing, all) => format!(" in {differing} of {all}"),
+                };
                 sentence.push_str(&format!(
-                    "The last has {word} {}: {}. ",
+                    "The last has {word} {}{of_how_many}: {}. ",
                     self.goal.title(),
-                    names.join(", ")
+                    first_of(&names.collect::<Vec<_>>(), MOST_SERIES)
                 ));
             }
         }
@@ -215,19 +230,20 @@ impl Compared {
             _ => {}
         }
         if !undecided.is_empty() {
-            sentence.push_str(&format!("Undecided: {}. ", undecided.join(", ")));
+            sentence.push_str(&format!("Undecided: {}. ", first_of(&undecided, MOST_SERIES)));
         }
-        for series in &of_goal {
-            for change in &series.changes {
+        let changes =
+            of_goal.iter().flat_map(|series| series.changes.iter().map(move |change| (series, change)));
+        let changes: Vec<String> = changes
+            .map(|(series, change)| {
                 let directory =
                     self.results.get(change.at).map(|given| given.directory.display().to_string());
-                sentence.push_str(&format!(
-                    "{} changed to {:.2} times with {}. ",
-                    name(series),
-                    change.ratio,
-                    directory.unwrap_or_default()
-                ));
-            }
+                let directory = directory.unwrap_or_default();
+                format!("{} changed to {:.2} times with {directory}", name(series), change.ratio)
+            })
+            .collect();
+        if !changes.is_empty() {
+            sentence.push_str(&format!("Over time: {}. ", first_of(&changes, MOST_SERIES)));
         }
         let modelled = self.results.iter().filter(|given| given.modelled.is_some()).count();
         if modelled > 0 {
@@ -253,10 +269,8 @@ impl Compared {
             .iter()
             .map(|told| told.split_once(": ").map_or(told.as_str(), |it| it.0))
             .collect();
-        let (shown, more) = what.split_at(what.len().min(MOST_NAMED));
-        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-        (!shown.is_empty())
-            .then(|| format!("They differ in other things as well: {}{more}.", shown.join(", ")))
+        (!what.is_empty())
+            .then(|| format!("They differ in other things as well: {}.", first_of(&what, MOST_DIFFERENCES)))
     }
 }
 
@@ -264,8 +278,6 @@ fn began(store: &Store) -> u64 {
     store.runs().iter().map(|run| run.began).min().unwrap_or(0)
 }
 
-/// Differences that a sentence names.
-const MOST_NAMED: usize = 6;
 /// What of a workload is no other load: for how long it runs, and in which form of the experiment.
 const OF_NO_LOAD: [&str; 3] = ["seconds", "ramp_seconds", "quick"];
 
@@ -600,6 +612,27 @@ mod tests {
         let turned = Compared::of(&[paths[1].clone(), paths[0].clone()]).unwrap();
         assert_eq!(series(&turned, "f=1").last_to_first.verdict, Verdict::Worse);
         assert!(Compared::of(&paths[..1]).is_err());
+    }
+
+    #[test]
+    fn of_many_differences_the_verdict_names_the_widest() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = [directory.path().join("a"), directory.path().join("b")];
+        result(&paths[0], 1000.0, 1000.0, 10, 1);
+        result(&paths[1], 1000.0, 1300.0, 20, 2);
+        let mut compared = Compared::of(&paths).unwrap();
+        let planted = series(&compared, "f=1").clone();
+        compared.series = (1..=5)
+            .map(|number| {
+                let mut one = planted.clone();
+                one.variant = format!("number {number}");
+                one.last_to_first.comparison.ratio.value = 1.0 + f64::from(number);
+                one
+            })
+            .collect();
+        let told = compared.in_words();
+        let named = "number 5 with \"w\" (6.00 times); number 4 with \"w\" (5.00 times); number 3 with \"w\" (4.00 times); and 2 more. ";
+        assert!(told.starts_with(&format!("The last has better IOPS in 5 of 5: {named}")), "{told}");
     }
 
     #[test]

@@ -171,11 +171,12 @@ pub fn written(metric: Metric, value: f64) -> String {
         Metric::Iops => format!("{value:.0}"),
         Metric::Throughput => scaled(value / 1048576.0, "MiB/s"),
         Metric::Latency | Metric::LatencyP50 | Metric::LatencyP99 | Metric::LatencyP999 => {
-            if value >= 1e6 {
-                scaled(value / 1e6, "ms")
-            } else {
-                scaled(value / 1e3, "us")
-            }
+            let (unit_ns, unit) = match value {
+                1e9.. => (1e9, "s"),
+                1e6.. => (1e6, "ms"),
+                _ => (1e3, "us"),
+            };
+            scaled(value / unit_ns, unit)
         }
         Metric::Memory => scaled(value / 1048576.0, "MiB"),
         Metric::Cpu => scaled(value, "s/GB"),

@@ -46,6 +46,34 @@ pub struct Estimate {
     pub high: f64,
 }
 
+/// How many times the figure an interval may reach for it to say anything.
+const WIDEST: f64 = 10.0;
+
+impl Estimate {
+    /// The interval in words: `low to high`, or that so few rounds leave everything open, where it reaches ten times the figure.
+    pub fn interval(&self, written: impl Fn(f64) -> String) -> String {
+        if self.value > 0.0 && self.high > WIDEST * self.value {
+            return "not known".to_owned();
+        }
+        format!("{} to {}", written(self.low), written(self.high))
+    }
+
+    /// A ratio with its interval in words: `1.50 (1.20 to 1.90)`.
+    pub fn ratio_words(&self) -> String {
+        format!("{:.2} ({})", self.value, self.ratio_interval())
+    }
+
+    /// The interval of a ratio in words.
+    pub fn ratio_interval(&self) -> String {
+        self.interval(|end| format!("{end:.2}"))
+    }
+
+    /// What it is the other way round, where it is a ratio.
+    pub fn inverse(&self) -> Self {
+        Self { value: 1.0 / self.value, low: 1.0 / self.high, high: 1.0 / self.low }
+    }
+}
+
 /// The median; `None` of nothing.
 pub fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();

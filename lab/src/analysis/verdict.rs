@@ -99,7 +99,7 @@ fn reached(experiment: &Experiment, finding: &Finding, outcome: Outcome) -> Stri
     let it = finding.median;
     let interval = match finding.values.len() {
         1 => format!("{} in the only round", written(it.value)),
-        _ => format!("{} ({} to {})", written(it.value), written(it.low), written(it.high)),
+        _ => format!("{} ({})", written(it.value), it.interval(written)),
     };
     let name = named(experiment, &finding.variant);
     let what = match outcome {
@@ -133,13 +133,8 @@ fn below(all: &Findings, chosen: &str, device: &Finding, value: f64) -> String {
             format!("Whether the raw device has another {title} could not be decided.")
         }
         Some(it) => {
-            let ratio = it.comparison.ratio;
-            format!(
-                "The raw device has {:.2} times the {title} ({:.2} to {:.2}).",
-                1.0 / ratio.value,
-                1.0 / ratio.high,
-                1.0 / ratio.low
-            )
+            let ratio = it.comparison.ratio.inverse();
+            format!("The raw device has {:.2} times the {title} ({}).", ratio.value, ratio.ratio_interval())
         }
         None => format!(
             "The raw device has {:.2} times the {title}, which one round does not prove.",
@@ -157,7 +152,7 @@ fn besides(experiment: &Experiment, all: &Findings, chosen: &str) -> Option<Stri
     let metric = of.clone().next()?.metric;
     let words = |it: &Beside| {
         let ratio = it.compared.comparison.ratio;
-        let interval = format!("{} to {}", times(ratio.low), times(ratio.high));
+        let interval = ratio.interval(times);
         let more = match it.compared.verdict {
             Verdict::Better | Verdict::Worse => String::new(),
             Verdict::NoDifference => ", no difference".to_owned(),
@@ -211,9 +206,7 @@ fn better(experiment: &Experiment, best: &Best, finding: &Finding) -> Vec<String
     let (has, name) = (if equals.is_empty() { "the best" } else { "better" }, &best.variant);
     let base = base_words(experiment);
     let ratio = finding.compared.map(|compared| compared.comparison.ratio);
-    let times = ratio
-        .map(|it| [it.value, it.low, it.high].map(times))
-        .map(|[value, low, high]| format!("{value} times that of {base} (from {low} to {high})"));
+    let times = ratio.map(|it| format!("{} times that of {base} ({})", times(it.value), it.interval(times)));
     let than = if equals.is_empty() { String::new() } else { format!(" than {base}") };
     let mut sentences =
         vec![format!("{name} has {has} {title} with \"{workload}\"{than}: {}.", times.unwrap_or_default())];
@@ -365,10 +358,14 @@ pub fn noise_words(noise: Noise) -> String {
         return "two equal variants were so far apart, in so few rounds, that nothing can be told from noise"
             .to_owned();
     }
+    // From twice as much on, nobody thinks in per cent.
+    let reach = match noise.reach {
+        factor @ 1.0.. => format!("{:.1} times", factor + 1.0),
+        share => percent(share),
+    };
     format!(
-        "two equal variants differed by {}, and in truth may by {}: what differs by no more than that is not told from noise",
-        percent(noise.floor),
-        percent(noise.reach)
+        "two equal variants were {} apart, and so many rounds cannot rule out {reach}: what differs by no more than that is not told from noise",
+        percent(noise.floor)
     )
 }
 
@@ -389,10 +386,13 @@ mod tests {
     #[test]
     fn noise_is_told_as_far_as_it_is_known() {
         let told = |floor, reach| noise_words(Noise { floor, reach, is_lasting: false });
-        assert_eq!(
-            told(0.034, 1.3),
-            "two equal variants differed by 3.4 %, and in truth may by 130.0 %: what differs by no more than that is not told from noise"
-        );
+        let told_of = |reach: &str| {
+            format!(
+                "two equal variants were 3.4 % apart, and so many rounds cannot rule out {reach}: what differs by no more than that is not told from noise"
+            )
+        };
+        assert_eq!(told(0.034, 0.13), told_of("13.0 %"));
+        assert_eq!(told(0.034, 1.3), told_of("2.3 times"));
         assert!(told(0.5, 170_000.0).ends_with("that nothing can be told from noise"));
         assert_eq!([0.012, 170_000.0].map(noise_share), ["1.2 %", "not known"]);
     }

@@ -199,8 +199,8 @@ pub fn told(within: &[Within], workload: &Workload) -> Option<String> {
             CacheState::AsItIs | CacheState::Warm => "; a longer `ramp_seconds` leaves the beginning out",
         };
         sentences.push(format!(
-            "No steady state within a run: with {} its last quarter is {:.2} ({:.2} to {:.2}) times as fast as its first{others}{advice}.",
-            name(it), ratio.value, ratio.low, ratio.high
+            "No steady state within a run: with {} its last quarter is {} times as fast as its first{others}{advice}.",
+            name(it), ratio.ratio_words()
         ));
     }
     let mut dipping: Vec<(&Within, Dips)> = its.iter().filter_map(|it| Some((*it, it.dips?))).collect();

@@ -45,11 +45,9 @@ pub fn page(compared: &Compared) -> String {
                 .collect();
             let ratio = series.last_to_first.comparison.ratio;
             page.push_str(&format!(
-                "<h3>{variant}, {workload}</h3>{}<p>last to first {:.2} ({:.2} to {:.2}), p {:.4}; {}: {}</p>",
+                "<h3>{variant}, {workload}</h3>{}<p>last to first {}, p {:.4}; {}: {}</p>",
                 bars(&rows, &[]),
-                ratio.value,
-                ratio.low,
-                ratio.high,
+                ratio.ratio_words(),
                 series.last_to_first.corrected_p,
                 noise_words(series.noise),
                 escaped(&verdict(series))

@@ -24,7 +24,7 @@ pub fn text(compared: &Compared) -> String {
             let mut row = vec![series.variant.clone(), series.workload.clone()];
             row.extend(series.medians.iter().map(|median| written(metric, median.value)));
             let ratio = series.last_to_first.comparison.ratio;
-            row.push(format!("{:.2} ({:.2} to {:.2})", ratio.value, ratio.low, ratio.high));
+            row.push(ratio.ratio_words());
             row.push(verdict(series));
             rows.push(row);
         }

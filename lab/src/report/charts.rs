@@ -176,7 +176,7 @@ mod tests {
         let svg = shown(&[course], 100.0);
         assert!(!svg.contains("<polygon") && svg.contains(">10 s<") && svg.contains(">100<"), "{svg}");
         // Room for three digits.
-        assert!(svg.contains("points=\"37.0,150.0 457.0,40.0\"") && !svg.contains("a<b"), "{svg}");
+        assert!(svg.contains("points=\"40.0,150.0 460.0,40.0\"") && !svg.contains("a<b"), "{svg}");
         shown(&[], 0.0);
     }
 
@@ -185,6 +185,6 @@ mod tests {
         let band = vec![(25.0, 75.0), (100.0, 100.0)];
         let course = Course { label: "a", points: vec![(0.0, 50.0), (10.0, 100.0)], band };
         let svg = shown(&[course], 100.0);
-        assert!(svg.contains("<polygon points=\"37.0,205.0 457.0,40.0 457.0,40.0 37.0,95.0\""), "{svg}");
+        assert!(svg.contains("<polygon points=\"40.0,205.0 460.0,40.0 460.0,40.0 40.0,95.0\""), "{svg}");
     }
 }

@@ -132,7 +132,7 @@ fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         (
             is_compared,
             "times the baseline",
-            "how many times the baseline's figure it is, in the same rounds: 2 is twice as much, 0.5 is half; an interval that holds 1 may be no difference",
+            "how many times the baseline's figure it is: the (geometric) mean of what the rounds say, each of which has its own two figures. A machine that changes from round to round changes both, so this is nearer to the truth than a quotient of the two medians, and need not be equal to it. 2 is twice as much, 0.5 is half; an interval that holds 1 may be no difference",
         ),
         (
             is_compared,
@@ -192,7 +192,7 @@ fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Opt
         Subject::Layer => return None,
     };
     let text = format!(
-        "{text} Both are of the same rounds; \"times\" divides the {0} of the first by that of the second, so that 2.00 is twice as much and 0.50 is half. Better and worse are meant of the {0}.{1}",
+        "{text} \"times\" is how many times the {0} of the second the first has, so that 2.00 is twice as much and 0.50 is half: the (geometric) mean of what the rounds say, each by its own two figures, which need not be the quotient of the medians shown. Better and worse are meant of the {0}.{1}",
         metric.title(),
         from_memory(experiment, findings, &of).map_or_else(String::new, |told| format!(" {told}"))
     );
@@ -211,7 +211,7 @@ fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Opt
             it.to_workload.clone(),
             value(&it.to_variant, &it.to_workload),
             format!("{:.2}", ratio.value),
-            format!("{:.2} to {:.2}", ratio.low, ratio.high),
+            ratio.ratio_interval(),
             it.compared.short(),
         ]
     });
@@ -223,7 +223,7 @@ fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Opt
 fn apart(findings: &Findings, upper: &str, lower: &str, workload: &str) -> Option<(f64, String)> {
     let compared = findings.layer(upper, lower, workload)?.compared;
     let ratio = compared.comparison.ratio;
-    let words = format!("{:.2} ({:.2} to {:.2})", 1.0 / ratio.value, 1.0 / ratio.high, 1.0 / ratio.low);
+    let words = ratio.inverse().ratio_words();
     Some(match grid::mark(compared.verdict) {
         Some(mark) => (0.0, format!("{words} {mark}")),
         None => (ratio.value.ln().abs(), words),
@@ -389,7 +389,7 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
             step.from.clone(),
             step.to.clone(),
             format!("{:.2}", ratio.value),
-            format!("{:.2} to {:.2}", ratio.low, ratio.high),
+            ratio.ratio_interval(),
             format!("{:.4}", step.comparison.p),
             if step.kept { "kept" } else { "put back" }.to_owned(),
         ]

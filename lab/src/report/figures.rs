@@ -42,7 +42,7 @@ pub(super) fn overview(store: &Store, findings: &Findings, workload: &Workload) 
         match &finding.compared {
             Some(compared) => {
                 let ratio = compared.comparison.ratio;
-                row.push(format!("{:.2} ({:.2} to {:.2})", ratio.value, ratio.low, ratio.high));
+                row.push(ratio.ratio_words());
                 row.push(compared.short());
             }
             None => row.extend([String::new(), role(&finding.variant).to_owned()]),
@@ -92,7 +92,7 @@ pub(super) fn of_metric(experiment: &Experiment, metric: Metric, findings: &[&Fi
                 row.extend([
                     compared.short(),
                     format!("{:.2}", ratio.value),
-                    format!("{:.2} to {:.2}", ratio.low, ratio.high),
+                    ratio.ratio_interval(),
                     noise_share(compared.noise_floor),
                     format!("{:.4}", compared.corrected_p),
                     format!("{:.4}", compared.corrected_p_apart),
@@ -120,7 +120,7 @@ pub(super) fn of_metric(experiment: &Experiment, metric: Metric, findings: &[&Fi
 fn interval(it: &Finding) -> String {
     match it.values.len() {
         1 => "one round".to_owned(),
-        _ => format!("{} to {}", written(it.metric, it.median.low), written(it.metric, it.median.high)),
+        _ => it.median.interval(|end| written(it.metric, end)),
     }
 }
 

@@ -75,15 +75,11 @@ pub(super) fn mark(verdict: Verdict) -> Option<&'static str> {
     }
 }
 
-/// The mark of a variant that was not shown to be less good than the best, or where nothing is better than the baseline, than that.
-fn mark_of(findings: &Findings, finding: &Finding) -> Option<&'static str> {
-    let verdict = finding.compared.map(|compared| compared.verdict);
-    match &findings.best {
-        Some(best) if best.variant == finding.variant => None,
-        Some(best) if best.equals().any(|name| name == finding.variant) => Some("?"),
-        Some(_) => verdict.filter(|it| *it == Verdict::Undecided).and_then(mark),
-        None => verdict.and_then(mark),
-    }
+/// Whether a variant is the best, or cannot be told from it.
+fn is_best(findings: &Findings, finding: &Finding) -> bool {
+    findings.best.as_ref().is_some_and(|best| {
+        best.variant == finding.variant || best.equals().any(|name| name == finding.variant)
+    })
 }
 
 /// In the order in which they come first.
@@ -162,15 +158,20 @@ fn combinations(experiment: &Experiment, findings: &Findings) -> Option<Section>
         values.collect::<Vec<_>>().join(" ")
     };
     let found = |variant: &Variant| findings.find(&variant.name, workload, metric);
-    let best = variants.iter().filter_map(|variant| Some(found(variant)?.median.value));
-    let best = best.reduce(|best, it| if goodness(metric, it, best) > 0.0 { it } else { best })?;
+    // Chance may have put what is marked above what is certain.
+    let mark_of = |finding: &Finding| finding.compared.and_then(|compared| mark(compared.verdict));
+    let certain = variants.iter().filter_map(|variant| found(variant).filter(|it| mark_of(it).is_none()));
+    let best = certain
+        .map(|finding| finding.median.value)
+        .reduce(|best, it| if goodness(metric, it, best) > 0.0 { it } else { best })?;
     let rows = distinct(variants.iter().map(|variant| row_of(variant))).into_iter().map(|row| {
         let cell = |column: &String| -> Cell {
             let is_it = |it: &&&Variant| row_of(it) == row && it.settings.get(&last.name) == Some(column);
             let finding = found(variants.iter().find(is_it)?)?;
             let value = finding.median.value;
-            Some(match mark_of(findings, finding) {
+            Some(match mark_of(finding) {
                 Some(mark) => (format!("{} {mark}", written(metric, value)), 0.0),
+                None if is_best(findings, finding) => (written(metric, value), 0.0),
                 None => (written(metric, value), goodness(metric, value, best)),
             })
         };
@@ -179,8 +180,11 @@ fn combinations(experiment: &Experiment, findings: &Findings) -> Option<Section>
     });
     let head = std::iter::once(format!("{}:", last.name)).chain(last.values.iter().cloned());
     let text = format!(
-        "{} with \"{workload}\"; the paler, the nearer to the best. \"=\" is no difference to the baseline, and \"?\" cannot be told from the best.",
-        metric.title()
+        "{} with \"{workload}\"; the paler, the nearer to the best; what cannot be told from the best is as pale as that. Beside the baseline ({}), {MARKS}",
+        metric.title(),
+        findings
+            .find(BASELINE, workload, metric)
+            .map_or_else(|| "-".to_owned(), |it| written(metric, it.median.value))
     );
     of_cells("All at one look", text, head.collect(), rows.collect())
 }
@@ -302,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn combinations_that_cannot_be_told_from_the_best_are_marked() {
+    fn combinations_are_marked_by_the_baseline_and_shaded_by_the_best() {
         let text = "name = \"x\"\nmode = \"full\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
                     [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\"]\n[[factor]]\nname = \"b\"\nvalues = [\"x\", \"y\"]\n\
                     [[workload]]\nname = \"w\"\nrw = \"read\"\n";
@@ -318,13 +322,22 @@ mod tests {
                 .map(|(cell, shade)| (cell.chars().last().unwrap(), *shade == 0.0))
                 .collect::<Vec<_>>()
         };
-        // Nothing is better than the baseline: what is no worse is no difference.
+        // Nothing is better than the baseline, which is the best then: what is no worse is no difference.
         let it = marks([1000.0, 500.0, 1000.0, 500.0]);
-        assert!(it[2] == ('=', true) && !it[1].1 && !it[3].1, "{it:?}");
-        // Two are, and which of them is the best cannot be told.
+        assert!(
+            it[0].0.is_ascii_digit() && it[0].1 && it[2] == ('=', true) && !it[1].1 && !it[3].1,
+            "{it:?}"
+        );
+        // Two are, and which of them is the best cannot be told: neither has a shade, nor a mark, for both are better than the baseline.
         let it = marks([1000.0, 2000.0, 1000.0, 2000.0]);
-        assert!(it[1] == ('?', true) || it[3] == ('?', true), "{it:?}");
-        assert!(!it[0].1 && !it[2].1, "{it:?}");
+        assert!(
+            [it[1], it[3]].iter().all(|(last, is_pale)| last.is_ascii_alphanumeric() && *is_pale),
+            "{it:?}"
+        );
+        assert!(!it[0].1 && it[2] == ('=', true), "{it:?}");
+        // What is far from the best is so, whether or not it differs from the baseline.
+        let it = marks([1000.0, 1020.0, 1000.0, 4000.0]);
+        assert!(it[3].1 && !it[0].1 && it[1].0 != '?', "{it:?}");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-/// About what a character takes.
-const LETTER_WIDTH: f64 = 7.0;
+/// What a character takes at most, in the wider of the fonts that pages are shown in.
+const LETTER_WIDTH: f64 = 8.0;
 const BAR_WIDTH: f64 = 420.0;
 const ROW_HEIGHT: f64 = 26.0;
 
@@ -57,6 +57,8 @@ pub fn bars(bars: &[Bar<'_>], lines: &[Line]) -> String {
     let of_bars = ROW_HEIGHT * bars.len() as f64;
     let (width, height) = (label_width + BAR_WIDTH + 110.0, of_bars + 16.0 * lines.len() as f64);
     let mut svg = format!("<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" role=\"img\">");
+    // Words come last, over lines that cross them.
+    let mut words = String::new();
     for (row, bar) in bars.iter().enumerate() {
         let top = ROW_HEIGHT * row as f64;
         let middle = top + ROW_HEIGHT / 2.0;
@@ -72,21 +74,22 @@ pub fn bars(bars: &[Bar<'_>], lines: &[Line]) -> String {
         // Writing to a string does not fail.
         let _ = write!(
             svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
-             <rect class=\"{}\" x=\"{label_width}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>\
-             <path class=\"interval\" d=\"M{low:.1} {middle:.1}H{high:.1}M{low:.1} {:.1}v8\"/>{end}\
-             <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            label_width - 8.0,
-            middle + 4.0,
-            escaped(bar.label),
+            "<rect class=\"{}\" x=\"{label_width}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>\
+             <path class=\"interval\" d=\"M{low:.1} {middle:.1}H{high:.1}M{low:.1} {:.1}v8\"/>{end}",
             bar.class,
             top + 4.0,
             x(bar.value) - label_width,
             ROW_HEIGHT - 8.0,
             middle - 4.0,
+        );
+        let _ = write!(
+            words,
+            "<text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text><text x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
+            label_width - 8.0,
+            escaped(bar.label),
             x(bar.value).max(high) + 6.0,
-            middle + 4.0,
             escaped(&bar.text),
+            y = middle + 4.0,
         );
     }
     for (number, line) in lines.iter().enumerate() {
@@ -106,6 +109,7 @@ pub fn bars(bars: &[Bar<'_>], lines: &[Line]) -> String {
             escaped(&line.label)
         );
     }
+    svg.push_str(&words);
     svg.push_str("</svg>");
     svg
 }

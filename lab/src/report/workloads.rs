@@ -53,8 +53,7 @@ fn best(findings: &Findings, metric: Metric, workload: &str, best: Option<&Best>
     };
     let names: Vec<&str> = std::iter::once(best.variant.as_str()).chain(best.equals()).collect();
     let ratio = compared.comparison.ratio;
-    let [value, low, high] = [ratio.value, ratio.low, ratio.high].map(|it| format!("{it:.2}"));
-    [names.join(" or "), value, format!("{low} to {high}")]
+    [names.join(" or "), format!("{:.2}", ratio.value), ratio.ratio_interval()]
 }
 
 /// What the goal's choice is for a workload.

@@ -199,6 +199,7 @@ mod tests {
     use super::*;
     use crate::experiment::Experiment;
     use crate::fio::Figures;
+    use crate::machine::Busy;
     use crate::target::Counters;
 
     /// Two rounds of an experiment on a target.
@@ -249,6 +250,21 @@ mod tests {
             for text in [markdown(&store, &findings), html::page(&store, &findings)] {
                 assert_eq!(text.contains("Modelled: hdd-7200."), models.is_some(), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn every_form_tells_how_busy_the_machine_was() {
+        let mut store = store("");
+        assert!(!markdown(&store, &analysis::findings(&store)).contains("load in the minute"));
+        for (round, load) in [(2, "0.50 9 9"), (3, "2.50 9 9"), (4, "0.70 9 9")] {
+            let busy = Some(Busy { load: load.into(), ..Busy::default() });
+            let run = Run { round, busy, ..store.runs()[0].clone() };
+            store.add(&run, "{}").unwrap();
+        }
+        let findings = analysis::findings(&store);
+        for text in [markdown(&store, &findings), html::page(&store, &findings)] {
+            assert!(text.contains("0.70 in the median, 0.50 to 2.50."), "{text}");
         }
     }
 
@@ -414,6 +430,7 @@ mod tests {
             (Metric::Throughput, 1048576.0 * 1.5, "1.50 MiB/s"),
             (Metric::Latency, 41_740.0, "41.7 us"),
             (Metric::LatencyP99, 217_056_000.0, "217 ms"),
+            (Metric::LatencyP99, 2_420_000_000.0, "2.42 s"),
             (Metric::Space, 0.5, "0.50"),
         ] {
             assert_eq!(written(metric, value), text);

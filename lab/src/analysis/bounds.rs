@@ -141,16 +141,14 @@ pub fn share_of_reads(workload: &Workload) -> Option<f64> {
     }
 }
 
-/// The most bytes a second that any variant read, and wrote.
-pub fn reached(experiment: &Experiment, findings: &Findings) -> [f64; 2] {
-    let mut most = [0.0_f64; 2];
-    for it in findings.findings.iter().filter(|it| it.metric == Metric::Throughput) {
-        let workload = experiment.workloads.iter().find(|workload| workload.name == it.workload);
-        if let Some(way) = workload.and_then(direction) {
-            most[way] = most[way].max(it.median.value);
-        }
-    }
-    most
+/// The most bytes a second that any variant had with workloads of which such a share is read; 0 where there are none.
+pub fn reached(experiment: &Experiment, findings: &Findings, reads: f64) -> f64 {
+    let is_one = |name: &str| {
+        let workload = experiment.workloads.iter().find(|workload| workload.name == name);
+        workload.and_then(share_of_reads) == Some(reads)
+    };
+    let of = findings.findings.iter().filter(|it| it.metric == Metric::Throughput && is_one(&it.workload));
+    of.map(|it| it.median.value).fold(0.0, f64::max)
 }
 
 /// The lowest bound of the goal's workload with a variant's settings, and the share of it that `value` bytes a second are, in a sentence.

@@ -289,14 +289,28 @@ fn ways(experiment: &Experiment, findings: &Findings) -> Option<Section> {
 /// What no setting can beat, beside what was reached.
 fn limits(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     let bounds = bounds::all(experiment, &plan_of(experiment, findings));
-    let head = ["", "reads", "writes"].map(str::to_owned).to_vec();
-    let row = |name: &str, rates: [f64; 2]| {
-        let rates =
-            rates.map(|rate| if rate > 0.0 { written(Metric::Throughput, rate) } else { "-".to_owned() });
+    let mixes = experiment.workloads.iter().filter_map(bounds::share_of_reads);
+    let mut mixes: Vec<f64> = mixes.filter(|reads| *reads > 0.0 && *reads < 1.0).collect();
+    mixes.sort_by(|one, other| other.total_cmp(one));
+    mixes.dedup();
+    // By the share that is read.
+    let shares: Vec<f64> = [1.0, 0.0].into_iter().chain(mixes).collect();
+    let title = |reads: f64| match reads {
+        1.0 => "reads".to_owned(),
+        0.0 => "writes".to_owned(),
+        mixed => format!("{:.0} % reads", mixed * 100.0),
+    };
+    let head = std::iter::once(String::new()).chain(shares.iter().map(|reads| title(*reads))).collect();
+    let row = |name: &str, rate_of: &dyn Fn(f64) -> f64| {
+        let rates = shares.iter().map(|reads| match rate_of(*reads) {
+            rate if rate > 0.0 && rate.is_finite() => written(Metric::Throughput, rate),
+            _ => "-".to_owned(),
+        });
         std::iter::once(name.to_owned()).chain(rates).collect::<Vec<_>>()
     };
-    let reached = row("the most that was measured", bounds::reached(experiment, findings));
-    let rows = std::iter::once(head).chain(bounds.iter().map(|bound| row(&bound.name, bound.rates)));
+    let reached = row("the most that was measured", &|reads| bounds::reached(experiment, findings, reads));
+    let rows =
+        std::iter::once(head).chain(bounds.iter().map(|bound| row(&bound.name, &|reads| bound.at(reads))));
     let text = "What can be carried of data that do not compress, by the layout of each variant: no other setting beats it, save what is read from a cache before it.".to_owned();
     (!bounds.is_empty()).then(|| Section::new("What the limits are", text, rows.chain([reached]).collect()))
 }
@@ -515,6 +529,33 @@ mod tests {
     fn numbers_in_a_row_are_told_in_short() {
         assert_eq!(ranges(&[7, 1, 3, 2, 9, 7]), "1-3, 7, 9");
         assert_eq!(ranges(&[]), "");
+    }
+
+    #[test]
+    fn limits_of_mixes_stand_beside_those_of_reads_and_writes() {
+        let text = |rw: &str| {
+            format!(
+                "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\ndevices = \"sata-ssd\"\n[[workload]]\nname = \"w\"\nrw = {rw}\n"
+            )
+        };
+        let finding = Finding {
+            variant: BASELINE.into(),
+            workload: "w".into(),
+            metric: Metric::Throughput,
+            median: Estimate { value: 1048576.0, low: 1.0, high: 2e6 },
+            values: vec![1048576.0],
+            runs: vec![1],
+            compared: None,
+        };
+        let of = |rw: &str| {
+            let findings = Findings { findings: vec![finding.clone()], ..Findings::default() };
+            limits(&Experiment::parse(&text(rw)).unwrap(), &findings).unwrap().rows
+        };
+        let mixed = of("\"randrw\"\noptions = { rwmixread = \"70\" }");
+        assert_eq!(mixed[0], ["", "reads", "writes", "70 % reads"]);
+        assert!(mixed[1][3].ends_with("MiB/s") && mixed[2][1..] == ["-", "-", "1.00 MiB/s"], "{mixed:?}");
+        let reads = of("\"read\"");
+        assert!(reads[0].len() == 3 && reads[2][1..] == ["1.00 MiB/s", "-"], "{reads:?}");
     }
 
     #[test]

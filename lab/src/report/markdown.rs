@@ -7,7 +7,8 @@ use crate::environment::{Environment, Guest};
 use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, unseen};
 use crate::plan::{BASELINE, Plan};
 use crate::size::Size;
-use crate::store::{Prepared, Stage, Store};
+use crate::stats;
+use crate::store::{Prepared, Run, Stage, Store};
 use crate::table;
 
 /// A section below a heading of so many levels.
@@ -214,6 +215,17 @@ fn guests(host: &Environment) -> Vec<String> {
     host.guests.iter().flat_map(of).collect()
 }
 
+/// How much the machine had to do already when runs began.
+fn load(runs: &[Run]) -> Option<String> {
+    let of_minute = |run: &Run| run.busy.as_ref()?.load.split(' ').next()?.parse::<f64>().ok();
+    let loads: Vec<f64> = runs.iter().filter_map(of_minute).collect();
+    let (least, most) = (loads.iter().copied().reduce(f64::min)?, loads.iter().copied().reduce(f64::max)?);
+    Some(format!(
+        "The machine's load in the minute before a run, that of the runs before it included: {:.2} in the median, {least:.2} to {most:.2}.",
+        stats::median(&loads)?
+    ))
+}
+
 /// What a reader needs to believe it, and to repeat it.
 pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let (experiment, machine) = (store.experiment(), store.environment());
@@ -226,12 +238,13 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         ),
         INTERVALS.to_owned(),
         format!(
-            "{} cores of {}, {} GiB of memory, kernel {}{}; instructions: {}.",
+            "{} cores of {}, {} GiB of memory, kernel {}{}{}; instructions: {}.",
             machine.cores,
             machine.cpu,
             machine.memory_bytes >> 30,
             machine.kernel,
             if machine.is_virtual { ", a virtual machine" } else { "" },
+            machine.governor.as_ref().map_or_else(String::new, |it| format!(", governor {it}")),
             machine.cpu_flags.join(" ")
         ),
         working_set(experiment, machine.arc_max_bytes),
@@ -240,6 +253,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
             if fixed.is_empty() { "nothing but defaults".to_owned() } else { fixed.join(", ") }
         ),
     ];
+    facts.extend(load(store.runs()));
     facts.extend(guests(machine));
     if !machine.openzfs.is_empty() {
         facts.push(format!("OpenZFS on this host: {}.", machine.openzfs.join(", ")));

@@ -21,6 +21,8 @@ use crate::cli::{ServeArguments, TcpArguments};
 
 /// How long requests under way may take once the daemon is to stop.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long memory is kept that nobody needs; at most twice as long.
+const MEMORY_LOOK: Duration = Duration::from_secs(10);
 
 /// Where a daemon is reached.
 pub struct Sockets {
@@ -65,6 +67,19 @@ impl Sockets {
             served = http::serve(self.api, Arc::clone(daemon), stop) => served.context("the API server failed"),
             served = volumes => served.context("the NBD server failed"),
             () = grace => Ok(()),
+            () = give_memory_back() => Ok(()),
+        }
+    }
+}
+
+/// Gives memory that nobody needed for a while back to the system, again and again.
+async fn give_memory_back() {
+    loop {
+        tokio::time::sleep(MEMORY_LOOK).await;
+        // What this frees the allocator would keep until somebody asks it for more.
+        if device::give_back_unused() > 0 {
+            // SAFETY: it may be called at any time, by any thread.
+            unsafe { libmimalloc_sys::mi_collect(true) };
         }
     }
 }

@@ -13,6 +13,9 @@
 //! wasted) and reused by the next request of that class, without asking the allocator and without zeroing. The pool keeps
 //! at most a small part of the machine's memory; what comes on top goes back to the allocator.
 //!
+//! The allocation that was freed last is taken first, so those that a load does not need stay below. How few a class ever had since the last look is how many nobody needed:
+//! [`give_back_unused`], which whoever has a clock calls now and then, gives so many back. Steady load keeps what it needs, and an idle process nothing.
+//!
 //! # Invariants
 //! - Every byte of an allocation is initialised: it is zeroed at birth and only ever overwritten. A recycled buffer shows
 //!   old content of this process, never undefined memory.
@@ -24,7 +27,7 @@ use std::{
     ops::{Deref, DerefMut, Range, RangeInclusive},
     ptr::NonNull,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -255,10 +258,17 @@ impl SizeClass {
     }
 }
 
-/// Freed allocations by size class. Each class has its own lock, held for a push or a pop only.
+/// Freed allocations by size class. Each class has its own lock, held for a push or a pop, or to take out what nobody needs.
 struct Pool {
-    classes: [Mutex<Vec<Kept>>; SizeClass::COUNT],
+    classes: [Mutex<Stack>; SizeClass::COUNT],
     kept_bytes: AtomicUsize,
+}
+
+/// Those of one class, the one freed last on top.
+struct Stack {
+    kept: Vec<Kept>,
+    /// How few there were at once since the last look.
+    fewest: usize,
 }
 
 /// An allocation of its class that nobody uses.
@@ -284,12 +294,24 @@ fn pool_limit_bytes() -> usize {
     })
 }
 
-static POOL: Pool =
-    Pool { classes: [const { Mutex::new(Vec::new()) }; SizeClass::COUNT], kept_bytes: AtomicUsize::new(0) };
+static POOL: Pool = Pool {
+    classes: [const { Mutex::new(Stack { kept: Vec::new(), fewest: 0 }) }; SizeClass::COUNT],
+    kept_bytes: AtomicUsize::new(0),
+};
+
+/// Gives what nobody needed since the last call back to the allocator. The bytes.
+pub fn give_back_unused() -> usize {
+    POOL.give_back_unused()
+}
 
 impl Pool {
     fn take(&self, class: SizeClass) -> Option<Memory> {
-        let Kept(pointer) = self.classes[class.0].lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        let Kept(pointer) = {
+            let mut stack = self.stack(class);
+            let taken = stack.kept.pop()?;
+            stack.fewest = stack.fewest.min(stack.kept.len());
+            taken
+        };
         self.kept_bytes.fetch_sub(class.capacity(), Ordering::Relaxed);
         Some(Memory { pointer, capacity: class.capacity(), recycled: true })
     }
@@ -301,8 +323,33 @@ impl Pool {
             self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return false;
         }
-        self.classes[class.0].lock().unwrap_or_else(PoisonError::into_inner).push(Kept(pointer));
+        self.stack(class).kept.push(Kept(pointer));
         true
+    }
+
+    fn stack(&self, class: SizeClass) -> MutexGuard<'_, Stack> {
+        self.classes[class.0].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back_unused(&self) -> usize {
+        let mut given_bytes = 0;
+        for class in (0..SizeClass::COUNT).map(SizeClass) {
+            let unused: Vec<Kept> = {
+                let mut stack = self.stack(class);
+                let fewest = stack.fewest;
+                let unused = stack.kept.drain(..fewest).collect();
+                stack.fewest = stack.kept.len();
+                unused
+            };
+            let bytes = unused.len() * class.capacity();
+            self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            given_bytes += bytes;
+            for Kept(pointer) in unused {
+                // SAFETY: allocated by `allocate` with the layout of its class, and taken out of the pool, so that nobody else has it.
+                unsafe { dealloc(pointer.as_ptr(), Memory::layout(class.capacity())) }
+            }
+        }
+        given_bytes
     }
 }
 
@@ -328,6 +375,37 @@ mod tests {
         assert_eq!(capacities.first(), Some(&4096));
         assert_eq!(capacities.last(), Some(&(16 << 20)));
         assert_eq!(SizeClass::of((16 << 20) + 1), None);
+    }
+
+    #[test]
+    fn what_a_load_does_not_need_is_given_back_and_no_more() {
+        let pool = Pool {
+            classes: [const { Mutex::new(Stack { kept: Vec::new(), fewest: 0 }) }; SizeClass::COUNT],
+            kept_bytes: AtomicUsize::new(0),
+        };
+        let class = SizeClass::of(20_000).unwrap();
+        let held = |count: usize| -> Vec<NonNull<u8>> {
+            let take = |_| {
+                let memory = pool.take(class).unwrap_or_else(|| Memory::allocate(class.capacity()));
+                std::mem::ManuallyDrop::new(memory).pointer
+            };
+            (0..count).map(take).collect()
+        };
+        let free = |all: Vec<NonNull<u8>>| all.into_iter().for_each(|one| assert!(pool.keep(class, one)));
+        let kept = || pool.kept_bytes.load(Ordering::Relaxed) / class.capacity();
+        // Ten at once: all are kept, as they were needed a moment ago.
+        free(held(10));
+        assert_eq!((pool.give_back_unused(), kept()), (0, 10));
+        // Then three at once, again and again.
+        for _ in 0..5 {
+            free(held(3));
+        }
+        assert_eq!((pool.give_back_unused(), kept()), (7 * class.capacity(), 3));
+        free(held(3));
+        assert_eq!((pool.give_back_unused(), kept()), (0, 3));
+        // Nobody at all.
+        assert_eq!((pool.give_back_unused(), kept()), (3 * class.capacity(), 0));
+        assert!(pool.take(class).is_none());
     }
 
     #[test]

@@ -98,7 +98,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::load::Load;
 use crate::nearest::meant;
-use crate::plan;
+use crate::plan::{self, Plan, VariantKind};
 use crate::search::MOST_SEARCHED;
 use crate::size::Size;
 
@@ -385,7 +385,7 @@ impl Experiment {
         self.factors.iter_mut().for_each(Factor::be_quick);
         let left_out = self.workloads.extract_if(.., |workload| !workload.quick);
         self.left_out_workloads.extend(left_out.map(|workload| workload.name));
-        let in_a_round = plan::Plan::new(self, None, 0).round_length().max(1);
+        let in_a_round = Plan::new(self, None, 0).round_length().max(1);
         let quick = match (self.modelled(), self.has_own_pools()) {
             (Some(_), _) => Quick::MODELLED,
             (None, true) => Quick::WITH_POOLS,
@@ -589,9 +589,56 @@ impl Experiment {
                 "it would take {runs} runs, more than {MOST_RUNS}: leave out values or workloads"
             ));
         }
+        if faults.is_empty() {
+            faults.extend(self.fault_of_missing());
+        }
         let mut told = BTreeSet::new();
         faults.retain(|what: &String| told.insert(what.clone()));
         faults
+    }
+
+    /// What would never be run, as no layout that it could have bears so many missing devices. Where everything else is right.
+    fn fault_of_missing(&self) -> Option<String> {
+        let bears =
+            |settings: &Settings| self.workloads.iter().any(|workload| self.bears(settings, workload));
+        let told = |settings: &Settings| {
+            let layout = settings.get("layout").or(self.target.pools().map(|pools| &pools.layout));
+            format!(
+                "missing={}: layout '{}' does not bear so many missing devices",
+                settings.get("missing").map_or("0", String::as_str),
+                layout.map_or("", String::as_str)
+            )
+        };
+        let missing = self.values_of("missing");
+        let base = plan::baseline(self);
+        match self.mode {
+            _ if missing.is_empty() => None,
+            // Any combination may be asked for.
+            Mode::Search | Mode::Improve => {
+                let layouts = self.values_of("layout").into_iter().map(Some);
+                let layouts = layouts.chain([base.get("layout")]);
+                let all = layouts.flat_map(|layout| missing.iter().map(move |count| (layout, *count)));
+                all.map(|(layout, count)| {
+                    let layout = layout.map(|layout| ("layout".to_owned(), layout.clone()));
+                    let both = layout.into_iter().chain([("missing".to_owned(), count.clone())]);
+                    Settings::from_iter(both)
+                })
+                .find(|settings| !bears(settings))
+                .map(|settings| told(&settings))
+            }
+            Mode::Each | Mode::Full => {
+                let plan = Plan::new(self, None, 0);
+                let changes = || plan.variants().iter().filter(|it| it.kind == VariantKind::Change);
+                let has_runs = |value: &String| {
+                    changes().any(|it| it.settings.get("missing") == Some(value) && bears(&it.settings))
+                };
+                let in_vain = changes().filter(|it| !bears(&it.settings)).find(|it| {
+                    let value = it.settings.get("missing");
+                    self.mode == Mode::Each || value.is_some_and(|value| !has_runs(value))
+                });
+                in_vain.map(|variant| told(&variant.settings))
+            }
+        }
     }
 
     /// Which values could not be used when their turn comes, which may be hours later.
@@ -838,6 +885,50 @@ mod tests {
         assert_eq!(experiment.settings.keys().collect::<Vec<_>>(), ["compression", "iodepth"]);
         assert_eq!(experiment.target.size().0, 64 << 20);
         experiment.check().unwrap();
+    }
+
+    #[test]
+    fn what_no_layout_bears_is_refused_and_what_some_bear_is_told() {
+        let of = |mode: &str, layout: &str, factors: &[(&str, &str)]| {
+            let factors = factors
+                .iter()
+                .map(|(name, values)| format!("[[factor]]\nname = \"{name}\"\nvalues = {values}\n"));
+            let text = SMALL.replace("size = \"64M\"", &format!("size = \"64M\"\nlayout = \"{layout}\""));
+            let text = text.replace("name = \"small\"", &format!("name = \"small\"\nmode = \"{mode}\""));
+            Experiment::parse(&(text + &factors.collect::<String>()))
+        };
+        let missing = ("missing", "[\"0\", \"1\"]");
+        for mode in ["each", "full", "search", "improve"] {
+            let refused = of(mode, "1", &[missing]).unwrap_err().to_string();
+            assert!(
+                refused.contains("missing=1: layout '1' does not bear so many missing devices"),
+                "{refused}"
+            );
+            of(mode, "mirror 2", &[missing]).unwrap();
+        }
+        // Some combinations are left out, and that is told.
+        let layouts = ("layout", "[\"mirror 2\", \"2\"]");
+        assert!(of("search", "mirror 2", &[layouts, missing]).is_err());
+        let full = of("full", "mirror 2", &[layouts, missing]).unwrap();
+        let plan = Plan::new(&full, None, 0);
+        let told: Vec<_> = plan.left_out(&full).map(|(variant, of)| (variant.name.clone(), of)).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told.iter().all(|(name, of)| name.contains("layout=2 missing=1") && *of == ["w"]),
+            "{told:?}"
+        );
+        let (variant, of) = plan.left_out(&full).next().unwrap();
+        let words = crate::preflight::left_out_words(&full, variant, &of);
+        assert!(words.contains("missing=1, as its layout"), "{words}");
+    }
+
+    #[test]
+    fn one_value_in_two_spellings_is_one() {
+        let refused = |values: &str| {
+            Experiment::parse(&SMALL.replace("[\"16K\", \"8K\"]", values)).unwrap_err().to_string()
+        };
+        let told = refused("[\"8192\", \"16K\", \"8K\"]");
+        assert!(told.contains("8192 and 8K are the same value"), "{told}");
     }
 
     #[test]

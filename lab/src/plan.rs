@@ -122,6 +122,19 @@ impl Plan {
         self.pairs.contains(&(variant, workload))
     }
 
+    /// The variants, each with the workloads that it is not run with, because its layout does not bear so many missing devices; what has all is not there.
+    pub fn left_out<'a>(
+        &'a self,
+        experiment: &'a Experiment,
+    ) -> impl Iterator<Item = (&'a Variant, Vec<&'a str>)> {
+        let of = move |at: usize| {
+            let workloads = experiment.workloads.iter().enumerate().filter(move |(of, _)| !self.has(at, *of));
+            workloads.map(|(_, workload)| workload.name.as_str()).collect::<Vec<_>>()
+        };
+        let variants = self.variants.iter().enumerate().filter(|(_, it)| it.kind != VariantKind::Device);
+        variants.map(move |(at, variant)| (variant, of(at))).filter(|(_, workloads)| !workloads.is_empty())
+    }
+
     /// How many pools take turns on the same disks; none where they are made of files.
     pub fn turns(&self) -> usize {
         self.turns.iter().flatten().max().map_or(0, |most| most + 1)

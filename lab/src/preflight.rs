@@ -19,7 +19,7 @@ use crate::experiment::{
 };
 use crate::fio::{self, Endpoint};
 use crate::nearest::meant;
-use crate::plan::{self, Plan, VariantKind};
+use crate::plan::{self, Plan, Variant, VariantKind};
 use crate::size::Size;
 use crate::store;
 use crate::target;
@@ -365,6 +365,9 @@ pub fn told(experiment: &Experiment) -> String {
             variant.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
         text.push_str(&format!("  {}: {}\n", variant.name, settings.join(" ")));
     }
+    for (variant, workloads) in plan.left_out(experiment) {
+        text.push_str(&format!("{}\n", left_out_words(experiment, variant, &workloads)));
+    }
     text.push_str(&format!("{} workloads:\n", experiment.workloads.len()));
     for workload in &experiment.workloads {
         let (rw, bs, depth, seconds) = (&workload.rw, workload.bs, workload.iodepth, workload.seconds);
@@ -380,6 +383,15 @@ pub fn told(experiment: &Experiment) -> String {
         each * runs as f64
     ));
     text
+}
+
+/// Which of its workloads a variant is not run with, and why.
+pub fn left_out_words(experiment: &Experiment, variant: &Variant, workloads: &[&str]) -> String {
+    let with = match workloads.len() == experiment.workloads.len() {
+        true => String::new(),
+        false => format!(" with {}", workloads.join(", ")),
+    };
+    format!("Left out: {}{with}, as its layout does not bear so many missing devices.", variant.name)
 }
 
 #[cfg(test)]

@@ -40,7 +40,8 @@ pub fn run(arguments: &AdviseArguments) -> Result<()> {
             if arguments.host { "this host's OpenZFS has no pool imported" } else { "no pool is open" };
         return print(&format!("{whose}: `{opens}` lists what could be, and imports what is named\n"));
     }
-    let commands = Commands { zpool: &zpool, zfs: &zfs };
+    let program = if arguments.host { "" } else { "cenote " };
+    let commands = Commands { zpool: &zpool, zfs: &zfs, program };
     let advised: Vec<Advised> = pools
         .iter()
         .map(|pool| Ok(Advised::of(&Seen::look(&commands, pool)?)))

@@ -69,11 +69,12 @@ fn named(rule: &str, about: &str) -> String {
     name.chars().map(plain).take(LONGEST_NAME).collect()
 }
 
-/// The command that makes an experiment called `name` out of a recipe, with more `options`, and with these factors instead of the recipe's.
+/// The command that makes an experiment called `name` out of a recipe, or where that is empty out of `options` only, with these factors instead of the recipe's.
 fn made(name: &str, recipe: &str, options: &str, factors: &[String]) -> String {
     let factors: String = factors.iter().map(|factor| format!(" --factor '{factor}'")).collect();
-    let options = if options.is_empty() { String::new() } else { format!(" {options}") };
-    format!("cenote lab new {recipe} --name {name}{options}{factors} -o {name}.toml")
+    let [recipe, options] =
+        [recipe, options].map(|it| if it.is_empty() { String::new() } else { format!(" {it}") });
+    format!("cenote lab new{recipe} --name {name}{options}{factors} -o {name}.toml")
 }
 
 /// The same on pools like this one, and the command that runs it.
@@ -136,12 +137,15 @@ fn degraded(seen: &Seen) -> Vec<Advice> {
         rule: "degraded",
         weight: Weight::Danger,
         about: seen.pool.clone(),
-        change: "bring what is missing back (zpool online), or replace it (zpool replace)".into(),
+        change: format!(
+            "bring what is missing back ({0}zpool online), or replace it ({0}zpool replace)",
+            seen.program
+        ),
         evidence: format!("the pool is {}{wrong}", seen.health),
         gain: "the redundancy that it was made with: until then the next failure may be one too many".into(),
         cost: "a device where one failed, and a rebuild".into(),
         risk: "a rebuild loads the other devices".into(),
-        proof: format!("zpool status {}", seen.pool),
+        proof: format!("{}zpool status {}", seen.program, seen.pool),
     }]
 }
 
@@ -281,7 +285,7 @@ fn copy_on_write_twice(seen: &Seen) -> Vec<Advice> {
             change: "put the device on a partition, a logical volume, or a file without copy-on-write (chattr +C on btrfs)".into(),
             evidence: format!("the device is {below}, which writes elsewhere as well whatever is written"),
             gain: "no second amplification, checksum and fragmentation of each write".into(),
-            cost: "the pool's device is moved: zpool replace".into(),
+            cost: format!("the pool's device is moved: {}zpool replace", seen.program),
             risk: "a rebuild loads the other devices".into(),
             proof: {
                 let name = named("copy-on-write-twice", &leaf.path);
@@ -584,7 +588,13 @@ fn uncached(seen: &Seen) -> Vec<Advice> {
             gain: "reads from memory; no reads for partial writes of what is hot".into(),
             cost: "memory that other datasets cannot use; data may be cached twice, here and by the client".into(),
             risk: "none".into(),
-            proof: experiment(seen, &named("uncached", name), "volblocksize", "", &[format!("primarycache={value},all")]),
+            proof: {
+                let dataset = seen.datasets.iter().find(|dataset| dataset.name == name);
+                let kind = if dataset.is_some_and(|it| it.is_volume) { "volume" } else { "filesystem" };
+                let block = Size(dataset.and_then(Dataset::block).unwrap_or(16 << 10).min(128 << 10));
+                let options = format!("--target {kind} --workload randread,{block},4 --goal iops");
+                experiment(seen, &named("uncached", name), "", &options, &[format!("primarycache={value},all")])
+            },
         }));
     }
     all
@@ -652,7 +662,7 @@ fn slow_devices(seen: &Seen) -> Vec<Advice> {
                 gain: "a vdev is as fast as its slowest device".into(),
                 cost: "a device, and a rebuild".into(),
                 risk: "a rebuild loads the other devices".into(),
-                proof: format!("zpool iostat -v {} 10 6", seen.pool),
+                proof: format!("{}zpool iostat -v {} 10 6", seen.program, seen.pool),
             });
         }
     }
@@ -801,6 +811,31 @@ mod tests {
         assert_eq!(rules(&right), Vec::<&str>::new());
         let full = Seen { capacity: 0.97, ..good() };
         assert_eq!(rules(&full), ["nearly-full"]);
+    }
+
+    #[test]
+    fn commands_are_those_that_can_be_typed_where_the_pool_is() {
+        let proof = |program: &str| {
+            let mut seen = Seen { program: program.into(), health: "DEGRADED".into(), ..good() };
+            seen.leaves[3].wait_ns[0] = Some(40_000_000);
+            [degraded(&seen), slow_devices(&seen)].map(|advice| advice[0].proof.clone())
+        };
+        assert_eq!(proof(""), ["zpool status tank", "zpool iostat -v tank 10 6"]);
+        assert_eq!(proof("cenote "), ["cenote zpool status tank", "cenote zpool iostat -v tank 10 6"]);
+    }
+
+    #[test]
+    fn a_cache_is_proven_by_reads_of_what_is_there() {
+        let mut seen = good();
+        let own = [("primarycache", "none"), ("recordsize", "16384")];
+        seen.datasets.push(Dataset::made("tank/fs", false, &own));
+        volume(&mut seen, &[("primarycache", "none"), ("volblocksize", "8192")]);
+        let proofs: Vec<String> = uncached(&seen).into_iter().map(|advice| advice.proof).collect();
+        assert!(
+            proofs[0].contains("--target filesystem --workload randread,16K,4 --goal iops"),
+            "{proofs:?}"
+        );
+        assert!(proofs[1].contains("--target volume --workload randread,8K,4 --goal iops"), "{proofs:?}");
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Commands<'a> {
     pub zpool: &'a dyn Fn(&[&str]) -> Result<String>,
     /// `zfs`.
     pub zfs: &'a dyn Fn(&[&str]) -> Result<String>,
+    /// What stands before both where somebody types them: nothing, or `cenote `.
+    pub program: &'a str,
 }
 
 /// What was seen.
@@ -26,6 +28,8 @@ pub struct Commands<'a> {
 pub struct Seen {
     /// The pool.
     pub pool: String,
+    /// What stands before its commands ([`Commands::program`]).
+    pub program: String,
     /// Its state: `ONLINE`, `DEGRADED` …
     pub health: String,
     /// The machine.
@@ -226,6 +230,7 @@ impl Seen {
         let ashift = |text: &str| text.parse::<u32>().ok().filter(|ashift| (9..=16).contains(ashift));
         let mut seen = Self {
             pool: pool.to_owned(),
+            program: commands.program.to_owned(),
             health: root.state.clone(),
             machine: Environment::of_this_machine(),
             capacity: share("capacity"),
@@ -414,7 +419,7 @@ mod tests {
             }
             .to_owned())
         };
-        Seen::look(&Commands { zpool: &zpool, zfs: &|_| Ok(DATASETS.to_owned()) }, pool)
+        Seen::look(&Commands { zpool: &zpool, zfs: &|_| Ok(DATASETS.to_owned()), program: "" }, pool)
     }
 
     #[test]

@@ -40,6 +40,15 @@ impl Factor {
         if values.len() != self.values.len() || values.len() < 2 {
             return wrong("it needs two values or more, each once".into());
         }
+        // 8192 is 8K.
+        let sizes = || self.values.iter().filter_map(|value| Some((value, value.parse::<Size>().ok()?)));
+        let twice = sizes().enumerate().find_map(|(at, (value, size))| {
+            let (other, _) = sizes().take(at).find(|(_, other)| *other == size)?;
+            Some((other, value))
+        });
+        if let Some((one, other)) = twice {
+            return wrong(format!("{one} and {other} are the same value"));
+        }
         if let Some(value) = self.risks.keys().find(|value| !values.contains(value)) {
             return wrong(format!("risks: it has no value '{value}'"));
         }

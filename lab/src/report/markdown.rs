@@ -6,6 +6,7 @@ use crate::analysis::{Findings, within};
 use crate::environment::{Environment, Guest};
 use crate::experiment::{CacheState, Experiment, Metric, Target, Workload, unseen};
 use crate::plan::{BASELINE, Plan};
+use crate::preflight::left_out_words;
 use crate::size::Size;
 use crate::stats;
 use crate::store::{Prepared, Run, Stage, Store};
@@ -280,6 +281,9 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
             left_out.join(", ")
         ));
     }
+    let plan = choices::plan_of(experiment, findings);
+    let left_out = plan.left_out(experiment);
+    facts.extend(left_out.map(|(variant, workloads)| left_out_words(experiment, variant, &workloads)));
     facts.extend(latencies(experiment, findings));
     facts.extend(unseen::told(experiment));
     facts.extend(counted_beside(experiment));

@@ -49,6 +49,8 @@ use crate::dmu::zap::normalize::NameRules;
 use crate::dmu::{Objset, sa, zap::Zap};
 use crate::{Error, Result};
 
+/// The longest name in bytes that an entry can have, where it got that while the property `longname` was `on`.
+pub const LONGEST_NAME: u32 = 1023;
 /// Inode number of the root of a mounted snapshot: this, less the number of its object set (`ZFSCTL_INO_SNAPDIRS`).
 const SNAPSHOT_ROOT_INO: u64 = 0xffff_ffff_fffc;
 
@@ -199,9 +201,9 @@ impl Zpl {
         *self.options.lock().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
-    /// Longest name in bytes.
+    /// Longest name in bytes that an entry can get. Others may have longer ones, of up to [`LONGEST_NAME`], from when `longname` was `on`.
     pub fn max_name(&self) -> u32 {
-        if self.options().long_names { 1023 } else { 255 }
+        if self.options().long_names { LONGEST_NAME } else { 255 }
     }
 
     /// What `statfs` answers, given the figures of the dataset and its `recordsize`.

@@ -41,6 +41,8 @@ pub(super) struct Mount {
     made: Vec<PathBuf>,
     /// Options that were given for this mount.
     words: Vec<String>,
+    /// It was where its properties say, and stayed there when nobody wanted a rename to move it: the next one does.
+    is_left_behind: bool,
 }
 
 impl Mount {
@@ -314,7 +316,7 @@ impl OpenPool {
         match mounted {
             Ok(fuse) => {
                 let (fuse, words) = (Arc::new(fuse), words.to_vec());
-                let mount = Mount { dataset: name.clone(), fuse, made, words };
+                let mount = Mount { dataset: name.clone(), fuse, made, words, is_left_behind: false };
                 let described = mount.described();
                 lock(&self.mounts).insert(name.clone(), mount);
                 self.bring_up(name, inside)?;
@@ -472,12 +474,18 @@ impl OpenPool {
         lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse))
     }
 
-    /// A dataset that stays mounted has another name from now on.
-    pub(super) fn rename_mount(&self, from: &str, to: &str) {
+    /// A dataset that stays mounted has another name from now on, and is left behind where its properties say no longer.
+    pub(super) fn rename_mount(&self, from: &str, to: &str, is_left_behind: bool) {
         let mut mounts = lock(&self.mounts);
         if let Some(mount) = mounts.remove(from) {
-            mounts.insert(to.to_owned(), Mount { dataset: to.to_owned(), ..mount });
+            let is_left_behind = is_left_behind || mount.is_left_behind;
+            mounts.insert(to.to_owned(), Mount { dataset: to.to_owned(), is_left_behind, ..mount });
         }
+    }
+
+    /// Whether a filesystem is mounted where its properties said before a rename that moved nothing.
+    pub(super) fn is_left_behind(&self, name: &str) -> bool {
+        lock(&self.mounts).get(name).is_some_and(|mount| mount.is_left_behind)
     }
 
     /// Has the kernel's table of mounts show a filesystem by the name that it has now, where that can be done without anybody noticing.

@@ -244,9 +244,6 @@ impl Daemon {
         (from, to): (&str, &str),
         (stay, force): (bool, bool),
     ) -> Result<Moving, ApiError> {
-        if stay {
-            return Ok(Moving { stays: true, ..Moving::default() });
-        }
         let mounted = pool.mountpoints();
         let places = pool.places_below(from).await?;
         let is_zoned_there = match names::parent_of(to) {
@@ -256,8 +253,17 @@ impl Daemon {
         };
         let has_its_place = |place: &Place| {
             let at = place.at.as_ref();
-            place.follows_name(from) && at.is_some() && mounted.get(&place.name) == at
+            let is_there = mounted.get(&place.name) == at || pool.is_left_behind(&place.name);
+            place.follows_name(from) && at.is_some() && is_there
         };
+        if stay {
+            let there = places.into_iter().filter(has_its_place);
+            return Ok(Moving {
+                moved: there.map(|place| place.name).collect(),
+                stays: true,
+                ..Moving::default()
+            });
+        }
         let is_moved =
             |place: &Place| has_its_place(place) || (is_zoned_there && place.follows_zone_above(from));
         let moved: Vec<String> = places.into_iter().filter(is_moved).map(|place| place.name).collect();
@@ -280,7 +286,7 @@ impl Daemon {
         };
         let mut failed = Vec::new();
         for name in pool.in_use_where(|name| is_at_or_below(name, from)) {
-            pool.rename_mount(&name, &renamed(&name));
+            pool.rename_mount(&name, &renamed(&name), moving.stays && moving.moved.contains(&name));
             if !moving.stays {
                 failed.extend(pool.show_name(&renamed(&name)).err());
             }

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::dataset::zpl::{Stat, Time, Zpl};
+use engine::dataset::zpl::{LONGEST_NAME, Stat, Time, Zpl};
 use engine::{Error, Result};
 use fuser::INodeNo;
 use ondisk::ObjectId;
@@ -146,11 +146,18 @@ impl Served {
             }
             Node::Root | Node::Object(..) => {
                 let (tree, dir) = self.object(parent)?;
-                if name.len() > self.trees.head().max_name() as usize {
+                let too_long = || {
                     let what = name.escape_ascii().to_string();
-                    return Err(Error::Os { what, errno: libc::ENAMETOOLONG });
+                    Err(Error::Os { what, errno: libc::ENAMETOOLONG })
+                };
+                if name.len() > LONGEST_NAME as usize {
+                    return too_long();
                 }
                 let found = device::block_on(self.trees.lookup(tree, dir, name))?;
+                // What has a longer name is from when `longname` was `on`.
+                if found.is_none() && name.len() > self.trees.head().max_name() as usize {
+                    return too_long();
+                }
                 found.map(|object| self.told(tree, object)).transpose()?
             }
         };

@@ -615,6 +615,11 @@ fn extended_attributes_are_kept() {
     attribute("user.large", &[3; 60_000]).unwrap();
     attribute("user.color", b"blue").unwrap();
     assert_eq!(errno(attribute("nobody.knows", b"")), libc::EOPNOTSUPP);
+    for name in
+        ["user.", "user.user.a", "user.trusted.a", "user.security.a", "user.system.a", "user.freebsd:a"]
+    {
+        assert_eq!(errno(attribute(name, b"")), libc::EINVAL, "{name}: nobody could read it");
+    }
     attribute("trusted.secret", b"of root").unwrap();
     again(&running);
     // Whoever is not root does not even see that there is one.
@@ -629,6 +634,50 @@ fn extended_attributes_are_kept() {
     assert_eq!(xattr(&path, "user.color").unwrap(), b"blue");
     assert_eq!(xattr(&path, "user.large").unwrap(), [3; 60_000]);
     assert_eq!(errno(xattr(&path, "user.none")), libc::ENODATA);
+
+    // Attributes that are files stand in a directory, which has entries that are none.
+    set(&running, "tank", "xattr", "dir");
+    let other = at.join("other");
+    fs::write(&other, b"what is in it").unwrap();
+    set_xattr(&other, "user.color", b"blue").unwrap();
+    for name in ["user..", "user..."] {
+        assert_eq!(errno(xattr(&other, name)), libc::ENODATA, "{name}");
+        set_xattr(&other, name, b"dots").unwrap();
+        assert_eq!(xattr(&other, name).unwrap(), b"dots", "{name}");
+    }
+    judge(&running);
+}
+
+#[test]
+fn a_long_name_stays_one_when_no_other_may_be_so_long() {
+    let Some((running, at)) = start() else { return };
+    create(&running, "tank/long", &[("longname", "on")]);
+    let at = at.join("long");
+    let long = |letter: &str| at.join(letter.repeat(300));
+    for letter in ["a", "b"] {
+        fs::write(long(letter), letter).unwrap();
+    }
+    fs::create_dir(long("d")).unwrap();
+    fs::write(long("d").join("inside"), b"inside").unwrap();
+    set(&running, "tank/long", "longname", "off");
+    again(&running);
+    assert_eq!(names(&at).len(), 3);
+    assert_eq!(fs::read(long("a")).unwrap(), b"a");
+    assert_eq!(fs::read(long("d").join("inside")).unwrap(), b"inside");
+    let too_long = [
+        errno(fs::write(long("c"), b"")),
+        errno(fs::create_dir(long("c"))),
+        errno(fs::hard_link(long("a"), long("c"))),
+        errno(fs::rename(long("a"), long("c"))),
+        errno(fs::metadata(long("c"))),
+        errno(fs::metadata(at.join("a".repeat(1024)))),
+    ];
+    assert_eq!(too_long, [libc::ENAMETOOLONG; 6]);
+    fs::rename(long("a"), at.join("short")).unwrap();
+    fs::rename(at.join("short"), at.join("shorter")).unwrap();
+    fs::remove_file(long("b")).unwrap();
+    fs::remove_dir_all(long("d")).unwrap();
+    assert_eq!(names(&at), ["shorter"]);
     judge(&running);
 }
 

@@ -126,6 +126,24 @@ fn a_place_where_there_was_none_mounts_all_that_inherit_it() {
 }
 
 #[test]
+fn what_a_rename_left_behind_the_next_one_takes_along() {
+    let Some((running, at)) = start() else { return };
+    create(&running, "tank/one", &[]);
+    create(&running, "tank/one/child", &[]);
+    fs::write(at.join("one/child/file"), b"kept").unwrap();
+    rename(&running, "tank/one", "tank/two", true);
+    assert_eq!(fs::read(at.join("one/child/file")).unwrap(), b"kept");
+    rename(&running, "tank/two", "tank/three", false);
+    assert_eq!(fs::read(at.join("three/child/file")).unwrap(), b"kept");
+    assert!(!at.join("one").exists() && !at.join("two").exists());
+    // Also when it is to be where it is.
+    rename(&running, "tank/three", "tank/four", true);
+    rename(&running, "tank/four", "tank/three", false);
+    assert_eq!(fs::read(at.join("three/child/file")).unwrap(), b"kept");
+    judge(&running);
+}
+
+#[test]
 fn a_renamed_filesystem_loses_no_mount() {
     let Some((running, _)) = start() else { return };
     let by_hand = running.place.path().join("by hand");

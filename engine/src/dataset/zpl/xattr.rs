@@ -67,6 +67,10 @@ impl Znode {
                 _ => Err(self.object.corrupt("an extended attribute that is not bytes")),
             };
         }
+        // What every directory has is no attribute.
+        if matches!(stored, b"." | b"..") {
+            return Ok(None);
+        }
         let Some(dir) = self.xattr_dir().await? else {
             return Ok(None);
         };

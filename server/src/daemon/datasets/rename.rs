@@ -131,7 +131,7 @@ impl Daemon {
         done.await.map_err(failed)?;
         let mut warnings = Vec::new();
         for (old, new) in names.iter().filter(|(old, _)| stay_mounted.contains(old)) {
-            pool.rename_mount(old, new);
+            pool.rename_mount(old, new, false);
             if !request.no_remount {
                 warnings.extend(pool.show_name(new).err().map(|error| error.message));
             }

@@ -16,7 +16,7 @@ use super::quotas::Owners;
 use super::replay::time;
 use super::{LiveZpl, errno};
 use crate::dataset::zpl::nfs4::Subject;
-use crate::dataset::zpl::{CaseSensitivity, DirEntry, Time};
+use crate::dataset::zpl::{CaseSensitivity, DirEntry, LONGEST_NAME, Time};
 use crate::dmu::zap::{Key, Match, Value, Zap, edit};
 use crate::dmu::{LiveObject, NewObject};
 use crate::error::{Error, Result};
@@ -87,9 +87,17 @@ impl LiveZpl {
         Ok(found)
     }
 
+    /// Refuses names that no entry can get. One that it has from when names could be longer it keeps.
+    pub(super) fn check_new_name(&self, name: &[u8]) -> Result<()> {
+        if name.len() > self.zpl.max_name() as usize {
+            return Err(self.refuse(name, errno::ENAMETOOLONG));
+        }
+        self.check_name(name)
+    }
+
     /// Refuses names that no entry can have.
     pub(super) fn check_name(&self, name: &[u8]) -> Result<()> {
-        if name.len() > self.zpl.max_name() as usize {
+        if name.len() > LONGEST_NAME as usize {
             return Err(self.refuse(name, errno::ENAMETOOLONG));
         }
         if name.is_empty() || name == b"." || name == b".." || name.contains(&0) || name.contains(&b'/') {
@@ -147,7 +155,7 @@ impl LiveZpl {
     }
 
     async fn create_entry(&self, dir: ObjectId, name: &[u8], new: &NewNode<'_>) -> Result<ObjectId> {
-        self.check_name(name)?;
+        self.check_new_name(name)?;
         if let NewKind::Symlink(target) = new.kind
             && (target.is_empty() || target.len() >= MAX_TARGET)
         {
@@ -352,7 +360,7 @@ impl LiveZpl {
     }
 
     pub(super) async fn link_entry(&self, file: ObjectId, dir: ObjectId, name: &[u8]) -> Result<()> {
-        self.check_name(name)?;
+        self.check_new_name(name)?;
         let _locked = self.locks.lock(&[dir, file]).await;
         let (parent, node) = (self.node(dir).await?, self.node(file).await?);
         if node.is_directory()

@@ -48,7 +48,7 @@ impl LiveZpl {
         mode: RenameMode,
     ) -> Result<()> {
         self.check_name(from)?;
-        self.check_name(to)?;
+        self.check_new_name(to)?;
         let (old, new) = (Named { dir: from_dir, name: from }, Named { dir: to_dir, name: to });
         let renamed = self.rename_entry(old, new, mode, None).await;
         self.settled(renamed).await

@@ -7,10 +7,9 @@
 //! [`MOST_SAID`] of it is read, and for no longer than [`ANSWER_LIMIT`].
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ use crate::environment::{Environment, Guest};
 use crate::error::{Error, Result};
 use crate::experiment::{Layer, Target};
 use crate::fio::{end, has_ended};
+use crate::heard::Heard;
 use crate::size::Size;
 
 /// How long whoever is asked may take to answer.
@@ -30,8 +30,6 @@ const DROP_LIMIT: Duration = Duration::from_secs(120);
 pub const MOST_SAID: usize = 256 << 10;
 /// How often it is looked whether there is an answer.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long what an ended command said may take to arrive.
-const REST_LIMIT: Duration = Duration::from_secs(1);
 
 /// What stands before each of the facts that are asked for: a shell may say more, as a greeting.
 const MARK: &str = "cenote-lab ";
@@ -75,41 +73,14 @@ fn ask(by: &[String], script: &str, limit: Duration) -> std::result::Result<Stri
         // Who does not read it says why.
         thread::spawn(move || stdin.write_all(script.as_bytes()));
     }
-    let (sender, receiver) = mpsc::channel();
-    let stdout = child.stdout.take().map(|it| Box::new(it) as Box<dyn Read + Send>);
-    let stderr = child.stderr.take().map(|it| Box::new(it) as Box<dyn Read + Send>);
-    for (is_error, from) in [(false, stdout), (true, stderr)] {
-        let (sender, Some(from)) = (sender.clone(), from) else { continue };
-        thread::spawn(move || {
-            let mut said = Vec::new();
-            let _ = from.take(MOST_SAID as u64 + 1).read_to_end(&mut said);
-            let _ = sender.send((is_error, said));
-        });
-    }
-    drop(sender);
-    let mut said = [Vec::new(), Vec::new()];
-    let mut arrived = 0;
+    let too_much = || format!("it says more than {}, which nobody asked for", Size(MOST_SAID as u64));
+    let heard = Heard::of(&mut child, MOST_SAID);
     let outcome = loop {
-        let ended = has_ended(&child).map_err(|error| error.to_string());
-        let wait = if matches!(ended, Ok(true)) { REST_LIMIT } else { LOOK };
-        match receiver.recv_timeout(wait) {
-            Ok((is_error, bytes)) => {
-                if bytes.len() > MOST_SAID {
-                    break Err(format!(
-                        "it says more than {}, which nobody asked for",
-                        Size(MOST_SAID as u64)
-                    ));
-                }
-                said[usize::from(is_error)] = bytes;
-                arrived += 1;
-            }
-            // All of it was read.
-            Err(RecvTimeoutError::Disconnected) => thread::sleep(LOOK),
-            Err(RecvTimeoutError::Timeout) => {}
+        if heard.is_too_much() {
+            break Err(too_much());
         }
-        match ended {
-            Err(error) => break Err(error),
-            Ok(true) if wait == REST_LIMIT && arrived < 2 && began.elapsed() < limit => {}
+        match has_ended(&child) {
+            Err(error) => break Err(error.to_string()),
             Ok(true) => break Ok(()),
             Ok(false) if began.elapsed() > limit => {
                 break Err(format!(
@@ -117,12 +88,16 @@ fn ask(by: &[String], script: &str, limit: Duration) -> std::result::Result<Stri
                     limit.as_secs_f64()
                 ));
             }
-            Ok(false) => {}
+            Ok(false) => thread::sleep(LOOK),
         }
     };
     end(&child, Signal::KILL);
     let status = child.wait().map_err(|error| error.to_string())?;
     outcome?;
+    let said = heard.rest(status.success());
+    if said.iter().any(|bytes| bytes.len() > MOST_SAID) {
+        return Err(too_much());
+    }
     let [stdout, stderr] = said.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     if status.success() {
         return Ok(stdout);

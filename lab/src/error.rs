@@ -44,6 +44,19 @@ pub enum Error {
         /// Which device, and why.
         why: String,
     },
+    /// Who runs fio elsewhere does not come to an end.
+    #[error(
+        "{run}'{by}' did not come to an end within {} s, a minute longer than the run takes: what it leads to may be gone. See whether it answers ('{by} true'); to be told of that sooner, have ssh ask it (ssh -o ServerAliveInterval=5)",
+        limit.as_secs_f64().round()
+    )]
+    Silent {
+        /// The command that leads there.
+        by: String,
+        /// How long it was waited for.
+        limit: std::time::Duration,
+        /// Which run it was, where that is known, with what stands between.
+        run: String,
+    },
     /// Somebody wanted it to stop.
     #[error("it was stopped")]
     Stopped,

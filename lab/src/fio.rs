@@ -12,12 +12,10 @@ mod latency;
 mod steps;
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output as Ended, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::elsewhere;
 use crate::error::{Error, Result};
+use crate::heard::Heard;
 use crate::series::{self, Series};
 
 pub use latency::Latency;
@@ -98,11 +97,22 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long fio may take to end when it is told to.
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of what it says that are read: a run's JSON has a few hundred thousand.
-const MOST_SAID: u64 = 64 << 20;
+const MOST_SAID: usize = 64 << 20;
 
-/// Runs fio.
+/// How long a run elsewhere may take beyond its own time until whoever does it is given up.
+const BEYOND: Duration = Duration::from_secs(60);
+/// Bytes in a second that are moved one after the other at least, wherever that is.
+const LEAST_RATE: u64 = 1 << 20;
+
+/// Runs fio to its end.
 pub fn run(arguments: &[String]) -> Result<Outcome> {
-    run_with(&[], arguments, |child| child.wait_with_output().map(Some))
+    run_unless(arguments, &mut || false)
+}
+
+/// How long a run may take until whoever does it elsewhere is given up: one of `seconds`, or that moves so many bytes one after the other.
+pub(crate) fn limit(seconds: f64, bytes: u64) -> Duration {
+    let own = seconds.clamp(0.0, 1e6) + (bytes / LEAST_RATE) as f64;
+    Duration::from_secs_f64(own) + BEYOND
 }
 
 /// Has fio look at arguments, and do nothing.
@@ -125,57 +135,19 @@ pub fn parse(arguments: &[String]) -> Result<()> {
 
 /// Runs fio unless `stops` says that it is to stop, which is asked again and again.
 pub fn run_unless(arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Result<Outcome> {
-    run_by(&[], arguments, stops)
+    run_with(&[], arguments, None, stops)
 }
 
-/// The same where the command `by` runs a shell; here, where that has no words.
+/// The same where the command `by` runs a shell (here, and as long as it takes, where that has no words), for `limit` at most: a guest that is gone says nothing, and its connection may wait for it for ever.
 ///
 /// When it is to stop, the command here is ended; its fio may go on there until its time is over.
-pub fn run_by(by: &[String], arguments: &[String], stops: &mut dyn FnMut() -> bool) -> Result<Outcome> {
-    let says_too_much = Arc::new(AtomicBool::new(false));
-    run_with(by, arguments, |mut child| {
-        if let Some(mut stdin) = child.stdin.take() {
-            let line = elsewhere::command_line("fio", arguments);
-            // A shell that does not read it says why.
-            thread::spawn(move || stdin.write_all(line.as_bytes()));
-        }
-        // What it says is short, and read by another thread as it comes.
-        let read = |from: Option<Box<dyn Read + Send>>| {
-            let says_too_much = Arc::clone(&says_too_much);
-            thread::spawn(move || {
-                let mut said = Vec::new();
-                from.map_or(Ok(0), |from| from.take(MOST_SAID).read_to_end(&mut said))?;
-                says_too_much.fetch_or(said.len() as u64 == MOST_SAID, Ordering::Relaxed);
-                Ok(said)
-            })
-        };
-        let stdout = read(child.stdout.take().map(|it| Box::new(it) as Box<dyn Read + Send>));
-        let stderr = read(child.stderr.take().map(|it| Box::new(it) as Box<dyn Read + Send>));
-        let mut told: Option<Instant> = None;
-        loop {
-            if has_ended(&child)? {
-                break;
-            }
-            match told {
-                _ if says_too_much.load(Ordering::Relaxed) => end(&child, Signal::KILL),
-                None if stops() => {
-                    end(&child, Signal::TERM);
-                    told = Some(Instant::now());
-                }
-                Some(at) if at.elapsed() > END_LIMIT => end(&child, Signal::KILL),
-                _ => {}
-            }
-            thread::sleep(LOOK);
-        }
-        // Its jobs may not have begun when it was told to end, and then wait for it for ever, with what it says open. It is there still, so the group is its own.
-        end(&child, Signal::KILL);
-        let status = child.wait()?;
-        let said = |thread: thread::JoinHandle<io::Result<Vec<u8>>>| {
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("its output could not be read")))
-        };
-        let (stdout, stderr) = (said(stdout)?, said(stderr)?);
-        Ok(told.is_none().then_some(Ended { status, stdout, stderr }))
-    })
+pub fn run_by(
+    by: &[String],
+    arguments: &[String],
+    limit: Duration,
+    stops: &mut dyn FnMut() -> bool,
+) -> Result<Outcome> {
+    run_with(by, arguments, Some(limit).filter(|_| !by.is_empty()), stops)
 }
 
 /// Whether fio has ended; it stays there, and its number with it, until it is waited for.
@@ -194,11 +166,12 @@ pub(crate) fn end(child: &Child, signal: Signal) {
     }
 }
 
-/// Starts fio; how it ended is told by `wait`, which gives nothing where it was stopped.
+/// Runs fio, here where `by` has no words.
 fn run_with(
     by: &[String],
     arguments: &[String],
-    wait: impl FnOnce(Child) -> io::Result<Option<Ended>>,
+    limit: Option<Duration>,
+    stops: &mut dyn FnMut() -> bool,
 ) -> Result<Outcome> {
     let mut command = match by.is_empty() {
         true => Command::new("fio"),
@@ -216,10 +189,44 @@ fn run_with(
     unsafe { command.pre_exec(orphan) };
     let program = by.first().map_or("fio", String::as_str);
     let missing = |error| Error::Missing { program: program.to_owned(), error };
-    let output = command.spawn().and_then(wait).map_err(missing)?.ok_or(Error::Stopped)?;
-    if [&output.stdout, &output.stderr].iter().any(|said| said.len() as u64 >= MOST_SAID) {
+    let began = Instant::now();
+    let mut child = command.spawn().map_err(missing)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let line = elsewhere::command_line("fio", arguments);
+        // A shell that does not read it says why.
+        thread::spawn(move || stdin.write_all(line.as_bytes()));
+    }
+    let heard = Heard::of(&mut child, MOST_SAID);
+    let mut told: Option<(Instant, Error)> = None;
+    while !has_ended(&child).map_err(missing)? {
+        let silent = limit.filter(|limit| began.elapsed() > *limit);
+        match (&told, silent) {
+            _ if heard.is_too_much() => end(&child, Signal::KILL),
+            (Some((at, _)), _) if at.elapsed() > END_LIMIT => end(&child, Signal::KILL),
+            (Some(_), _) => {}
+            (None, _) if stops() => {
+                end(&child, Signal::TERM);
+                told = Some((Instant::now(), Error::Stopped));
+            }
+            (None, Some(limit)) => {
+                end(&child, Signal::TERM);
+                told = Some((Instant::now(), Error::Silent { by: by.join(" "), limit, run: String::new() }));
+            }
+            (None, None) => {}
+        }
+        thread::sleep(LOOK);
+    }
+    // Its jobs may not have begun when it was told to end, and then wait for it for ever, with what it says open. It is there still, so the group is its own.
+    end(&child, Signal::KILL);
+    let status = child.wait().map_err(missing)?;
+    let [stdout, stderr] = heard.rest(status.success());
+    if let Some((_, why)) = told {
+        return Err(why);
+    }
+    if [&stdout, &stderr].iter().any(|said| said.len() > MOST_SAID) {
         return Err(Error::Output { program: "fio", what: "it says more than anybody would read".into() });
     }
+    let output = Ended { status, stdout, stderr };
     if !output.status.success() {
         let said = [output.stderr, output.stdout].concat();
         let said = String::from_utf8_lossy(&said);
@@ -488,7 +495,7 @@ mod tests {
         let arguments = ["--name=lab", "--rw=sideways or 'up'"].map(str::to_owned);
         let by = |words: &[&str]| {
             let by: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            run_by(&by, &arguments, &mut || false).unwrap_err().to_string()
+            run_by(&by, &arguments, BEYOND, &mut || false).unwrap_err().to_string()
         };
         let failed = by(&["env", "ELSEWHERE=1"]);
         assert!(
@@ -498,6 +505,18 @@ mod tests {
         assert!(by(&["/no/such/program"]).contains("cannot run '/no/such/program'"));
         let endless = by(&["sh", "-c", "exec cat /dev/zero"]);
         assert!(endless.contains("more than anybody would read"), "{endless}");
+    }
+
+    #[test]
+    fn who_is_gone_is_not_waited_for() {
+        let gone = ["sh", "-c", "cat >/dev/null; sleep 600"].map(str::to_owned);
+        let began = Instant::now();
+        let told = run_by(&gone, &["--name=lab".to_owned()], Duration::from_millis(300), &mut || false);
+        let Err(Error::Silent { by, run, .. }) = &told else { panic!("{told:?}") };
+        assert!(by.starts_with("sh -c") && run.is_empty() && began.elapsed() < Duration::from_secs(30));
+        assert!(told.unwrap_err().to_string().contains("ServerAliveInterval"));
+        assert_eq!(limit(5.0, 0), Duration::from_secs(65));
+        assert_eq!(limit(0.0, 100 << 20), Duration::from_secs(160));
     }
 
     #[test]
@@ -520,7 +539,7 @@ mod tests {
                 asked += 1;
                 asked > patience
             };
-            assert!(matches!(run_by(&here, &arguments, &mut stops), Err(Error::Stopped)));
+            assert!(matches!(run_by(&here, &arguments, BEYOND, &mut stops), Err(Error::Stopped)));
         }
         let short = arguments.iter().map(|word| word.replace("=600", "=100ms")).collect::<Vec<_>>();
         run_unless(&[short, vec!["--group_reporting".to_owned()]].concat(), &mut || false).unwrap();

@@ -20,6 +20,7 @@
 //! | [`load`] | the same done by the process that has the pool open |
 //! | [`target`] | where variants live: volumes and filesystems of pools made for them, files and devices, a host with OpenZFS |
 //! | [`elsewhere`] | layers in guests, containers and other hosts, by a shell there |
+//! | `heard` | what a program says that the lab started |
 //! | [`file`](mod@file) | files that somebody names to be read |
 //! | [`trace`] | requests that were recorded, to be replayed |
 //! | [`preflight`] | all that is wrong with an experiment, before anything is made |
@@ -52,6 +53,7 @@ pub mod error;
 pub mod experiment;
 pub mod file;
 pub mod fio;
+mod heard;
 pub mod layout;
 pub mod load;
 pub mod machine;

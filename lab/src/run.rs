@@ -164,7 +164,13 @@ pub(crate) fn one(
     variant: &Variant,
     workload: &Workload,
 ) -> Result<(Run, String)> {
-    measured(bench, progress, stage, round, variant, workload).map_err(|error| bench.explained(error))
+    measured(bench, progress, stage, round, variant, workload).map_err(|error| match error {
+        Error::Silent { by, limit, .. } => {
+            let run = format!("round {}, {}, {}: ", round + 1, variant.name, workload.name);
+            Error::Silent { by, limit, run }
+        }
+        error => bench.explained(error),
+    })
 }
 
 fn measured(

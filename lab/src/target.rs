@@ -172,6 +172,8 @@ pub enum Job {
         seconds: Option<f64>,
         /// The command that runs a shell where it does it; no words where that is here.
         by: Vec<String>,
+        /// How long that is waited for.
+        limit: Duration,
     },
     /// fio replays a trace.
     Replay {
@@ -682,7 +684,8 @@ impl<'a> Bench<'a> {
             let is_last = done + bytes == total.0;
             let piece_began = Instant::now();
             let arguments = fio::piece(&workload, endpoint, done, Size(bytes), is_last);
-            fio::run_by(endpoint.by(), &arguments, &mut || progress.stops())?;
+            let limit = fio::limit(0.0, bytes);
+            fio::run_by(endpoint.by(), &arguments, limit, &mut || progress.stops())?;
             done += bytes;
             let rate = bytes as f64 / piece_began.elapsed().as_secs_f64().max(1e-3);
             piece = ((rate * PIECE_SECONDS) as u64).next_multiple_of(workload.bs.0).max(LEAST_PIECE);
@@ -713,7 +716,8 @@ impl<'a> Bench<'a> {
     ) -> Result<()> {
         let workload = whole(rw, like, extent);
         let arguments = fio::once(&workload, endpoint, extent, false);
-        fio::run_by(endpoint.by(), &arguments, &mut || progress.stops()).map(drop)
+        let limit = fio::limit(0.0, extent.0);
+        fio::run_by(endpoint.by(), &arguments, limit, &mut || progress.stops()).map(drop)
     }
 
     /// Brings about what a run begins with: the files that it needs, everything else on the devices, and the caches as the workload wants them.
@@ -776,7 +780,9 @@ impl<'a> Bench<'a> {
         let mut stops = || progress.stops();
         match job {
             Job::Replay { .. } => self.replay(job, progress),
-            Job::Fio { arguments, seconds: None, by } => fio::run_by(by, arguments, &mut stops),
+            Job::Fio { arguments, seconds: None, by, limit } => {
+                fio::run_by(by, arguments, *limit, &mut stops)
+            }
             Job::Fio { arguments, seconds: Some(seconds), .. } => {
                 fio::in_steps(arguments, *seconds, &self.steps()?, &mut stops)
             }
@@ -862,7 +868,8 @@ impl<'a> Bench<'a> {
         }
         let is_in_steps = workload.work() == Work::Transfers && by.is_empty() && !workload.once;
         let seconds = is_in_steps.then_some(workload.seconds);
-        Ok(Job::Fio { arguments: fio::arguments(workload, endpoint, size, seed), seconds, by })
+        let limit = fio::limit(workload.seconds + workload.ramp_seconds, 0);
+        Ok(Job::Fio { arguments: fio::arguments(workload, endpoint, size, seed), seconds, by, limit })
     }
 
     /// Waits until all that was written is on the devices, so that no run pays for the one before.

@@ -1,0 +1,118 @@
+//! What a program says that the lab started: read as it comes, no more of it than somebody would read, and for no longer than the program is there.
+//!
+//! Each of its two outputs has a thread that reads it to its end. That end may come long after the program's own, or never: who it started may have what it says open still, as the connection that `ssh` leaves behind for
+//! the next one (`ControlPersist`) has its standard error. So nobody waits for these threads: once the program has ended, what it said is there within [`REST_LIMIT`], or is none of it. A thread whose output stays open stays
+//! too, and keeps no more than the limit.
+
+use std::io::Read;
+use std::process::Child;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long what an ended program said may take to arrive.
+const REST_LIMIT: Duration = Duration::from_secs(1);
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// One output, as far as it was read.
+#[derive(Debug, Default)]
+struct Output {
+    bytes: Vec<u8>,
+    has_ended: bool,
+}
+
+/// Both outputs of a program.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    /// Standard output, standard error.
+    outputs: [Arc<Mutex<Output>>; 2],
+    most: usize,
+}
+
+fn look<T>(output: &Mutex<Output>, of: impl FnOnce(&mut Output) -> T) -> T {
+    of(&mut output.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Heard {
+    /// Begins to read what a program says, `most` bytes and one more of each output.
+    pub(crate) fn of(child: &mut Child, most: usize) -> Self {
+        let stdout = child.stdout.take().map(|it| Box::new(it) as Box<dyn Read + Send>);
+        let stderr = child.stderr.take().map(|it| Box::new(it) as Box<dyn Read + Send>);
+        Self { outputs: [stdout, stderr].map(|from| read(from, most)), most }
+    }
+
+    /// Whether it says more than anybody would read.
+    pub(crate) fn is_too_much(&self) -> bool {
+        self.outputs.iter().any(|output| look(output, |output| output.bytes.len() > self.most))
+    }
+
+    /// What a program said that has ended, to standard output and to standard error. Where it `succeeded`, nobody waits for errors.
+    pub(crate) fn rest(self, succeeded: bool) -> [Vec<u8>; 2] {
+        let ended = Instant::now();
+        let waited_for = if succeeded { &self.outputs[..1] } else { &self.outputs[..] };
+        let is_all = || waited_for.iter().all(|output| look(output, |output| output.has_ended));
+        while !is_all() && !self.is_too_much() && ended.elapsed() < REST_LIMIT {
+            thread::sleep(LOOK);
+        }
+        self.outputs.map(|output| look(&output, |output| std::mem::take(&mut output.bytes)))
+    }
+}
+
+fn read(from: Option<Box<dyn Read + Send>>, most: usize) -> Arc<Mutex<Output>> {
+    let output = Arc::new(Mutex::new(Output { bytes: Vec::new(), has_ended: from.is_none() }));
+    let Some(from) = from else { return output };
+    let of_thread = Arc::clone(&output);
+    thread::spawn(move || {
+        let mut from = from.take(most as u64 + 1);
+        let mut piece = [0; 16 << 10];
+        loop {
+            match from.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => look(&of_thread, |output| output.bytes.extend_from_slice(&piece[..count])),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        look(&of_thread, |output| output.has_ended = true);
+    });
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn heard(script: &str, most: usize) -> (Heard, bool) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let heard = Heard::of(&mut child, most);
+        let succeeded = child.wait().unwrap().success();
+        (heard, succeeded)
+    }
+
+    #[test]
+    fn what_was_said_is_told_and_no_more_of_it_than_anybody_would_read() {
+        let (whole, succeeded) = heard("echo one; echo two >&2", 1 << 20);
+        assert!(!whole.is_too_much());
+        assert_eq!(whole.rest(!succeeded), [b"one\n".to_vec(), b"two\n".to_vec()]);
+        let (endless, _) = heard("yes | head -c 1000000; exit 1", 4096);
+        let [said, _] = endless.rest(false);
+        assert_eq!(said.len(), 4097);
+    }
+
+    #[test]
+    fn nobody_waits_for_whom_a_program_left_behind() {
+        let began = Instant::now();
+        // Its own session, as a connection that is kept has one.
+        let (left, succeeded) = heard("echo said; setsid sleep 30 >/dev/null &", 4096);
+        assert_eq!((left.rest(succeeded)[0].as_slice(), succeeded), (&b"said\n"[..], true));
+        assert!(began.elapsed() < REST_LIMIT, "errors of what succeeded are nobody's");
+        let (left, succeeded) = heard("echo why >&2; setsid sleep 30 & exit 3", 4096);
+        assert_eq!((left.rest(succeeded)[1].as_slice(), succeeded), (&b"why\n"[..], false));
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    }
+}

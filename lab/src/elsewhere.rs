@@ -17,7 +17,7 @@ use rustix::process::Signal;
 
 use crate::environment::{Environment, Guest};
 use crate::error::{Error, Result};
-use crate::experiment::{Layer, Target};
+use crate::experiment::{ENGINES, Layer, Target};
 use crate::fio::{end, has_ended};
 use crate::heard::Heard;
 use crate::size::Size;
@@ -112,7 +112,14 @@ const SAY: &str = "say() { printf '\\ncenote-lab %s=%s\\n' \"$1\" \"$2\"; }\n";
 
 /// What is at `$at`, and what it takes to measure that.
 const LOOK_AT: &str = r#"
-if command -v fio >/dev/null 2>&1; then say fio "$(fio --version 2>/dev/null)"; fi
+if command -v fio >/dev/null 2>&1; then
+    say fio "$(fio --version 2>/dev/null)"
+    for engine in io_uring libaio; do
+        if fio --name=probe --ioengine=$engine --readonly --rw=read --bs=4k --size=4k --filename=/dev/zero >/dev/null 2>&1 </dev/null; then
+            say "engine-$engine" yes
+        fi
+    done
+fi
 if [ -b "$at" ]; then
     say kind device
     say bytes "$(blockdev --getsize64 "$at" 2>/dev/null)"
@@ -186,6 +193,14 @@ pub(crate) fn fault(layer: &Layer, size: Size, writes: bool, limit: Duration) ->
         _ if !has("fio") => {
             "there is no fio there: install it (in Debian, Fedora and Alpine the package is fio)".to_owned()
         }
+        _ if !has(&format!("engine-{}", layer.engine())) => {
+            let other = ENGINES.into_iter().find(|other| has(&format!("engine-{other}")));
+            let how = match other {
+                Some(other) => format!("write engine = \"{other}\" into [[target.layer]], which works there"),
+                None => format!("neither does any of {}: see what fio says there", ENGINES.join(", ")),
+            };
+            format!("fio there cannot use {} (containers forbid io_uring by default): {how}", layer.engine())
+        }
         (Some("nothing"), _) => format!("{at} is not there"),
         (Some("device" | "file"), _) if !has("reads") => format!("{at} may not be read there: by another user (root@…, sudo)"),
         (Some("device" | "file"), _) if writes && !has("writes") => {
@@ -244,6 +259,7 @@ pub fn guests(target: &Target) -> Result<BTreeMap<String, Guest>> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -252,7 +268,7 @@ mod tests {
     }
 
     fn layer(by: &[String], at: &str) -> Layer {
-        Layer { name: "guest".into(), at: at.into(), by: Some(by.to_vec()) }
+        Layer { name: "guest".into(), at: at.into(), by: Some(by.to_vec()), engine: None }
     }
 
     #[test]
@@ -312,6 +328,19 @@ mod tests {
         // A shell whose programs are none but its own.
         let bare = ["sh", "-c", "PATH=/nowhere; export PATH; exec /bin/sh"].map(str::to_owned);
         named(&bare, &at, "no fio there");
+        // One that may not use io_uring, as in a container.
+        let fio = directory.path().join("fio");
+        fs::write(
+            &fio,
+            "#!/bin/sh\ncase \"$*\" in *io_uring*) exit 1;; esac\nPATH=${PATH#*:} exec fio \"$@\"\n",
+        )
+        .unwrap();
+        fs::set_permissions(&fio, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("PATH={}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+        let forbidden = ["env".to_owned(), path];
+        named(&forbidden, &at, "write engine = \"libaio\" into [[target.layer]]");
+        let other = Layer { engine: Some("libaio".into()), ..layer(&forbidden, &at) };
+        assert_eq!(fault(&other, Size(1 << 20), true, ANSWER_LIMIT), None);
         // A greeting is no answer, and does no harm.
         let greets = ["sh", "-c", "echo Welcome=1; echo cenote; exec sh"].map(str::to_owned);
         assert_eq!(told(&greets, &at), None);
@@ -321,7 +350,7 @@ mod tests {
     fn the_machine_of_a_layer_is_asked_for_what_it_is() {
         let target = Target::Layers {
             layers: vec![
-                Layer { name: "device".into(), at: "/dev/sdx".into(), by: None },
+                Layer { name: "device".into(), at: "/dev/sdx".into(), by: None, engine: None },
                 layer(&words("env X=1"), "/dev/vda"),
             ],
             size: Size(1 << 20),

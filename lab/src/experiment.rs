@@ -104,7 +104,7 @@ use crate::size::Size;
 
 pub use goal::{Bound, Goal, Metric, Rates};
 pub use setting::{FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, TUNABLES, Tunable};
-pub use target::{Layer, Pools, Target};
+pub use target::{ENGINES, Layer, Pools, Target};
 pub use workload::{CacheState, Work, Workload};
 pub(crate) use workload::{does_write, faults_of_options};
 
@@ -481,6 +481,21 @@ impl Experiment {
             && (layers.len() < 2 || layer_names.len() != layers.len())
         {
             faults.push("target: it takes two [[target.layer]] or more, with names that differ".into());
+        }
+        let engines = self.target.layers().iter().filter_map(|layer| Some((layer, layer.engine.as_deref()?)));
+        for (layer, engine) in engines {
+            if layer.by.is_none() {
+                faults.push(format!(
+                    "target {}: engine is that of a fio elsewhere: it needs `by`",
+                    layer.title()
+                ));
+            } else if !ENGINES.contains(&engine) {
+                faults.push(format!(
+                    "target {}: engine '{engine}' is none of {}",
+                    layer.title(),
+                    ENGINES.join(", ")
+                ));
+            }
         }
         if self.workloads.is_empty() {
             faults.push("there is no [[workload]]".into());

@@ -347,7 +347,11 @@ impl<'a> Bench<'a> {
                 let layer = layers.iter().find(|layer| Some(&layer.name) == name).or(layers.first());
                 let layer = layer.ok_or_else(|| Error::Experiment("this target has no layers".into()))?;
                 if let Some(by) = &layer.by {
-                    let endpoint = Endpoint::Elsewhere { by: by.clone(), path: PathBuf::from(&layer.at) };
+                    let endpoint = Endpoint::Elsewhere {
+                        by: by.clone(),
+                        path: PathBuf::from(&layer.at),
+                        engine: layer.engine().to_owned(),
+                    };
                     return self.at_named(endpoint, &layer.title(), progress);
                 }
                 match (layer.path(), layer.at.as_str()) {
@@ -902,7 +906,7 @@ impl<'a> Bench<'a> {
                 Endpoint::Nbd(at) | Endpoint::Iscsi(at) => self.notes.push(format!(
                     "Who serves {at} has caches that nobody can empty from here: what is called cold may have been cached there."
                 )),
-                Endpoint::Elsewhere { by, path } => {
+                Endpoint::Elsewhere { by, path, .. } => {
                     if let Err(why) = elsewhere::drop_caches(by) {
                         self.notes.push(format!(
                             "The page cache where '{}' runs fio could not be dropped ({why}): what is called cold of {} may have been cached there.",

@@ -316,6 +316,13 @@ pub const TABLES: [TableOf; 16] = [
                 "[\"ssh\", \"root@guest\"]",
                 "The command that runs a shell where the layer is (docker exec -i, kubectl exec -i, chroot …: the lab adds `sh`), where that is not here. `at` is then a file or device there, and fio, which must be there, runs there. Workloads that write need `overwrite`, as what it holds cannot be looked at. A run that is stopped ends the command here; fio may go on there until its time is over",
             ),
+            key(
+                "engine",
+                "io_uring, libaio",
+                None,
+                "\"libaio\"",
+                "The engine of the fio there, where that is not io_uring: only with `by`. Containers forbid io_uring by default; a dry run tells",
+            ),
         ],
     },
     TableOf {

@@ -82,9 +82,20 @@ pub struct Layer {
     /// The command that runs a shell where it is, where that is not here; then `at` is a path there ([`crate::elsewhere`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Vec<String>>,
+    /// The engine of the fio there, one of [`ENGINES`], where that is not the first of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
 }
 
+/// The engines that a fio elsewhere may have: the first is what is used here, and forbidden in some containers.
+pub const ENGINES: [&str; 2] = ["io_uring", "libaio"];
+
 impl Layer {
+    /// The engine of the fio that measures it.
+    pub fn engine(&self) -> &str {
+        self.engine.as_deref().unwrap_or(ENGINES[0])
+    }
+
     /// The path of this machine that it is, where it is one.
     pub fn path(&self) -> Option<&Path> {
         (self.by.is_none() && !self.is_uri()).then(|| Path::new(&self.at))

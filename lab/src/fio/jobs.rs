@@ -29,6 +29,8 @@ pub enum Endpoint {
         by: Vec<String>,
         /// The path there.
         path: PathBuf,
+        /// fio's engine there.
+        engine: String,
     },
 }
 
@@ -66,8 +68,9 @@ impl Endpoint {
             Self::Nbd(uri) => vec!["--ioengine=nbd".to_owned(), format!("--uri={uri}")],
             Self::Iscsi(_) => vec!["--ioengine=libiscsi".to_owned()],
             // What is not there any more is not made: it would be a file in memory.
-            Self::Elsewhere { .. } => {
-                ["--ioengine=io_uring", "--direct=1", "--allow_file_create=0"].map(str::to_owned).to_vec()
+            Self::Elsewhere { engine, .. } => {
+                let engine = format!("--ioengine={engine}");
+                [engine.as_str(), "--direct=1", "--allow_file_create=0"].map(str::to_owned).to_vec()
             }
             _ => vec!["--ioengine=io_uring".to_owned(), "--direct=1".to_owned()],
         }

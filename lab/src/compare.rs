@@ -202,7 +202,8 @@ impl Compared {
             // The widest first.
             differing.sort_by(|one, other| ratio(other).ln().abs().total_cmp(&ratio(one).ln().abs()));
             if !differing.is_empty() {
-                let names = differing.iter().map(|it| format!("{} ({:.2} times)", name(it), ratio(it)));
+                let names =
+                    differing.iter().map(|it| format!("{} ({} times)", name(it), stats::times(ratio(it))));
                 let of_how_many = match (differing.len(), of_goal.len()) {
                     (_, 1) => String::new(),
                     (differing, all) => format!(" in {differing} of {all}"),
@@ -239,7 +240,7 @@ impl Compared {
                 let directory =
                     self.results.get(change.at).map(|given| given.directory.display().to_string());
                 let directory = directory.unwrap_or_default();
-                format!("{} changed to {:.2} times with {directory}", name(series), change.ratio)
+                format!("{} changed to {} times with {directory}", name(series), stats::times(change.ratio))
             })
             .collect();
         if !changes.is_empty() {

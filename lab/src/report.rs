@@ -263,8 +263,10 @@ mod tests {
             store.add(&run, "{}").unwrap();
         }
         let findings = analysis::findings(&store);
+        let governor = store.environment().governor.clone();
         for text in [markdown(&store, &findings), html::page(&store, &findings)] {
             assert!(text.contains("0.70 in the median, 0.50 to 2.50."), "{text}");
+            assert_eq!(text.contains(", governor "), governor.is_some(), "{text}");
         }
     }
 

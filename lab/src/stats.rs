@@ -46,6 +46,18 @@ pub struct Estimate {
     pub high: f64,
 }
 
+/// A ratio in as many digits as it takes to tell it from 1 and from nothing, and no more.
+pub fn times(ratio: f64) -> String {
+    match ratio {
+        _ if ratio != 1.0 && (ratio - 1.0).abs() < 0.01 => format!("{ratio:.4}"),
+        100.0.. => format!("{ratio:.0}"),
+        10.0.. => format!("{ratio:.1}"),
+        0.1.. => format!("{ratio:.2}"),
+        0.01.. => format!("{ratio:.3}"),
+        _ => format!("{ratio:.4}"),
+    }
+}
+
 /// How many times the figure an interval may reach for it to say anything.
 const WIDEST: f64 = 10.0;
 
@@ -60,12 +72,12 @@ impl Estimate {
 
     /// A ratio with its interval in words: `1.50 (1.20 to 1.90)`.
     pub fn ratio_words(&self) -> String {
-        format!("{:.2} ({})", self.value, self.ratio_interval())
+        format!("{} ({})", times(self.value), self.ratio_interval())
     }
 
     /// The interval of a ratio in words.
     pub fn ratio_interval(&self) -> String {
-        self.interval(|end| format!("{end:.2}"))
+        self.interval(times)
     }
 
     /// What it is the other way round, where it is a ratio.
@@ -316,6 +328,24 @@ mod tests {
         });
         let alarms = alarms.count();
         assert!(alarms <= trials * 75 / 1000, "{alarms} of {trials}");
+    }
+
+    #[test]
+    fn ratios_have_the_digits_that_say_something() {
+        let all = [1.003, 0.9971, 1.0, 1.5, 0.98, 212.5, 42.42, 0.0123, 0.00123];
+        assert_eq!(
+            all.map(times),
+            ["1.0030", "0.9971", "1.00", "1.50", "0.98", "212", "42.4", "0.012", "0.0012"]
+        );
+    }
+
+    #[test]
+    fn an_interval_that_holds_everything_is_not_known() {
+        let of = |value: f64, low: f64, high: f64| Estimate { value, low, high };
+        assert_eq!(of(2.0, 1.5, 3.0).ratio_words(), "2.00 (1.50 to 3.00)");
+        assert_eq!(of(2.0, 0.01, 400.0).ratio_words(), "2.00 (not known)");
+        assert_eq!(of(0.0, 0.0, 0.0).ratio_interval(), "0.0000 to 0.0000");
+        assert_eq!(of(4.0, 2.0, 8.0).inverse(), of(0.25, 0.125, 0.5));
     }
 
     #[test]

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::best::{Best, changes};
 use super::judge::{Noise, Verdict};
 use super::{Beside, Finding, Findings, NOISY, Subject, bounds};
-use crate::experiment::{Experiment, Metric, risk};
+use crate::experiment::{Experiment, Metric, Target, risk};
 use crate::models::percent;
 use crate::plan::{self, BASELINE, DEVICE, Plan, Variant};
 use crate::report::elsewhere;
-use crate::stats;
+use crate::stats::{self, times};
 
 /// Whether a value that was wanted was reached: by the interval, not by the figure in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,11 +134,15 @@ fn below(all: &Findings, chosen: &str, device: &Finding, value: f64) -> String {
         }
         Some(it) => {
             let ratio = it.comparison.ratio.inverse();
-            format!("The raw device has {:.2} times the {title} ({}).", ratio.value, ratio.ratio_interval())
+            format!(
+                "The raw device has {} times the {title} ({}).",
+                times(ratio.value),
+                ratio.ratio_interval()
+            )
         }
         None => format!(
-            "The raw device has {:.2} times the {title}, which one round does not prove.",
-            device.median.value / value
+            "The raw device has {} times the {title}, which one round does not prove.",
+            times(device.median.value / value)
         ),
     }
 }
@@ -185,7 +189,7 @@ fn levels(experiment: &Experiment, all: &Findings) -> Option<String> {
     let verdict = pool.compared.or(export.compared)?.verdict;
     let words = match verdict {
         Verdict::Better | Verdict::Worse => {
-            format!("{:.2} times that over NBD", pool.median.value / export.median.value)
+            format!("{} times that over NBD", times(pool.median.value / export.median.value))
         }
         Verdict::NoDifference => "no other than that over NBD".to_owned(),
         Verdict::Undecided => "and whether that over NBD is another could not be decided".to_owned(),
@@ -194,20 +198,17 @@ fn levels(experiment: &Experiment, all: &Findings) -> Option<String> {
     Some(format!("In the process that has the pool open, without NBD: {} {value}, {words}.", metric.title()))
 }
 
-/// A ratio with as many digits as tell it from 1.
-fn times(ratio: f64) -> String {
-    if (ratio - 1.0).abs() < 0.01 { format!("{ratio:.4}") } else { format!("{ratio:.2}") }
-}
-
 /// What is best, by how much, and what else is.
 fn better(experiment: &Experiment, best: &Best, finding: &Finding) -> Vec<String> {
     let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
     let equals: Vec<&str> = best.equals().collect();
-    let (has, name) = (if equals.is_empty() { "the best" } else { "better" }, &best.variant);
+    // Nobody chooses among layers: they are there together.
+    let is_choice = !matches!(experiment.target, Target::Layers { .. });
+    let (has, name) = (if equals.is_empty() && is_choice { "the best" } else { "better" }, &best.variant);
     let base = base_words(experiment);
     let ratio = finding.compared.map(|compared| compared.comparison.ratio);
     let times = ratio.map(|it| format!("{} times that of {base} ({})", times(it.value), it.interval(times)));
-    let than = if equals.is_empty() { String::new() } else { format!(" than {base}") };
+    let than = if has == "the best" { String::new() } else { format!(" than {base}") };
     let mut sentences =
         vec![format!("{name} has {has} {title} with \"{workload}\"{than}: {}.", times.unwrap_or_default())];
     if !equals.is_empty() {
@@ -256,7 +257,7 @@ fn costs(all: &Findings, best: &Finding) -> Option<String> {
     let others = others.filter(|it| it.metric.is_common());
     let cost = |it: &Finding| {
         let ratio = it.compared.filter(|compared| compared.verdict == Verdict::Worse)?.comparison.ratio;
-        Some(format!("{:.2} times the {}", ratio.value, it.metric.title()))
+        Some(format!("{} times the {}", times(ratio.value), it.metric.title()))
     };
     let costs: Vec<String> = others.filter_map(cost).collect();
     (!costs.is_empty()).then(|| format!("It costs {}.", costs.join(", ")))
@@ -349,7 +350,12 @@ const UNKNOWN_NOISE: f64 = 9.0;
 
 /// How far equal variants may be apart, in per cent.
 pub fn noise_share(reach: f64) -> String {
-    if reach > UNKNOWN_NOISE { "not known".to_owned() } else { percent(reach) }
+    match reach {
+        _ if reach > UNKNOWN_NOISE => "not known".to_owned(),
+        // From twice as much on, nobody thinks in per cent.
+        1.0.. => format!("{} times", times(reach + 1.0)),
+        _ => percent(reach),
+    }
 }
 
 /// What the noise means.
@@ -358,14 +364,10 @@ pub fn noise_words(noise: Noise) -> String {
         return "two equal variants were so far apart, in so few rounds, that nothing can be told from noise"
             .to_owned();
     }
-    // From twice as much on, nobody thinks in per cent.
-    let reach = match noise.reach {
-        factor @ 1.0.. => format!("{:.1} times", factor + 1.0),
-        share => percent(share),
-    };
     format!(
-        "two equal variants were {} apart, and so many rounds cannot rule out {reach}: what differs by no more than that is not told from noise",
-        percent(noise.floor)
+        "two equal variants were {} apart, and so many rounds cannot rule out {}: what differs by no more than that is not told from noise",
+        percent(noise.floor),
+        noise_share(noise.reach)
     )
 }
 
@@ -392,13 +394,8 @@ mod tests {
             )
         };
         assert_eq!(told(0.034, 0.13), told_of("13.0 %"));
-        assert_eq!(told(0.034, 1.3), told_of("2.3 times"));
+        assert_eq!(told(0.034, 1.3), told_of("2.30 times"));
         assert!(told(0.5, 170_000.0).ends_with("that nothing can be told from noise"));
         assert_eq!([0.012, 170_000.0].map(noise_share), ["1.2 %", "not known"]);
-    }
-
-    #[test]
-    fn what_is_better_is_not_once_as_good() {
-        assert_eq!([1.003, 0.9971, 1.5, 0.98].map(times), ["1.0030", "0.9971", "1.50", "0.98"]);
     }
 }

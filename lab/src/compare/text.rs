@@ -4,6 +4,7 @@ use super::{Compared, Series};
 use crate::analysis::Verdict;
 use crate::experiment::Metric;
 use crate::report::written;
+use crate::stats::times;
 use crate::table;
 
 /// All that is of interest: the goal's metric, and of the others what differs.
@@ -51,7 +52,9 @@ pub(super) fn shown(compared: &Compared, metric: Metric) -> Vec<&Series> {
 
 /// What a series says, in words.
 pub(super) fn verdict(series: &Series) -> String {
-    let changes =
-        series.changes.iter().map(|change| format!(", {:.2} times from {} on", change.ratio, change.at + 1));
+    let changes = series
+        .changes
+        .iter()
+        .map(|change| format!(", {} times from {} on", times(change.ratio), change.at + 1));
     format!("{}{}", series.last_to_first.short(), changes.collect::<String>())
 }

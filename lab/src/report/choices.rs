@@ -11,6 +11,7 @@ use crate::models::space::cost;
 use crate::pareto;
 use crate::plan::{self, BASELINE, DEVICE, Plan, TWIN, Variant, VariantKind};
 use crate::size::Size;
+use crate::stats;
 
 /// A heading, a sentence, and a table with its head.
 #[derive(Debug, Serialize)]
@@ -132,7 +133,7 @@ fn terms(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         (
             is_compared,
             "times the baseline",
-            "how many times the baseline's figure it is: the (geometric) mean of what the rounds say, each of which has its own two figures. A machine that changes from round to round changes both, so this is nearer to the truth than a quotient of the two medians, and need not be equal to it. 2 is twice as much, 0.5 is half; an interval that holds 1 may be no difference",
+            "how many times the baseline's figure it is: the (geometric) mean of what the rounds say, each of which has its own two figures. What a machine changes from round to round is in both, and so hardly in this; it need not be the quotient of the two medians. 2 is twice as much, 0.5 is half; an interval that holds 1 may be no difference",
         ),
         (
             is_compared,
@@ -210,7 +211,7 @@ fn beside(experiment: &Experiment, findings: &Findings, subject: Subject) -> Opt
             value(&it.variant, &it.workload),
             it.to_workload.clone(),
             value(&it.to_variant, &it.to_workload),
-            format!("{:.2}", ratio.value),
+            stats::times(ratio.value),
             ratio.ratio_interval(),
             it.compared.short(),
         ]
@@ -243,7 +244,7 @@ fn gap(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         let median = |variant| Some(findings.find(variant, &workload.name, metric)?.median.value);
         let (pool, device) = (median(BASELINE)?, median(DEVICE)?);
         let (width, words) = apart(findings, BASELINE, DEVICE, &workload.name)
-            .unwrap_or_else(|| (0.0, format!("{:.2} ?", device / pool)));
+            .unwrap_or_else(|| (0.0, format!("{} ?", stats::times(device / pool))));
         Some((width, [workload.name.clone(), written(metric, pool), written(metric, device), words]))
     };
     let mut gaps: Vec<(f64, [String; 4])> = experiment.workloads.iter().filter_map(of).collect();
@@ -267,8 +268,8 @@ fn ways(experiment: &Experiment, findings: &Findings) -> Option<Section> {
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| written(metric, value));
         let between = |upper: &str, lower: &str| apart(findings, upper, lower, &workload.name);
         let to_device = between(&pool, DEVICE).map_or_else(|| "-".to_owned(), |(_, words)| words);
-        let (width, to_pool) =
-            between(&export, &pool).unwrap_or_else(|| (0.0, format!("{:.2} ?", of_pool / of_export)));
+        let (width, to_pool) = between(&export, &pool)
+            .unwrap_or_else(|| (0.0, format!("{} ?", stats::times(of_pool / of_export))));
         let figures = [device, Some(of_pool), Some(of_export)].map(figure);
         let row = std::iter::once(workload.name.clone()).chain(figures).chain([to_device, to_pool]);
         Some((width, row.collect::<Vec<_>>()))
@@ -277,7 +278,7 @@ fn ways(experiment: &Experiment, findings: &Findings) -> Option<Section> {
     all.sort_by(|(width, _), (other, _)| other.total_cmp(width));
     let head = ["workload", DEVICE, "pool", "export", "device to pool", "pool to export"];
     let text = format!(
-        "By {}, the widest gap between the last two first. The pool is what the process that has it open does to the volume; the export is the same over NBD. The last two columns divide: the figure of the device by that of the pool, and that of the pool by that of the export, with intervals. {MARKS}",
+        "By {}, the widest gap between the last two first. The pool is what the process that has it open does to the volume; the export is the same over NBD. The last two columns say how many times the pool's figure the device has, and how many times the export's the pool has, with intervals: as all such ratios, means of what the rounds say, each by its own figures. {MARKS}",
         metric.title()
     );
     let is_none = all.is_empty();
@@ -402,7 +403,7 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
             step.factor.clone(),
             step.from.clone(),
             step.to.clone(),
-            format!("{:.2}", ratio.value),
+            stats::times(ratio.value),
             ratio.ratio_interval(),
             format!("{:.4}", step.comparison.p),
             if step.kept { "kept" } else { "put back" }.to_owned(),

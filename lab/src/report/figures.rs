@@ -5,6 +5,7 @@ use super::{metrics, written};
 use crate::analysis::{Finding, Findings, base_words, noise_share, noise_words};
 use crate::experiment::{Experiment, Metric, Workload};
 use crate::plan::{BASELINE, DEVICE, TWIN};
+use crate::stats;
 use crate::store::Store;
 
 /// A variant as tables name it: the baseline with its settings.
@@ -91,7 +92,7 @@ pub(super) fn of_metric(experiment: &Experiment, metric: Metric, findings: &[&Fi
                 let ratio = compared.comparison.ratio;
                 row.extend([
                     compared.short(),
-                    format!("{:.2}", ratio.value),
+                    stats::times(ratio.value),
                     ratio.ratio_interval(),
                     noise_share(compared.noise_floor),
                     format!("{:.4}", compared.corrected_p),

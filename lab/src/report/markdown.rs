@@ -182,7 +182,7 @@ fn counted_beside(experiment: &Experiment) -> Option<String> {
 /// What the machines are that layers are on which are elsewhere, and what they lack.
 fn guests(host: &Environment) -> Vec<String> {
     let of = |(name, guest): (&String, &Guest)| {
-        let cores = if guest.cores == 0 { String::new() } else { format!("{} cores of ", guest.cores) };
+        let cores = if guest.cores == 0 { String::new() } else { format!("{} of ", cores(guest.cores)) };
         let is_told = |text: &str| {
             if text.is_empty() { "something that does not tell its name".to_owned() } else { text.to_owned() }
         };
@@ -216,6 +216,10 @@ fn guests(host: &Environment) -> Vec<String> {
     host.guests.iter().flat_map(of).collect()
 }
 
+fn cores(count: usize) -> String {
+    if count == 1 { "1 core".to_owned() } else { format!("{count} cores") }
+}
+
 /// How much the machine had to do already when runs began.
 fn load(runs: &[Run]) -> Option<String> {
     let of_minute = |run: &Run| run.busy.as_ref()?.load.split(' ').next()?.parse::<f64>().ok();
@@ -239,8 +243,8 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
         ),
         INTERVALS.to_owned(),
         format!(
-            "{} cores of {}, {} GiB of memory, kernel {}{}{}; instructions: {}.",
-            machine.cores,
+            "{} of {}, {} GiB of memory, kernel {}{}{}; instructions: {}.",
+            cores(machine.cores),
             machine.cpu,
             machine.memory_bytes >> 30,
             machine.kernel,

@@ -279,8 +279,19 @@ mod tests {
     fn long_labels_have_room() {
         let label = "layout=mirror 2 + mirror 2 + mirror 2";
         let bar = Bar { label, text: String::new(), value: 1.0, interval: (1.0, 1.0), class: "same" };
-        let left = 16.0 + LETTER_WIDTH * label.len() as f64;
+        // 13 px of DejaVu Sans, a wide one: 7.9 px a character of such a label.
+        let widest = 7.9 * label.len() as f64;
+        assert!(label_width([label].into_iter()) >= widest + 8.0);
+        let left = label_width([label].into_iter());
         assert!(bars(&[bar], &[]).contains(&format!("<rect class=\"same\" x=\"{left}\"")));
+    }
+
+    #[test]
+    fn words_stand_over_the_lines_that_cross_them() {
+        let bar =
+            Bar { label: "a", text: "words".into(), value: 50.0, interval: (50.0, 50.0), class: "same" };
+        let svg = bars(&[bar], &[Line { label: "link".into(), value: 55.0 }]);
+        assert!(svg.find("class=\"limit\"").unwrap() < svg.find(">words<").unwrap(), "{svg}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::choices::Section;
 use crate::analysis::{Best, Findings, Verdict, base_words};
 use crate::experiment::{Experiment, Metric};
 use crate::plan::BASELINE;
+use crate::stats;
 
 /// The table, where there is more than one workload and something to choose.
 pub(super) fn section(experiment: &Experiment, findings: &Findings) -> Option<Section> {
@@ -53,7 +54,7 @@ fn best(findings: &Findings, metric: Metric, workload: &str, best: Option<&Best>
     };
     let names: Vec<&str> = std::iter::once(best.variant.as_str()).chain(best.equals()).collect();
     let ratio = compared.comparison.ratio;
-    [names.join(" or "), format!("{:.2}", ratio.value), ratio.ratio_interval()]
+    [names.join(" or "), stats::times(ratio.value), ratio.ratio_interval()]
 }
 
 /// What the goal's choice is for a workload.
@@ -63,7 +64,7 @@ fn place(findings: &Findings, metric: Metric, workload: &str, best: Option<&Best
     }
     let compared = findings.find(chosen, workload, metric).and_then(|it| it.compared);
     let Some(compared) = compared else { return "not compared".to_owned() };
-    let ratio = format!("{:.2}", compared.comparison.ratio.value);
+    let ratio = stats::times(compared.comparison.ratio.value);
     let rival = best.and_then(|best| best.rivals.iter().find(|rival| rival.variant == chosen));
     match (rival.map(|rival| rival.is_less), compared.verdict) {
         (Some(true), _) => format!("{ratio}: better, but less than the best"),

@@ -59,7 +59,9 @@ pub(super) fn unmeasured(experiment: &Experiment) -> Option<&'static str> {
         Target::Path { .. } => {
             Some("what is measured is the file or device itself, and nothing of the lab's own lies below it")
         }
-        Target::Layers { .. } => Some("the lowest layer is the limit of those above it"),
+        Target::Layers { .. } => Some(
+            "the lowest layer is the limit of those above it, save what they keep in memory: those may be faster than what lies below",
+        ),
         Target::Nbd { .. } | Target::Iscsi { .. } => Some(
             "the devices belong to who serves the export, and cannot be reached from here; [[bound]] names what the network carries",
         ),

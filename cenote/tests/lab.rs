@@ -165,14 +165,16 @@ name = "warm"
 rw = "randread"
 bs = "16K"
 size = "8M"
-seconds = 0.2
+seconds = 20
+once = true
 cache = "warm"
 [[workload]]
 name = "cold"
 rw = "randread"
 bs = "16K"
 size = "8M"
-seconds = 0.2
+seconds = 20
+once = true
 cache = "cold"
 "#;
 

@@ -55,6 +55,7 @@ pub mod properties;
 mod remove;
 mod room;
 mod scan;
+mod shares;
 mod sweep;
 mod sync;
 mod trim;
@@ -66,6 +67,7 @@ pub use counting::CountingStatus;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 pub use devices::TakeOffline;
 pub use room::{DatasetRoom, with_room};
+pub use shares::Level;
 pub use sweep::{Stop, Sweep, SweepState, SweepStatus, sweeps_of};
 
 use std::collections::HashMap;
@@ -102,6 +104,7 @@ use features::LiveFeatures;
 use grow::Growth;
 use multihost::Heartbeat;
 use room::{Gauge, LogSpace};
+use shares::Shares;
 use sweep::Sweeps;
 use sync::Task;
 use turns::Turns;
@@ -122,6 +125,7 @@ pub struct LivePool {
     brt: Brt,
     views: Views,
     room: Arc<Gauge>,
+    shares: Arc<Shares>,
     config: Mutex<Config>,
     config_changed: AtomicBool,
     devices: DeviceStates,
@@ -350,6 +354,7 @@ impl LivePool {
     ) -> Arc<Self> {
         let txgs = Txgs::beside(pool.uberblock().txg, surroundings.limits, pool.cache());
         let room = Arc::<Gauge>::default();
+        let shares = Arc::<Shares>::default();
         let log_space = Arc::new(LogSpace { pool: Arc::clone(&room), txgs: Arc::clone(&txgs) });
         Arc::new(Self {
             writer: Writer::new(Arc::clone(&pool), allocator).with_log_room(log_space),
@@ -361,6 +366,7 @@ impl LivePool {
             views: Views::new(pool.again()),
             brt,
             room,
+            shares,
             config: Mutex::new(config),
             config_changed: true.into(),
             devices: DeviceStates::default(),
@@ -518,7 +524,7 @@ impl LivePool {
         objset.set_progress(&self.txgs);
         let zil = Zil::open(&objset, &self.writer, &self.txgs, &self.env);
         let name = format!("objset {} of {}", objset.id(), self.pool.name());
-        let room = DatasetRoom::new(&self.room, &self.txgs, name);
+        let room = DatasetRoom::new(objset.id(), (&self.room, &self.shares), &self.txgs, name);
         let read_only = AtomicBool::new(false);
         let dataset = Arc::new(LiveDataset {
             objset,

@@ -991,6 +991,53 @@ fn quotas_and_properties_reach_files_of_a_mount() {
 }
 
 /// What `statvfs` says of the filesystem at `path`.
+/// Writes into new files in each of some directories at once, until there is no room. The bytes in each, and why it ended.
+fn fill_at_once(directories: &[PathBuf], most: u64) -> Vec<(u64, i32)> {
+    let fill = |directory: &PathBuf| {
+        let file = File::create(directory.join("fill")).unwrap();
+        let (piece, mut done) = ([7; 128 << 10], 0);
+        while done < most {
+            match file.write_all_at(&piece, done) {
+                Ok(()) => done += piece.len() as u64,
+                Err(error) => return (done, error.raw_os_error().unwrap()),
+            }
+        }
+        (done, 0)
+    };
+    std::thread::scope(|scope| {
+        let running: Vec<_> =
+            directories.iter().map(|directory| scope.spawn(move || fill(directory))).collect();
+        running.into_iter().map(|one| one.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn who_write_at_once_share_a_quota_and_leave_what_is_reserved_for_another() {
+    let Some((running, at)) = start() else { return };
+    let total = u64::try_from(figures(&at).f_bavail * figures(&at).f_frsize).unwrap();
+    create(&running, "tank/top", &[("quota", "16M"), ("compression", "off")]);
+    let children = ["a", "b", "c", "d"].map(|name| {
+        create(&running, &format!("tank/top/{name}"), &[]);
+        at.join("top").join(name)
+    });
+    let filled = fill_at_once(&children, 16 << 20);
+    assert!(filled.iter().all(|(_, errno)| *errno == libc::EDQUOT), "{filled:?}");
+    let sum: u64 = filled.iter().map(|(bytes, _)| bytes).sum();
+    assert!((8 << 20..=16 << 20).contains(&sum), "{filled:?}");
+
+    let reserved = total / 4;
+    create(&running, "tank/reserved", &[("reservation", &reserved.to_string()), ("compression", "off")]);
+    let others = ["e", "f", "g", "h"].map(|name| {
+        create(&running, &format!("tank/{name}"), &[("compression", "off")]);
+        at.join(name)
+    });
+    let filled = fill_at_once(&others, total);
+    assert!(filled.iter().all(|(_, errno)| *errno == libc::ENOSPC), "{filled:?}");
+    let own = fill_at_once(&[at.join("reserved")], reserved / 10 * 9);
+    assert_eq!(own, [((reserved / 10 * 9).next_multiple_of(128 << 10), 0)], "{filled:?}");
+    judge(&running);
+}
+
 fn figures(path: &Path) -> libc::statvfs {
     let path = terminated(path.to_str().unwrap());
     // SAFETY: an all-zero `statvfs` is a valid one.

@@ -3,7 +3,7 @@
 //! # The idea
 //! What is accepted must be written, or the pool stops. So whoever accepts data asks a gauge first. After each group the sync thread sets two kinds of gauges:
 //! one for each open dataset, to what quotas and reservations leave it, and one for the pool, to what is free on the devices. Between two groups what was
-//! accepted is taken off; what was accepted into the group that is being written stays taken off until that group is committed and the figures include it.
+//! accepted is taken off, also of what others may accept below the same quota or beside the same reservation ([`super::shares`]); what was accepted into the group that is being written stays taken off until that group is committed and the figures include it.
 //!
 //! Data are counted by the blocks that they make dirty in the open group, before compression, times what they may take at worst: copies, parity of small blocks, and a share for metadata. Overwriting
 //! counts like anything else, since the new block is written before the old one is free; so does writing again to a block that was, or is just being, written before its group (`dmu::live::early`). A small write may make an indirect block dirty that is much larger than it: each is
@@ -16,11 +16,13 @@
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | a gauge's mutex | its figures; for a few lines | dataset's, then pool's, then the allocator's |
+//! | a gauge's mutex | its figures; for a few lines | dataset's, then pool's, then that of shares, then the allocator's |
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::LivePool;
+use super::shares::{Level, Shares};
+use ondisk::ObjsetId;
 use ondisk::objset::ObjsetType;
 
 use crate::dataset::dsl::edit;
@@ -77,6 +79,8 @@ struct State {
     block: u64,
     /// Bytes of indirect blocks that the open group was charged with.
     indirect: u64,
+    /// Of a dataset: beyond one, how often each block is written.
+    more_copies: u64,
 }
 
 impl State {
@@ -86,6 +90,10 @@ impl State {
 
     fn taken(&self) -> u64 {
         self.accepted[0].saturating_add(self.accepted[1]).saturating_add(self.lent)
+    }
+
+    fn copies(&self) -> u64 {
+        self.more_copies + 1
     }
 
     /// What may be lent to logs.
@@ -163,14 +171,22 @@ impl LogRoom for LogSpace {
 #[derive(Debug)]
 pub struct DatasetRoom {
     pub(super) gauge: Gauge,
+    head: ObjsetId,
     pool: Arc<Gauge>,
+    shares: Arc<Shares>,
     txgs: Arc<Txgs>,
     name: String,
 }
 
 impl DatasetRoom {
-    pub(super) fn new(pool: &Arc<Gauge>, txgs: &Arc<Txgs>, name: String) -> Arc<Self> {
-        Arc::new(Self { gauge: Gauge::default(), pool: Arc::clone(pool), txgs: Arc::clone(txgs), name })
+    pub(super) fn new(
+        head: ObjsetId,
+        (pool, shares): (&Arc<Gauge>, &Arc<Shares>),
+        txgs: &Arc<Txgs>,
+        name: String,
+    ) -> Arc<Self> {
+        let (pool, shares, txgs) = (Arc::clone(pool), Arc::clone(shares), Arc::clone(txgs));
+        Arc::new(Self { gauge: Gauge::default(), head, pool, shares, txgs, name })
     }
 
     /// Accepts `bytes` of data, or fails when there is no room for them.
@@ -179,20 +195,28 @@ impl DatasetRoom {
         let mut pool = self.pool.state();
         let indirect = dataset.indirect_of(bytes);
         let needed = bytes.saturating_add(indirect.max(bytes / METADATA_SHARE));
-        let by_quota = dataset.by_quota && needed > dataset.left();
-        if needed > dataset.left() || needed > pool.left() {
+        let own = needed <= dataset.left() && needed <= pool.left();
+        let shared = own.then(|| self.shares.accept(self.head, needed.saturating_mul(dataset.copies())));
+        let Some(Ok(left)) = shared else {
+            let by_quota = match shared {
+                Some(Err(left)) => left.by_quota,
+                _ => dataset.by_quota && needed > dataset.left(),
+            };
             drop((dataset, pool));
             self.txgs.kick();
             return Err(match by_quota {
                 true => Error::Quota(self.name.clone()),
                 false => Error::NoSpace(self.name.clone()),
             });
-        }
+        };
         dataset.indirect += indirect;
         dataset.accepted[0] += needed;
         pool.accepted[0] += needed;
         // Half of the room is accepted: better commit now than refuse what would have fitted.
-        if pool.accepted[0] > pool.left() || dataset.accepted[0] > dataset.left() {
+        if pool.accepted[0] > pool.left()
+            || dataset.accepted[0] > dataset.left()
+            || left.accepted > left.bytes
+        {
             self.txgs.kick();
         }
         Ok(())
@@ -214,12 +238,14 @@ impl crate::dataset::zvol::Room for DatasetRoom {
         }
         dataset.accepted[0] += bytes;
         pool.accepted[0] += bytes;
+        self.shares.charge(self.head, bytes.saturating_mul(dataset.copies()));
         Ok(())
     }
 
     fn figures(&self) -> (u64, u64) {
         let dataset = *self.gauge.state();
-        (dataset.referenced, dataset.left().min(self.pool.state().left()))
+        let shared = self.shares.left(self.head).bytes / dataset.copies();
+        (dataset.referenced, dataset.left().min(self.pool.state().left()).min(shared))
     }
 }
 
@@ -257,15 +283,26 @@ impl LivePool {
             (room.accepted[1], room.lent, room.reserve) = (0, 0, self.reserve_on_devices());
         }
         let open: Vec<_> = self.datasets().values().cloned().collect();
+        let mut ways = Vec::with_capacity(open.len());
         for dataset in open {
-            self.set_room(&dataset).await?;
+            ways.push((dataset.objset.id(), self.set_gauge(&dataset).await?));
         }
+        self.shares.committed(&ways);
         Ok(())
     }
 
+    /// Sets the gauge of a dataset that was just opened.
     pub(super) async fn set_room(self: &Arc<Self>, dataset: &super::LiveDataset) -> Result<()> {
+        let way = self.set_gauge(dataset).await?;
+        self.shares.opened(dataset.objset.id(), &way);
+        Ok(())
+    }
+
+    /// Sets a dataset's own gauge. The dataset, and what is above it.
+    async fn set_gauge(self: &Arc<Self>, dataset: &super::LiveDataset) -> Result<Vec<Level>> {
         let room = edit::room(&self.reading(), dataset.objset.id()).await?;
-        dataset.room.gauge.set(room.bytes / u64::from(dataset.objset.policy().copies.max(1)), room.by_quota);
+        let copies = u64::from(dataset.objset.policy().copies.max(1));
+        dataset.room.gauge.set(room.bytes / copies, room.by_quota);
         let block = match dataset.objset.kind() {
             ObjsetType::Zvol => {
                 let content = dataset.objset.object(zvol::CONTENT).await;
@@ -274,8 +311,8 @@ impl LivePool {
             _ => FILE_BLOCK_BYTES,
         };
         let mut state = dataset.room.gauge.state();
-        (state.referenced, state.block) = (room.referenced_bytes, block);
-        Ok(())
+        (state.referenced, state.block, state.more_copies) = (room.referenced_bytes, block, copies - 1);
+        Ok(room.way)
     }
 }
 

@@ -173,6 +173,7 @@ impl LivePool {
         }
         let txg = self.txgs.quiesce().await?;
         self.room.quiesced();
+        self.shares.quiesced();
         for dataset in self.datasets().values() {
             dataset.room.gauge.quiesced();
         }

@@ -10,10 +10,10 @@ use ondisk::{ObjectId, ObjsetId};
 use super::{objects, properties, space};
 use crate::dataset::properties::Prop;
 use crate::error::Result;
-use crate::pool::live::Syncing;
+use crate::pool::live::{Level, Syncing};
 
 /// What a dataset may still write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
     /// Bytes, as quotas count them (after compression).
     pub bytes: u64,
@@ -21,6 +21,8 @@ pub struct Room {
     pub by_quota: bool,
     /// Bytes that the dataset refers to.
     pub referenced_bytes: u64,
+    /// The head, and the directories from its own to the root.
+    pub way: Vec<Level>,
 }
 
 /// What a head may still write.
@@ -37,5 +39,22 @@ pub async fn room(s: &Syncing, dataset: ObjsetId) -> Result<Room> {
         if refquota == 0 { u64::MAX } else { refquota.saturating_sub(phys.referenced_bytes) };
     let bytes = available.min(below_refquota);
     let by_quota = below_refquota < available || below_quotas.is_some_and(|below| below <= available);
-    Ok(Room { bytes, by_quota, referenced_bytes: phys.referenced_bytes })
+    let quota = |quota: u64| if quota == 0 { u64::MAX } else { quota };
+    let head = Level {
+        id: ObjectId(dataset.get()),
+        used: phys.unique_bytes,
+        reserved,
+        quota: u64::MAX,
+        pool: u64::MAX,
+    };
+    let pool = space::pool_bytes(s);
+    let directories = chain.iter().map(|(id, dir)| Level {
+        id: *id,
+        used: dir.used_bytes,
+        reserved: dir.reserved,
+        quota: quota(dir.quota),
+        pool: if dir.parent.is_none() { pool } else { u64::MAX },
+    });
+    let way = std::iter::once(head).chain(directories).collect();
+    Ok(Room { bytes, by_quota, referenced_bytes: phys.referenced_bytes, way })
 }

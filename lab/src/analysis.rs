@@ -475,22 +475,7 @@ mod tests {
                 let iops = 1000.0 * truth * speed * (noise * stats::normal(&mut rng)).exp();
                 // The faster, the larger the latency: a price to be told.
                 let figures = Figures { iops, latency: 10.0 * iops, ..Figures::default() };
-                runs.push(Run {
-                    stage: Stage::Rounds,
-                    round,
-                    variant: variant.name.clone(),
-                    workload: "w".into(),
-                    began: 0,
-                    command: vec![],
-                    figures,
-                    served: None,
-                    space: None,
-                    sector: None,
-                    series: None,
-                    prepared: None,
-                    busy: None,
-                    notes: Vec::new(),
-                });
+                runs.push(Run { round, figures, ..Run::of(Stage::Rounds, &variant.name, "w") });
             }
         }
         Store::of_runs(experiment, runs)

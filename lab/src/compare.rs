@@ -566,22 +566,8 @@ mod tests {
     }
 
     fn run(round: usize, variant: &str, iops: f64, began: u64) -> Run {
-        Run {
-            stage: Stage::Rounds,
-            round,
-            variant: variant.into(),
-            workload: "w".into(),
-            began,
-            command: vec![],
-            figures: Figures { iops, ..Figures::default() },
-            served: None,
-            space: None,
-            sector: None,
-            series: None,
-            prepared: None,
-            busy: None,
-            notes: Vec::new(),
-        }
+        let figures = Figures { iops, ..Figures::default() };
+        Run { round, began, figures, ..Run::of(Stage::Rounds, variant, "w") }
     }
 
     fn series<'a>(compared: &'a Compared, variant: &str) -> &'a Series {

@@ -103,6 +103,7 @@ use crate::search::MOST_SEARCHED;
 use crate::size::Size;
 
 pub use goal::{Bound, Goal, Metric, Rates};
+pub(crate) use setting::meaning;
 pub use setting::{FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, TUNABLES, Tunable};
 pub use target::{ENGINES, Layer, Pools, Target};
 pub use workload::{CacheState, Work, Workload};
@@ -234,6 +235,9 @@ fn fault<T>(result: Result<T>) -> Option<String> {
         Err(error) => Some(error.to_string()),
     }
 }
+
+/// Which layouts bear missing devices.
+const BEARING: &str = "its first vdev misses them, of which a mirror bears all but one, raidzN and draidN bear N, and a single disk none";
 
 /// Properties that are no factors: a filesystem that is mounted nowhere would be measured as whatever is there.
 const DECIDED: [&str; 8] = [
@@ -586,7 +590,7 @@ impl Experiment {
         let first = plan::baseline(self);
         if let Some(workload) = self.workloads.iter().find(|workload| !self.bears(&first, workload)) {
             faults.push(format!(
-                "workload '{}': the baseline's layout does not bear so many missing devices",
+                "workload '{}': the baseline's layout does not bear so many missing devices: {BEARING}",
                 workload.name
             ));
         }
@@ -619,7 +623,7 @@ impl Experiment {
         let told = |settings: &Settings| {
             let layout = settings.get("layout").or(self.target.pools().map(|pools| &pools.layout));
             format!(
-                "missing={}: layout '{}' does not bear so many missing devices",
+                "missing={}: layout '{}' does not bear so many missing devices: {BEARING}",
                 settings.get("missing").map_or("0", String::as_str),
                 layout.map_or("", String::as_str)
             )
@@ -841,7 +845,8 @@ impl Experiment {
     pub(crate) fn variant_count(&self) -> usize {
         match self.mode {
             Mode::Each => {
-                let changes = self.factors.iter().map(|factor| factor.values.len() - 1).sum::<usize>();
+                let changes =
+                    self.factors.iter().map(|factor| factor.values.len().saturating_sub(1)).sum::<usize>();
                 1 + changes + self.variants.len()
             }
             Mode::Full => self.combinations(),
@@ -944,6 +949,18 @@ mod tests {
         };
         let told = refused("[\"8192\", \"16K\", \"8K\"]");
         assert!(told.contains("8192 and 8K are the same value"), "{told}");
+        let layouts = SMALL.replace("\"volblocksize\"", "\"layout\"");
+        let of = |values: &str| Experiment::parse(&layouts.replace("[\"16K\", \"8K\"]", values));
+        for twice in ["[\"raidz 3\", \"raidz1 3\"]", "[\"mirror 2+1\", \"2\", \"mirror 2 + 1\"]"] {
+            let told = of(twice).unwrap_err().to_string();
+            assert!(told.contains("are the same value"), "{twice}: {told}");
+        }
+        // The first vdev is the one that misses devices.
+        of("[\"mirror 2 + 1\", \"1 + mirror 2\"]").unwrap();
+        for none in ["[]", "[\"16K\"]"] {
+            let told = refused(none);
+            assert!(told.contains("it needs two values or more"), "{none}: {told}");
+        }
     }
 
     #[test]

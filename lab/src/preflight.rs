@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::experiment::{
-    Experiment, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, Target, Work, Workload, faults_of_options,
+    self, Experiment, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, Target, Work, Workload,
+    faults_of_options,
 };
 use crate::fio::{self, Endpoint};
 use crate::nearest::meant;
@@ -34,6 +35,8 @@ pub trait Known {
     fn properties(&self, of_volume: bool) -> Vec<&str>;
     /// Why a new volume or filesystem cannot have a property, or such a value of it; nothing where it can.
     fn fault(&self, of_volume: bool, name: &str, value: &str) -> Option<String>;
+    /// What a value of a property means to whoever serves it: values that mean the same are one in several spellings. Nothing where it is none.
+    fn meaning(&self, name: &str, value: &str) -> Option<String>;
     /// Why what is measured does not depend on a property; nothing where it does, or may.
     fn idle(&self, name: &str) -> Option<&str>;
     /// The properties that a new pool can be given.
@@ -47,6 +50,7 @@ pub trait Known {
 /// What is wrong with the experiment wherever it is to run.
 pub fn faults(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
     let mut all = experiment.faults();
+    all.extend(alike(experiment, known));
     all.extend(names(experiment, known));
     all.extend(idle(experiment, known));
     all.extend(of_fio(experiment));
@@ -99,6 +103,34 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
 pub(crate) fn is_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
+}
+
+/// What would be compared with itself, because two of its values are one in two spellings.
+pub fn alike(experiment: &Experiment, known: &dyn Known) -> Vec<String> {
+    let meaning = |name: &str, value: &str| {
+        let of_property = (Place::of(name) == Place::Dataset).then(|| known.meaning(name, value)).flatten();
+        of_property.unwrap_or_else(|| experiment::meaning(name, value))
+    };
+    let of_factors = experiment.factors.iter().filter_map(|factor| {
+        // What the lab itself tells apart by no more is told already.
+        factor.twice(|value| experiment::meaning(&factor.name, value)).is_none().then_some(())?;
+        let [one, other] = factor.twice(|value| meaning(&factor.name, value))?;
+        (one != other).then(|| format!("factor '{}': {one} and {other} are the same value", factor.name))
+    });
+    let mut all: Vec<String> = of_factors.collect();
+    if !experiment.variants.is_empty() && all.is_empty() && experiment.faults().is_empty() {
+        let plan = Plan::new(experiment, None, 0);
+        let compared = |it: &&Variant| matches!(it.kind, VariantKind::Baseline | VariantKind::Change);
+        let mut meant: BTreeMap<Settings, &str> = BTreeMap::new();
+        for variant in plan.variants().iter().filter(compared) {
+            let settings = variant.settings.iter();
+            let means = settings.map(|(name, value)| (name.clone(), meaning(name, value))).collect();
+            if let Some(other) = meant.insert(means, &variant.name) {
+                all.push(format!("[[variant]]: {other} and {} are the same in two spellings", variant.name));
+            }
+        }
+    }
+    all
 }
 
 /// Settings that are properties, with names or values that there are none of.
@@ -359,7 +391,7 @@ pub fn told(experiment: &Experiment) -> String {
             plan.turns()
         ));
     }
-    text.push_str(&format!("{} variants:\n", plan.variants().len()));
+    text.push_str(&format!("{}:\n", counted(plan.variants().len(), "variant")));
     for variant in plan.variants() {
         let settings: Vec<String> =
             variant.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -368,7 +400,7 @@ pub fn told(experiment: &Experiment) -> String {
     for (variant, workloads) in plan.left_out(experiment) {
         text.push_str(&format!("{}\n", left_out_words(experiment, variant, &workloads)));
     }
-    text.push_str(&format!("{} workloads:\n", experiment.workloads.len()));
+    text.push_str(&format!("{}:\n", counted(experiment.workloads.len(), "workload")));
     for workload in &experiment.workloads {
         let (rw, bs, depth, seconds) = (&workload.rw, workload.bs, workload.iodepth, workload.seconds);
         let most = if workload.trace.is_some() { ", or as long as its trace is" } else { "" };
@@ -383,6 +415,11 @@ pub fn told(experiment: &Experiment) -> String {
         each * runs as f64
     ));
     text
+}
+
+/// So many of something.
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// Which of its workloads a variant is not run with, and why.
@@ -412,6 +449,10 @@ mod tests {
 
         fn pool_properties(&self) -> Vec<&str> {
             vec!["autotrim"]
+        }
+
+        fn meaning(&self, _: &str, value: &str) -> Option<String> {
+            (value == "gzip").then(|| "gzip-6".to_owned())
         }
 
         fn idle(&self, name: &str) -> Option<&str> {
@@ -456,6 +497,24 @@ mod tests {
             assert_eq!(told.iter().filter(|it| it.contains(named)).count().min(1), 1, "{named}: {told:#?}");
         }
         assert_eq!(told.iter().filter(|it| it.contains("compresion")).count(), 1, "{told:#?}");
+    }
+
+    #[test]
+    fn what_is_one_in_two_spellings_is_compared_with_nothing() {
+        let factor =
+            |name: &str, values: &str| format!("[[factor]]\nname = \"{name}\"\nvalues = [{values}]\n");
+        let of = |factors: &str| alike(&experiment(factors, "rw = \"read\""), &Few);
+        let told = of(&factor("compression", "\"gzip-6\", \"lz4\", \"gzip\""));
+        assert_eq!(told, ["factor 'compression': gzip-6 and gzip are the same value"]);
+        assert!(of(&factor("compression", "\"gzip-5\", \"gzip\"")).is_empty());
+        // The experiment itself tells of that.
+        assert!(of(&factor("volblocksize", "\"8K\", \"8192\"")).is_empty());
+        let variants = "[settings]\nvolblocksize = \"16K\"\n[[variant]]\nvolblocksize = \"16384\"\n\
+                        [[variant]]\ncompression = \"gzip\"\n[[variant]]\ncompression = \"gzip-6\"\n";
+        let told = of(variants);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("baseline and volblocksize=16384"), "{told:?}");
+        assert!(told[1].contains("compression=gzip and compression=gzip-6"), "{told:?}");
     }
 
     #[test]

@@ -209,20 +209,10 @@ mod tests {
              [[workload]]\nname = \"w\"\nrw = \"read\"\n"
         );
         let run = |round: usize, variant: &str| Run {
-            stage: Stage::Rounds,
             round,
-            variant: variant.into(),
-            workload: "w".into(),
-            began: 0,
             command: vec!["fio".into()],
             figures: Figures { iops: 100.0 + round as f64, ..Figures::default() },
-            served: None,
-            space: None,
-            sector: None,
-            series: None,
-            prepared: None,
-            busy: None,
-            notes: Vec::new(),
+            ..Run::of(Stage::Rounds, variant, "w")
         };
         let mut store = Store::in_memory(Experiment::parse(&text).unwrap());
         for (round, variant) in [(0, "baseline"), (0, "f=1"), (1, "baseline"), (1, "f=1")] {

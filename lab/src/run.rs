@@ -255,22 +255,7 @@ mod tests {
 
     /// A run that was done.
     fn ran(round: usize, variant: &Variant, workload: &Workload) -> Result<(Run, String)> {
-        let run = Run {
-            stage: Stage::Rounds,
-            round,
-            variant: variant.name.clone(),
-            workload: workload.name.clone(),
-            began: 0,
-            command: vec![],
-            figures: Figures::default(),
-            served: None,
-            space: None,
-            sector: None,
-            series: None,
-            prepared: None,
-            busy: None,
-            notes: Vec::new(),
-        };
+        let run = Run { round, ..Run::of(Stage::Rounds, &variant.name, &workload.name) };
         Ok((run, "{}".to_owned()))
     }
 

@@ -245,22 +245,9 @@ mod tests {
                 return Err(());
             }
             let latency = 100.0 - 10.0 * point.iter().sum::<usize>() as f64 + round as f64;
-            let run = Run {
-                stage: Stage::Search,
-                round,
-                variant: self.kept.variant(point).name,
-                workload: "w".into(),
-                began: 0,
-                command: vec![],
-                figures: Figures { latency, ..Figures::default() },
-                served: None,
-                space: None,
-                sector: None,
-                series: None,
-                prepared: None,
-                busy: None,
-                notes: Vec::new(),
-            };
+            let figures = Figures { latency, ..Figures::default() };
+            let variant = self.kept.variant(point).name;
+            let run = Run { round, figures, ..Run::of(Stage::Search, &variant, "w") };
             let worth = worth(&self.kept.experiment, &run).unwrap();
             self.store.add(&run, "{}").unwrap();
             Ok(worth)

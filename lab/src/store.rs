@@ -490,20 +490,11 @@ mod tests {
 
     fn run(round: usize) -> Run {
         Run {
-            stage: Stage::Rounds,
             round,
-            variant: "v".into(),
-            workload: "w".into(),
-            began: 0,
-            command: vec![],
             figures: Figures { iops: 2.0, read_bytes: 1 << 30, ..Figures::default() },
-            served: None,
             space: Some((1, 2)),
             sector: Some(4096),
-            series: None,
-            prepared: None,
-            busy: None,
-            notes: Vec::new(),
+            ..Run::of(Stage::Rounds, "v", "w")
         }
     }
 

@@ -2,7 +2,7 @@
 
 use engine::dataset::dsl::edit::check_properties;
 use engine::dataset::properties::table::TABLE;
-use engine::dataset::properties::{Attr, Prop, Types, is_user};
+use engine::dataset::properties::{Attr, Prop, Types, Value, is_user, typed};
 use engine::pool::properties::table::{POOL_TABLE, PoolProp};
 use lab::preflight::Known;
 
@@ -33,6 +33,13 @@ impl Known for Own {
         check_properties(types(of_volume), &property, |_| true).err().map(|error| error.to_string())
     }
 
+    fn meaning(&self, name: &str, value: &str) -> Option<String> {
+        match typed::parse(Prop::from_name(name)?, value).ok()? {
+            Value::Number(number) => Some(number.to_string()),
+            Value::Text(text) => Some(text),
+        }
+    }
+
     fn idle(&self, name: &str) -> Option<&str> {
         if is_user(name) { Some(OWN_NAME) } else { Prop::from_name(name)?.idle() }
     }
@@ -57,10 +64,23 @@ impl Known for Own {
 #[cfg(test)]
 mod tests {
     use lab::Experiment;
-    use lab::preflight::{idle, names};
+    use lab::preflight::{alike, idle, names};
     use lab::recipes::RECIPES;
 
     use super::*;
+
+    #[test]
+    fn values_that_a_property_keeps_as_the_same_are_one() {
+        let told = |values: &str| {
+            let text = format!(
+                "name = \"x\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n[[factor]]\nname = \"compression\"\nvalues = [{values}]\n\
+                 [[workload]]\nname = \"w\"\nrw = \"read\"\n"
+            );
+            alike(&Experiment::read(&text).unwrap(), &Own).join("; ")
+        };
+        assert!(told("\"gzip-6\", \"gzip\"").contains("gzip-6 and gzip are the same value"));
+        assert_eq!(told("\"on\", \"gzip-5\", \"gzip\", \"zstd\", \"zstd-1\""), "");
+    }
 
     #[test]
     fn properties_of_all_recipes_are_known_and_slips_are_told() {

@@ -126,7 +126,10 @@ fn faults(draft: &Draft) -> Vec<String> {
         Ok((experiment, _)) => lab::preflight::faults(&experiment, &Own),
         // Several are lines below one that counts them.
         Err(error) => {
-            let told = error.to_string();
+            let told = match error {
+                lab::Error::Experiment(what) => what,
+                error => error.to_string(),
+            };
             let lines: Vec<&str> = told.lines().map(str::trim).collect();
             let each =
                 if lines.len() > 1 && told.contains("things are wrong") { &lines[1..] } else { &lines[..] };
@@ -271,7 +274,13 @@ mod tests {
         assert!(answers.is_empty());
         assert!(faults(&draft).is_empty());
         assert_eq!(draft.factors, ["volblocksize=8K,16K", "sync=standard,always"]);
-        assert_eq!((draft.size.as_deref(), draft.workloads), (Some("64M"), vec!["randwrite,4K".to_owned()]));
+        assert_eq!(
+            (draft.size.as_deref(), draft.workloads.as_slice()),
+            (Some("64M"), &["randwrite,4K".to_owned()][..])
+        );
+        let told =
+            wrong_with(&draft, |said| said.factors.push("missing=0,1".into())).unwrap_err().to_string();
+        assert!(told.starts_with("experiment: missing=1: layout '1'"), "{told}");
         // What was said with options is told before anything is asked.
         let mut wrong = Draft { factors: vec!["volblocksize=17K,16K".into()], ..Draft::default() };
         let error = ask(&mut wrong, &mut &b""[..]).unwrap_err().to_string();

@@ -163,22 +163,8 @@ impl Setting {
                 Some(_) => 1.0,
             };
             done += 1;
-            let run = Run {
-                stage: Stage::Rounds,
-                round,
-                variant: variant.name.clone(),
-                workload: workload.name.clone(),
-                began: 0,
-                command: vec![],
-                figures: self.run(around, slower(self.model, percent), times, &mut rng),
-                served: None,
-                space: None,
-                sector: None,
-                series: None,
-                prepared: None,
-                busy: None,
-                notes: Vec::new(),
-            };
+            let figures = self.run(around, slower(self.model, percent), times, &mut rng);
+            let run = Run { round, figures, ..Run::of(Stage::Rounds, &variant.name, &workload.name) };
             Ok((run, "{}".to_owned()))
         };
         assert_eq!(

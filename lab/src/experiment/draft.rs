@@ -13,7 +13,7 @@
 
 use toml::{Table, Value};
 
-use super::{Experiment, Metric, Place, Settings, Target, presets};
+use super::{Experiment, Metric, Mode, Place, Settings, Target, presets};
 use crate::error::{Error, Result};
 use crate::size::Size;
 
@@ -46,6 +46,8 @@ pub struct Draft {
 
 /// Bytes that are worked on where nobody says how many.
 const DEFAULT_SIZE: &str = "256M";
+/// Which variants are run, as it is written.
+const MODES: &str = "each, full, search or improve";
 /// What a draft over nothing is called.
 const DEFAULT_NAME: &str = "mine";
 
@@ -176,7 +178,17 @@ impl Draft {
             new.insert("size".into(), size.unwrap_or_else(|| DEFAULT_SIZE.into()));
             table.insert("target".into(), new.clone().into());
             let new: Target = new.try_into().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
+            let is_volume = matches!(new, Target::Volume(_) | Target::Host { .. });
+            let is_filesystem = matches!(new, Target::Filesystem(_));
             let settings = inner(&mut table, "settings")?;
+            // Blocks of the same size, by the name that they have there.
+            for (is_so, from, to) in
+                [(is_volume, "recordsize", "volblocksize"), (is_filesystem, "volblocksize", "recordsize")]
+            {
+                if let Some(block) = is_so.then(|| settings.remove(from)).flatten() {
+                    settings.entry(to).or_insert(block);
+                }
+            }
             let names: Vec<String> =
                 settings.keys().filter(|name| !new.has(Place::of(name))).cloned().collect();
             for name in names {
@@ -214,6 +226,8 @@ impl Draft {
             table.insert("bound".into(), Value::Array(all.collect::<Result<_>>()?));
         }
         if let Some(mode) = &self.mode {
+            let is_mode = Value::from(mode.as_str()).try_into::<Mode>().is_ok();
+            is_mode.then_some(()).ok_or_else(|| wrong(format!("mode '{mode}': write {MODES}")))?;
             table.insert("mode".into(), mode.as_str().into());
         }
         let text = table.to_string();
@@ -231,7 +245,6 @@ impl Draft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Mode;
     use crate::recipes;
 
     fn said(text: &str) -> Option<String> {
@@ -276,6 +289,10 @@ mod tests {
         let matrix = recipes::find("matrix").unwrap().experiment();
         let (experiment, left_out) = Draft { target: said("./disk"), ..draft }.changed(&matrix).unwrap();
         assert!(experiment.factors.is_empty() && left_out.contains_key("through"), "{left_out:?}");
+        let cold = recipes::find("cold-warm").unwrap().experiment();
+        let draft = Draft { target: said("volume"), ..Draft::default() };
+        let (experiment, left_out) = draft.changed(&cold).unwrap();
+        assert_eq!((experiment.settings["volblocksize"].as_str(), left_out.len()), ("16K", 0));
         let same = Draft::default().changed(&recipe).unwrap().0;
         assert_eq!(same, recipe);
     }
@@ -292,7 +309,7 @@ mod tests {
             (Draft { metric: said("speed"), ..draft.clone() }, "throughput"),
             (Draft { metric: said("latency"), at_most: said("5"), ..draft.clone() }, "5ms"),
             (Draft { bounds: vec!["fast".into()], ..draft.clone() }, "1gbe"),
-            (Draft { mode: said("all"), ..draft.clone() }, "full"),
+            (Draft { mode: said("all"), ..draft.clone() }, "mode 'all': write each, full"),
             (Draft { factors: vec!["sync".into()], ..draft.clone() }, "sync=standard"),
         ] {
             let error = of(draft);

@@ -40,13 +40,7 @@ impl Factor {
         if values.len() != self.values.len() || values.len() < 2 {
             return wrong("it needs two values or more, each once".into());
         }
-        // 8192 is 8K.
-        let sizes = || self.values.iter().filter_map(|value| Some((value, value.parse::<Size>().ok()?)));
-        let twice = sizes().enumerate().find_map(|(at, (value, size))| {
-            let (other, _) = sizes().take(at).find(|(_, other)| *other == size)?;
-            Some((other, value))
-        });
-        if let Some((one, other)) = twice {
+        if let Some([one, other]) = self.twice(|value| meaning(name, value)) {
             return wrong(format!("{one} and {other} are the same value"));
         }
         if let Some(value) = self.risks.keys().find(|value| !values.contains(value)) {
@@ -71,6 +65,12 @@ impl Factor {
         Ok(())
     }
 
+    /// Two of its values that mean the same, where there are such.
+    pub(crate) fn twice(&self, meaning: impl Fn(&str) -> String) -> Option<[&str; 2]> {
+        let mut known = BTreeMap::new();
+        self.values.iter().find_map(|value| Some([known.insert(meaning(value), value.as_str())?, value]))
+    }
+
     /// Keeps the values of its quick form.
     pub(super) fn be_quick(&mut self) {
         if self.quick.is_empty() {
@@ -79,6 +79,15 @@ impl Factor {
         let all = std::mem::replace(&mut self.values, std::mem::take(&mut self.quick));
         self.left_out.extend(all.into_iter().filter(|value| !self.values.contains(value)));
         self.risks.retain(|value, _| self.values.contains(value));
+    }
+}
+
+/// What a value of the setting `name` means, as far as the lab itself tells: values that mean the same are one in several spellings, as 8192 and 8K are.
+pub(crate) fn meaning(name: &str, value: &str) -> String {
+    match (name, value.parse::<Layout>(), value.parse::<Size>()) {
+        ("layout", Ok(layout), _) => format!("{:?}", layout.vdevs()),
+        (_, _, Ok(size)) => size.0.to_string(),
+        _ => value.to_owned(),
     }
 }
 

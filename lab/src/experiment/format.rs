@@ -314,7 +314,7 @@ pub const TABLES: [TableOf; 16] = [
                 "words of a command",
                 None,
                 "[\"ssh\", \"root@guest\"]",
-                "The command that runs a shell where the layer is (docker exec -i, kubectl exec -i, chroot …: the lab adds `sh`), where that is not here. `at` is then a file or device there, and fio, which must be there, runs there. Workloads that write need `overwrite`, as what it holds cannot be looked at. A run that is stopped ends the command here; fio may go on there until its time is over",
+                "The command that runs a shell where the layer is (docker exec -i, kubectl exec -i, chroot …: the lab adds `sh`), where that is not here. `at` is then a file or device there, and fio, which must be there, runs there. Workloads that write need `overwrite`, as what it holds cannot be looked at. A run that is stopped ends the command here; fio may go on there until its time is over. Whoever does not end a run is given up a minute after it should have ended; with ssh, `-o ServerAliveInterval=5` tells sooner of a guest that is gone",
             ),
             key(
                 "engine",

@@ -9,7 +9,7 @@
 //! What is mounted inside a filesystem that has to be unmounted goes with it, and comes back to where it was.
 //!
 //! A renamed filesystem stays mounted where it is when its place does not depend on its name, when the system's `mount` put it there, or when nobody wants it
-//! to be moved: it is known under its new name from then on. The kernel's table of mounts shows the old one where nobody wants mounts to be touched, and where somebody is in it.
+//! to be moved: it is known under its new name from then on. What nobody wanted to be moved goes with the next rename. The kernel's table of mounts shows the old one where nobody wants mounts to be touched, and where somebody is in it.
 
 use std::path::{Path, PathBuf};
 

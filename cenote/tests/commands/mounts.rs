@@ -116,6 +116,16 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
     let listed = project(&[]);
     assert!(listed.lines().count() == 3 && listed.lines().all(|line| line.starts_with("    7 ")), "{listed}");
 
+    // Who mounts it by `zfs` unmounts it so, after a rename too; the system's mounts are the system's.
+    session.print(&["zfs", "mount", "--at", at, "tank/fs"]);
+    session.print(&["zfs", "rename", "tank/fs", "tank/named"]);
+    session.print(&["zfs", "unmount", "tank/named"]);
+    session.print(&["zfs", "rename", "tank/named", "tank/fs"]);
+    session.print(&["mount.cenote", "tank/fs", at]);
+    let refused = session.run(&["zfs", "unmount", at]);
+    assert!(refused.code == 1 && refused.err.contains("use umount(8)"), "{}", refused.err);
+    assert!(std::process::Command::new("umount").arg(at).status().unwrap().success());
+
     let file = format!("{at}/file");
     // Each time right after somebody unmounted it without asking the daemon.
     for round in 0..5 {

@@ -51,6 +51,9 @@ pub struct Mounted {
     /// Those that were given when it was mounted, and do not come from its properties.
     #[serde(default)]
     pub given: Vec<String>,
+    /// The system's `mount` mounted it (`mountpoint=legacy`, snapshots), so that its `umount` is to unmount it.
+    #[serde(default)]
+    pub by_system: bool,
     /// How many requests came through rings; absent where they come through the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_through_rings: Option<u64>,

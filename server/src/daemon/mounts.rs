@@ -41,6 +41,8 @@ pub(super) struct Mount {
     made: Vec<PathBuf>,
     /// Options that were given for this mount.
     words: Vec<String>,
+    /// The system's `mount` mounted it.
+    by_system: bool,
     /// It was where its properties say, and stayed there when nobody wanted a rename to move it: the next one does.
     is_left_behind: bool,
 }
@@ -57,6 +59,7 @@ impl Mount {
             mountpoint: self.fuse.mountpoint(),
             options: self.fuse.options_words(),
             given: self.words.clone(),
+            by_system: self.by_system,
             answered_through_rings: self.fuse.answered_through_rings(),
         }
     }
@@ -71,6 +74,8 @@ pub(super) struct Again {
     pub(super) is_place: bool,
     /// Options that were given for the mount.
     pub(super) given: Vec<String>,
+    /// The system's `mount` mounted it.
+    pub(super) by_system: bool,
 }
 
 /// How a filesystem would be mounted.
@@ -85,6 +90,8 @@ struct Plan {
     overlay: bool,
     /// `mountpoint=legacy`, or a snapshot, which has none: the system's `mount` is to mount it.
     is_legacy: bool,
+    /// The system's `mount` mounts it.
+    by_system: bool,
 }
 
 /// Why a filesystem is not mounted with the others.
@@ -235,6 +242,7 @@ impl OpenPool {
             options: MountOptions::from_properties(&properties),
             overlay: word(Prop::Overlay) != "off",
             is_legacy: false,
+            by_system: false,
         }))
     }
 
@@ -294,7 +302,7 @@ impl OpenPool {
             // Somebody has it elsewhere, and it may have got another name meanwhile.
             let put = fuse.put_back(&plan.at, &options).and_then(|()| fuse.name_anew(name));
             if fuse.is_in_place() {
-                self.describe_anew(name, &made, words);
+                self.describe_anew(plan, &made, words);
             } else {
                 remove_directories(&made);
             }
@@ -316,7 +324,8 @@ impl OpenPool {
         match mounted {
             Ok(fuse) => {
                 let (fuse, words) = (Arc::new(fuse), words.to_vec());
-                let mount = Mount { dataset: name.clone(), fuse, made, words, is_left_behind: false };
+                let (dataset, by_system) = (name.clone(), plan.by_system);
+                let mount = Mount { dataset, fuse, made, words, by_system, is_left_behind: false };
                 let described = mount.described();
                 lock(&self.mounts).insert(name.clone(), mount);
                 self.bring_up(name, inside)?;
@@ -359,8 +368,9 @@ impl OpenPool {
     }
 
     /// A filesystem is at a place again.
-    fn describe_anew(&self, name: &str, made: &[PathBuf], words: &[String]) {
-        if let Some(mount) = lock(&self.mounts).get_mut(name) {
+    fn describe_anew(&self, plan: &Plan, made: &[PathBuf], words: &[String]) {
+        if let Some(mount) = lock(&self.mounts).get_mut(&plan.dataset.name) {
+            mount.by_system = plan.by_system;
             mount.made.splice(..0, made.iter().cloned());
             mount.words = words.to_vec();
         }
@@ -895,6 +905,7 @@ impl Daemon {
         for mounted in unmounted.into_iter().rev() {
             let again = async {
                 let plan = self.plan_at(pool, &mounted.dataset, Some(&mounted.mountpoint)).await?;
+                let plan = Plan { by_system: mounted.by_system, ..plan };
                 pool.mount_planned(self, &plan, &mounted.given, true).await
             };
             if let Err(error) = again.await {
@@ -916,6 +927,7 @@ impl Daemon {
             let mounted = async {
                 let at = Some(again.at.as_path()).filter(|_| !again.is_place);
                 let plan = self.plan_at(pool, &again.dataset, at).await?;
+                let plan = Plan { by_system: again.by_system, ..plan };
                 pool.mount_planned(self, &plan, &again.given, !again.is_place).await
             };
             failed.extend(mounted.await.err());
@@ -962,7 +974,16 @@ impl Daemon {
         let options = MountOptions::from_properties(&properties);
         let overlay = word(Prop::Overlay) != "off";
         let is_legacy = dataset.is_snapshot() || word(Prop::Mountpoint) == "legacy";
-        Ok(Plan { dataset: dataset.clone(), dsl, at, confined_to, options, overlay, is_legacy })
+        Ok(Plan {
+            dataset: dataset.clone(),
+            dsl,
+            at,
+            confined_to,
+            options,
+            overlay,
+            is_legacy,
+            by_system: false,
+        })
     }
 
     /// Mounts one filesystem, or all that are to be mounted.
@@ -1011,6 +1032,7 @@ impl Daemon {
             if pool.mounted().contains_key(name) {
                 return Err(ApiError::busy(format!("cannot mount '{name}': filesystem already mounted")));
             }
+            let plan = Plan { by_system: request.legacy, ..plan };
             let overlay = request.overlay || request.legacy;
             changed.done.push(pool.mount_planned(self, &plan, &words, overlay).await?);
             return Ok(changed);
@@ -1086,7 +1108,7 @@ impl Daemon {
         }))
     }
 
-    /// Refuses what `zfs unmount` is not for: other than filesystems and snapshots, and what the system's `mount` mounts, mounted or not. What cannot be read
+    /// Refuses what `zfs unmount` is not for: other than filesystems and snapshots, and what is legacy, unless `zfs mount --at` mounted it. What cannot be read
     /// can be unmounted, and nobody waits for devices that are away.
     async fn check_unmountable(&self, name: &str) -> Result<(), ApiError> {
         let pool = self.pool_of(name)?;
@@ -1097,7 +1119,8 @@ impl Daemon {
             let dsl = pool.dsl().await?;
             let kind = dsl.entry(name).await?.kind;
             drop(dsl);
-            let is_legacy = kind == Kind::Filesystem && pool.place_of(name).await?.is_legacy;
+            let is_ours = lock(&pool.mounts).get(name).is_some_and(|mount| !mount.by_system);
+            let is_legacy = kind == Kind::Filesystem && !is_ours && pool.place_of(name).await?.is_legacy;
             Ok((kind, is_legacy))
         };
         match looked.await {

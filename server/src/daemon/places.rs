@@ -141,6 +141,29 @@ impl OpenPool {
         false
     }
 
+    /// Refuses properties that only the zone of a filesystem may set: `above` is zoned, or the nearest above it that there is.
+    pub(super) async fn check_zone(
+        &self,
+        doing: &str,
+        above: Option<&str>,
+        properties: &[(String, String)],
+    ) -> Result<(), ApiError> {
+        const OF_THE_ZONE: [Prop; 3] = [Prop::Mountpoint, Prop::Sharenfs, Prop::Sharesmb];
+        let is_of_the_zone =
+            |name: &str| Prop::from_name(name).is_some_and(|prop| OF_THE_ZONE.contains(&prop));
+        let (Some((property, _)), Some(above)) =
+            (properties.iter().find(|(name, _)| is_of_the_zone(name)), above)
+        else {
+            return Ok(());
+        };
+        match self.is_zoned_at_or_above(above).await {
+            true => Err(ApiError::refused(format!(
+                "{doing}: '{property}' cannot be set on dataset in a non-global zone"
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// The places of all filesystems at or below one.
     async fn places_below(&self, top: &str) -> engine::Result<Vec<Place>> {
         let dsl = self.dsl().await?;
@@ -210,6 +233,7 @@ impl Daemon {
                 at,
                 is_place,
                 given: mount.given.clone(),
+                by_system: mount.by_system,
             };
             if !moving.moved.contains(&mount.dataset) {
                 wanted.push(again(mount.mountpoint.clone(), false));
@@ -226,7 +250,8 @@ impl Daemon {
             }
             match pool.place_of(name).await {
                 Ok(Place { at: Some(at), canmount, is_zoned: false, .. }) if canmount == "on" => {
-                    wanted.push(Again { dataset: name.clone(), at, is_place: true, given: Vec::new() });
+                    let (dataset, given) = (name.clone(), Vec::new());
+                    wanted.push(Again { dataset, at, is_place: true, given, by_system: false });
                 }
                 Ok(_) => {}
                 Err(error) => failed.push(error.into()),

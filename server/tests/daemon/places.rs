@@ -100,6 +100,17 @@ fn only_what_is_to_be_elsewhere_is_moved_and_what_was_unmounted_stays_so() {
     let request = Mount { dataset: Some("tank/zone/in".into()), ..Mount::default() };
     let refused = block_on(running.daemon.mount(request)).unwrap_err();
     assert_eq!(refused.message, "cannot mount 'tank/zone/in': dataset is exported to a local zone");
+    for property in ["mountpoint", "sharenfs"] {
+        let why = format!("'{property}' cannot be set on dataset in a non-global zone");
+        let properties = vec![(property.to_owned(), "/elsewhere".to_owned())];
+        let datasets = vec!["tank/zone/in".to_owned()];
+        let request = SetProperties { datasets, properties: properties.clone(), ..SetProperties::default() };
+        let refused = block_on(running.daemon.set_properties(request)).unwrap().failed;
+        assert_eq!(refused[0].message, format!("cannot set property for 'tank/zone/in': {why}"));
+        let request = CreateDataset { name: "tank/zone/new".into(), properties, ..CreateDataset::default() };
+        let refused = block_on(running.daemon.create_dataset(request)).unwrap_err();
+        assert_eq!(refused.message, format!("cannot create 'tank/zone/new': {why}"));
+    }
     create(&running, "tank/far", &[("mountpoint", "/far")]);
     rename(&running, "tank/far", "tank/zone/far", false);
     assert_eq!(at(&running, "tank/zone/far"), None);
@@ -213,7 +224,8 @@ fn all_means_those_that_nobody_mounts_by_name() {
     create(&running, "tank/legacy", &[("mountpoint", "legacy")]);
     create(&running, "tank/auto", &[("canmount", "noauto"), ("mountpoint", "/auto")]);
     snapshot(&running, "tank@one");
-    mount_one(&running, "tank/legacy", Some(&by_hand));
+    let legacy = Mount { dataset: Some("tank/legacy".into()), at: Some(by_hand.clone()), ..Mount::default() };
+    mount(&running, Mount { legacy: true, ..legacy });
     mount_one(&running, "tank/auto", None);
     mount_one(&running, "tank@one", Some(&running.place.path().join("one")));
     // By name as by path: whoever mounted it by the system's `mount` has its `umount`.

@@ -32,6 +32,7 @@ impl Daemon {
         let Some(parents) = missing_parents(&dsl, name, request.parents, &doing).await? else {
             return Ok(Created::default());
         };
+        pool.check_zone(&doing, names::parent_of(name), &request.properties).await?;
         let mut properties = request.properties.clone();
         let mut warnings = kept::notes(&request.properties);
         let volume = match request.volume_bytes {
@@ -96,6 +97,7 @@ impl Daemon {
             return Ok(Created::default());
         };
         drop(dsl);
+        of.check_zone(&doing, names::parent_of(name), &request.properties).await?;
         let changing = of.change().await?;
         let new = New { name: name.clone(), volume: None, properties: request.properties.clone() };
         let (from, above) = (snapshot.clone(), parents.clone());

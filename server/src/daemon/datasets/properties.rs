@@ -22,6 +22,12 @@ impl Daemon {
         };
         for name in &request.datasets {
             let doing = format!("cannot set property for '{name}'");
+            if let Ok(pool) = self.pool_of(name)
+                && let Err(error) = pool.check_zone(&doing, Some(name), &request.properties).await
+            {
+                set.failed.push(error);
+                continue;
+            }
             let (dataset, mut properties) = (name.clone(), request.properties.clone());
             let quotas = match take_quotas(&doing, &mut properties) {
                 Ok(quotas) => quotas,

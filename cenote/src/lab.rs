@@ -278,7 +278,7 @@ fn recipe(name: &str) -> Result<recipes::Recipe> {
             true => " yet: it comes with what it measures",
             false => "",
         };
-        format!("there is no recipe '{name}'{later}; there are {}", names.join(", "))
+        format!("there is no recipe '{name}'{later}{}; there are {}", recipes::meant(name), names.join(", "))
     })
 }
 

@@ -120,7 +120,7 @@ struct Quick {
 impl Quick {
     const USUAL: Self = Self { runs: 400, seconds: 120.0 };
     /// Where variants have pools of their own, which are made and filled each.
-    const WITH_POOLS: Self = Self { runs: 125, seconds: 120.0 };
+    const WITH_POOLS: Self = Self { runs: 165, seconds: 120.0 };
     /// Where devices are modelled: what is done between runs takes as long as on such devices.
     const MODELLED: Self = Self { runs: 60, seconds: 90.0 };
 }
@@ -1003,7 +1003,7 @@ mod tests {
                 experiment.quick(1.0);
                 experiment.rounds
             };
-            assert_eq!([with(6), with(7), with(40)], [5, 4, 2], "{name}");
+            assert_eq!([with(8), with(9), with(40)], [5, 4, 2], "{name}");
         }
     }
 

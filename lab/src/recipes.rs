@@ -71,6 +71,11 @@ pub fn find(name: &str) -> Option<Recipe> {
     RECIPES.into_iter().find(|recipe| recipe.name == name)
 }
 
+/// Which recipe somebody may have meant by a name that is none, as the end of a message.
+pub fn meant(name: &str) -> String {
+    crate::nearest::meant(name, RECIPES.iter().map(|recipe| recipe.name))
+}
+
 impl Recipe {
     /// Its experiment.
     pub fn experiment(&self) -> Experiment {
@@ -98,6 +103,7 @@ mod tests {
             assert!(!Plan::new(&experiment, None, 1).round(0).is_empty());
         }
         assert!(find("no such").is_none());
+        assert_eq!(meant("topologie"), "; did you mean 'topology'?");
     }
 
     #[test]
@@ -106,9 +112,9 @@ mod tests {
             ("volblocksize", 5, 90),
             ("matrix", 5, 320),
             ("compression", 5, 315),
-            ("topology", 3, 99),
+            ("topology", 5, 165),
             ("cold-warm", 5, 120),
-            ("sync", 3, 96),
+            ("sync", 5, 160),
             ("optane-log", 5, 45),
             ("nas-1gbe", 5, 60),
             ("striped-mirrors", 5, 60),

@@ -321,7 +321,7 @@ pub const TABLES: [TableOf; 16] = [
                 "io_uring, libaio",
                 None,
                 "\"libaio\"",
-                "The engine of the fio there, where that is not io_uring: only with `by`. Containers forbid io_uring by default; a dry run tells",
+                "The engine of the fio there, where that is not io_uring: only with `by`. Containers forbid io_uring by default; a dry run tells. With `direct=0` libaio waits for each operation, so that every depth is 1",
             ),
         ],
     },

@@ -41,7 +41,10 @@ pub fn brief(store: &Store, findings: &Findings) -> String {
 
 fn told(store: &Store, findings: &Findings, is_whole: bool) -> String {
     let experiment = store.experiment();
-    let mut text = format!("# {}\n\n{}\n\n", experiment.name, experiment.question);
+    let mut text = format!("# {}\n\n", experiment.name);
+    if !experiment.question.is_empty() {
+        text.push_str(&format!("{}\n\n", experiment.question));
+    }
     if let Some(modelled) = modelled(experiment) {
         text.push_str(&format!("**{modelled}**\n\n"));
     }

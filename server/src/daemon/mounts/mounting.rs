@@ -1,0 +1,511 @@
+//! Mounting: one filesystem that somebody names, all that are to be mounted, and again what a change of datasets took down.
+//!
+//! What a filesystem's properties say becomes a [`Plan`], which is made of nothing but them and of what was asked for; then it is mounted as planned.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use device::in_words;
+use engine::dataset::dsl::{Dataset, Dsl, Entry, Kind, Walk};
+use engine::dataset::properties::{Mounted as MountedAs, Prop, Style};
+
+use super::directories::{leads_nowhere_else, make_directories, remove_directories};
+use super::unmounting::Emptied;
+use super::{Again, Mount, is_root, mount_error};
+use crate::api::{self, ApiError, Mounted, MountsChanged};
+use crate::daemon::covering::Inside;
+use crate::daemon::datasets::is_at_or_below;
+use crate::daemon::pools::Changing;
+use crate::daemon::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
+use crate::fuse::{self, LiveSource, MountOptions, Source};
+
+/// How a filesystem would be mounted.
+struct Plan {
+    dsl: Arc<Dsl>,
+    dataset: Dataset,
+    at: PathBuf,
+    /// The directory that its mountpoint must be in, where the pool says where that is and not the user.
+    confined_to: Option<PathBuf>,
+    options: MountOptions,
+    /// The property `overlay`: the directory may have contents.
+    overlay: bool,
+    /// `mountpoint=legacy`, or a snapshot, which has none: the system's `mount` is to mount it.
+    is_legacy: bool,
+    /// The system's `mount` mounts it.
+    by_system: bool,
+}
+
+/// Why a filesystem is not mounted with the others.
+enum Left {
+    /// Its properties say so.
+    AsConfigured,
+    /// Something that its user may not expect.
+    With(String),
+}
+
+impl OpenPool {
+    /// What a mount serves. In a pool that is open for writing it must not keep a committed state, whose space could never be reused: it is the live
+    /// filesystem, also where the mount is read-only (its quotas can be set all the same, and files that were unlinked before a crash are freed), or a snapshot, whose blocks stay, and
+    /// which finds them in a state that does not count. A filesystem that can only be read here is as a snapshot: nobody changes it.
+    async fn source(&self, plan: &Plan, options: &MountOptions) -> engine::Result<Source> {
+        let dataset = &plan.dataset;
+        let Some(live) = self.live() else {
+            return Ok(Source::Committed(Arc::clone(&plan.dsl), dataset.clone()));
+        };
+        if !dataset.is_snapshot() {
+            match live.filesystem(dataset.objset_id()).await {
+                Ok(zpl) => {
+                    let (pool, dataset) = (Arc::clone(live), dataset.clone());
+                    return Ok(Source::Live(LiveSource { pool, dataset, zpl }));
+                }
+                Err(engine::Error::Unsupported(why)) => {
+                    tracing::warn!("'{}' is mounted read-only: {why}", dataset.name);
+                }
+                // What is damaged can still be read, where nobody wants more.
+                Err(error) if !options.writable => {
+                    tracing::warn!("'{}' can only be read: {error}", dataset.name);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !dataset.is_snapshot() {
+            // It may have been written until now.
+            live.txgs().wait_synced(live.txgs().open_txg()).await?;
+        }
+        let dsl = Arc::new(Dsl::open(&live.view_of_snapshots()).await?);
+        let dataset = match dataset.is_snapshot() {
+            true => dataset.clone(),
+            false => dsl.dataset_of_object(dataset.object).await?,
+        };
+        Ok(Source::Committed(dsl, dataset))
+    }
+
+    /// Where a filesystem is to be mounted without being asked for by name.
+    async fn plan(
+        &self,
+        dsl: &Arc<Dsl>,
+        entry: &Entry,
+        dataset: &Dataset,
+        mounted: &HashMap<String, MountedAs>,
+    ) -> engine::Result<Result<Plan, Left>> {
+        let properties = self.properties(dsl, entry, mounted).await?;
+        let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
+        let mountpoint = word(Prop::Mountpoint);
+        if word(Prop::Canmount) != "on" || word(Prop::Zoned) == "on" || !mountpoint.starts_with('/') {
+            return Ok(Err(Left::AsConfigured));
+        }
+        if word(Prop::Keystatus) == "unavailable" {
+            let root = word(Prop::EncryptionRoot);
+            return Ok(Err(Left::With(format!(
+                "'{}' is not mounted: it is encrypted, and the key of '{root}' is not loaded",
+                dataset.name
+            ))));
+        }
+        Ok(Ok(Plan {
+            dsl: Arc::clone(dsl),
+            dataset: dataset.clone(),
+            at: mountpoint.into(),
+            confined_to: self.altroot().map(Path::to_owned),
+            options: MountOptions::from_properties(&properties),
+            overlay: word(Prop::Overlay) != "off",
+            is_legacy: false,
+            by_system: false,
+        }))
+    }
+
+    /// Mounts one filesystem, making its mountpoint.
+    async fn mount_planned(
+        &self,
+        daemon: &Daemon,
+        plan: &Plan,
+        words: &[String],
+        overlay: bool,
+    ) -> Result<Mounted, ApiError> {
+        let name = &plan.dataset.name;
+        let refuse = |why: String| format!("cannot mount '{name}': {why}");
+        if plan.at == Path::new("/") {
+            return Err(ApiError::refused(refuse(
+                "it would hide this system's own '/'; import the pool with an altroot (-R)".into(),
+            )));
+        }
+        let mut options = MountOptions { allow_other: is_root(), ..plan.options.clone() };
+        for word in self.mount_options().iter().chain(words) {
+            options.apply_word(word).map_err(|why| ApiError::invalid(refuse(why)))?;
+        }
+        options.writable &= self.live().is_some() && !plan.dataset.is_snapshot();
+        self.forget_dead();
+        if let Some(other) = self.find_mount(|at| at == plan.at) {
+            return Err(ApiError::busy(refuse(format!(
+                "'{}' is already mounted at {}",
+                other.dataset,
+                plan.at.display()
+            ))));
+        }
+        if !fuse::answers(&plan.at) {
+            return Err(ApiError::failed(refuse(format!(
+                "what is mounted at {} or above it does not answer; unmount that ('umount -f'), or say where to mount it",
+                plan.at.display()
+            ))));
+        }
+        self.clear_stale(&plan.at);
+        if !leads_nowhere_else(&plan.at, plan.confined_to.as_deref()) {
+            return Err(ApiError::refused(refuse(format!(
+                "the mountpoint {} leads elsewhere; say where to mount it",
+                plan.at.display()
+            ))));
+        }
+        let made = make_directories(&plan.at).map_err(|error| {
+            let shown = plan.at.display();
+            ApiError::failed(refuse(format!("failed to create mountpoint {shown}: {}", in_words(&error))))
+        })?;
+        let not_empty = || fs::read_dir(&plan.at).is_ok_and(|mut entries| entries.next().is_some());
+        if !plan.overlay && !overlay && not_empty() {
+            return Err(ApiError::refused(refuse(format!("directory '{}' is not empty", plan.at.display()))));
+        }
+        let doing = format!("cannot mount '{name}'");
+        let inside = Inside::of(daemon, self, &doing, &plan.at).inspect_err(|_| remove_directories(&made))?;
+        let left = lock(&self.mounts).get(name).map(|mount| Arc::clone(&mount.fuse));
+        if let Some(fuse) = left {
+            // Somebody has it elsewhere, and it may have got another name meanwhile.
+            let put = fuse.put_back(&plan.at, &options).and_then(|()| fuse.name_anew(name));
+            if fuse.is_in_place() {
+                self.describe_anew(plan, &made, words);
+            } else {
+                remove_directories(&made);
+            }
+            return match put {
+                Ok(()) => {
+                    self.bring_up(name, inside)?;
+                    self.find_mount(|at| at == plan.at).ok_or_else(|| {
+                        ApiError::failed(refuse("it did not stay where it was mounted".into()))
+                    })
+                }
+                Err(error) => Err(ApiError { message: refuse(error.to_string()), ..mount_error(error) }),
+            };
+        }
+        let source = self.source(plan, &options).await;
+        let mounted = match source {
+            Ok(source) => fuse::mount(source, &plan.at, &options).map_err(mount_error),
+            Err(error) => Err(dataset_error("mount", name, error)),
+        };
+        match mounted {
+            Ok(fuse) => {
+                let (fuse, words) = (Arc::new(fuse), words.to_vec());
+                let (dataset, by_system) = (name.clone(), plan.by_system);
+                let mount = Mount { dataset, fuse, made, words, by_system, is_left_behind: false };
+                let described = mount.described();
+                lock(&self.mounts).insert(name.clone(), mount);
+                self.bring_up(name, inside)?;
+                Ok(described)
+            }
+            Err(mut error) => {
+                remove_directories(&made);
+                let is_outer = |at: &Path| at != plan.at && plan.at.starts_with(at);
+                if !is_root() && self.find_mount(is_outer).is_some() {
+                    error.message += &format!(
+                        "\nwithout root no filesystem can be mounted inside another: use 'zfs mount --at DIR {name}'"
+                    );
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Brings up what was mounted inside the place where a filesystem now is; where that cannot be, takes the filesystem away again.
+    fn bring_up(&self, name: &str, inside: Inside) -> Result<(), ApiError> {
+        let (error, none) = match inside.bring_up(self) {
+            Ok(made) => {
+                if let Some(mount) = lock(&self.mounts).get_mut(name) {
+                    mount.made.extend(made);
+                }
+                return Ok(());
+            }
+            Err(failed) => failed,
+        };
+        if none && let Err(error) = self.unmount_one(name, false, Emptied::Removed) {
+            tracing::warn!(%error, "a filesystem stays where it hides others");
+        }
+        Err(ApiError { message: format!("cannot mount '{name}': {}", error.message), ..error })
+    }
+
+    /// A filesystem is at a place again.
+    fn describe_anew(&self, plan: &Plan, made: &[PathBuf], words: &[String]) {
+        if let Some(mount) = lock(&self.mounts).get_mut(&plan.dataset.name) {
+            mount.by_system = plan.by_system;
+            mount.made.splice(..0, made.iter().cloned());
+            mount.words = words.to_vec();
+        }
+    }
+
+    /// What a daemon left behind that was killed: at the mountpoint, and below the altroot on the way to it.
+    fn clear_stale(&self, at: &Path) {
+        let altroot = self.altroot();
+        let mut way: Vec<&Path> = at
+            .ancestors()
+            .take_while(|path| altroot.is_some_and(|altroot| path.starts_with(altroot)))
+            .collect();
+        if way.is_empty() {
+            way.push(at);
+        }
+        for path in way.into_iter().rev() {
+            fuse::clear_stale(path);
+        }
+    }
+}
+
+impl Daemon {
+    /// Mounts all filesystems of a pool, or of what is at or below one, that are to be mounted and are not: with options beside those that properties say.
+    pub(in crate::daemon) async fn mount_all(
+        &self,
+        pool: &OpenPool,
+        _: &Changing<'_>,
+        below: Option<&str>,
+        words: &[String],
+        overlay: bool,
+    ) -> MountsChanged {
+        let mut changed = MountsChanged::default();
+        let listed = async {
+            let dsl = pool.dsl().await?;
+            Ok((dsl.list(None, Walk::HEADS).await?, dsl))
+        };
+        let (entries, dsl) = match listed.await {
+            Ok(listed) => listed,
+            Err(error) => {
+                changed.failed.push(dataset_error("list", pool.name(), error));
+                return changed;
+            }
+        };
+        let mounted = pool.mounted();
+        let mut plans = Vec::new();
+        for entry in &entries {
+            let (Kind::Filesystem, Some(dataset)) = (entry.kind, entry.dataset()) else { continue };
+            if mounted.contains_key(&dataset.name)
+                || below.is_some_and(|top| !is_at_or_below(&dataset.name, top))
+            {
+                continue;
+            }
+            match pool.plan(&dsl, entry, dataset, &mounted).await {
+                Ok(Ok(plan)) => plans.push(plan),
+                Ok(Err(Left::AsConfigured)) => {}
+                Ok(Err(Left::With(warning))) => changed.warnings.push(warning),
+                Err(error) => changed.failed.push(dataset_error("mount", &dataset.name, error)),
+            }
+        }
+        plans.sort_by_key(|plan| (plan.at.components().count(), plan.at.clone()));
+        for plan in &plans {
+            match pool.mount_planned(self, plan, words, overlay).await {
+                Ok(mounted) => changed.done.push(mounted),
+                Err(error) => changed.failed.push(error),
+            }
+        }
+        changed
+    }
+
+    /// Mounts one filesystem where its properties say so, as when all are mounted. Nothing where they say otherwise.
+    pub(in crate::daemon) async fn mount_if_wanted(
+        &self,
+        pool: &OpenPool,
+        _: &Changing<'_>,
+        name: &str,
+    ) -> Result<(), ApiError> {
+        let failed = |error| dataset_error("mount", name, error);
+        let dsl = pool.dsl().await.map_err(failed)?;
+        let entry = dsl.entry(name).await.map_err(failed)?;
+        let (Kind::Filesystem, Some(dataset)) = (entry.kind, entry.dataset()) else { return Ok(()) };
+        let mounted = pool.mounted();
+        if mounted.contains_key(name) {
+            return Ok(());
+        }
+        match pool.plan(&dsl, &entry, dataset, &mounted).await.map_err(failed)? {
+            Ok(plan) => pool.mount_planned(self, &plan, &[], false).await.map(|_| ()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Mounts again what lost its place because the directory that it was mounted on is no more.
+    pub(in crate::daemon) async fn mount_displaced(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        before: Vec<Mounted>,
+    ) {
+        let (mut displaced, mut kept) = (Vec::new(), Vec::new());
+        for mount in before {
+            let Some(fuse) = pool.fuse_of(&mount.dataset) else { continue };
+            if !pool.is_in_place(&mount.dataset) {
+                if !fuse.is_aside() {
+                    // It cannot come back as it is.
+                    if let Err(error) = pool.unmount_one(&mount.dataset, true, Emptied::KeptInside) {
+                        tracing::warn!(%error, "a filesystem lost its place");
+                    }
+                }
+                displaced.push(mount);
+            }
+            kept.push(fuse);
+        }
+        self.mount_again(pool, changing, displaced).await;
+        kept.iter().for_each(|fuse| fuse.settle());
+    }
+
+    /// Mounts where it was what an export that failed halfway had unmounted.
+    pub(in crate::daemon) async fn mount_again(
+        &self,
+        pool: &OpenPool,
+        _: &Changing<'_>,
+        unmounted: Vec<Mounted>,
+    ) {
+        for mounted in unmounted.into_iter().rev() {
+            let again = async {
+                let plan = self.plan_at(pool, &mounted.dataset, Some(&mounted.mountpoint)).await?;
+                let plan = Plan { by_system: mounted.by_system, ..plan };
+                pool.mount_planned(self, &plan, &mounted.given, true).await
+            };
+            if let Err(error) = again.await {
+                tracing::warn!(%error, "a filesystem stays unmounted after an export that failed");
+            }
+        }
+    }
+
+    /// Mounts filesystems, those first that others are in. What could not be.
+    pub(in crate::daemon) async fn mount_where_wanted(
+        &self,
+        pool: &OpenPool,
+        _: &Changing<'_>,
+        mut wanted: Vec<Again>,
+    ) -> Vec<ApiError> {
+        wanted.sort_by_key(|again| again.at.components().count());
+        let mut failed = Vec::new();
+        for again in wanted {
+            let mounted = async {
+                let at = Some(again.at.as_path()).filter(|_| !again.is_place);
+                let plan = self.plan_at(pool, &again.dataset, at).await?;
+                let plan = Plan { by_system: again.by_system, ..plan };
+                pool.mount_planned(self, &plan, &again.given, !again.is_place).await
+            };
+            failed.extend(mounted.await.err());
+        }
+        failed
+    }
+
+    /// How a filesystem or snapshot that was asked for by name is to be mounted.
+    async fn plan_at(&self, pool: &OpenPool, name: &str, at: Option<&Path>) -> Result<Plan, ApiError> {
+        let cannot_open = |error| dataset_error("open", name, error);
+        let dsl = pool.dsl().await.map_err(cannot_open)?;
+        let entry = dsl.entry(name).await.map_err(cannot_open)?;
+        let (Kind::Filesystem | Kind::Snapshot { of_volume: false }, Some(dataset)) =
+            (entry.kind, entry.dataset())
+        else {
+            return Err(not_of_this_type(name));
+        };
+        let refuse = |why: &str| Err(ApiError::refused(format!("cannot mount '{name}': {why}")));
+        let properties = pool
+            .properties(&dsl, &entry, &pool.mounted())
+            .await
+            .map_err(|error| dataset_error("mount", name, error))?;
+        let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
+        if word(Prop::Zoned) == "on" {
+            return refuse("dataset is exported to a local zone");
+        }
+        let confined_to = if at.is_none() { pool.altroot().map(Path::to_owned) } else { None };
+        let at = match (at, word(Prop::Mountpoint).as_str()) {
+            (Some(at), _) => at.to_owned(),
+            (None, _) if dataset.is_snapshot() => return refuse("a snapshot needs a place to be mounted at"),
+            (None, "legacy") => {
+                return refuse("legacy mountpoint\nuse mount(8) to mount this filesystem, or --at DIR");
+            }
+            (None, "none") => return refuse("no mountpoint set"),
+            (None, _) if word(Prop::Canmount) == "off" => {
+                return refuse("'canmount' property is set to 'off'");
+            }
+            (None, path) if path.starts_with('/') => path.into(),
+            (None, _) => return refuse("its mountpoint is not known"),
+        };
+        if !dsl.key_is_loaded(dataset) && !["", "off"].contains(&word(Prop::Encryption).as_str()) {
+            return refuse("encryption key not loaded");
+        }
+        let options = MountOptions::from_properties(&properties);
+        let overlay = word(Prop::Overlay) != "off";
+        let is_legacy = dataset.is_snapshot() || word(Prop::Mountpoint) == "legacy";
+        Ok(Plan {
+            dataset: dataset.clone(),
+            dsl,
+            at,
+            confined_to,
+            options,
+            overlay,
+            is_legacy,
+            by_system: false,
+        })
+    }
+
+    /// Mounts one filesystem, or all that are to be mounted.
+    ///
+    /// # Errors
+    /// Where one filesystem was asked for, why it cannot be mounted.
+    pub async fn mount(&self, request: api::Mount) -> Result<MountsChanged, ApiError> {
+        if let Some(name) = &request.dataset {
+            let is_remount = request.options.iter().any(|word| word == "remount");
+            // The kernel's table, which the system's `mount` has the name from, may have the one that it had before.
+            let at = request.at.as_deref().filter(|_| request.legacy && is_remount);
+            let found = at.and_then(|at| self.open_pools().iter().find_map(|pool| pool.mounted_at(at)));
+            let name = found.as_ref().unwrap_or(name);
+            let pool = self.pool_of(name)?;
+            let changing = pool.change().await?;
+            let mut changed = MountsChanged::default();
+            if request.load_keys {
+                changed.warnings = self.load_keys_from_files(&pool, &changing).await;
+            }
+            let at = match &request.at {
+                Some(path) => Some(std::path::absolute(path).map_err(|error| {
+                    ApiError::invalid(format!("cannot mount at '{}': {error}", path.display()))
+                })?),
+                None => None,
+            };
+            pool.await_unmounted();
+            let words: Vec<_> = request.options.iter().filter(|word| *word != "remount").cloned().collect();
+            if is_remount {
+                changed.done.push(self.remount(&pool, &changing, name, (words, request.legacy)).await?);
+                return Ok(changed);
+            }
+            if request.recursive {
+                let failed = |error| dataset_error("open", name, error);
+                let kind = pool.dsl().await.map_err(failed)?.entry(name).await.map_err(failed)?.kind;
+                if kind != Kind::Filesystem {
+                    return Err(not_of_this_type(name));
+                }
+                return Ok(self.mount_all(&pool, &changing, Some(name), &words, request.overlay).await);
+            }
+            let plan = self.plan_at(&pool, name, at.as_deref()).await?;
+            if request.legacy && !plan.is_legacy {
+                return Err(ApiError::refused(format!(
+                    "cannot mount '{name}': its mountpoint is not legacy; use 'zfs mount', or 'zfs set mountpoint=legacy'"
+                )));
+            }
+            if pool.mounted().contains_key(name) {
+                return Err(ApiError::busy(format!("cannot mount '{name}': filesystem already mounted")));
+            }
+            let plan = Plan { by_system: request.legacy, ..plan };
+            let overlay = request.overlay || request.legacy;
+            changed.done.push(pool.mount_planned(self, &plan, &words, overlay).await?);
+            return Ok(changed);
+        }
+        let pools = match &request.pool {
+            Some(name) => vec![self.pool(name)?],
+            None => self.open_pools(),
+        };
+        let mut all = MountsChanged::default();
+        for pool in pools {
+            let Ok(changing) = pool.change().await else { continue };
+            if request.load_keys {
+                all.warnings.extend(self.load_keys_from_files(&pool, &changing).await);
+            }
+            let changed = self.mount_all(&pool, &changing, None, &request.options, request.overlay).await;
+            all.done.extend(changed.done);
+            all.failed.extend(changed.failed);
+            all.warnings.extend(changed.warnings);
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,285 @@
+//! Unmounting: what somebody names with what is mounted below it, all of a pool, and what is in the way of a change of datasets.
+
+use std::path::{Path, PathBuf};
+
+use engine::dataset::dsl::Kind;
+
+use super::directories::remove_directories;
+use super::{is_root, mount_error};
+use crate::api::{self, ApiError, Mounted, MountsChanged};
+use crate::daemon::pools::Changing;
+use crate::daemon::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
+use crate::fuse::{self, MountError};
+
+/// What becomes of directories that were made for a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Emptied {
+    /// The filesystem is to be elsewhere, or is no more.
+    Removed,
+    /// It is mounted there again one day: those inside another filesystem of the pool stay, so that this is not written for it.
+    KeptInside,
+}
+
+impl OpenPool {
+    /// Unmounts one filesystem; it stays mounted where that fails.
+    pub(super) fn unmount_one(
+        &self,
+        name: &str,
+        force: bool,
+        emptied: Emptied,
+    ) -> Result<Option<Mounted>, ApiError> {
+        let Some(mount) = lock(&self.mounts).remove(name) else { return Ok(None) };
+        let described = mount.described();
+        match mount.fuse.take_away(force) {
+            Ok(left) => {
+                match left {
+                    fuse::Left::Nothing => self.remove_emptied(&mount.made, emptied),
+                    // A directory that is removed takes with it what is mounted on it in other mount namespaces.
+                    fuse::Left::Elsewhere => drop(lock(&self.mounts).insert(name.to_owned(), mount)),
+                }
+                Ok(Some(described))
+            }
+            Err(error) => {
+                lock(&self.mounts).insert(name.to_owned(), mount);
+                Err(mount_error(error))
+            }
+        }
+    }
+
+    /// Removes directories that were made for a mount which is no more.
+    pub(super) fn remove_emptied(&self, made: &[PathBuf], emptied: Emptied) {
+        let devices: Vec<_> = match emptied {
+            Emptied::Removed => Vec::new(),
+            Emptied::KeptInside => lock(&self.mounts).values().map(|mount| mount.fuse.device()).collect(),
+        };
+        let is_inside = |directory: &Path| {
+            let above = directory.parent().and_then(|above| fuse::device_at(above).ok());
+            above.is_some_and(|device| devices.contains(&device))
+        };
+        let removed: Vec<_> = made.iter().filter(|directory| !is_inside(directory)).cloned().collect();
+        remove_directories(&removed);
+    }
+
+    /// Unmounts what is mounted at or below `top`, deepest first: until one fails, or with `force` all that can be.
+    fn unmount_below(&self, top: &Path, force: bool) -> MountsChanged {
+        let mut mounts = self.mounts_deepest_first();
+        mounts.retain(|mount| mount.mountpoint.starts_with(top));
+        let mut changed = MountsChanged::default();
+        for mount in mounts {
+            match self.unmount_one(&mount.dataset, force, Emptied::KeptInside) {
+                Ok(done) => changed.done.extend(done),
+                Err(error) => {
+                    changed.failed.push(error);
+                    if !force {
+                        break;
+                    }
+                }
+            }
+        }
+        if force {
+            // What was covered by another one could not be taken away before that was.
+            changed.done.iter().for_each(|gone| fuse::clear_stale(&gone.mountpoint));
+        }
+        changed
+    }
+
+    /// Serves no mount any longer, whoever has it.
+    pub(in crate::daemon) fn abandon_mounts(&self) {
+        let left = std::mem::take(&mut *lock(&self.mounts));
+        drop(left);
+    }
+}
+
+impl Daemon {
+    /// Unmounts filesystems and what is mounted inside them, deepest first; all are mounted again when one is in use. Those that were unmounted.
+    pub(in crate::daemon) async fn unmount_mounts(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        force: bool,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Mounted>, ApiError> {
+        let mounts = pool.mounts_deepest_first();
+        let tops: Vec<&Path> = mounts
+            .iter()
+            .filter(|mount| is_meant(&mount.dataset))
+            .map(|mount| mount.mountpoint.as_path())
+            .collect();
+        let is_inside = |mount: &&Mounted| tops.iter().any(|top| mount.mountpoint.starts_with(top));
+        let mut unmounted = Vec::new();
+        for mount in mounts.iter().filter(is_inside) {
+            match pool.unmount_one(&mount.dataset, force, Emptied::Removed) {
+                Ok(done) => unmounted.extend(done),
+                Err(error) => {
+                    self.mount_again(pool, changing, unmounted).await;
+                    return Err(error);
+                }
+            }
+        }
+        if force {
+            // Whoever has it elsewhere loses it.
+            for name in pool.in_use_where(|name| is_meant(name)) {
+                pool.unmount_one(&name, true, Emptied::Removed)?;
+            }
+        }
+        Ok(unmounted)
+    }
+
+    /// Unmounts all filesystems of a pool, until one is in use. One that somebody has elsewhere is.
+    pub(in crate::daemon) async fn unmount_all(
+        &self,
+        pool: &OpenPool,
+        _: &Changing<'_>,
+        force: bool,
+    ) -> MountsChanged {
+        let mut changed = pool.unmount_below(Path::new("/"), force);
+        if !changed.failed.is_empty() && !force {
+            return changed;
+        }
+        for name in pool.in_use_where(|_| true) {
+            let left = pool.unmount_one(&name, force, Emptied::KeptInside);
+            let error = match left {
+                Err(error) => Some(error),
+                Ok(_) => lock(&pool.mounts).get(&name).map(|mount| {
+                    let at = mount.fuse.mountpoint();
+                    mount_error(MountError::BusyElsewhere { dataset: name.clone(), at })
+                }),
+            };
+            changed.failed.extend(error);
+        }
+        changed
+    }
+
+    /// Unmounts what `zfs mount -a` mounts: what says so itself is left alone (`canmount=noauto`, `mountpoint=legacy` or `none`), and so are snapshots.
+    async fn unmount_those_of_mount_all(
+        &self,
+        pool: &OpenPool,
+        _: &Changing<'_>,
+        force: bool,
+    ) -> MountsChanged {
+        let mut changed = MountsChanged::default();
+        for mount in pool.mounts_deepest_first() {
+            let name = &mount.dataset;
+            let is_meant = match pool.place_of(name).await {
+                Ok(place) => place.canmount != "noauto" && place.at.is_some(),
+                Err(error) => {
+                    changed.failed.push(dataset_error("unmount", name, error));
+                    continue;
+                }
+            };
+            if name.contains('@') || !is_meant {
+                continue;
+            }
+            match pool.unmount_one(name, force, Emptied::KeptInside) {
+                Ok(done) => changed.done.extend(done),
+                Err(error) => changed.failed.push(error),
+            }
+        }
+        changed
+    }
+
+    /// Unloads the keys of encryption roots that were unmounted. What could not be unloaded.
+    async fn unload_keys_of(&self, unmounted: &[Mounted]) -> Vec<ApiError> {
+        let mut failed = Vec::new();
+        for mount in unmounted {
+            let name = &mount.dataset;
+            let unloaded = async {
+                let dsl = self.pool_of(name)?.dsl().await?;
+                // What is not encrypted has no root.
+                let root = dsl.encryption_root_of(name).await;
+                drop(dsl);
+                match root.is_ok_and(|root| root.loaded && root.dir.name == *name) {
+                    true => self.unload_key(api::UnloadKey { dataset: name.clone() }).await,
+                    false => Ok(()),
+                }
+            };
+            failed.extend(unloaded.await.err());
+        }
+        failed
+    }
+
+    /// Unmounts one filesystem with what is mounted below it, or all.
+    ///
+    /// # Errors
+    /// Where one filesystem was asked for, why it cannot be unmounted.
+    pub async fn unmount(&self, request: api::Unmount) -> Result<MountsChanged, ApiError> {
+        let mut all = MountsChanged::default();
+        let Some(target) = &request.target else {
+            for pool in self.open_pools() {
+                let changed = {
+                    let Ok(changing) = pool.change().await else { continue };
+                    self.unmount_those_of_mount_all(&pool, &changing, request.force).await
+                };
+                all.done.extend(changed.done);
+                all.failed.extend(changed.failed);
+            }
+            if request.unload_keys {
+                all.failed.extend(self.unload_keys_of(&all.done).await);
+            }
+            return Ok(all);
+        };
+        let is_path = target.starts_with('/');
+        if !is_path {
+            self.check_unmountable(target).await?;
+        }
+        let is_target = |mount: &Mounted| mount.dataset == *target || mount.mountpoint == Path::new(target);
+        for pool in self.open_pools() {
+            let Ok(changing) = pool.change().await else { continue };
+            let Some(mount) = pool.mounts_described().into_iter().find(|mount| is_target(mount)) else {
+                continue;
+            };
+            if is_path {
+                self.check_unmountable(&mount.dataset).await?;
+            }
+            let mut changed = pool.unmount_below(&mount.mountpoint, request.force);
+            if !changed.failed.is_empty() && !request.force {
+                self.mount_again(&pool, &changing, std::mem::take(&mut changed.done)).await;
+            }
+            drop(changing);
+            if request.unload_keys && changed.failed.is_empty() {
+                changed.failed.extend(self.unload_keys_of(&changed.done).await);
+            }
+            return match changed.failed.pop() {
+                Some(error) => Err(error),
+                None => Ok(changed),
+            };
+        }
+        Err(ApiError::invalid(if is_path {
+            format!("cannot unmount '{target}': not a mountpoint of this daemon")
+        } else {
+            format!("cannot unmount '{target}': not currently mounted")
+        }))
+    }
+
+    /// Refuses what `zfs unmount` is not for: other than filesystems and snapshots, and what is legacy, unless `zfs mount --at` mounted it. What cannot be read
+    /// can be unmounted, and nobody waits for devices that are away.
+    async fn check_unmountable(&self, name: &str) -> Result<(), ApiError> {
+        let pool = self.pool_of(name)?;
+        if pool.is_suspended() {
+            return Ok(());
+        }
+        let looked = async {
+            let dsl = pool.dsl().await?;
+            let kind = dsl.entry(name).await?.kind;
+            drop(dsl);
+            let is_ours = lock(&pool.mounts).get(name).is_some_and(|mount| !mount.by_system);
+            let is_legacy = kind == Kind::Filesystem && !is_ours && pool.place_of(name).await?.is_legacy;
+            Ok((kind, is_legacy))
+        };
+        match looked.await {
+            Ok((_, true)) => {
+                let at = pool.mountpoints().remove(name).filter(|_| !is_root());
+                // umount(8) is root's.
+                let of_users = at.map(|at| format!(", or 'fusermount3 -u {}'", at.display()));
+                Err(ApiError::refused(format!(
+                    "cannot unmount '{name}': legacy mountpoint\nuse umount(8) to unmount this filesystem{}",
+                    of_users.unwrap_or_default()
+                )))
+            }
+            Ok((Kind::Filesystem | Kind::Snapshot { of_volume: false }, false)) => Ok(()),
+            Ok(_) => Err(not_of_this_type(name)),
+            Err(error @ engine::Error::NotFound(_)) => Err(dataset_error("open", name, error)),
+            Err(_) => Ok(()),
+        }
+    }
+}

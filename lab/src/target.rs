@@ -18,17 +18,21 @@
 //!
 //! The programs that make pools are behind [`Programs`]; [`Launch`] starts them.
 //!
+//! # Parts
+//! | module | what it does |
+//! |---|---|
+//! | `before` | asks what can be asked before anything is made |
+//! | `pools` | makes pools, and volumes and filesystems in them |
+//! | `filling` | writes what workloads find |
+//! | `lodging`, `own`, `taken` | which variant lives where; what the lab made; what is somebody's own |
+//! | `programs`, `export`, `limit` | who makes pools; who serves exports; what the raw device is measured by |
+//!
 //! # Ways
 //! With `through = "process"` a variant's volume is made and filled as any other, over NBD; only what is measured is done by the process that has the pool open ([`crate::load`]).
 //!
 //! # Volumes of a host
 //! They are made below the dataset that was named, where nothing else is touched. Each says in its property [`OWNER`] which experiment it belongs to: so [`Bench::remove_left`] knows what a
 //! lab that was killed left there, and so does a person who finds it.
-//!
-//! # Filling
-//! Volumes, and files to work on, are written once before they are measured, in pieces of about two seconds, so that whoever waits is told how far that is, and can have it stopped.
-//! So is what somebody named (a file, a device, an export), where workloads write to it anyway, if nobody else needs it ([`taken`]); where none does, nothing is written, fio is told so, and the report says that it was read as it was found.
-//! What is copied to is filled by the same copy, so that none but blocks that were written before are written. What a file, a device or an export of somebody else holds is shared by all workloads.
 //!
 //! # Intent logs
 //! A run that flushes what it writes finds an intent log that has begun, as one in use is.
@@ -37,10 +41,13 @@
 //! [`Bench::ready`] brings about what a workload wants to find ([`CacheState`]). What is not cached by the pool's own process may be by the system: jobs on files go around its page cache
 //! (`direct=1`) unless they say otherwise, and a cold run drops it where that is allowed.
 
+mod before;
 pub(crate) mod export;
+mod filling;
 mod limit;
 mod lodging;
 pub(crate) mod own;
+mod pools;
 mod programs;
 pub mod taken;
 
@@ -49,47 +56,34 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::copy::{self, Sort};
 use crate::elsewhere;
 use crate::error::{Error, Result};
 use crate::experiment::{
-    CacheState, Experiment, Layer, POOL, PROCESS, Place, Pools, Rates, Settings, THROUGH, Target, Work,
-    Workload,
+    CacheState, Experiment, PROCESS, Place, Rates, Settings, THROUGH, Target, Work, Workload,
 };
 use crate::fio::{self, Endpoint};
-use crate::layout::{Layout, Vdev};
+use crate::layout::Layout;
 use crate::load::Load;
-use crate::models::{space, speed};
+use crate::models::space;
 use crate::run::{Part, Progress};
 use crate::size::Size;
 use crate::store::Prepared;
 use crate::trace::Trace;
 
-use export::{Export, NBDINFO, READ_CAPACITY, Told};
-use own::Made;
+use filling::{make_files, whole};
+use pools::destroy;
 use taken::Claim;
 
+pub(crate) use before::needs;
+pub use before::{consent, faults};
 pub use lodging::Lodging;
 pub use programs::{Counters, KernelPrograms, Layers, Programs, output};
 
-/// A device is at least this large.
-const LEAST_DEVICE_BYTES: u64 = 256 << 20;
-
-/// How long a piece should take, and its bytes at least.
-const PIECE_SECONDS: f64 = 2.0;
-const LEAST_PIECE: u64 = 16 << 20;
-
-/// How often files that are made are counted.
-const COUNT_FILES: Duration = Duration::from_secs(2);
-
 /// A trace that is over sooner is replayed several times on end: fio counts milliseconds.
 const LEAST_REPLAY: Duration = Duration::from_millis(100);
-
-/// How often what is in a pool would fit beside what is being written, for the rounding of raidz.
-const ROOM: u64 = 2;
 
 /// The directory of devices that play a medium.
 const MODELLED: &str = "modelled";
@@ -102,10 +96,6 @@ const STEPS: &str = "steps";
 
 /// A property of a host's volumes: the directory of the experiment that made them.
 pub const OWNER: &str = "cenote:lab";
-
-/// How often what is busy is tried to be destroyed, and the pauses between.
-const BUSY_TRIES: usize = 50;
-const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Starts whoever serves pools, with the settings that such a process is started with.
 pub type Launch<'a> = Box<dyn Fn(&Settings) -> Result<Box<dyn Programs>> + 'a>;
@@ -467,235 +457,6 @@ impl<'a> Bench<'a> {
     /// Whether anything may be written to what somebody named. All else is the lab's own.
     fn may_write(&self, endpoint: &Endpoint) -> bool {
         matches!(endpoint, Endpoint::Directory(_)) || self.overwrites()
-    }
-
-    /// Makes a volume or filesystem, with its pool and server where there is none for it.
-    fn make(&mut self, lodging: &Lodging) -> Result<Home> {
-        let server = Place::Server.pick(&lodging.settings);
-        self.start(&server)?;
-        let (pool, parent) = self.parent(lodging, &server)?;
-        self.numbered += 1;
-        let name = format!("lab-{}-{}", std::process::id(), self.numbered);
-        let dataset = format!("{parent}/{name}");
-        let mut arguments: Vec<String> = vec!["create".into()];
-        for (name, value) in Place::Dataset.pick(&lodging.settings) {
-            arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
-        }
-        if let Target::Host { .. } = self.experiment.target {
-            // Whoever makes snapshots of all there is leaves these out.
-            let owner = format!("{OWNER}={}", self.directory.display());
-            arguments.extend([
-                "-o".to_owned(),
-                owner,
-                "-o".to_owned(),
-                "com.sun:auto-snapshot=false".to_owned(),
-            ]);
-        }
-        let programs = self.programs(&server)?;
-        let endpoint = if let Target::Filesystem(_) = self.experiment.target {
-            own::make(&self.mounts)?;
-            let at = own::expect_directory(&self.mounts, &name)?;
-            arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
-            programs.zfs(&arguments)?;
-            if !own::is_mounted(&at).map_err(Error::file(&at))? {
-                let what = "the filesystem that is to be measured is not mounted there".to_owned();
-                return Err(Error::Results { path: at, what });
-            }
-            Endpoint::Directory(at)
-        } else {
-            let size = self.experiment.target.size().0.to_string();
-            arguments.extend(["-s".to_owned(), "-V".to_owned(), size, dataset.clone()]);
-            programs.zfs(&arguments)?;
-            programs.volume(&dataset)?
-        };
-        Ok(Home { server, pool, dataset, endpoint })
-    }
-
-    /// The pool and the dataset below which it belongs.
-    fn parent(&mut self, lodging: &Lodging, server: &Settings) -> Result<(String, String)> {
-        if let Target::Host { dataset, .. } = &self.experiment.target {
-            let pool = dataset.split('/').next().unwrap_or_default().to_owned();
-            return Ok((pool, dataset.clone()));
-        }
-        let settings = Place::Pool.pick(&lodging.settings);
-        let mut key = server.clone();
-        key.extend(settings.clone());
-        if let Some(pool) = self.pools.get(&key) {
-            return Ok((pool.clone(), pool.clone()));
-        }
-        self.numbered += 1;
-        let pool = format!("lab{}", self.numbered);
-        let missing = self.make_pool(&pool, server, &settings)?;
-        if !missing.is_empty() {
-            self.to_be_missed.insert(pool.clone(), missing);
-        }
-        self.pools.insert(key, pool.clone());
-        Ok((pool.clone(), pool))
-    }
-
-    /// Makes a pool; the devices that it is to miss once it has been filled.
-    fn make_pool(&mut self, pool: &str, server: &Settings, settings: &Settings) -> Result<Vec<String>> {
-        let Some(pools) = self.experiment.target.pools() else { return Ok(Vec::new()) };
-        let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
-        let device_size = device_size(self.experiment, pools, &layout);
-        if pools.disks.is_empty() {
-            self.require_room(device_size, layout.devices())?;
-        } else {
-            self.take_disks(pool, server, &layout, device_size)?;
-        }
-        let mut disks = self.disks.get(pool).into_iter().flatten();
-        let mut count = 0;
-        let mut device = |model: Option<&String>| -> Result<String> {
-            let directory = match model {
-                Some(model) => format!("{MODELLED}/{}/", speed::device(model)?),
-                None => String::new(),
-            };
-            let path = own::take(&self.devices, &format!("{directory}{pool}-{count}"))?;
-            count += 1;
-            let _ = fs::remove_file(&path);
-            make_file(&path, device_size.0)?;
-            Ok(path.display().to_string())
-        };
-        let mut arguments: Vec<String> = vec!["create".into(), "-f".into(), "-m".into(), "none".into()];
-        for (name, value) in settings
-            .iter()
-            .filter(|(name, _)| !matches!(name.as_str(), "layout" | "log" | "devices" | "missing"))
-        {
-            let name = name.strip_prefix(POOL).unwrap_or(name);
-            arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
-        }
-        arguments.push(pool.to_owned());
-        let first = arguments.len() + usize::from(layout.vdevs().first().is_some_and(|it| *it != Vdev::Disk));
-        for vdev in layout.vdevs() {
-            arguments.extend(vdev.keyword());
-            for _ in 0..vdev.devices() {
-                arguments.push(match disks.next() {
-                    Some(disk) => disk.display().to_string(),
-                    None => device(settings.get("devices").or(pools.devices.as_ref()))?,
-                });
-            }
-        }
-        match settings.get("log") {
-            Some(log) if log == "file" => arguments.extend(["log".to_owned(), device(None)?]),
-            Some(log) if log != "none" => arguments.extend(["log".to_owned(), device(Some(log))?]),
-            _ => {}
-        }
-        self.programs(server)?.zpool(&arguments)?;
-        let missing = settings.get("missing").map_or(Ok(0), |count| count.parse::<usize>());
-        let missing = missing.map_err(|error| Error::Experiment(format!("missing: {error}")))?;
-        Ok(arguments.into_iter().skip(first).take(missing).collect())
-    }
-
-    /// Gives a pool the first of the disks, if nobody else needs them; a pool of another variant that is on them is destroyed.
-    fn take_disks(&mut self, pool: &str, server: &Settings, layout: &Layout, least: Size) -> Result<()> {
-        let before: BTreeSet<String> = self.disks.keys().cloned().collect();
-        if !before.is_empty() {
-            let of_these = self.homes.iter().filter(|(_, home)| before.contains(&home.pool));
-            let of_these: Vec<Lodging> = of_these.map(|(lodging, _)| lodging.clone()).collect();
-            of_these.iter().try_for_each(|lodging| self.release_home(lodging))?;
-            // Who served the last of them has ended with it.
-            self.start(server)?;
-        }
-        let mut own = Vec::new();
-        for disk in self.experiment.target.disks() {
-            if own.len() as u64 == layout.devices() {
-                break;
-            }
-            require_disk(disk, least)?;
-            // The pool holds it from then on.
-            taken::claim_for_pool(disk, self.may_overwrite, &self.directory)?;
-            own.push(disk.clone());
-        }
-        if (own.len() as u64) < layout.devices() {
-            return Err(Error::Experiment(format!("there are not enough disks for a pool of {layout}")));
-        }
-        self.disks.insert(pool.to_owned(), own);
-        Ok(())
-    }
-
-    /// Devices take as much as is ever written to them at once: where the system's disk was full, the pool would wait for ever.
-    fn require_room(&self, device_size: Size, devices: u64) -> Result<()> {
-        let at = &self.devices;
-        let stat = rustix::fs::statvfs(at).map_err(|error| Error::file(at)(error.into()))?;
-        let free = Size(stat.f_bavail.saturating_mul(stat.f_frsize) >> 20 << 20);
-        let needed = Size(device_size.0.saturating_mul(devices));
-        if needed.0 <= free.0 {
-            return Ok(());
-        }
-        Err(Error::Experiment(format!(
-            "{}: {devices} devices of {device_size} may take {needed}, and {free} are free there: make the target's `size` smaller, or choose another directory (-o)",
-            at.display()
-        )))
-    }
-
-    /// Writes all of a file or device once, so that no run finds it empty.
-    fn fill_first(&mut self, endpoint: &Endpoint, name: &str, progress: &dyn Progress) -> Result<()> {
-        let has_content = |workload: &&Workload| matches!(workload.work(), Work::Transfers | Work::Replay);
-        match self.experiment.workloads.iter().find(has_content) {
-            Some(workload) => self.fill(endpoint, name, workload, progress),
-            None => Ok(()),
-        }
-    }
-
-    /// Writes once what a workload writes to or reads, with data as its own. Files are made by [`make_files`].
-    fn fill(
-        &mut self,
-        endpoint: &Endpoint,
-        name: &str,
-        like: &Workload,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let what = format!("filling {name}");
-        let began = Instant::now();
-        let bytes = match like.work() {
-            Work::Create | Work::Open | Work::Stat | Work::Delete => return Ok(()),
-            Work::Copy => {
-                if let Endpoint::Directory(directory) = endpoint {
-                    make_data(directory)?;
-                }
-                let Some(stream) = Stream::of(like, self.experiment.target.size()) else { return Ok(()) };
-                stream.run(endpoint, &what, progress)?.figures.written_bytes
-            }
-            Work::Transfers | Work::Replay => self.fill_all(endpoint, &what, like, progress)?,
-        };
-        self.prepared.count += 1;
-        self.prepared.bytes += bytes;
-        self.prepared.seconds += began.elapsed().as_secs_f64();
-        Ok(())
-    }
-
-    /// Writes all of a volume or file with data as a workload's; how many bytes that are.
-    fn fill_all(
-        &self,
-        endpoint: &Endpoint,
-        what: &str,
-        like: &Workload,
-        progress: &dyn Progress,
-    ) -> Result<u64> {
-        let total = self.experiment.target.size();
-        let workload = whole("write", like, total);
-        if let Endpoint::Directory(directory) = endpoint {
-            // fio would make it as long as the first piece.
-            make_file(&make_data(directory)?, total.0)?;
-        }
-        let began = Instant::now();
-        let (mut done, mut piece) = (0, LEAST_PIECE);
-        while done < total.0 {
-            progress.goes_on(Part { what, done: Size(done), total, elapsed: began.elapsed() });
-            let left = total.0 - done;
-            // What would be left is no piece of its own.
-            let bytes = if left < piece + LEAST_PIECE { left } else { piece };
-            let is_last = done + bytes == total.0;
-            let piece_began = Instant::now();
-            let arguments = fio::piece(&workload, endpoint, done, Size(bytes), is_last);
-            let limit = fio::limit(0.0, bytes);
-            fio::run_by(endpoint.by(), &arguments, limit, &mut || progress.stops())?;
-            done += bytes;
-            let rate = bytes as f64 / piece_began.elapsed().as_secs_f64().max(1e-3);
-            piece = ((rate * PIECE_SECONDS) as u64).next_multiple_of(workload.bs.0).max(LEAST_PIECE);
-        }
-        progress.goes_on(Part { what, done: total, total, elapsed: began.elapsed() });
-        Ok(total.0)
     }
 
     /// What was filled since this was asked the last time; nothing where nothing was.
@@ -1101,247 +862,6 @@ impl Drop for Bench<'_> {
     }
 }
 
-/// How large each device of a pool is.
-fn device_size(experiment: &Experiment, pools: &Pools, layout: &Layout) -> Size {
-    let of_each = lodging::bytes_of_a_variant(experiment);
-    // One more, for what is written while it is there still.
-    let inside = of_each.saturating_mul(ROOM * (experiment.most_in_a_pool() as u64 + 1));
-    let room = (inside as f64 / data_devices(layout)) as u64;
-    pools.device_size.unwrap_or(Size(room.next_multiple_of(1 << 20).max(LEAST_DEVICE_BYTES)))
-}
-
-/// Devices' worth of data that a layout has, were there no rounding.
-fn data_devices(layout: &Layout) -> f64 {
-    layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal()).sum()
-}
-
-/// Room that a variant needs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Needs {
-    /// What it is filled with takes, on all devices.
-    pub filled: Size,
-    /// What its pool's devices may take at most, with all that is in it.
-    pub at_most: Size,
-}
-
-/// What a variant with these settings needs of the room where pools are.
-pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Needs> {
-    let pools = experiment.target.pools();
-    let pools = pools.ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
-    let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
-    let share = layout.devices() as f64 / data_devices(&layout);
-    let filled = Size((lodging::bytes_of_a_variant(experiment) as f64 * share) as u64);
-    let of_each = device_size(experiment, pools, &layout).0;
-    Ok(Needs { filled, at_most: Size(of_each.saturating_mul(layout.devices())) })
-}
-
-/// What is wrong with the files and devices that an experiment measures, before anything is made or written: all of it. `may_overwrite` is consent for whatever is there; `directory` is that of its results, where there are some, which has the consent that was noted ([`consent`]).
-pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&Path>) -> Vec<String> {
-    let (target, overwrites) = (&experiment.target, experiment.overwrites());
-    let of = |path: &Path| -> Result<Option<String>> {
-        target.require_path(path)?;
-        if path.is_dir() {
-            let made = experiment.workloads.iter().map(made_by);
-            return own::require(&path.join(fio::OWN_DIRECTORY), made).map(|()| None);
-        }
-        if !path.exists() {
-            return Ok(None);
-        }
-        if !overwrites && !taken::is_made(path) {
-            return target.require_length(path).map(|()| None);
-        }
-        target.require_device_length(path)?;
-        taken::fault(path, may_overwrite, directory)
-    };
-    let said = |path| match of(path) {
-        Ok(fault) => fault,
-        Err(Error::Experiment(what)) => Some(what),
-        Err(error) => Some(error.to_string()),
-    };
-    let of_disk = |path: &Path| -> Result<Option<String>> {
-        target.require_path(path)?;
-        let pools = target.pools().ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
-        require_disk(path, device_size(experiment, pools, &pools.layout.parse()?))?;
-        taken::fault(path, may_overwrite, directory)
-    };
-    let of_disks = target.disks().iter().filter_map(|path| match of_disk(path) {
-        Ok(fault) => fault,
-        Err(Error::Experiment(what)) => Some(what),
-        Err(error) => Some(error.to_string()),
-    });
-    let of_uris = target.uris().into_iter().flat_map(|uri| {
-        let consent = match overwrites {
-            true => taken::fault_of_export(uri, may_overwrite, directory)
-                .unwrap_or_else(|it| Some(it.to_string())),
-            false => None,
-        };
-        consent.into_iter().chain(fault_of_uri(uri, target.size(), overwrites))
-    });
-    let of_elsewhere = target.elsewhere().flat_map(|layer| {
-        let consent = match overwrites {
-            true => taken::fault_of_export(&layer.title(), may_overwrite, directory)
-                .unwrap_or_else(|it| Some(it.to_string())),
-            false => None,
-        };
-        let fault = elsewhere::fault(layer, target.size(), overwrites, elsewhere::ANSWER_LIMIT);
-        consent.into_iter().chain(fault)
-    });
-    let of_paths = target.paths().into_iter().filter_map(said);
-    of_paths.chain(of_disks).chain(of_uris).chain(of_elsewhere).collect()
-}
-
-/// Why what is behind a URI cannot be measured, where that can be told by asking who serves it.
-fn fault_of_uri(uri: &str, size: Size, overwrites: bool) -> Option<String> {
-    // What is no URI is told by the experiment itself.
-    let export = Export::parse(uri).ok()?;
-    fault_of_told(uri, export.asked_by(), export.look(), size, overwrites)
-}
-
-/// The same, by what who serves it said.
-fn fault_of_told(
-    uri: &str,
-    asked_by: Option<&str>,
-    told: std::result::Result<Option<Told>, String>,
-    size: Size,
-    overwrites: bool,
-) -> Option<String> {
-    match told {
-        Err(what) => Some(format!("target {uri}: {what}")),
-        Ok(Some(told)) if told.size < size => Some(format!(
-            "target {uri} has {}, fewer than its size of {size}: make `size` smaller",
-            told.size
-        )),
-        Ok(Some(told)) if told.is_read_only && overwrites => {
-            Some(format!("target {uri} is read-only, and workloads write to it"))
-        }
-        // fio makes of what is larger what is there, and says nothing.
-        Ok(None) if asked_by == Some(READ_CAPACITY) => Some(format!(
-            "target {uri}: whether it has {size} cannot be asked: install {READ_CAPACITY} (in Debian it is in libiscsi-bin, in Fedora in libiscsi-utils), or log in (iscsiadm --login) and measure the block device"
-        )),
-        Ok(None) if asked_by == Some(NBDINFO) => Some(format!(
-            "target {uri}: whether it has {size} cannot be asked: install {NBDINFO}, which asks within TLS (it is in libnbd's package of programs: libnbd-bin in Debian, nbdinfo in Fedora)"
-        )),
-        Ok(_) => None,
-    }
-}
-
-/// Notes consent, which somebody just gave, to overwrite what the experiment in `directory` names and writes.
-pub fn consent(experiment: &Experiment, directory: &Path) -> Result<()> {
-    let target = &experiment.target;
-    let is_there = |path: &&Path| path.exists() && !path.is_dir();
-    let mut paths: Vec<&Path> = target.disks().iter().map(PathBuf::as_path).filter(is_there).collect();
-    let elsewhere: Vec<String> = target.elsewhere().map(Layer::title).collect();
-    let mut uris = Vec::new();
-    if experiment.overwrites() {
-        paths.extend(target.paths().into_iter().filter(is_there));
-        uris = target.uris();
-        uris.extend(elsewhere.iter().map(String::as_str));
-    }
-    taken::consent(&paths, &uris, directory)
-}
-
-/// Says that a disk is none, or has less room than a pool needs, where that is so.
-fn require_disk(path: &Path, least: Size) -> Result<()> {
-    let refused = |what: String| Err(Error::Experiment(format!("disk {}: {what}", path.display())));
-    if !path.exists() || path.is_dir() {
-        return refused("there is no such disk or file".to_owned());
-    }
-    let file = File::open(path).map_err(Error::file(path))?;
-    let size = Size(taken::size(&file).map_err(Error::file(path))?);
-    if size < least {
-        return refused(format!(
-            "it has {size}, fewer than the {least} that its pool needs: make the target's `size` smaller"
-        ));
-    }
-    Ok(())
-}
-
-/// Destroys a volume or filesystem, with snapshots that others made of it. On a host others look at a device that was just closed, as udev does: for so long it is busy.
-fn destroy(programs: &dyn Programs, dataset: &str) -> Result<()> {
-    let words = ["destroy".to_owned(), "-r".to_owned(), dataset.to_owned()];
-    for _ in 0..BUSY_TRIES {
-        match programs.zfs(&words) {
-            Err(error) if error.to_string().contains("busy") => thread::sleep(BUSY_PAUSE),
-            done => return done.map(drop),
-        }
-    }
-    programs.zfs(&words).map(drop)
-}
-
-/// Takes the file that transfers go to in a directory.
-fn make_data(directory: &Path) -> Result<PathBuf> {
-    let own = directory.join(fio::OWN_DIRECTORY);
-    own::make(&own)?;
-    own::take(&own, fio::DATA)
-}
-
-/// What is made for a workload in the directory of the lab's files.
-fn made_by(workload: &Workload) -> Made {
-    match workload.work() {
-        Work::Transfers | Work::Replay | Work::Copy => Made::File(fio::DATA.to_owned()),
-        Work::Create | Work::Open | Work::Stat | Work::Delete => Made::Files(fio::files_names(workload)),
-    }
-}
-
-/// Makes what a workload on files needs: a directory to create them in, where none of them is, or the files. `whole` has the directories where all were made.
-fn make_files(
-    workload: &Workload,
-    directory: &Path,
-    whole: &mut BTreeSet<PathBuf>,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let own = directory.join(fio::OWN_DIRECTORY);
-    own::make(&own)?;
-    let files = fio::files_directory(workload, directory);
-    match workload.work() {
-        Work::Transfers | Work::Replay | Work::Copy => return own::take(&own, fio::DATA).map(drop),
-        Work::Open | Work::Stat if whole.contains(&files) => return Ok(()),
-        _ => {}
-    }
-    own::take_files(&own, &fio::files_names(workload))?;
-    // Where some are there from before, they are no reason not to make all of them.
-    let remove = || own::remove_files(&own, &fio::files_names(workload));
-    remove()?;
-    if workload.work() == Work::Create {
-        return Ok(());
-    }
-    let total = Size(u64::from(workload.files) * workload.bs.0);
-    let began = Instant::now();
-    let mut counted = began;
-    let made = fio::run_unless(&fio::make_files(workload, directory), &mut || {
-        if counted.elapsed() >= COUNT_FILES {
-            counted = Instant::now();
-            let count = own::files(&own, &fio::files_names(workload)).len() as u64;
-            let done = Size((count * workload.bs.0).min(total.0));
-            progress.goes_on(Part { what: "making files", done, total, elapsed: began.elapsed() });
-        }
-        progress.stops()
-    })
-    .map(drop);
-    match made {
-        Ok(()) => drop(whole.insert(files)),
-        Err(_) => remove()?,
-    }
-    made
-}
-
-/// The largest operations, up to 1 MiB, that end where an extent does.
-fn operations_of(extent: Size) -> Size {
-    Size(1 << extent.0.max(1).trailing_zeros().min(20))
-}
-
-/// A workload that goes over all of `extent`, with data as another's.
-fn whole(rw: &str, like: &Workload, extent: Size) -> Workload {
-    Workload {
-        rw: rw.to_owned(),
-        bs: operations_of(extent),
-        size: Some(extent),
-        iodepth: 4,
-        options: BTreeMap::new(),
-        ..like.clone()
-    }
-}
-
 /// The directory of devices that play a medium, below that of all devices.
 fn modelled(devices: &Path) -> PathBuf {
     devices.join(MODELLED)
@@ -1423,30 +943,5 @@ mod tests {
         let spaces: Vec<_> = lodgings.iter().map(|lodging| bench.space(lodging).unwrap()).collect();
         bench.homes.clear();
         assert_eq!(spaces, [expected, expected]);
-    }
-
-    #[test]
-    fn a_disk_behind_iscsi_is_measured_only_where_it_is_known_to_be_large_enough() {
-        let uri = "iscsi://h/t/1";
-        let fault =
-            |told, overwrites| fault_of_told(uri, Some(READ_CAPACITY), told, Size(64 << 20), overwrites);
-        let of = |size| Ok(Some(export::Told { size: Size(size), is_read_only: false }));
-        assert_eq!((fault(of(64 << 20), true), fault(of(64 << 20), false)), (None, None));
-        let too_small = fault(of(32 << 20), true).unwrap();
-        assert!(too_small.contains("has 32M, fewer than its size of 64M"), "{too_small}");
-        assert_eq!(fault(of(32 << 20), false), Some(too_small));
-        let unknown = fault(Ok(None), false).unwrap();
-        assert!(unknown.contains(READ_CAPACITY) && unknown.contains("iscsiadm"), "{unknown}");
-        assert!(fault(Err("Login Failed".into()), false).unwrap().contains("Login Failed"));
-        let within_tls = fault_of_told("nbds://h/v", Some(NBDINFO), Ok(None), Size(64 << 20), false).unwrap();
-        assert!(within_tls.contains("install nbdinfo"), "{within_tls}");
-        assert_eq!(fault_of_told("nbd+vsock://1/v", None, Ok(None), Size(64 << 20), true), None);
-    }
-
-    #[test]
-    fn what_is_gone_over_as_a_whole_is_so_to_its_end_and_not_further() {
-        for (extent, operation) in [(3 << 19, 1 << 19), (64 << 20, 1 << 20), (12 << 10, 4 << 10)] {
-            assert_eq!(operations_of(Size(extent)), Size(operation));
-        }
     }
 }

@@ -1,0 +1,162 @@
+//! What is asked before anything is made or written: whether what the experiment names is there, large enough, and may be overwritten.
+
+use std::path::{Path, PathBuf};
+
+use super::export::{Export, NBDINFO, READ_CAPACITY, Told};
+use super::filling::made_by;
+use super::pools::{data_devices, device_size, require_disk};
+use super::{lodging, own, taken};
+use crate::elsewhere;
+use crate::error::{Error, Result};
+use crate::experiment::{Experiment, Layer, Settings};
+use crate::fio;
+use crate::layout::Layout;
+use crate::size::Size;
+
+/// Room that a variant needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needs {
+    /// What it is filled with takes, on all devices.
+    pub filled: Size,
+    /// What its pool's devices may take at most, with all that is in it.
+    pub at_most: Size,
+}
+
+/// What a variant with these settings needs of the room where pools are.
+pub(crate) fn needs(experiment: &Experiment, settings: &Settings) -> Result<Needs> {
+    let pools = experiment.target.pools();
+    let pools = pools.ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
+    let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
+    let share = layout.devices() as f64 / data_devices(&layout);
+    let filled = Size((lodging::bytes_of_a_variant(experiment) as f64 * share) as u64);
+    let of_each = device_size(experiment, pools, &layout).0;
+    Ok(Needs { filled, at_most: Size(of_each.saturating_mul(layout.devices())) })
+}
+
+/// What is wrong with the files and devices that an experiment measures, before anything is made or written: all of it. `may_overwrite` is consent for whatever is there; `directory` is that of its results, where there are some, which has the consent that was noted ([`consent`]).
+pub fn faults(experiment: &Experiment, may_overwrite: bool, directory: Option<&Path>) -> Vec<String> {
+    let (target, overwrites) = (&experiment.target, experiment.overwrites());
+    let of = |path: &Path| -> Result<Option<String>> {
+        target.require_path(path)?;
+        if path.is_dir() {
+            let made = experiment.workloads.iter().map(made_by);
+            return own::require(&path.join(fio::OWN_DIRECTORY), made).map(|()| None);
+        }
+        if !path.exists() {
+            return Ok(None);
+        }
+        if !overwrites && !taken::is_made(path) {
+            return target.require_length(path).map(|()| None);
+        }
+        target.require_device_length(path)?;
+        taken::fault(path, may_overwrite, directory)
+    };
+    let said = |path| match of(path) {
+        Ok(fault) => fault,
+        Err(Error::Experiment(what)) => Some(what),
+        Err(error) => Some(error.to_string()),
+    };
+    let of_disk = |path: &Path| -> Result<Option<String>> {
+        target.require_path(path)?;
+        let pools = target.pools().ok_or_else(|| Error::Experiment("this target has no pools".into()))?;
+        require_disk(path, device_size(experiment, pools, &pools.layout.parse()?))?;
+        taken::fault(path, may_overwrite, directory)
+    };
+    let of_disks = target.disks().iter().filter_map(|path| match of_disk(path) {
+        Ok(fault) => fault,
+        Err(Error::Experiment(what)) => Some(what),
+        Err(error) => Some(error.to_string()),
+    });
+    let of_uris = target.uris().into_iter().flat_map(|uri| {
+        let consent = match overwrites {
+            true => taken::fault_of_export(uri, may_overwrite, directory)
+                .unwrap_or_else(|it| Some(it.to_string())),
+            false => None,
+        };
+        consent.into_iter().chain(fault_of_uri(uri, target.size(), overwrites))
+    });
+    let of_elsewhere = target.elsewhere().flat_map(|layer| {
+        let consent = match overwrites {
+            true => taken::fault_of_export(&layer.title(), may_overwrite, directory)
+                .unwrap_or_else(|it| Some(it.to_string())),
+            false => None,
+        };
+        let fault = elsewhere::fault(layer, target.size(), overwrites, elsewhere::ANSWER_LIMIT);
+        consent.into_iter().chain(fault)
+    });
+    let of_paths = target.paths().into_iter().filter_map(said);
+    of_paths.chain(of_disks).chain(of_uris).chain(of_elsewhere).collect()
+}
+
+/// Why what is behind a URI cannot be measured, where that can be told by asking who serves it.
+fn fault_of_uri(uri: &str, size: Size, overwrites: bool) -> Option<String> {
+    // What is no URI is told by the experiment itself.
+    let export = Export::parse(uri).ok()?;
+    fault_of_told(uri, export.asked_by(), export.look(), size, overwrites)
+}
+
+/// The same, by what who serves it said.
+fn fault_of_told(
+    uri: &str,
+    asked_by: Option<&str>,
+    told: std::result::Result<Option<Told>, String>,
+    size: Size,
+    overwrites: bool,
+) -> Option<String> {
+    match told {
+        Err(what) => Some(format!("target {uri}: {what}")),
+        Ok(Some(told)) if told.size < size => Some(format!(
+            "target {uri} has {}, fewer than its size of {size}: make `size` smaller",
+            told.size
+        )),
+        Ok(Some(told)) if told.is_read_only && overwrites => {
+            Some(format!("target {uri} is read-only, and workloads write to it"))
+        }
+        // fio makes of what is larger what is there, and says nothing.
+        Ok(None) if asked_by == Some(READ_CAPACITY) => Some(format!(
+            "target {uri}: whether it has {size} cannot be asked: install {READ_CAPACITY} (in Debian it is in libiscsi-bin, in Fedora in libiscsi-utils), or log in (iscsiadm --login) and measure the block device"
+        )),
+        Ok(None) if asked_by == Some(NBDINFO) => Some(format!(
+            "target {uri}: whether it has {size} cannot be asked: install {NBDINFO}, which asks within TLS (it is in libnbd's package of programs: libnbd-bin in Debian, nbdinfo in Fedora)"
+        )),
+        Ok(_) => None,
+    }
+}
+
+/// Notes consent, which somebody just gave, to overwrite what the experiment in `directory` names and writes.
+pub fn consent(experiment: &Experiment, directory: &Path) -> Result<()> {
+    let target = &experiment.target;
+    let is_there = |path: &&Path| path.exists() && !path.is_dir();
+    let mut paths: Vec<&Path> = target.disks().iter().map(PathBuf::as_path).filter(is_there).collect();
+    let elsewhere: Vec<String> = target.elsewhere().map(Layer::title).collect();
+    let mut uris = Vec::new();
+    if experiment.overwrites() {
+        paths.extend(target.paths().into_iter().filter(is_there));
+        uris = target.uris();
+        uris.extend(elsewhere.iter().map(String::as_str));
+    }
+    taken::consent(&paths, &uris, directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_behind_iscsi_is_measured_only_where_it_is_known_to_be_large_enough() {
+        let uri = "iscsi://h/t/1";
+        let fault =
+            |told, overwrites| fault_of_told(uri, Some(READ_CAPACITY), told, Size(64 << 20), overwrites);
+        let of = |size| Ok(Some(Told { size: Size(size), is_read_only: false }));
+        assert_eq!((fault(of(64 << 20), true), fault(of(64 << 20), false)), (None, None));
+        let too_small = fault(of(32 << 20), true).unwrap();
+        assert!(too_small.contains("has 32M, fewer than its size of 64M"), "{too_small}");
+        assert_eq!(fault(of(32 << 20), false), Some(too_small));
+        let unknown = fault(Ok(None), false).unwrap();
+        assert!(unknown.contains(READ_CAPACITY) && unknown.contains("iscsiadm"), "{unknown}");
+        assert!(fault(Err("Login Failed".into()), false).unwrap().contains("Login Failed"));
+        let within_tls = fault_of_told("nbds://h/v", Some(NBDINFO), Ok(None), Size(64 << 20), false).unwrap();
+        assert!(within_tls.contains("install nbdinfo"), "{within_tls}");
+        assert_eq!(fault_of_told("nbd+vsock://1/v", None, Ok(None), Size(64 << 20), true), None);
+    }
+}

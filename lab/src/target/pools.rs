@@ -1,0 +1,228 @@
+//! The pools of variants, and the volumes and filesystems in them.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use super::{Bench, Home, Lodging, MODELLED, OWNER, Programs, lodging, make_file, own, taken};
+use crate::error::{Error, Result};
+use crate::experiment::{Experiment, POOL, Place, Pools, Settings, Target};
+use crate::fio::Endpoint;
+use crate::layout::{Layout, Vdev};
+use crate::models::speed;
+use crate::size::Size;
+
+/// A device is at least this large.
+const LEAST_DEVICE_BYTES: u64 = 256 << 20;
+
+/// How often what is in a pool would fit beside what is being written, for the rounding of raidz.
+const ROOM: u64 = 2;
+
+/// How often what is busy is tried to be destroyed, and the pauses between.
+const BUSY_TRIES: usize = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+
+impl Bench<'_> {
+    /// Makes a volume or filesystem, with its pool and server where there is none for it.
+    pub(super) fn make(&mut self, lodging: &Lodging) -> Result<Home> {
+        let server = Place::Server.pick(&lodging.settings);
+        self.start(&server)?;
+        let (pool, parent) = self.parent(lodging, &server)?;
+        self.numbered += 1;
+        let name = format!("lab-{}-{}", std::process::id(), self.numbered);
+        let dataset = format!("{parent}/{name}");
+        let mut arguments: Vec<String> = vec!["create".into()];
+        for (name, value) in Place::Dataset.pick(&lodging.settings) {
+            arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
+        }
+        if let Target::Host { .. } = self.experiment.target {
+            // Whoever makes snapshots of all there is leaves these out.
+            let owner = format!("{OWNER}={}", self.directory.display());
+            arguments.extend([
+                "-o".to_owned(),
+                owner,
+                "-o".to_owned(),
+                "com.sun:auto-snapshot=false".to_owned(),
+            ]);
+        }
+        let programs = self.programs(&server)?;
+        let endpoint = if let Target::Filesystem(_) = self.experiment.target {
+            own::make(&self.mounts)?;
+            let at = own::expect_directory(&self.mounts, &name)?;
+            arguments.extend(["-o".to_owned(), format!("mountpoint={}", at.display()), dataset.clone()]);
+            programs.zfs(&arguments)?;
+            if !own::is_mounted(&at).map_err(Error::file(&at))? {
+                let what = "the filesystem that is to be measured is not mounted there".to_owned();
+                return Err(Error::Results { path: at, what });
+            }
+            Endpoint::Directory(at)
+        } else {
+            let size = self.experiment.target.size().0.to_string();
+            arguments.extend(["-s".to_owned(), "-V".to_owned(), size, dataset.clone()]);
+            programs.zfs(&arguments)?;
+            programs.volume(&dataset)?
+        };
+        Ok(Home { server, pool, dataset, endpoint })
+    }
+
+    /// The pool and the dataset below which it belongs.
+    fn parent(&mut self, lodging: &Lodging, server: &Settings) -> Result<(String, String)> {
+        if let Target::Host { dataset, .. } = &self.experiment.target {
+            let pool = dataset.split('/').next().unwrap_or_default().to_owned();
+            return Ok((pool, dataset.clone()));
+        }
+        let settings = Place::Pool.pick(&lodging.settings);
+        let mut key = server.clone();
+        key.extend(settings.clone());
+        if let Some(pool) = self.pools.get(&key) {
+            return Ok((pool.clone(), pool.clone()));
+        }
+        self.numbered += 1;
+        let pool = format!("lab{}", self.numbered);
+        let missing = self.make_pool(&pool, server, &settings)?;
+        if !missing.is_empty() {
+            self.to_be_missed.insert(pool.clone(), missing);
+        }
+        self.pools.insert(key, pool.clone());
+        Ok((pool.clone(), pool))
+    }
+
+    /// Makes a pool; the devices that it is to miss once it has been filled.
+    fn make_pool(&mut self, pool: &str, server: &Settings, settings: &Settings) -> Result<Vec<String>> {
+        let Some(pools) = self.experiment.target.pools() else { return Ok(Vec::new()) };
+        let layout: Layout = settings.get("layout").unwrap_or(&pools.layout).parse()?;
+        let device_size = device_size(self.experiment, pools, &layout);
+        if pools.disks.is_empty() {
+            self.require_room(device_size, layout.devices())?;
+        } else {
+            self.take_disks(pool, server, &layout, device_size)?;
+        }
+        let mut disks = self.disks.get(pool).into_iter().flatten();
+        let mut count = 0;
+        let mut device = |model: Option<&String>| -> Result<String> {
+            let directory = match model {
+                Some(model) => format!("{MODELLED}/{}/", speed::device(model)?),
+                None => String::new(),
+            };
+            let path = own::take(&self.devices, &format!("{directory}{pool}-{count}"))?;
+            count += 1;
+            let _ = fs::remove_file(&path);
+            make_file(&path, device_size.0)?;
+            Ok(path.display().to_string())
+        };
+        let mut arguments: Vec<String> = vec!["create".into(), "-f".into(), "-m".into(), "none".into()];
+        for (name, value) in settings
+            .iter()
+            .filter(|(name, _)| !matches!(name.as_str(), "layout" | "log" | "devices" | "missing"))
+        {
+            let name = name.strip_prefix(POOL).unwrap_or(name);
+            arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
+        }
+        arguments.push(pool.to_owned());
+        let first = arguments.len() + usize::from(layout.vdevs().first().is_some_and(|it| *it != Vdev::Disk));
+        for vdev in layout.vdevs() {
+            arguments.extend(vdev.keyword());
+            for _ in 0..vdev.devices() {
+                arguments.push(match disks.next() {
+                    Some(disk) => disk.display().to_string(),
+                    None => device(settings.get("devices").or(pools.devices.as_ref()))?,
+                });
+            }
+        }
+        match settings.get("log") {
+            Some(log) if log == "file" => arguments.extend(["log".to_owned(), device(None)?]),
+            Some(log) if log != "none" => arguments.extend(["log".to_owned(), device(Some(log))?]),
+            _ => {}
+        }
+        self.programs(server)?.zpool(&arguments)?;
+        let missing = settings.get("missing").map_or(Ok(0), |count| count.parse::<usize>());
+        let missing = missing.map_err(|error| Error::Experiment(format!("missing: {error}")))?;
+        Ok(arguments.into_iter().skip(first).take(missing).collect())
+    }
+
+    /// Gives a pool the first of the disks, if nobody else needs them; a pool of another variant that is on them is destroyed.
+    fn take_disks(&mut self, pool: &str, server: &Settings, layout: &Layout, least: Size) -> Result<()> {
+        let before: BTreeSet<String> = self.disks.keys().cloned().collect();
+        if !before.is_empty() {
+            let of_these = self.homes.iter().filter(|(_, home)| before.contains(&home.pool));
+            let of_these: Vec<Lodging> = of_these.map(|(lodging, _)| lodging.clone()).collect();
+            of_these.iter().try_for_each(|lodging| self.release_home(lodging))?;
+            // Who served the last of them has ended with it.
+            self.start(server)?;
+        }
+        let mut own = Vec::new();
+        for disk in self.experiment.target.disks() {
+            if own.len() as u64 == layout.devices() {
+                break;
+            }
+            require_disk(disk, least)?;
+            // The pool holds it from then on.
+            taken::claim_for_pool(disk, self.may_overwrite, &self.directory)?;
+            own.push(disk.clone());
+        }
+        if (own.len() as u64) < layout.devices() {
+            return Err(Error::Experiment(format!("there are not enough disks for a pool of {layout}")));
+        }
+        self.disks.insert(pool.to_owned(), own);
+        Ok(())
+    }
+
+    /// Devices take as much as is ever written to them at once: where the system's disk was full, the pool would wait for ever.
+    fn require_room(&self, device_size: Size, devices: u64) -> Result<()> {
+        let at = &self.devices;
+        let stat = rustix::fs::statvfs(at).map_err(|error| Error::file(at)(error.into()))?;
+        let free = Size(stat.f_bavail.saturating_mul(stat.f_frsize) >> 20 << 20);
+        let needed = Size(device_size.0.saturating_mul(devices));
+        if needed.0 <= free.0 {
+            return Ok(());
+        }
+        Err(Error::Experiment(format!(
+            "{}: {devices} devices of {device_size} may take {needed}, and {free} are free there: make the target's `size` smaller, or choose another directory (-o)",
+            at.display()
+        )))
+    }
+}
+
+/// How large each device of a pool is.
+pub(super) fn device_size(experiment: &Experiment, pools: &Pools, layout: &Layout) -> Size {
+    let of_each = lodging::bytes_of_a_variant(experiment);
+    // One more, for what is written while it is there still.
+    let inside = of_each.saturating_mul(ROOM * (experiment.most_in_a_pool() as u64 + 1));
+    let room = (inside as f64 / data_devices(layout)) as u64;
+    pools.device_size.unwrap_or(Size(room.next_multiple_of(1 << 20).max(LEAST_DEVICE_BYTES)))
+}
+
+/// Devices' worth of data that a layout has, were there no rounding.
+pub(super) fn data_devices(layout: &Layout) -> f64 {
+    layout.vdevs().iter().map(|vdev| vdev.devices() as f64 * vdev.ideal()).sum()
+}
+
+/// Says that a disk is none, or has less room than a pool needs, where that is so.
+pub(super) fn require_disk(path: &Path, least: Size) -> Result<()> {
+    let refused = |what: String| Err(Error::Experiment(format!("disk {}: {what}", path.display())));
+    if !path.exists() || path.is_dir() {
+        return refused("there is no such disk or file".to_owned());
+    }
+    let file = File::open(path).map_err(Error::file(path))?;
+    let size = Size(taken::size(&file).map_err(Error::file(path))?);
+    if size < least {
+        return refused(format!(
+            "it has {size}, fewer than the {least} that its pool needs: make the target's `size` smaller"
+        ));
+    }
+    Ok(())
+}
+
+/// Destroys a volume or filesystem, with snapshots that others made of it. On a host others look at a device that was just closed, as udev does: for so long it is busy.
+pub(super) fn destroy(programs: &dyn Programs, dataset: &str) -> Result<()> {
+    let words = ["destroy".to_owned(), "-r".to_owned(), dataset.to_owned()];
+    for _ in 0..BUSY_TRIES {
+        match programs.zfs(&words) {
+            Err(error) if error.to_string().contains("busy") => thread::sleep(BUSY_PAUSE),
+            done => return done.map(drop),
+        }
+    }
+    programs.zfs(&words).map(drop)
+}

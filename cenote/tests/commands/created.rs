@@ -391,6 +391,12 @@ fn a_destroyed_pool_comes_back_until_its_labels_are_cleared() {
     let ended = session.run(&["zpool", "set", "size=1", "tank"]);
     let message = "cannot set property for 'tank': 'size' is readonly\n";
     assert_eq!((ended.code, ended.err.as_str()), (1, message));
+    session.print(&["zpool", "set", "dedup_table_quota=1.5G", "tank"]);
+    let quota = session.print(&["zpool", "get", "-Hpo", "value", "dedup_table_quota", "tank"]);
+    assert_eq!(quota, "1610612736\n");
+    let ended = session.run(&["zpool", "set", "dedup_table_quota=much", "tank"]);
+    let message = "cannot set property for 'tank': property 'dedup_table_quota': a number is needed\n";
+    assert_eq!((ended.code, ended.err.as_str()), (1, message));
     session.print(&["zpool", "destroy", "tank"]);
     let ended = session.run(&["zpool", "import", "-d", place]);
     assert_eq!((ended.code, ended.err.as_str()), (0, "no pools available to import\n"));

@@ -5,6 +5,7 @@
 //! | `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS` | flags, 4 bytes |
 //! | `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` | `struct fsxattr`: flags, extent size, extents, project, copy-on-write extent size (4 bytes each), 8 unused |
 //! | `ZFS_IOC_GETDOSFLAGS`, `ZFS_IOC_SETDOSFLAGS` | flags as files keep them, 8 bytes |
+//! | `FS_IOC_GETVERSION` | the file's generation, 4 bytes |
 //!
 //! All in the order of the machine. The kernel checks who may change what, but for the last, which it does not know: there it is checked here. It does not tell who has which capabilities. So for these
 //! a superuser is whose user number is 0, and what takes `CAP_LINUX_IMMUTABLE` remains for `chattr`.
@@ -22,6 +23,8 @@ use super::wire::Caller;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+/// Which file of several that had its number one after the other it is.
+const FS_IOC_GETVERSION: u32 = 0x8008_7601;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const ZFS_IOC_GETDOSFLAGS: u32 = 0x8008_8301;
@@ -71,6 +74,11 @@ impl Served {
             FS_IOC_GETFLAGS => {
                 let stat = self.znode(number)?.1.stat()?;
                 Ok(shown(&stat, |(lsattr, _, _)| lsattr).to_ne_bytes().to_vec())
+            }
+            FS_IOC_GETVERSION => {
+                let generation = self.znode(number)?.1.stat()?.generation;
+                // As many bits as the kernel keeps.
+                Ok((generation as u32).to_ne_bytes().to_vec())
             }
             FS_IOC_FSGETXATTR => {
                 let stat = self.znode(number)?.1.stat()?;

@@ -366,8 +366,13 @@ fn a_file_that_was_made_read_only_elsewhere_can_be_freed_from_it() {
         assert_eq!(errno(as_user(1234, 1234, || call(&file, SET, before))), libc::EACCES);
     }
     call(&file, SET, before).unwrap();
+    let generation = |file: &File| call(file, 0x8008_7601, 0).unwrap();
+    let first = generation(&file);
+    assert_ne!(first, 0, "it is the group that it was made in");
     drop(file);
     fs::write(&path, "other").unwrap();
+    again(&running);
+    assert_eq!(generation(&File::open(&path).unwrap()), first);
     judge(&running);
 }
 

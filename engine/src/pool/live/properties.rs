@@ -14,6 +14,7 @@ use ondisk::pool_directory as directory;
 
 use super::Syncing;
 use crate::dataset::dsl::Dsl;
+use crate::dataset::properties::typed::parse_number;
 use crate::dataset::properties::{Attr, Kind, index, is_user};
 use crate::dmu::{LiveObject, zap};
 use crate::error::{Error, Result};
@@ -35,7 +36,7 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
     if is_user(name) {
         return set_user(s, name, value).await;
     }
-    let invalid = |why: &str| Error::Invalid(format!("cannot set property '{name}': {why}"));
+    let invalid = |why: &str| Error::Invalid(format!("property '{name}': {why}"));
     let prop = PoolProp::from_name(name).ok_or_else(|| invalid("invalid property"))?;
     let desc = prop.desc();
     if desc.attr == Attr::Readonly {
@@ -84,7 +85,7 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
         _ => match desc.kind {
             Kind::Index(_, names) => index::number(names, value)
                 .ok_or_else(|| invalid(&format!("'{name}' must be one of '{}'", index::choices(names))))?,
-            Kind::Number(_) => value.parse().map_err(|_| invalid("a number is needed"))?,
+            Kind::Number(_) => parse_number(value).ok_or_else(|| invalid("a number is needed"))?,
             Kind::Text(_) => return Err(invalid("this property cannot be set")),
         },
     };

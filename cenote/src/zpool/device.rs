@@ -80,6 +80,12 @@ impl OnlineArguments {
         for onlined in &done.entries {
             let device = &onlined.device;
             let advice = match onlined.state {
+                State::Healthy if onlined.awaits_resilver => {
+                    text.push_str(&format!(
+                        "warning: device '{device}' onlined, but does not hold what was written while it was away\n"
+                    ));
+                    "keep the other devices of its vdev until OpenZFS has resilvered it, which happens when it imports the pool\n"
+                }
                 State::Healthy => continue,
                 State::Faulted => {
                     text.push_str(&format!(
@@ -92,7 +98,7 @@ impl OnlineArguments {
                         "warning: device '{device}' onlined, but remains in {} state\n",
                         state.to_string().to_lowercase()
                     ));
-                    "use 'zpool replace' to replace devices that are no longer present\n"
+                    "use 'zpool replace' of OpenZFS to replace devices that are no longer present\n"
                 }
             };
             text.push_str(advice);

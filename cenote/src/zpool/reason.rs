@@ -82,6 +82,13 @@ pub fn of_open_pool(pool: &PoolStatus) -> (String, String) {
             "Determine if the device needs to be replaced, and clear the errors\n\
              \tusing 'zpool clear' or replace the device with 'zpool replace'.\n",
         ),
+        Reason::AwaitingResilver => (
+            "One or more devices do not hold what was written while they were\n\
+             \taway.  For that the pool does without their copies: it may be lost\n\
+             \twith the other devices of their vdevs.\n",
+            "Keep the other devices, and import the pool with OpenZFS, which\n\
+             \tresilvers it.  This version does not yet.\n",
+        ),
         Reason::OfflineDevice => (
             "One or more devices has been taken offline by the administrator.\n\
              \tSufficient replicas exist for the pool to continue functioning in a\n\
@@ -274,6 +281,7 @@ pub fn of_importable(pool: &ImportablePool, indent: &str) -> String {
         Reason::FaultedReplicas | Reason::FaultedNoReplicas => &["One or more devices are faulted."],
         Reason::BadLog => &["An intent log record cannot be read."],
         Reason::Resilvering => &["One or more devices were being resilvered."],
+        Reason::AwaitingResilver => &["One or more devices missed writes and await a resilver."],
         Reason::Errata => return format!("Errata #{} detected.\n", pool.errata),
     };
     lines(indent, text)

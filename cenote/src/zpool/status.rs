@@ -259,6 +259,9 @@ impl Config<'_> {
             (_, Some(words)) => line.push_str(&format!("  {words}")),
             _ => {}
         }
+        if vdev.awaits_resilver {
+            line.push_str("  (awaiting resilver)");
+        }
         if let Some(model) = &vdev.modelled {
             line.push_str(&format!("  (modelled {model})"));
         }

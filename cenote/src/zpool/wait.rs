@@ -1,10 +1,11 @@
 //! `zpool wait`: returns when nothing goes on any more in the background of a pool.
 //!
 //! Scans, removals and expansions are carried on by OpenZFS only; of a pool that was closed in the midst of one it is known that it would go on there.
+//! Whoever waits for a resilver by name, of which a device is in need, is told that none comes.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 use server::api::{GetStatus, ListPools, PoolStatus, Progress, ScanKind, Sweep, SweepState};
 
@@ -57,6 +58,11 @@ impl Arguments {
         let chosen = if self.activities.is_empty() { all } else { &self.activities[..] };
         loop {
             let look = Look::at(&pool)?;
+            if self.activities.contains(&Activity::Resilver) && look.awaits_resilver() {
+                bail!(
+                    "cannot wait for '{pool}': a device awaits a resilver, which this version does not do; import the pool with OpenZFS, which does"
+                );
+            }
             if !chosen.iter().any(|activity| look.shows(*activity)) {
                 return Ok(());
             }
@@ -89,6 +95,12 @@ impl Look {
     fn sweeps(&self, work: Sweep) -> bool {
         let mut sweeps = self.status.sweeps.iter();
         sweeps.any(|sweep| sweep.work == work && sweep.state == SweepState::Active)
+    }
+
+    /// A device does not hold what it missed, and nobody brings it that.
+    fn awaits_resilver(&self) -> bool {
+        let mut vdevs = self.status.health.vdevs.walk();
+        !self.shows(Activity::Resilver) && vdevs.any(|vdev| vdev.awaits_resilver)
     }
 
     fn shows(&self, activity: Activity) -> bool {

@@ -22,6 +22,7 @@ fn devices_are_taken_offline_and_back_in_openzfs_s_words() {
     let session = Session::start();
     let disks = disks(&session, 2);
     let [first, second] = [&*disks[0], &*disks[1]];
+    let place = session.directory().join("disks");
     session.print(&["zpool", "create", "-m", "none", "tank", "mirror", first, second]);
     session.print(&["zpool", "offline", "tank", first]);
     let status = session.print(&["zpool", "status", "tank"]);
@@ -35,9 +36,24 @@ fn devices_are_taken_offline_and_back_in_openzfs_s_words() {
     let refused = session.run(&["zpool", "offline", "tank", "d1"]);
     assert_eq!((refused.code, &*refused.err), (1, "cannot offline d1: no valid replicas\n"));
     session.print(&["zfs", "create", "tank/while-away"]);
-    assert_eq!(session.print(&["zpool", "online", "tank", "d0"]), "");
-    let status = session.print(&["zpool", "status", "tank"]);
-    assert!(status.contains("state: ONLINE") && line(&status, first).contains("ONLINE"), "{status}");
+    let told = session.print(&["zpool", "online", "tank", "d0"]);
+    assert!(told.contains("'d0' onlined, but does not hold what was written while it was away"), "{told}");
+    // What it missed it has not, until somebody resilvers it: nobody is told that all is well.
+    let awaits = || {
+        let status = session.print(&["zpool", "status", "tank"]);
+        assert!(status.contains("state: ONLINE") && status.contains("OpenZFS, which\n"), "{status}");
+        assert!(line(&status, first).ends_with("(awaiting resilver)"), "{status}");
+        assert!(!line(&status, second).contains("resilver"), "{status}");
+        assert!(session.print(&["zpool", "status", "-x"]).contains("do not hold what was written"));
+        let waited = session.run(&["zpool", "wait", "-t", "resilver", "tank"]);
+        assert!(waited.code == 1 && waited.err.contains("awaits a resilver"), "{}", waited.err);
+    };
+    awaits();
+    session.print(&["zpool", "export", "tank"]);
+    let listed = session.print(&["zpool", "import", "-d", place.to_str().unwrap()]);
+    assert!(listed.contains("missed writes and await a resilver"), "{listed}");
+    session.print(&["zpool", "import", "-d", place.to_str().unwrap(), "tank"]);
+    awaits();
 
     session.print(&["zpool", "offline", "-f", "tank", "d0"]);
     let faulted = line(&session.print(&["zpool", "status", "tank"]), first);
@@ -45,6 +61,7 @@ fn devices_are_taken_offline_and_back_in_openzfs_s_words() {
     let told = session.print(&["zpool", "online", "tank", "d0"]);
     assert!(told.contains("remains in faulted state\nuse 'zpool clear'"), "{told}");
     session.print(&["zpool", "clear", "tank", first]);
+    awaits();
     assert!(session.print(&["zpool", "status", "tank"]).contains("state: ONLINE"));
     let history = session.print(&["zpool", "history", "tank"]);
     for command in ["zpool offline -f tank d0", "zpool clear tank", "zpool online tank d0"] {

@@ -104,6 +104,8 @@ pub enum Reason {
     MissingReplicas,
     /// A device with a bad label, with replicas.
     CorruptLabelReplicas,
+    /// A device came back and does not hold what was written while it was away.
+    AwaitingResilver,
     /// A device had errors.
     FailingDevice,
     /// A device is offline.
@@ -168,6 +170,9 @@ pub struct VdevNode {
     pub state: State,
     /// Why.
     pub aux: Aux,
+    /// A leaf that works and does not hold what it missed ([`crate::vdev::dtl`]).
+    #[serde(default)]
+    pub awaits_resilver: bool,
     /// Failed reads.
     pub read_errors: u64,
     /// Failed writes.
@@ -542,6 +547,7 @@ impl Facts<'_> {
             () if faulted => Reason::FaultedReplicas,
             () if missing => Reason::MissingReplicas,
             () if broken => Reason::CorruptLabelReplicas,
+            () if any(|node| node.awaits_resilver) => Reason::AwaitingResilver,
             () if self.count_errors && failing => Reason::FailingDevice,
             () if any(|node| node.state == State::Offline) => Reason::OfflineDevice,
             () if any(|node| node.state == State::Removed) => Reason::RemovedDevice,
@@ -608,6 +614,7 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         class: VdevClass::Normal,
         state: status.state,
         aux: status.aux,
+        awaits_resilver: false,
         read_errors: errors.read(),
         write_errors: errors.write(),
         checksum_errors: errors.checksum(),
@@ -629,6 +636,7 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
     // Only what was not there when the pool was opened is called by its guid: others are known by their path.
     let not_present = missing && vdev.status().state == State::CantOpen;
     let device_bytes = device.iter().flatten().map(|device| aligned_size(device.size_bytes())).next();
+    let is_leaf = device.is_some();
     let modelled = device.iter().flatten().find_map(|device| device.modelled());
     let (path, name) = match device.flatten() {
         Some(device) => (Some(device.path().display().to_string()), vdev.name.clone()),
@@ -648,6 +656,7 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
         class,
         state: vdev.status().state,
         aux: vdev.status().aux,
+        awaits_resilver: is_leaf && vdev.status().state == State::Healthy && !vdev.missing_txgs.is_empty(),
         read_errors: vdev.errors.read(),
         write_errors: vdev.errors.write(),
         checksum_errors: vdev.errors.checksum(),

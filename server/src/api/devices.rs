@@ -64,6 +64,9 @@ pub struct OnlinedDevice {
     pub device: String,
     /// Its state.
     pub state: State,
+    /// It does not hold what was written while it was away.
+    #[serde(default)]
+    pub awaits_resilver: bool,
 }
 
 impl Action for OnlineDevices {

@@ -96,7 +96,12 @@ impl Daemon {
                 None => Err(no_such_device(&doing)),
             };
             match online {
-                Ok(status) => listed.entries.push(OnlinedDevice { device, state: status.state }),
+                Ok(status) => {
+                    let root = status::vdevs(&pool.view());
+                    let found = root.walk().find(|vdev| Some(Guid(vdev.guid)) == find(&pool, &device));
+                    let awaits_resilver = found.is_some_and(|vdev| vdev.awaits_resilver);
+                    listed.entries.push(OnlinedDevice { device, state: status.state, awaits_resilver });
+                }
                 Err(error) => listed.failed.push(error),
             }
         }

@@ -226,6 +226,9 @@ impl Tree<'_> {
             }
             _ => {}
         }
+        if vdev.awaits_resilver {
+            item.insert("awaits_resilver".into(), Numbers { literal: true, ..numbers }.exact(1));
+        }
         self.said.add_json(&self.pool.name, vdev.path.as_deref(), &mut item);
         item
     }

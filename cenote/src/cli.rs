@@ -73,7 +73,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Memory for cached blocks of all pools and for what is written and not on disk yet (default: a quarter of the machine's). What requests under way and
-    /// maps of free space take, and what the process keeps for reuse, comes on top
+    /// maps of free space take, one to two mebibytes for each mount, and what the process keeps for reuse, comes on top
     #[arg(long, value_name = "SIZE", value_parser = server::sizes::parse_size)]
     pub arc_max: Option<u64>,
     /// Where a pool would wait for devices that do not take what is written, let it fail at once: whoever writes gets the error, and nothing more is written until the

@@ -679,7 +679,7 @@ fn nearly_full(seen: &Seen) -> Vec<Advice> {
         about: seen.pool.clone(),
         change: "remove data and old snapshots, or add a vdev".into(),
         evidence: format!(
-            "{} allocated, {} of the free space is in pieces",
+            "{} allocated, fragmentation {} (0 % is free space in large pieces, 100 % in the smallest)",
             percent(seen.capacity),
             percent(seen.fragmentation)
         ),

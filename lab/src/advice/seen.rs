@@ -36,7 +36,7 @@ pub struct Seen {
     pub machine: Environment,
     /// Share of the pool that is allocated, from 0 to 1.
     pub capacity: f64,
-    /// Share of the free space that is in pieces.
+    /// How small the pieces of free space are, from 0 to 1: an index, no share.
     pub fragmentation: f64,
     /// How many times less space deduplication takes.
     pub dedup_ratio: f64,

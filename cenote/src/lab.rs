@@ -18,7 +18,7 @@ use lab::environment::Environment;
 use lab::experiment::{Experiment, Settings, Target, format, presets};
 use lab::recipes::{self, RECIPES};
 use lab::run::Ended;
-use lab::store::Store;
+use lab::store::{Left, Store};
 use lab::target::{Bench, KernelPrograms, Launch, Programs, modelled_devices};
 use serde_json::json;
 
@@ -100,7 +100,7 @@ pub enum Lab {
         #[arg(short, long)]
         json: bool,
     },
-    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results stay, and what somebody put beside what the lab made, which is told
+    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results stay, damaged ones too, and what somebody put beside what the lab made, which is told
     Clean {
         /// The directory of its results
         directory: PathBuf,
@@ -228,7 +228,7 @@ impl Lab {
                 rounds.map_or(Ok(()), |rounds| store.want_rounds(rounds))?;
                 carry_out(store, overwrite, json)
             }
-            Self::Clean { directory } => clean(Store::open(&directory)?),
+            Self::Clean { directory } => clean(&directory),
             Self::Report { directory, run: Some(run), .. } => {
                 print(&lab::report::of_run(&Store::open(&directory)?, run)?)
             }
@@ -335,10 +335,9 @@ fn remove_left(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// Removes what an experiment left that nobody carries out.
-fn clean(mut store: Store) -> Result<()> {
-    store.hold()?;
-    let experiment = store.experiment().clone();
-    let mut bench = bench(&experiment, store.directory())?;
+fn clean(directory: &Path) -> Result<()> {
+    let left = Left::in_directory(directory)?;
+    let mut bench = bench(&left.experiment, directory)?;
     remove_left(&mut bench)?;
     bench.remove()?;
     server::remove_left();

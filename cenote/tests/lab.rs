@@ -6,7 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use ::lab::environment::Environment;
 use ::lab::experiment::Experiment;
-use ::lab::store::Store;
+use ::lab::fio::Figures;
+use ::lab::store::{Run, Stage, Store};
 
 const SMALL: &str = r#"
 name = "small"
@@ -43,6 +44,72 @@ fn lab(directory: &Path, arguments: &[&str]) -> Output {
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
+}
+
+/// Results of two rounds, as if they had been measured.
+fn planted(directory: &Path) {
+    let experiment = Experiment::parse(SMALL).unwrap();
+    let mut store = Store::create(directory, experiment, Environment::default()).unwrap();
+    for (round, iops) in [(0, 100.0), (1, 101.0)] {
+        for variant in ["baseline", "log=file"] {
+            for workload in ["stable writes", "cold reads"] {
+                let figures = Figures { iops, ..Figures::default() };
+                let run = Run {
+                    stage: Stage::Rounds,
+                    round,
+                    variant: variant.into(),
+                    workload: workload.into(),
+                    began: 1,
+                    command: Vec::new(),
+                    figures,
+                    served: None,
+                    space: None,
+                    sector: None,
+                    series: None,
+                    prepared: None,
+                    busy: None,
+                    notes: Vec::new(),
+                };
+                store.add(&run, &"fio said this. ".repeat(900)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_results_are_told_of_and_what_was_left_can_be_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        planted(&directory.path().join(name));
+    }
+    let path = directory.path().join("two/results.redb");
+    let whole = fs::read(&path).unwrap();
+    let mut within = whole.clone();
+    within[4096..].fill(0xa5);
+    for damaged in [&within[..], &whole[..whole.len() / 2], &vec![0; whole.len()]] {
+        fs::write(&path, damaged).unwrap();
+        for arguments in [
+            &["report", "two"][..],
+            &["report", "two", "--run", "1"],
+            &["resume", "two"],
+            &["compare", "one", "two"],
+        ] {
+            let output = lab(directory.path(), arguments);
+            let told = text(&output);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {told}");
+            assert!(told.contains("two/results.redb: it is damaged: "), "{arguments:?}: {told}");
+            assert!(told.contains("cenote lab run two/experiment.toml"), "{arguments:?}: {told}");
+            assert!(!told.contains("panicked") && !told.contains("backtrace"), "{arguments:?}: {told}");
+        }
+        let left = directory.path().join("two/devices");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(".cenote-lab"), "file left-0\n").unwrap();
+        fs::write(left.join("left-0"), "of a pool").unwrap();
+        let cleaned = lab(directory.path(), &["clean", "two"]);
+        assert!(cleaned.status.success(), "{}", text(&cleaned));
+        assert!(!left.exists());
+        assert_eq!(fs::read(&path).unwrap(), damaged);
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod record;
 mod server;
 mod written;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -105,7 +106,7 @@ pub enum Lab {
         /// The directory of its results
         directory: PathBuf,
     },
-    /// Make the report of an experiment again, and print it
+    /// Make the report of an experiment again, and print it; where the directory cannot be written it is printed only
     Report {
         /// The directory of its results
         directory: PathBuf,
@@ -417,16 +418,33 @@ fn report(store: &Store, json: bool) -> Result<()> {
     if store.runs().is_empty() {
         bail!("{}: no run has ended yet", store.directory().display());
     }
-    let paths = lab::report::write(store)?;
+    let written = match lab::report::write(store) {
+        Ok(paths) => Ok(paths.first().map(|path| path.display().to_string()).unwrap_or_default()),
+        // Results that were put by, or are somebody else's, are told of all the same.
+        Err(lab::Error::File { path, error })
+            if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) =>
+        {
+            Err(format!("{}: {error}", path.display()))
+        }
+        Err(error) => return Err(error.into()),
+    };
     let findings = lab::analysis::findings(store);
-    if json {
-        return print(&format!("{}\n", lab::report::json(store, &findings)?));
+    match json {
+        true => print(&format!("{}\n", lab::report::json(store, &findings)?))?,
+        false => print(&lab::report::brief(store, &findings))?,
     }
-    print(&lab::report::brief(store, &findings))?;
-    let page = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-    print(&format!(
-        "\nwith all intervals, p-values, percentiles, and plots: {page} (without plots: report.md beside it)\n"
-    ))
+    match written {
+        Ok(_) if json => Ok(()),
+        Ok(page) => print(&format!(
+            "\nwith all intervals, p-values, percentiles, and plots: {page} (without plots: report.md beside it)\n"
+        )),
+        Err(why) => {
+            eprintln!(
+                "the report's files were not written ({why}): --json prints all that is in them, and a copy of the directory that may be written gets them"
+            );
+            Ok(())
+        }
+    }
 }
 
 fn compare(directories: &[PathBuf], output: Option<&Path>, force: bool, json: bool) -> Result<()> {

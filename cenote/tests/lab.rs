@@ -113,6 +113,36 @@ fn damaged_results_are_told_of_and_what_was_left_can_be_removed() {
 }
 
 #[test]
+fn results_that_cannot_be_written_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        planted(&directory.path().join(name));
+    }
+    let place = directory.path().display();
+    let read_only = |arguments: &str| {
+        let script = format!(
+            "mount --bind {place} {place} && mount -o remount,bind,ro {place} && cd {place} && ! touch it 2>/dev/null && exec {} lab {arguments}",
+            env!("CARGO_BIN_EXE_cenote")
+        );
+        Command::new("unshare").args(["-r", "-m", "sh", "-c", &script]).output().unwrap()
+    };
+    let first = read_only("report one");
+    if text(&first).contains("unshare:") || text(&first).contains("mount:") {
+        println!("skipped: nothing can be mounted here: {}", text(&first));
+        return;
+    }
+    let told = text(&first);
+    assert!(first.status.success() && told.contains("files were not written"), "{told}");
+    let json = read_only("report one --json");
+    assert!(json.status.success(), "{}", text(&json));
+    serde_json::from_slice::<serde_json::Value>(&json.stdout).unwrap();
+    for arguments in ["report one --run 1", "compare one two"] {
+        let output = read_only(arguments);
+        assert!(output.status.success(), "{arguments}: {}", text(&output));
+    }
+}
+
+#[test]
 fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("small.toml"), SMALL).unwrap();

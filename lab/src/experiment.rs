@@ -579,8 +579,8 @@ impl Experiment {
             if DECIDED.contains(&name.as_str()) {
                 faults.push(format!("'{name}': the lab decides that, as what it measures has a size and a place, and is written"));
             }
-            if name.strip_prefix(FIO).is_some_and(|option| workload::OURS.contains(&option)) {
-                faults.push(format!("'{name}': the lab decides that option"));
+            if let Some(decided) = name.strip_prefix(FIO).and_then(workload::decided) {
+                faults.push(format!("'{name}': {decided}"));
             }
         }
         faults.extend(self.faults_of_values());

@@ -143,6 +143,18 @@ fn results_that_cannot_be_written_are_read() {
 }
 
 #[test]
+fn a_record_lasts_for_a_time_that_there_is() {
+    let directory = tempfile::tempdir().unwrap();
+    for seconds in ["nan", "inf", "0", "-1", "1e300"] {
+        let seconds = format!("--seconds={seconds}");
+        let refused = lab(directory.path(), &["record", "tank/none", "-o", "trace", &seconds]);
+        let told = text(&refused);
+        assert!(!refused.status.success() && told.contains("a number from 0.1 to 31536000"), "{told}");
+    }
+    assert!(!directory.path().join("trace").exists());
+}
+
+#[test]
 fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("small.toml"), SMALL).unwrap();

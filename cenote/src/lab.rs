@@ -9,6 +9,7 @@ mod record;
 mod server;
 mod written;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -18,7 +19,7 @@ use lab::environment::Environment;
 use lab::experiment::{Experiment, Settings, Target, format, presets};
 use lab::recipes::{self, RECIPES};
 use lab::run::Ended;
-use lab::store::Store;
+use lab::store::{Left, Store};
 use lab::target::{Bench, KernelPrograms, Launch, Programs, modelled_devices};
 use serde_json::json;
 
@@ -100,12 +101,12 @@ pub enum Lab {
         #[arg(short, long)]
         json: bool,
     },
-    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results stay, and what somebody put beside what the lab made, which is told
+    /// Remove what an experiment that was killed left: its pools, and on a host its volumes. Its results stay, damaged ones too, and what somebody put beside what the lab made, which is told
     Clean {
         /// The directory of its results
         directory: PathBuf,
     },
-    /// Make the report of an experiment again, and print it
+    /// Make the report of an experiment again, and print it; where the directory cannot be written it is printed only
     Report {
         /// The directory of its results
         directory: PathBuf,
@@ -228,7 +229,7 @@ impl Lab {
                 rounds.map_or(Ok(()), |rounds| store.want_rounds(rounds))?;
                 carry_out(store, overwrite, json)
             }
-            Self::Clean { directory } => clean(Store::open(&directory)?),
+            Self::Clean { directory } => clean(&directory),
             Self::Report { directory, run: Some(run), .. } => {
                 print(&lab::report::of_run(&Store::open(&directory)?, run)?)
             }
@@ -335,10 +336,9 @@ fn remove_left(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// Removes what an experiment left that nobody carries out.
-fn clean(mut store: Store) -> Result<()> {
-    store.hold()?;
-    let experiment = store.experiment().clone();
-    let mut bench = bench(&experiment, store.directory())?;
+fn clean(directory: &Path) -> Result<()> {
+    let left = Left::in_directory(directory)?;
+    let mut bench = bench(&left.experiment, directory)?;
     remove_left(&mut bench)?;
     bench.remove()?;
     server::remove_left();
@@ -418,16 +418,33 @@ fn report(store: &Store, json: bool) -> Result<()> {
     if store.runs().is_empty() {
         bail!("{}: no run has ended yet", store.directory().display());
     }
-    let paths = lab::report::write(store)?;
+    let written = match lab::report::write(store) {
+        Ok(paths) => Ok(paths.first().map(|path| path.display().to_string()).unwrap_or_default()),
+        // Results that were put by, or are somebody else's, are told of all the same.
+        Err(lab::Error::File { path, error })
+            if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) =>
+        {
+            Err(format!("{}: {error}", path.display()))
+        }
+        Err(error) => return Err(error.into()),
+    };
     let findings = lab::analysis::findings(store);
-    if json {
-        return print(&format!("{}\n", lab::report::json(store, &findings)?));
+    match json {
+        true => print(&format!("{}\n", lab::report::json(store, &findings)?))?,
+        false => print(&lab::report::brief(store, &findings))?,
     }
-    print(&lab::report::brief(store, &findings))?;
-    let page = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-    print(&format!(
-        "\nwith all intervals, p-values, percentiles, and plots: {page} (without plots: report.md beside it)\n"
-    ))
+    match written {
+        Ok(_) if json => Ok(()),
+        Ok(page) => print(&format!(
+            "\nwith all intervals, p-values, percentiles, and plots: {page} (without plots: report.md beside it)\n"
+        )),
+        Err(why) => {
+            eprintln!(
+                "the report's files were not written ({why}): --json prints all that is in them, and a copy of the directory that may be written gets them"
+            );
+            Ok(())
+        }
+    }
 }
 
 fn compare(directories: &[PathBuf], output: Option<&Path>, force: bool, json: bool) -> Result<()> {

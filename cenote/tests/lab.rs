@@ -6,7 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use ::lab::environment::Environment;
 use ::lab::experiment::Experiment;
-use ::lab::store::Store;
+use ::lab::fio::Figures;
+use ::lab::store::{Run, Stage, Store};
 
 const SMALL: &str = r#"
 name = "small"
@@ -43,6 +44,114 @@ fn lab(directory: &Path, arguments: &[&str]) -> Output {
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
+}
+
+/// Results of two rounds, as if they had been measured.
+fn planted(directory: &Path) {
+    let experiment = Experiment::parse(SMALL).unwrap();
+    let mut store = Store::create(directory, experiment, Environment::default()).unwrap();
+    for (round, iops) in [(0, 100.0), (1, 101.0)] {
+        for variant in ["baseline", "log=file"] {
+            for workload in ["stable writes", "cold reads"] {
+                let figures = Figures { iops, ..Figures::default() };
+                let run = Run {
+                    stage: Stage::Rounds,
+                    round,
+                    variant: variant.into(),
+                    workload: workload.into(),
+                    began: 1,
+                    command: Vec::new(),
+                    figures,
+                    served: None,
+                    space: None,
+                    sector: None,
+                    series: None,
+                    prepared: None,
+                    busy: None,
+                    notes: Vec::new(),
+                };
+                store.add(&run, &"fio said this. ".repeat(900)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_results_are_told_of_and_what_was_left_can_be_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        planted(&directory.path().join(name));
+    }
+    let path = directory.path().join("two/results.redb");
+    let whole = fs::read(&path).unwrap();
+    let mut within = whole.clone();
+    within[4096..].fill(0xa5);
+    for damaged in [&within[..], &whole[..whole.len() / 2], &vec![0; whole.len()]] {
+        fs::write(&path, damaged).unwrap();
+        for arguments in [
+            &["report", "two"][..],
+            &["report", "two", "--run", "1"],
+            &["resume", "two"],
+            &["compare", "one", "two"],
+        ] {
+            let output = lab(directory.path(), arguments);
+            let told = text(&output);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {told}");
+            assert!(told.contains("two/results.redb: it is damaged: "), "{arguments:?}: {told}");
+            assert!(told.contains("cenote lab run two/experiment.toml"), "{arguments:?}: {told}");
+            assert!(!told.contains("panicked") && !told.contains("backtrace"), "{arguments:?}: {told}");
+        }
+        let left = directory.path().join("two/devices");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(".cenote-lab"), "file left-0\n").unwrap();
+        fs::write(left.join("left-0"), "of a pool").unwrap();
+        let cleaned = lab(directory.path(), &["clean", "two"]);
+        assert!(cleaned.status.success(), "{}", text(&cleaned));
+        assert!(!left.exists());
+        assert_eq!(fs::read(&path).unwrap(), damaged);
+    }
+}
+
+#[test]
+fn results_that_cannot_be_written_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        planted(&directory.path().join(name));
+    }
+    let place = directory.path().display();
+    let read_only = |arguments: &str| {
+        let script = format!(
+            "mount --bind {place} {place} && mount -o remount,bind,ro {place} && cd {place} && ! touch it 2>/dev/null && exec {} lab {arguments}",
+            env!("CARGO_BIN_EXE_cenote")
+        );
+        Command::new("unshare").args(["-r", "-m", "sh", "-c", &script]).output().unwrap()
+    };
+    let first = read_only("report one");
+    if text(&first).contains("unshare:") || text(&first).contains("mount:") {
+        println!("skipped: nothing can be mounted here: {}", text(&first));
+        return;
+    }
+    let told = text(&first);
+    assert!(first.status.success() && told.contains("files were not written"), "{told}");
+    let json = read_only("report one --json");
+    assert!(json.status.success(), "{}", text(&json));
+    serde_json::from_slice::<serde_json::Value>(&json.stdout).unwrap();
+    for arguments in ["report one --run 1", "compare one two"] {
+        let output = read_only(arguments);
+        assert!(output.status.success(), "{arguments}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_record_lasts_for_a_time_that_there_is() {
+    let directory = tempfile::tempdir().unwrap();
+    for seconds in ["nan", "inf", "0", "-1", "1e300"] {
+        let seconds = format!("--seconds={seconds}");
+        let refused = lab(directory.path(), &["record", "tank/none", "-o", "trace", &seconds]);
+        let told = text(&refused);
+        assert!(!refused.status.success() && told.contains("a number from 0.1 to 31536000"), "{told}");
+    }
+    assert!(!directory.path().join("trace").exists());
 }
 
 #[test]

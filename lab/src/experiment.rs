@@ -74,6 +74,7 @@
 //! | `risk` | what a setting costs in safety |
 //! | `workload` | what is done |
 //! | `unseen` | options of fio that make no difference, and where |
+//! | `told` | what is wrong with the text |
 //! | `presets` | workloads that come with the program |
 //! | [`mod@format`] | the reference of the file: every key |
 //! | [`draft`] | an experiment out of a few words |
@@ -85,6 +86,7 @@ pub mod presets;
 pub(crate) mod risk;
 mod setting;
 mod target;
+mod told;
 pub(crate) mod unseen;
 mod workload;
 
@@ -261,8 +263,12 @@ impl Experiment {
 
     /// Reads one that may be changed before it is checked.
     pub fn read(text: &str) -> Result<Self> {
-        let wrong = |error: toml::de::Error| Error::Experiment(error.to_string());
-        let mut experiment: Self = match presets::expanded(toml::from_str(text).map_err(wrong)?)? {
+        let wrong = |error: toml::de::Error| Error::Experiment(told::plain(&error));
+        let table = toml::from_str(text).map_err(wrong)?;
+        if let Some(fault) = told::brackets(&table).or_else(|| told::sizes(&table)) {
+            return Err(Error::Experiment(fault));
+        }
+        let mut experiment: Self = match presets::expanded(table)? {
             Some(table) => table.try_into().map_err(wrong)?,
             // Its errors name lines.
             None => toml::from_str(text).map_err(wrong)?,
@@ -579,8 +585,8 @@ impl Experiment {
             if DECIDED.contains(&name.as_str()) {
                 faults.push(format!("'{name}': the lab decides that, as what it measures has a size and a place, and is written"));
             }
-            if name.strip_prefix(FIO).is_some_and(|option| workload::OURS.contains(&option)) {
-                faults.push(format!("'{name}': the lab decides that option"));
+            if let Some(decided) = name.strip_prefix(FIO).and_then(workload::decided) {
+                faults.push(format!("'{name}': {decided}"));
             }
         }
         faults.extend(self.faults_of_values());
@@ -596,6 +602,9 @@ impl Experiment {
         }
         if self.budget.is_some() && self.mode != Mode::Search {
             faults.push("budget: only mode = \"search\" has one".into());
+        }
+        if self.budget == Some(0) {
+            faults.push("budget: a search takes one run at least".into());
         }
         if matches!(self.mode, Mode::Search | Mode::Improve) && self.factors.is_empty() {
             faults.push("there is no [[factor]] to search among".into());
@@ -1232,6 +1241,7 @@ mod tests {
         for (from, to, named) in [
             ("name = \"small\"", "name = \"a/b\"", "a/b"),
             ("\"64M\"", "\"64\"", "size"),
+            ("name = \"small\"", "name = \"small\"\nmode = \"search\"\nbudget = 0", "budget: a search"),
             ("\"64M\"", "\"many\"", "many"),
             ("[\"16K\", \"8K\"]", "[\"16K\"]", "volblocksize"),
             ("compression", "volblocksize", "held fixed"),

@@ -404,7 +404,18 @@ pub fn told(experiment: &Experiment) -> String {
     for workload in &experiment.workloads {
         let (rw, bs, depth, seconds) = (&workload.rw, workload.bs, workload.iodepth, workload.seconds);
         let most = if workload.trace.is_some() { ", or as long as its trace is" } else { "" };
-        text.push_str(&format!("  {}: {rw} {bs}, depth {depth}, {seconds} s{most}\n", workload.name));
+        // fio prefers several sizes to one.
+        let sizes =
+            workload.options.get("bssplit").map_or_else(|| bs.to_string(), |many| format!("bssplit={many}"));
+        let jobs = workload.options.get("numjobs").filter(|jobs| *jobs != "1");
+        let jobs = jobs.map_or_else(String::new, |jobs| format!(" in each of {jobs} jobs"));
+        let rest =
+            workload.options.iter().filter(|(name, _)| !["bssplit", "numjobs"].contains(&name.as_str()));
+        let rest: String = rest.map(|(name, value)| format!(", {name}={value}")).collect();
+        text.push_str(&format!(
+            "  {}: {rw} {sizes}, depth {depth}{jobs}{rest}, {seconds} s{most}\n",
+            workload.name
+        ));
     }
     let most = if experiment.workloads.iter().any(|it| it.trace.is_some()) { "at most" } else { "about" };
     let seconds: f64 = experiment.workloads.iter().map(|it| it.seconds + it.ramp_seconds).sum();
@@ -618,6 +629,17 @@ mod tests {
         assert!(wrong.len() == 1 && wrong[0].contains("thinktime"), "{wrong:#?}");
         let wrong = told("[[factor]]\nname = \"fio.rwmixwrite\"\nvalues = [\"1\", \"x2\"]\n", "");
         assert!(wrong.len() == 1 && wrong[0].contains("fio.rwmixwrite=x2"), "{wrong:#?}");
+    }
+
+    #[test]
+    fn options_of_workloads_are_told() {
+        let of = |options: &str| {
+            told(&experiment("", &format!("rw = \"randrw\"\niodepth = 8\noptions = {{ {options} }}")))
+        };
+        let text = of("numjobs = \"2\", rate = \"1m\", thinktime = \"5\"");
+        assert!(text.contains("randrw 4K, depth 8 in each of 2 jobs, rate=1m, thinktime=5, "), "{text}");
+        let text = of("bssplit = \"8k/50:64k/50\"");
+        assert!(text.contains("randrw bssplit=8k/50:64k/50, depth 8, "), "{text}");
     }
 
     #[test]

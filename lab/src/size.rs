@@ -3,31 +3,46 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 const UNITS: [(char, u64); 5] =
     [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40), ('P', 1 << 50)];
 
 /// A number of bytes, written with a unit of powers of 1024.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[serde(into = "String")]
 pub struct Size(pub u64);
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Written {
-    Bytes(u64),
-    Words(String),
+/// What stands for a size, in words.
+pub(crate) const WANTED: &str = "a size like 16K, or a number of bytes";
+
+struct Written;
+
+impl Visitor<'_> for Written {
+    type Value = Size;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(WANTED)
+    }
+
+    fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
+        Ok(Size(bytes))
+    }
+
+    fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
+        let wrong = |_| E::invalid_value(Unexpected::Signed(bytes), &self);
+        u64::try_from(bytes).map(Size).map_err(wrong)
+    }
+
+    fn visit_str<E: de::Error>(self, words: &str) -> Result<Size, E> {
+        words.parse().map_err(E::custom)
+    }
 }
 
-impl TryFrom<Written> for Size {
-    type Error = String;
-
-    fn try_from(written: Written) -> Result<Self, String> {
-        match written {
-            Written::Bytes(bytes) => Ok(Self(bytes)),
-            Written::Words(words) => words.parse(),
-        }
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Written)
     }
 }
 

@@ -12,6 +12,9 @@
 //! # The database
 //! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, with the series of what happened within it, table `fio` fio's own JSON of it. Both are written in one transaction, so a run that a crash cut
 //! short is not there at all, and is done again. A round that was interrupted is done again as a whole: its runs become [`Stage::Torn`] where they are. Who carries the experiment out holds the database; a second one is refused.
+//! Who looks at results needs no right to write them, and who removes what a killed lab left needs no database that is whole ([`Left`]). How it is opened is `database`'s.
+
+mod database;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -215,50 +218,44 @@ impl Store {
 
     /// Opens what is there. Whoever goes on with it checks the experiment first.
     pub fn open(directory: &Path) -> Result<Self> {
-        if !directory.join("experiment.toml").exists() {
-            let what =
-                "this is no directory with an experiment's results: name the one that `lab run` wrote (-o)"
-                    .into();
-            return Err(Error::Results { path: directory.to_owned(), what });
-        }
-        let read = |name: &str| {
-            let path = directory.join(name);
-            file::read(&path, file::MOST_OF_EXPERIMENT).map_err(Error::file(&path))
-        };
-        // What it found stays readable, whatever is asked of new ones since.
-        let experiment = Experiment::read(&read("experiment.toml")?)?;
+        let experiment = experiment_in(directory)?;
+        let read = |name| read(directory, name);
         let environment = serde_json::from_str(&read("environment.json")?).map_err(|error| {
             Error::Results { path: directory.join("environment.json"), what: error.to_string() }
         })?;
         let directory = directory.to_owned();
         let mut store = Self { directory, experiment, environment, runs: Vec::new(), database: None };
-        if let Some(database) = store.read()? {
-            for (number, run) in runs_of(&database).map_err(|error| store.failed(error))? {
+        if let Some(runs) = store.look(runs_of)? {
+            for (number, run) in runs {
                 let run = serde_json::from_slice(&run);
-                store.runs.push(run.map_err(|error| store.failed(format!("run {number}: {error}")))?);
+                store.runs.push(
+                    run.map_err(|error| database::damaged(&store.path(), format!("run {number}: {error}")))?,
+                );
             }
         }
         Ok(store)
     }
 
     fn failed(&self, error: impl std::fmt::Display) -> Error {
-        Error::Results { path: self.directory.join(DATABASE), what: error.to_string() }
+        Error::Results { path: self.path(), what: error.to_string() }
     }
 
-    fn not_opened(&self, error: redb::DatabaseError) -> Error {
-        match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => self
-                .failed("another 'cenote lab' is at work on these results; wait until it is done, or end it"),
-            error => self.failed(error),
-        }
+    fn path(&self) -> PathBuf {
+        self.directory.join(DATABASE)
     }
 
-    /// The database, for a look at it; `None` before the first run.
-    fn read(&self) -> Result<Option<Database>> {
-        let path = self.directory.join(DATABASE);
-        match path.exists() {
-            true => Database::open(&path).map(Some).map_err(|error| self.not_opened(error)),
-            false => Ok(None),
+    /// Looks at the database; `None` before the first run.
+    fn look<T>(
+        &self,
+        see: impl FnOnce(&Database) -> std::result::Result<T, redb::Error>,
+    ) -> Result<Option<T>> {
+        let path = self.path();
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.len() > 0 => database::look(&path, see).map(Some),
+            // Who made it came no further.
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::file(&path)(error)),
         }
     }
 
@@ -272,10 +269,9 @@ impl Store {
             Ok(table.get(number as u64)?.map(|json| json.value().to_owned()))
         };
         let found = match &self.database {
-            Some(database) => look(database),
-            None => self.read()?.map_or(Ok(None), |database| look(&database)),
+            Some(database) => look(database).map_err(|error| database::failed(&self.path(), error))?,
+            None => self.look(look)?.flatten(),
         };
-        let found = found.map_err(|error| self.failed(error))?;
         found.ok_or_else(|| self.failed(format!("there is no run {number}")))
     }
 
@@ -317,9 +313,10 @@ impl Store {
 
     fn held(&mut self) -> Result<&Database> {
         if self.database.is_none() {
-            let path = self.directory.join(DATABASE);
-            let database = Database::create(path).map_err(|error| self.not_opened(error))?;
-            if runs_of(&database).map_err(|error| self.failed(error))?.len() != self.runs.len() {
+            let path = self.path();
+            let database = database::hold(&path)?;
+            let runs = database::quietly(&path, || runs_of(&database))?;
+            if runs.len() != self.runs.len() {
                 return Err(self.failed("somebody else went on with this experiment just now"));
             }
             self.database = Some(database);
@@ -388,6 +385,38 @@ impl Store {
         write_durably(&path, text.as_bytes())?;
         Ok(path)
     }
+}
+
+/// What is left of an experiment that nobody carries out, nor can while this is held. Only its file is read, so that what a killed lab left can be removed whatever became of the results.
+pub struct Left {
+    /// The experiment.
+    pub experiment: Experiment,
+    _lock: Box<dyn Send>,
+}
+
+impl Left {
+    /// Of the experiment in `directory`.
+    pub fn in_directory(directory: &Path) -> Result<Self> {
+        let experiment = experiment_in(directory)?;
+        Ok(Self { experiment, _lock: Box::new(database::lock(&directory.join(DATABASE))?) })
+    }
+}
+
+/// The text of a file of the results.
+fn read(directory: &Path, name: &str) -> Result<String> {
+    let path = directory.join(name);
+    file::read(&path, file::MOST_OF_EXPERIMENT).map_err(Error::file(&path))
+}
+
+/// The experiment whose results are in `directory`. What it found stays readable, whatever is asked of new ones since.
+fn experiment_in(directory: &Path) -> Result<Experiment> {
+    if !directory.join("experiment.toml").exists() {
+        let what =
+            "this is no directory with an experiment's results: name the one that `lab run` wrote (-o)"
+                .into();
+        return Err(Error::Results { path: directory.to_owned(), what });
+    }
+    Experiment::read(&read(directory, "experiment.toml")?)
 }
 
 /// Says why results cannot go into a directory, where they cannot: it must be empty, or not exist yet.
@@ -569,6 +598,74 @@ mod tests {
         assert_eq!(Store::open(directory.path()).unwrap().runs(), [run(0), run(1), run(2)]);
         fs::write(directory.path().join(DATABASE), "nonsense").unwrap();
         assert!(Store::open(directory.path()).is_err());
+    }
+
+    /// Results of so many runs, and where they are.
+    fn results(count: usize) -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let experiment = recipes::find("sync").unwrap().experiment();
+        let mut store = Store::create(directory.path(), experiment, Environment::default()).unwrap();
+        for round in 0..count {
+            store.add(&run(round), &"fio said this. ".repeat(900)).unwrap();
+        }
+        let path = store.path();
+        (directory, path)
+    }
+
+    #[test]
+    fn damage_is_told_with_what_to_do_and_no_panic() {
+        let (directory, path) = results(40);
+        let whole = fs::read(&path).unwrap();
+        let all = Store::open(directory.path()).unwrap().runs;
+        let mut told = 0;
+        let mut look = |bytes: &[u8], what: &str| {
+            fs::write(&path, bytes).unwrap();
+            let error = match Store::open(directory.path()) {
+                Ok(mut store) => {
+                    // It is where nothing lies, or the state before is still there: whoever goes on with it finds the same.
+                    assert!(all.starts_with(store.runs()), "{what}");
+                    store.hold().unwrap();
+                    assert_eq!(store.fio_json(1).is_ok(), !store.runs().is_empty(), "{what}");
+                    return;
+                }
+                Err(error) => error.to_string(),
+            };
+            assert!(error.starts_with(path.to_str().unwrap()), "{what}: {error}");
+            assert!(error.contains("it is damaged: "), "{what}: {error}");
+            assert!(error.contains("lab run") && error.contains("lab clean"), "{what}: {error}");
+            told += 1;
+        };
+        for at in (0..whole.len()).step_by(whole.len() / 150) {
+            let mut bytes = whole.clone();
+            let end = (at + 700).min(bytes.len());
+            bytes[at..end].fill(0xa5);
+            look(&bytes, &format!("{at} overwritten"));
+        }
+        for at in [1, 100, 4096, whole.len() / 2, whole.len() - 1] {
+            look(&whole[..at], &format!("cut at {at}"));
+        }
+        look(&vec![0; whole.len()], "zeros");
+        assert!(told > 50, "{told}");
+        fs::write(&path, whole).unwrap();
+        assert_eq!(Store::open(directory.path()).unwrap().runs, all);
+    }
+
+    #[test]
+    fn what_is_left_is_found_whatever_became_of_the_results() {
+        let (directory, path) = results(1);
+        let experiment = Store::open(directory.path()).unwrap().experiment.clone();
+        fs::write(&path, "nonsense").unwrap();
+        let left = Left::in_directory(directory.path()).unwrap();
+        assert_eq!(left.experiment, experiment);
+        let second = Left::in_directory(directory.path()).err().unwrap().to_string();
+        assert!(second.contains("at work"), "{second}");
+        drop(left);
+        fs::remove_file(&path).unwrap();
+        drop(Left::in_directory(directory.path()).unwrap());
+        let mut store = Store::open(directory.path()).unwrap();
+        assert!(store.runs().is_empty());
+        store.hold().unwrap();
+        assert!(Left::in_directory(directory.path()).is_err());
     }
 
     #[test]

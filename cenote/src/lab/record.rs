@@ -14,9 +14,14 @@ use crate::output::print;
 
 /// How often the daemon is asked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// The longest that it may last: a year.
+const MOST_SECONDS: f64 = 31_536_000.0;
 
 /// Records until the time is over, Ctrl-C is pressed, or the file has so many requests.
 pub fn run(volume: &str, output: &Path, force: bool, seconds: Option<f64>, most: usize) -> Result<()> {
+    if let Some(seconds) = seconds.filter(|seconds| !(0.1..=MOST_SECONDS).contains(seconds)) {
+        bail!("--seconds {seconds}: a number from 0.1 to {MOST_SECONDS}; without it, it ends by Ctrl-C");
+    }
     written::require(output, force)?;
     let stops = interrupted("ended at once; the end of the trace may be missing")?;
     let ask = |stop| {

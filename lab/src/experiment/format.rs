@@ -480,7 +480,7 @@ pub const TABLES: [TableOf; 16] = [
                 "a table",
                 Some("{}"),
                 "{ fsync = \"1\" }",
-                "More options of fio, of those that write nowhere else",
+                "More options of fio, of those that write nowhere else and say nothing that another key says; numjobs is at most 64",
             ),
         ],
     },

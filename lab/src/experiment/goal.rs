@@ -51,7 +51,7 @@ struct Written {
 
 /// A value as it stands in a file.
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "it is a number, or text with a unit, as \"5ms\" is")]
 enum Value {
     Number(f64),
     Words(String),

@@ -10,7 +10,7 @@
 //! | traces with their own pauses | `iodepth`: fio would count the pauses as latencies ([`Workload::replay_depth`]) |
 //! | transfers that only write, or only read | `rwmixread`; `fsync` and `fdatasync` |
 //! | transfers one behind the other | `random_distribution` |
-//! | transfers of several sizes (`bssplit`, `bsrange`) | `bs` |
+//! | transfers of several sizes (`bssplit`) | `bs` |
 //! | attributes and removal of files | the same, and [`OF_FILES`] |
 //! | copies | all but `bs`: fio does not do them |
 //!
@@ -77,7 +77,7 @@ fn why(workload: &Workload, way: Way, name: &str) -> Option<&'static str> {
         ),
         (Work::Replay, _) if OF_TRACES.contains(&name) => Some("a trace says itself what is asked for"),
         (Work::Transfers, _) if name == "bs" && has_sizes(workload) => Some(
-            "the sizes are those of the workload's bssplit or bsrange, which fio prefers to bs; vary fio.bssplit, or take a workload of one size",
+            "the sizes are those of the workload's bssplit, which fio prefers to bs; vary fio.bssplit, or take a workload of one size",
         ),
         (Work::Transfers, _) if name == "rwmixread" && !is_mixed(workload) => {
             Some("it does not both read and write; rw = \"randrw\" or \"rw\" does")
@@ -107,7 +107,7 @@ const OF_TRACES: [&str; 4] = ["rw", "bs", "rwmixread", "random_distribution"];
 
 /// Whether it has sizes of its own beside `bs`.
 fn has_sizes(workload: &Workload) -> bool {
-    ["bssplit", "bsrange"].into_iter().any(|name| workload.options.contains_key(name))
+    workload.options.contains_key("bssplit")
 }
 
 /// Whether it reads and writes.

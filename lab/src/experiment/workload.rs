@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use options::OURS;
+pub(super) use options::decided;
 pub(crate) use options::faults as faults_of_options;
 
 use super::{FIO, Metric, Place, Settings, Target};
@@ -326,6 +326,12 @@ impl Workload {
                 "sync_job" => drop(job.options.insert("sync".into(), value.clone())),
                 _ => {
                     let option = name.strip_prefix(FIO).unwrap_or(name);
+                    // What differs takes the place of what the workload says.
+                    match option {
+                        "buffer_compress_percentage" => job.compressible = 0,
+                        "dedupe_percentage" => job.duplicates = 0,
+                        _ => {}
+                    }
                     drop(job.options.insert(option.to_owned(), value.clone()));
                 }
             }
@@ -364,6 +370,14 @@ impl Workload {
             faults.push("compressible and duplicates are percentages below 100".into());
         }
         faults.extend(options::faults(&self.options, target.size()));
+        for (key, percent, option) in [
+            ("compressible", self.compressible, "buffer_compress_percentage"),
+            ("duplicates", self.duplicates, "dedupe_percentage"),
+        ] {
+            if percent > 0 && self.options.contains_key(option) {
+                faults.push(format!("{key} and fio's option '{option}' say the same: leave the option out"));
+            }
+        }
         match self.work() {
             Work::Transfers if !is_of_fio(&self.rw) => {
                 faults.push(format!(
@@ -417,6 +431,21 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_option_does_not_say_otherwise_what_a_key_says() {
+        let target = Target::Path { path: "/x".into(), size: Size(1 << 30), overwrite: true };
+        let workload = |text: &str| -> Workload {
+            toml::from_str(&format!("name = \"w\"\nrw = \"randwrite\"\n{text}")).unwrap()
+        };
+        let twice = workload("compressible = 50\noptions = { buffer_compress_percentage = \"20\" }");
+        let faults = twice.faults(&target);
+        assert!(faults.len() == 1 && faults[0].contains("compressible and"), "{faults:?}");
+        // A factor takes its place.
+        let settings = Settings::from([("dedupe_percentage".to_owned(), "20".to_owned())]);
+        let varied = workload("duplicates = 50").with(&settings).unwrap();
+        assert_eq!((varied.faults(&target), varied.duplicates), (Vec::new(), 0));
+    }
 
     #[test]
     fn once_is_for_what_would_go_on() {

@@ -1,11 +1,13 @@
 //! Ratio and speed of each algorithm on real data.
 //!
 //! Blocks are drawn from the files by chance, each as likely as any other, and stored by every algorithm as a pool would: a block of zeros is a hole, what compresses to 112 bytes lies in
-//! the block pointer, else compression must save an eighth of the block in whole sectors, or the block is stored as it is. The ratio is bytes before over bytes after, its
-//! interval a bootstrap over the blocks. The speed is that of one core of this machine: the blocks are packed and unpacked again and again, and the median pass counts, for the first has cold caches and any may be interrupted.
+//! the block pointer, else compression must save an eighth of the block in whole sectors, or the block is stored as it is. The ratio is bytes before over bytes after, as the property
+//! `compressratio` has it: holes of a file, and blocks of zeros, which any compression makes holes of, are in neither, so that all algorithms are told of the same blocks. Its
+//! interval is a bootstrap over the blocks. The speed is that of one core of this machine: the blocks are packed and unpacked again and again, and the median pass counts, for the first has cold caches and any may be interrupted.
 
 use std::fmt;
 use std::fs::File;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -158,7 +160,9 @@ pub struct Compression {
     pub block: Size,
     /// Blocks that were drawn.
     pub sampled: usize,
-    /// Bytes of all files.
+    /// Of those, blocks of zeros: holes with any compression, and stored as they are without.
+    pub zeros: usize,
+    /// Bytes of all files, without holes.
     pub whole: u64,
     /// Each algorithm.
     pub algorithms: Vec<Told>,
@@ -182,18 +186,37 @@ impl Compression {
     pub fn of(paths: &[PathBuf], block: Size, ashift: u32, most: Size) -> Result<Self> {
         let block_bytes = block_bytes(block, ashift)?;
         super::require_size("sample", most, block, MOST_SAMPLE)?;
-        let files = sample::data(paths)?;
-        let whole = files.iter().map(|(_, size)| size).sum();
-        let blocks = draw(&files, block_bytes, most.0 / block.0)?;
-        let algorithms = NAMES.iter().map(|name| Ok(tell(name, Algorithm::named(name)?, ashift, &blocks)));
-        Ok(Self { block, sampled: blocks.len(), whole, algorithms: algorithms.collect::<Result<_>>()? })
+        let (blocks, whole) = draw(&sample::data(paths)?, block_bytes, most.0 / block.0)?;
+        if blocks.is_empty() {
+            return Err(sample::no_data());
+        }
+        let (zeros, blocks): (Vec<_>, Vec<_>) =
+            blocks.into_iter().partition(|block| codec::is_all_zero(block));
+        let algorithms = NAMES.iter().map(|name| {
+            let mut told = tell(name, Algorithm::named(name)?, ashift, &blocks);
+            if *name == "off" {
+                // Zeros too are stored by it.
+                told.ratio = told.ratio.or(Some(Estimate { value: 1.0, low: 1.0, high: 1.0 }));
+            }
+            Ok(told)
+        });
+        let algorithms = algorithms.collect::<Result<_>>()?;
+        Ok(Self { block, sampled: blocks.len() + zeros.len(), zeros: zeros.len(), whole, algorithms })
     }
 }
 
-/// Blocks of the files by chance, the same each time; all of them, where they are no more than `most`.
-fn draw(files: &[(PathBuf, u64)], block: usize, most: u64) -> Result<Vec<Vec<u8>>> {
-    let count = |size: u64| size.div_ceil(block as u64);
-    let all: u64 = files.iter().map(|(_, size)| count(*size)).sum();
+/// Blocks of the files by chance, the same each time; all of them, where they are no more than `most`. And bytes of all.
+fn draw(files: &[(PathBuf, u64)], block: usize, most: u64) -> Result<(Vec<Vec<u8>>, u64)> {
+    let (mut all, mut whole) = (0, 0);
+    for (path, size) in files {
+        let file = File::open(path).map_err(Error::file(path))?;
+        let count = |range: Range<u64>| {
+            all += range.end - range.start;
+            whole += (range.end * block as u64).min(*size) - range.start * block as u64;
+            Ok(())
+        };
+        sample::ranges(&file, *size, block, count).map_err(Error::file(path))?;
+    }
     let mut rng = fastrand::Rng::with_seed(1);
     let mut chosen: Vec<u64> = match all <= most {
         true => (0..all).collect(),
@@ -204,16 +227,21 @@ fn draw(files: &[(PathBuf, u64)], block: usize, most: u64) -> Result<Vec<Vec<u8>
     let mut chosen = chosen.into_iter().peekable();
     let mut first = 0;
     for (path, size) in files {
-        let end = first + count(*size);
-        if chosen.peek().is_some_and(|next| *next < end) {
-            let file = File::open(path).map_err(Error::file(path))?;
-            while let Some(index) = chosen.next_if(|next| *next < end) {
-                blocks.push(sample::block(&file, *size, block, index - first).map_err(Error::file(path))?);
-            }
+        if chosen.peek().is_none() {
+            break;
         }
-        first = end;
+        let file = File::open(path).map_err(Error::file(path))?;
+        let read = |range: Range<u64>| {
+            let end = first + (range.end - range.start);
+            while let Some(number) = chosen.next_if(|next| *next < end) {
+                blocks.push(sample::block(&file, *size, block, range.start + number - first)?);
+            }
+            first = end;
+            Ok(())
+        };
+        sample::ranges(&file, *size, block, read).map_err(Error::file(path))?;
     }
-    Ok(blocks)
+    Ok((blocks, whole))
 }
 
 fn tell(name: &str, algorithm: Algorithm, ashift: u32, blocks: &[Vec<u8>]) -> Told {
@@ -300,13 +328,15 @@ impl Model for Compression {
 
 impl fmt::Display for Compression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{} blocks of {} out of {}; one core of this machine\n",
-            self.sampled,
-            self.block,
-            bytes(self.whole as f64)
-        )?;
+        write!(f, "{} blocks of {} out of {}", self.sampled, self.block, bytes(self.whole as f64))?;
+        if self.zeros > 0 {
+            write!(
+                f,
+                ", {} of zeros, which are holes with any compression, are stored without, and are in no ratio",
+                self.zeros
+            )?;
+        }
+        writeln!(f, "; one core of this machine\n")?;
         let best = self.algorithms.iter().filter_map(|it| it.ratio).map(|it| it.value).fold(1.0, f64::max);
         let speed =
             |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.0}", rate / 1e6));
@@ -417,6 +447,32 @@ mod tests {
         let holes =
             Compression::of(&[directory.path().join("holes")], Size(16 << 10), 9, Size(1 << 20)).unwrap();
         assert_eq!(holes.algorithms[0].ratio, None);
+        assert_eq!((holes.sampled, holes.zeros), (64, 64));
+        assert_eq!(ratio(&holes, "off").value, 1.0);
         assert!(holes.to_string().contains("nothing is stored"), "{holes}");
+    }
+
+    #[test]
+    fn holes_are_in_no_ratio() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sparse");
+        let mut noise = vec![0; 1 << 20];
+        fastrand::Rng::with_seed(1).fill(&mut noise);
+        if !sample::sparse(&path, &[(64 << 20, &noise), (128 << 20, &[0; 1 << 20])]) {
+            return;
+        }
+        let of = |path: &PathBuf, most| {
+            Compression::of(std::slice::from_ref(path), Size(128 << 10), 12, Size(most))
+        };
+        for most in [64 << 20, 1 << 20] {
+            let told = of(&path, most).unwrap();
+            assert_eq!(told.whole, 2 << 20);
+            assert!(told.zeros > 0 && told.zeros < told.sampled, "{told}");
+            for algorithm in &told.algorithms {
+                assert_eq!(algorithm.ratio.map(|it| it.value), Some(1.0), "{told}");
+            }
+        }
+        sample::sparse(&path, &[]);
+        assert!(of(&path, 64 << 20).unwrap_err().to_string().contains("no data"));
     }
 }

@@ -5,7 +5,7 @@
 //! all: how often blocks occur is what it is in the whole, which a sample of places would get wrong. The sample starts with everything; whenever it grows too large, one more zero bit is
 //! asked for, and half of it goes. With `n` of them left the figures are right to about `1 / sqrt(n)`.
 //!
-//! Blocks of zeros are holes, and what compresses to 112 bytes or less lies in its block pointer: neither has an entry.
+//! Holes of a file are no blocks. Blocks of zeros are holes too where there is compression, and what compresses to 112 bytes or less lies in its block pointer: none of these has an entry.
 //!
 //! # The table
 //! An entry is a record of a ZAP: 1 chunk of 24 bytes for the record, `ceil(40 / 21)` for the key, `ceil(value / 21)` for the packed value, mostly under 42 bytes. A leaf of 32 KiB has 1278
@@ -131,8 +131,10 @@ impl Dedup {
         super::require_size("cache", cache, super::LEAST, super::MOST)?;
         let mut sample = Sample { zero_bits: 0, seen: HashMap::new(), most };
         let mut packed = vec![0; block_bytes];
+        let mut has_data = false;
         for (path, size) in sample::data(paths)? {
             sample::blocks(&path, size, block_bytes, |block| {
+                has_data = true;
                 // It has no salt, so it cannot fail.
                 let Ok(digest) = checksum::compute(ChecksumType::Sha256, block, ByteOrder::Little, None)
                 else {
@@ -143,6 +145,9 @@ impl Dedup {
                     stored => Some(stored.bytes(block.len(), ashift)),
                 });
             })?;
+        }
+        if !has_data {
+            return Err(sample::no_data());
         }
         Ok(Self::told_by(&sample, block, compression, cache))
     }
@@ -173,7 +178,8 @@ impl Dedup {
             unique: whole(&|seen| u64::from(seen.copies == 1)),
             referenced,
             allocated,
-            ratio: referenced as f64 / allocated.max(1) as f64,
+            // What takes nothing is not deduplicated.
+            ratio: if allocated == 0 { 1.0 } else { referenced as f64 / allocated as f64 },
             memory: memory as u64,
             cache,
             fits: memory <= room,
@@ -295,6 +301,27 @@ mod tests {
             assert!((sampled as f64 / whole as f64 - 1.0).abs() < 0.05, "{sampled} {whole}");
         }
         assert!((sampled.ratio / whole.ratio - 1.0).abs() < 0.03, "{}", sampled.ratio);
+    }
+
+    #[test]
+    fn holes_of_a_file_are_not_deduplicated() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sparse");
+        let mut noise = vec![0; 1 << 20];
+        fastrand::Rng::with_seed(1).fill(&mut noise);
+        // Zeros that were written are data without compression, and holes with it.
+        if !sample::sparse(&path, &[(64 << 20, &noise), (128 << 20, &[0; 1 << 20])]) {
+            return;
+        }
+        let of = |compression| {
+            Dedup::of(std::slice::from_ref(&path), Size(128 << 10), compression, 12, Size(1 << 30)).unwrap()
+        };
+        let (packed, plain) = (of("lz4"), of("off"));
+        assert_eq!((packed.blocks, packed.entries, packed.ratio), (8, 8, 1.0));
+        assert_eq!((plain.blocks, plain.entries), (16, 9));
+        sample::sparse(&path, &[]);
+        let told = Dedup::of(&[path], Size(128 << 10), "off", 12, Size(1 << 30)).unwrap_err();
+        assert!(told.to_string().contains("no data"), "{told}");
     }
 
     #[test]

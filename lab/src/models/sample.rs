@@ -1,9 +1,15 @@
 //! Blocks of one's own files, as a filesystem or volume would have them.
+//!
+//! Holes are no blocks: nothing is stored of them, whatever compression there is. A block of which a part is a hole has zeros there.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
@@ -52,8 +58,42 @@ pub fn data(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
     let files = files(paths)?;
     match files.iter().any(|(_, size)| *size > 0) {
         true => Ok(files),
-        false => Err(Error::Experiment("there are no data in these files".into())),
+        false => Err(no_data()),
     }
+}
+
+/// What is wrong with files that are empty, or holes.
+pub fn no_data() -> Error {
+    Error::Experiment("there are no data in these files".into())
+}
+
+/// The blocks of a file of `size` bytes that are not wholly in a hole, in ranges one after the other. Where the filesystem does not tell of holes there are none.
+pub fn ranges(
+    file: &File,
+    size: u64,
+    block: usize,
+    mut each: impl FnMut(Range<u64>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let (mut at, mut told) = (0, 0);
+    while at < size {
+        let (begin, end) = match seek(file, SeekFrom::Data(at)) {
+            Ok(begin) => (begin, seek(file, SeekFrom::Hole(begin)).unwrap_or(size)),
+            Err(Errno::NXIO) => break,
+            Err(_) => (at, size),
+        };
+        if begin >= size {
+            break;
+        }
+        // What is a hole may change meanwhile.
+        let end = end.max(begin + 1).min(size);
+        let blocks = (begin / block as u64).max(told)..end.div_ceil(block as u64);
+        if !blocks.is_empty() {
+            told = blocks.end;
+            each(blocks)?;
+        }
+        at = end;
+    }
+    Ok(())
 }
 
 /// One block of a file of `size` bytes: a small file has one as large as itself, in whole sectors, a large one has blocks of `block` bytes. Past the end are zeros.
@@ -72,13 +112,31 @@ pub fn block(file: &File, size: u64, block: usize, index: u64) -> std::io::Resul
     Ok(bytes)
 }
 
-/// Each block of a file of `size` bytes.
+/// Each block of a file of `size` bytes that is not a hole.
 pub fn blocks(path: &Path, size: u64, block: usize, mut each: impl FnMut(&[u8])) -> Result<()> {
     let file = File::open(path).map_err(Error::file(path))?;
-    for index in 0..size.div_ceil(block as u64) {
-        each(&self::block(&file, size, block, index).map_err(Error::file(path))?);
+    let told = ranges(&file, size, block, |mut range| {
+        range.try_for_each(|index| {
+            each(&self::block(&file, size, block, index)?);
+            Ok(())
+        })
+    });
+    told.map_err(Error::file(path))
+}
+
+/// A file of a GiB with data in these places, and holes elsewhere, where the filesystem of temporary files has holes.
+#[cfg(test)]
+pub fn sparse(path: &Path, data: &[(u64, &[u8])]) -> bool {
+    let file = File::create(path).unwrap();
+    file.set_len(1 << 30).unwrap();
+    for (offset, bytes) in data {
+        file.write_all_at(bytes, *offset).unwrap();
     }
-    Ok(())
+    let has_holes = seek(&file, SeekFrom::Hole(0)).is_ok_and(|hole| hole < 1 << 30);
+    if !has_holes {
+        println!("skipped: there are no holes in {}", path.display());
+    }
+    has_holes
 }
 
 #[cfg(test)]
@@ -114,5 +172,31 @@ mod tests {
         let at = |name: &str| vec![directory.path().join(name)];
         assert_eq!(super::data(&at("link")).unwrap().len(), 1, "a link that was named is followed");
         assert!(super::data(&at("empty")).unwrap_err().to_string().contains("no data"));
+    }
+
+    #[test]
+    fn holes_are_no_blocks() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sparse");
+        // Within a block, across two, and before the end; the filesystem's own blocks are no larger than these.
+        let places = [(5 << 20, &[1_u8; 100][..]), ((9 << 20) - 50, &[1; 100]), ((1 << 30) - 1, &[1])];
+        if !sparse(&path, &places) {
+            return;
+        }
+        let file = File::open(&path).unwrap();
+        let mut found = Vec::new();
+        let collect = |range: Range<u64>| {
+            found.extend(range);
+            Ok(())
+        };
+        ranges(&file, 1 << 30, 1 << 20, collect).unwrap();
+        assert_eq!(found, [5, 8, 9, 1023]);
+        assert!(
+            !sparse(&path, &[]) || {
+                let mut count = 0;
+                blocks(&path, 1 << 30, 4096, |_| count += 1).unwrap();
+                count == 0
+            }
+        );
     }
 }

@@ -90,8 +90,12 @@ pub struct Space {
 pub struct VdevSpace {
     /// How it is written.
     pub layout: String,
-    /// The share of its space that is data, were there no rounding.
+    /// The share of its space that is data, were there no rounding, with that of its spares.
     pub ideal: f64,
+    /// Devices, spares among them.
+    pub devices: u64,
+    /// Spares within it, of which what a block takes knows nothing.
+    pub spares: u64,
     /// Each block size.
     pub costs: Vec<Cost>,
 }
@@ -105,7 +109,9 @@ impl Space {
         let vdevs = layouts.iter().filter_map(|layout| {
             let vdev = *layout.vdevs().first()?;
             let costs = (9..=20).map(|bits| cost(vdev, ashift, 1 << bits)).collect();
-            Some(VdevSpace { layout: layout.to_string(), ideal: vdev.ideal(), costs })
+            let spares = if let Vdev::Draid { spares, .. } = vdev { spares } else { 0 };
+            let (ideal, devices) = (vdev.ideal(), vdev.devices());
+            Some(VdevSpace { layout: layout.to_string(), ideal, devices, spares, costs })
         });
         Ok(Self { ashift, vdevs: vdevs.collect() })
     }
@@ -121,7 +127,18 @@ impl fmt::Display for Space {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "sectors of {} bytes", 1_u64 << self.ashift)?;
         for vdev in &self.vdevs {
-            writeln!(f, "\n{}: at best {} of the space is data\n", vdev.layout, percent(vdev.ideal))?;
+            write!(f, "\n{}: at best {} of the space is data", vdev.layout, percent(vdev.ideal))?;
+            if vdev.spares > 0 {
+                let (spares, devices) = (vdev.spares, vdev.devices);
+                let besides = vdev.ideal * devices as f64 / (devices - spares) as f64;
+                let are = if spares == 1 { "is spare" } else { "are spares" };
+                write!(
+                    f,
+                    ", as {spares} of {devices} devices {are}; the rows are of the others, of which {} is at best",
+                    percent(besides)
+                )?;
+            }
+            writeln!(f, "\n")?;
             let rows: Vec<Vec<String>> = vdev
                 .costs
                 .iter()
@@ -209,5 +226,14 @@ mod tests {
     fn sector_sizes_that_cannot_be_are_refused() {
         assert!(Space::of(&["raidz1 3".parse().unwrap()], 8).is_err());
         assert_eq!(Space::of(&["raidz1 3".parse().unwrap()], 12).unwrap().vdevs[0].costs.len(), 12);
+    }
+
+    #[test]
+    fn spares_are_told_of() {
+        let layouts = ["draid2:4d:1s 11", "draid2:4d 11"].map(|layout| layout.parse().unwrap());
+        let told = Space::of(&layouts, 12).unwrap().to_string();
+        assert!(told.contains("at best 60.6 % of the space is data, as 1 of 11 devices is spare"), "{told}");
+        assert!(told.contains("of which 66.7 % is at best"), "{told}");
+        assert!(told.contains(": at best 66.7 % of the space is data\n"), "{told}");
     }
 }

@@ -14,10 +14,18 @@ use crate::load;
 use crate::nearest::meant;
 use crate::size::Size;
 
+/// Jobs that a workload may have at most.
+const MOST_JOBS: u32 = 64;
+
 /// Options that the workload has as something else, or that the lab has to decide itself.
-pub(in crate::experiment) const OURS: [&str; 26] = [
+const OURS: [&str; 33] = [
     "rw",
     "bs",
+    "blocksize",
+    // `bssplit` has several sizes of which the lab knows the smallest.
+    "bsrange",
+    "blocksize_range",
+    "iodepth",
     "readwrite",
     "filename",
     "filename_format",
@@ -32,11 +40,14 @@ pub(in crate::experiment) const OURS: [&str; 26] = [
     "output-format",
     "name",
     "runtime",
+    "timeout",
     "time_based",
     "size",
     "nrfiles",
+    "nr_files",
     "filesize",
     "io_size",
+    "io_limit",
     "read_iolog",
     "replay_no_stall",
     // Its output is read as that of all jobs together, and the time before as the workload says it; what is random is another in each round.
@@ -46,9 +57,8 @@ pub(in crate::experiment) const OURS: [&str; 26] = [
 ];
 
 /// Those that a workload may have.
-const ALLOWED: [&str; 109] = [
+const ALLOWED: [&str; 107] = [
     // Sizes and places of operations.
-    "bsrange",
     "bssplit",
     "bs_unaligned",
     "ba",
@@ -71,7 +81,6 @@ const ALLOWED: [&str; 109] = [
     "replay_time_scale",
     "replay_skip",
     // How many at once.
-    "iodepth",
     "iodepth_batch",
     "iodepth_batch_complete_min",
     "iodepth_batch_complete_max",
@@ -171,10 +180,37 @@ pub(crate) fn faults(options: &BTreeMap<String, String>, target: Size) -> Vec<St
     options.iter().filter_map(|(name, value)| fault(name, value, target)).collect()
 }
 
+/// What of the experiment's file says what an option of [`OURS`] would; nothing where it is the lab's alone.
+fn key(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "rw" | "readwrite" => "the workload's key rw",
+        "bs" | "blocksize" => "the workload's key bs",
+        "bsrange" | "blocksize_range" => "the option bssplit, as 8k/50:64k/50",
+        "iodepth" => "the workload's key iodepth",
+        "runtime" | "timeout" => "the workload's key seconds",
+        "time_based" => "the workload's key once",
+        "ramp_time" => "the workload's key ramp_seconds",
+        "size" | "io_size" | "io_limit" => "the workload's key size",
+        "filesize" => "the workload's key bs, which is the size of each file where files are made",
+        "nrfiles" | "nr_files" => "the workload's key files",
+        "read_iolog" => "the workload's key trace",
+        "replay_no_stall" => "the workload's key at_once",
+        "randseed" => "the experiment's key seed",
+        "filename" | "filename_format" | "directory" | "opendir" | "uri" => "[target]",
+        _ => return None,
+    })
+}
+
+/// Says that an option is one that a workload cannot have since the lab decides it, and what to write instead, where it is.
+pub(in crate::experiment) fn decided(name: &str) -> Option<String> {
+    let instead = key(name).map_or_else(String::new, |key| format!(": write {key}"));
+    OURS.contains(&name).then(|| format!("the lab decides fio's option '{name}'{instead}"))
+}
+
 /// Says why a workload cannot have an option with that value; nothing where it can.
 fn fault(name: &str, value: &str, target: Size) -> Option<String> {
-    if OURS.contains(&name) {
-        return Some(format!("the lab decides fio's option '{name}'"));
+    if let Some(decided) = decided(name) {
+        return Some(decided);
     }
     if !ALLOWED.contains(&name) {
         return Some(format!(
@@ -187,13 +223,11 @@ fn fault(name: &str, value: &str, target: Size) -> Option<String> {
         "offset" | "offset_increment" if !is_place(value, target) => {
             "it is a size, as 64K is, or a percentage, as 25% is"
         }
-        "bsrange" if !are_many(value, '-') => {
-            "it has two sizes in each range, as 4k-64k has; one size is `bs`"
-        }
-        "bssplit" if !are_many(value, ':') => {
-            "it has two sizes or more, as 4k/40:16k/60 has; one size is `bs`"
-        }
+        "bssplit" if !are_many(value) => "it has two sizes or more, as 4k/40:16k/60 has; one size is `bs`",
         "numjobs" if value.parse::<u32>().is_err() => "it is not a number",
+        "numjobs" if !value.parse().is_ok_and(|jobs| (1..=MOST_JOBS).contains(&jobs)) => {
+            "jobs are from 1 to 64; the workload's key iodepth has more operations under way in each"
+        }
         "mem" if value.contains(':') => {
             "the lab allows memory that is in no file, which is named without ':'"
         }
@@ -210,9 +244,9 @@ fn is_place(value: &str, target: Size) -> bool {
 }
 
 /// Whether there are several sizes in each of the lists of a value: with one size fio would go past the end with its last operation.
-fn are_many(value: &str, between: char) -> bool {
+fn are_many(value: &str) -> bool {
     let sizes = |list: &str| -> Option<Vec<Size>> {
-        list.split(between).map(|size| size.split('/').next()?.parse().ok()).collect()
+        list.split(':').map(|size| size.split('/').next()?.parse().ok()).collect()
     };
     value.split(',').all(|list| sizes(list).is_some_and(|sizes| sizes.iter().any(|size| *size != sizes[0])))
 }
@@ -289,8 +323,35 @@ mod tests {
 
     #[test]
     fn what_the_lab_reads_fios_output_by_is_its_own() {
-        for name in ["group_reporting", "ramp_time", "randseed"] {
-            assert_eq!(fault(name, "0"), Some(format!("the lab decides fio's option '{name}'")));
+        for (name, instead) in [
+            ("group_reporting", ""),
+            ("ramp_time", ": write the workload's key ramp_seconds"),
+            ("randseed", ": write the experiment's key seed"),
+        ] {
+            assert_eq!(fault(name, "0"), Some(format!("the lab decides fio's option '{name}'{instead}")));
+        }
+    }
+
+    #[test]
+    fn what_a_key_says_no_option_does() {
+        for (name, instead) in [
+            ("iodepth", "key iodepth"),
+            ("bs", "key bs"),
+            ("blocksize", "key bs"),
+            ("bsrange", "bssplit"),
+            ("size", "key size"),
+            ("io_size", "key size"),
+            ("runtime", "key seconds"),
+            ("readwrite", "key rw"),
+            ("filename", "[target]"),
+        ] {
+            let told = fault(name, "1").unwrap();
+            assert!(told.contains(instead), "{told}");
+        }
+        for (jobs, is_right) in [("1", true), ("64", true), ("0", false), ("65", false), ("4000", false)] {
+            let told = fault("numjobs", jobs);
+            assert_eq!(told.is_none(), is_right, "{jobs}");
+            assert!(told.is_none_or(|told| told.contains("from 1 to 64") && told.contains("iodepth")));
         }
     }
 

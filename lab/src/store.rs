@@ -46,7 +46,7 @@ pub enum Stage {
     /// Comparing variants round by round.
     #[default]
     Rounds,
-    /// The same, in a round that was interrupted: it was done again as a whole, and this run counts nowhere.
+    /// Either, in a round that was interrupted, or that replayed a trace fewer times than others: it was done again as a whole, and this run counts nowhere.
     Torn,
 }
 
@@ -77,6 +77,9 @@ pub struct Run {
     /// What happened within it, where that was counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
+    /// How often it replayed a trace on end, where it replayed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passes: Option<usize>,
     /// What was filled for it before, where something was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepared: Option<Prepared>,
@@ -122,6 +125,7 @@ impl Run {
             space: None,
             sector: None,
             series: None,
+            passes: None,
             prepared: None,
             busy: None,
             notes: Vec::new(),
@@ -367,11 +371,11 @@ impl Store {
         Ok(())
     }
 
-    /// Marks the runs of a round that was interrupted, which is done again.
-    pub fn tear(&mut self, round: usize) -> Result<()> {
+    /// Marks runs that count no more, because they are done again.
+    pub fn tear(&mut self, is_torn: impl Fn(&Run) -> bool) -> Result<()> {
         self.hold()?;
         for at in 0..self.runs.len() {
-            if self.runs[at].stage != Stage::Rounds || self.runs[at].round != round {
+            if !is_torn(&self.runs[at]) {
                 continue;
             }
             let torn = Run { stage: Stage::Torn, ..self.runs[at].clone() };

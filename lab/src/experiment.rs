@@ -73,12 +73,14 @@
 //! | `setting` | what can differ |
 //! | `risk` | what a setting costs in safety |
 //! | `workload` | what is done |
+//! | `changed` | what was changed since its runs were made |
 //! | `unseen` | options of fio that make no difference, and where |
 //! | `told` | what is wrong with the text |
 //! | `presets` | workloads that come with the program |
 //! | [`mod@format`] | the reference of the file: every key |
 //! | [`draft`] | an experiment out of a few words |
 
+mod changed;
 pub mod draft;
 pub mod format;
 mod goal;
@@ -104,6 +106,7 @@ use crate::plan::{self, Plan, VariantKind};
 use crate::search::MOST_SEARCHED;
 use crate::size::Size;
 
+pub(crate) use changed::changed;
 pub use goal::{Bound, Goal, Metric, Rates};
 pub(crate) use setting::meaning;
 pub use setting::{FIO, Factor, NBD, POOL, PROCESS, Place, SETTINGS, Settings, THROUGH, TUNABLES, Tunable};
@@ -304,6 +307,16 @@ impl Experiment {
         let round = (round as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // 0 would be none to fio.
         (fastrand::Rng::with_seed(self.seed() ^ round).u64(..) >> 33) + 1
+    }
+
+    /// Whether a search comes before the rounds.
+    pub(crate) fn is_searched(&self) -> bool {
+        matches!(self.mode, Mode::Search | Mode::Improve)
+    }
+
+    /// Rounds of each step of a search: those that it was begun with, however many were left out afterwards.
+    pub(crate) fn searched_rounds(&self) -> usize {
+        self.rounds + self.left_out_rounds
     }
 
     /// Rounds at least.
@@ -606,7 +619,7 @@ impl Experiment {
         if self.budget == Some(0) {
             faults.push("budget: a search takes one run at least".into());
         }
-        if matches!(self.mode, Mode::Search | Mode::Improve) && self.factors.is_empty() {
+        if self.is_searched() && self.factors.is_empty() {
             faults.push("there is no [[factor]] to search among".into());
         }
         let runs = self.variant_count().saturating_mul(self.workloads.len());
@@ -867,10 +880,12 @@ impl Experiment {
     pub fn search_runs(&self) -> usize {
         match self.mode {
             Mode::Each | Mode::Full => 0,
-            Mode::Search => self.budget.unwrap_or(self.combinations().saturating_mul(self.rounds) / 4).max(1),
+            Mode::Search => {
+                self.budget.unwrap_or(self.combinations().saturating_mul(self.searched_rounds()) / 4).max(1)
+            }
             Mode::Improve => {
                 let values = self.factors.iter().map(|factor| factor.values.len()).sum::<usize>();
-                values.saturating_mul(self.rounds)
+                values.saturating_mul(self.searched_rounds())
             }
         }
     }

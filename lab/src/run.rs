@@ -4,6 +4,7 @@
 //! stopped at any moment, within a run too, and gone on with. The round that was interrupted then is done again as a whole; all others are never done again. Rounds go on beyond the least number while the goal's intervals are too wide; that only
 //! looks at widths, never at who wins, which would find winners where there are none.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::analysis;
@@ -16,6 +17,7 @@ use crate::seek;
 use crate::size::Size;
 use crate::store::{Run, Stage, Store};
 use crate::target::{Bench, Counters, Lodging};
+use crate::trace::Trace;
 
 /// Something that is made ready before a run, or copied by one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,6 +83,9 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
             Err(Error::Stopped) => return Ok(Ended::Stopped),
             measured => measured?.map_or(Ok(()), |rates| store.keep_measured(rates))?,
         }
+    }
+    for (workload, passes) in hold_passes(store)? {
+        bench.hold_passes(&workload, passes);
     }
     if seek::carry_out(store, bench, progress)? == Ended::Stopped {
         return Ok(Ended::Stopped);
@@ -151,8 +156,37 @@ fn tear(store: &mut Store, plan: &Plan) -> Result<()> {
     };
     match plan.round(last).iter().all(is_done) {
         true => Ok(()),
-        false => store.tear(last),
+        false => store.tear(|run| run.stage == Stage::Rounds && run.round == last),
     }
+}
+
+/// How often workloads replay their traces on end, of which there are runs: all that follow do the same. Runs that replayed one fewer times are done again, which were made while that was still found by each run anew.
+fn hold_passes(store: &mut Store) -> Result<Vec<(String, usize)>> {
+    let workloads = store.experiment().workloads.clone();
+    let mut held = Vec::new();
+    for Workload { name, trace, .. } in workloads.iter().filter(|it| it.work() == Work::Replay) {
+        let is_untold = |run: &Run| run.workload == *name && run.passes.is_none();
+        let trace = trace.as_ref().filter(|_| store.runs().iter().any(is_untold));
+        let once = trace.and_then(|path| Trace::read(path).ok()).map_or(0, |trace| trace.bytes());
+        let of = |run: &Run| {
+            let bytes = run.figures.read_bytes + run.figures.written_bytes;
+            let is_whole = once > 0 && bytes > 0 && bytes.is_multiple_of(once);
+            run.passes.or_else(|| usize::try_from(bytes / once.max(1)).ok().filter(|_| is_whole))
+        };
+        let counts = |run: &&Run| run.workload == *name && run.stage != Stage::Torn;
+        let Some(most) = store.runs().iter().filter(counts).filter_map(of).max() else { continue };
+        let is_fewer = |run: &Run| counts(&run) && of(run).is_some_and(|passes| passes < most);
+        let compared = store.runs().iter().filter(|run| run.stage == Stage::Rounds && is_fewer(run));
+        let rounds: BTreeSet<usize> = compared.map(|run| run.round).collect();
+        store.tear(|run| match run.stage {
+            // They are compared within rounds.
+            Stage::Rounds => run.workload == *name && rounds.contains(&run.round),
+            Stage::Search => is_fewer(run),
+            Stage::Torn => false,
+        })?;
+        held.push((name.clone(), most));
+    }
+    Ok(held)
 }
 
 /// Does one run; what it found, and all that fio said.
@@ -220,6 +254,7 @@ fn measured(
         space: bench.space(&lodging)?,
         sector: bench.sector(&lodging)?,
         series: outcome.series,
+        passes: bench.passes(&workload.name).filter(|_| workload.work() == Work::Replay),
         prepared,
         busy,
         notes,
@@ -271,6 +306,36 @@ mod tests {
         assert_eq!(store.compared().map(|(number, _)| number).collect::<Vec<_>>(), [1, 2, 3, 5, 6, 7]);
         // What is whole stays, also where nothing was under way.
         assert_eq!(carried(&mut store, 0).unwrap(), Ended::Complete);
+        assert_eq!(store.compared().count(), 6);
+    }
+
+    #[test]
+    fn runs_that_replayed_a_trace_fewer_times_are_done_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let trace = directory.path().join("trace");
+        std::fs::write(&trace, "fio version 3 iolog\n0 v add\n0 v open\n0 v read 0 4096\n5 v read 0 4096\n")
+            .unwrap();
+        let text = TWO.replace("rw = \"read\"", &format!("rw = \"replay\"\ntrace = \"{}\"", trace.display()));
+        let mut store = Store::in_memory(Experiment::parse(&text).unwrap());
+        let mut made = 0;
+        // The second run was over sooner, before results kept how often each replays it.
+        let ended = rounds(&mut store, &Silent, Instant::now(), |round, variant, workload| {
+            made += 1;
+            let read_bytes = 8192 * if made < 2 { 15 } else { 40 };
+            let figures = Figures { read_bytes, ..Figures::default() };
+            let (run, said) = ran(round, variant, workload)?;
+            Ok((Run { figures, ..run }, said))
+        });
+        assert_eq!(ended.unwrap(), Ended::Complete);
+        let expected = [("w".to_owned(), 40)];
+        assert_eq!(hold_passes(&mut store).unwrap(), expected);
+        assert_eq!(store.compared().map(|(_, run)| run.round).collect::<Vec<_>>(), [1; 3]);
+        let ended = rounds(&mut store, &Silent, Instant::now(), |round, variant, workload| {
+            let (run, said) = ran(round, variant, workload)?;
+            Ok((Run { passes: Some(40), ..run }, said))
+        });
+        assert_eq!((ended.unwrap(), store.compared().count()), (Ended::Complete, 6));
+        assert_eq!(hold_passes(&mut store).unwrap(), expected);
         assert_eq!(store.compared().count(), 6);
     }
 

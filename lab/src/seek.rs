@@ -56,7 +56,7 @@ pub struct Change {
 /// What the search of the experiment in `store` came to; `None` where there is none, or it has not ended.
 pub fn found(store: &Store) -> Option<Sought> {
     let experiment = store.experiment();
-    if !is_searched(experiment) {
+    if !experiment.is_searched() {
         return None;
     }
     seek(experiment, &mut Kept::of(store)).ok()
@@ -65,7 +65,7 @@ pub fn found(store: &Store) -> Option<Sought> {
 /// Runs what the search of the experiment in `store` still asks for.
 pub fn carry_out(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) -> Result<Ended> {
     let experiment = store.experiment().clone();
-    if !is_searched(&experiment) {
+    if !experiment.is_searched() {
         return Ok(Ended::Complete);
     }
     let kept = Kept::of(store);
@@ -79,10 +79,6 @@ pub fn carry_out(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progre
         Err(None) => Ok(Ended::Stopped),
         Err(Some(error)) => Err(error),
     }
-}
-
-fn is_searched(experiment: &Experiment) -> bool {
-    matches!(experiment.mode, Mode::Search | Mode::Improve)
 }
 
 fn seek<M: Measure>(experiment: &Experiment, measure: &mut M) -> std::result::Result<Sought, M::Error> {
@@ -109,7 +105,7 @@ fn seek<M: Measure>(experiment: &Experiment, measure: &mut M) -> std::result::Re
             steps: Vec::new(),
         });
     }
-    let improved = search::improve(&space, experiment.rounds, seed, measure)?;
+    let improved = search::improve(&space, experiment.searched_rounds(), seed, measure)?;
     let steps = improved.steps.into_iter().map(|step| {
         let factor = &experiment.factors[step.factor];
         Change {

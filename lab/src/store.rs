@@ -11,11 +11,12 @@
 //!
 //! # The database
 //! Runs are numbered from 1 as they end. Table `runs` has each by its number as JSON, with the series of what happened within it, table `fio` fio's own JSON of it. Both are written in one transaction, so a run that a crash cut
-//! short is not there at all, and is done again. A round that was interrupted is done again as a whole: its runs become [`Stage::Torn`] where they are. Who carries the experiment out holds the database; a second one is refused.
+//! short is not there at all, and is done again. A round that was interrupted is done again as a whole: its runs become [`Stage::Torn`] where they are. Table `kept` has the experiment that the runs were made with, as TOML: where `experiment.toml` says now that something else is to be measured, the results are not opened. Who carries the experiment out holds the database; a second one is refused.
 //! Who looks at results needs no right to write them, and who removes what a killed lab left needs no database that is whole ([`Left`]). How it is opened is `database`'s.
 
 mod database;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::experiment::{Experiment, Metric, Rates};
+use crate::experiment::{self, Experiment, Metric, Rates};
 use crate::file;
 use crate::fio::Figures;
 use crate::machine::Busy;
@@ -34,6 +35,9 @@ use crate::target::Counters;
 
 const RUNS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("runs");
 const FIO: TableDefinition<'_, u64, &str> = TableDefinition::new("fio");
+const KEPT: TableDefinition<'_, &str, &str> = TableDefinition::new("kept");
+/// What the experiment is kept by there.
+const EXPERIMENT: &str = "experiment";
 const DATABASE: &str = "results.redb";
 
 /// What a run is for.
@@ -45,7 +49,7 @@ pub enum Stage {
     /// Comparing variants round by round.
     #[default]
     Rounds,
-    /// The same, in a round that was interrupted: it was done again as a whole, and this run counts nowhere.
+    /// Either, in a round that was interrupted, or that replayed a trace fewer times than others: it was done again as a whole, and this run counts nowhere.
     Torn,
 }
 
@@ -76,6 +80,9 @@ pub struct Run {
     /// What happened within it, where that was counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
+    /// How often it replayed a trace on end, where it replayed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passes: Option<usize>,
     /// What was filled for it before, where something was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepared: Option<Prepared>,
@@ -121,6 +128,7 @@ impl Run {
             space: None,
             sector: None,
             series: None,
+            passes: None,
             prepared: None,
             busy: None,
             notes: Vec::new(),
@@ -233,7 +241,28 @@ impl Store {
                 );
             }
         }
+        store.require_unchanged()?;
         Ok(store)
+    }
+
+    /// Refuses runs that were made with another experiment than what is written now. Results that were made before this was kept have none to compare with.
+    fn require_unchanged(&self) -> Result<()> {
+        let Some(kept) = self.look(kept_in)?.flatten() else { return Ok(()) };
+        let counting = self.runs.iter().filter(|run| run.stage != Stage::Torn);
+        let measured: BTreeSet<&str> = counting.map(|run| run.workload.as_str()).collect();
+        if measured.is_empty() {
+            return Ok(());
+        }
+        let changed = experiment::changed(&Experiment::read(&kept)?, &self.experiment, &measured)?;
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let path = self.directory.join("experiment.toml");
+        let what = format!(
+            "it was changed after runs were made, and unlike runs are no results together: {}. Put it back, or `cenote lab run` it into another directory (-o)",
+            changed.join("; ")
+        );
+        Err(Error::Results { path, what })
     }
 
     fn failed(&self, error: impl std::fmt::Display) -> Error {
@@ -328,17 +357,18 @@ impl Store {
     pub fn add(&mut self, run: &Run, fio_json: &str) -> Result<()> {
         let bytes = serde_json::to_vec(run).map_err(|error| self.failed(error))?;
         let number = self.runs.len() as u64 + 1;
-        keep(self.held()?, number, &bytes, fio_json).map_err(|error| self.failed(error))?;
+        let experiment = self.experiment.to_toml()?;
+        keep(self.held()?, number, &bytes, fio_json, &experiment).map_err(|error| self.failed(error))?;
         // As whoever opens it later has it: the last digit of a figure may not survive being written.
         self.runs.push(serde_json::from_slice(&bytes).map_err(|error| self.failed(error))?);
         Ok(())
     }
 
-    /// Marks the runs of a round that was interrupted, which is done again.
-    pub fn tear(&mut self, round: usize) -> Result<()> {
+    /// Marks runs that count no more, because they are done again.
+    pub fn tear(&mut self, is_torn: impl Fn(&Run) -> bool) -> Result<()> {
         self.hold()?;
         for at in 0..self.runs.len() {
-            if self.runs[at].stage != Stage::Rounds || self.runs[at].round != round {
+            if !is_torn(&self.runs[at]) {
                 continue;
             }
             let torn = Run { stage: Stage::Torn, ..self.runs[at].clone() };
@@ -477,15 +507,26 @@ fn runs_of(database: &Database) -> std::result::Result<Vec<(u64, Vec<u8>)>, redb
     Ok(runs)
 }
 
+/// The experiment that the runs of a database were made with, where it is kept.
+fn kept_in(database: &Database) -> std::result::Result<Option<String>, redb::Error> {
+    let table = match database.begin_read()?.open_table(KEPT) {
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+        table => table?,
+    };
+    Ok(table.get(EXPERIMENT)?.map(|text| text.value().to_owned()))
+}
+
 fn keep(
     database: &Database,
     number: u64,
     run: &[u8],
     fio_json: &str,
+    experiment: &str,
 ) -> std::result::Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(RUNS)?.insert(number, run)?;
     transaction.open_table(FIO)?.insert(number, fio_json)?;
+    transaction.open_table(KEPT)?.insert(EXPERIMENT, experiment)?;
     transaction.commit()?;
     Ok(())
 }
@@ -666,6 +707,45 @@ mod tests {
         assert!(store.runs().is_empty());
         store.hold().unwrap();
         assert!(Left::in_directory(directory.path()).is_err());
+    }
+
+    #[test]
+    fn runs_of_unlike_experiments_are_not_put_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = |bs: &str| {
+            format!(
+                "name = \"x\"\n[target]\nkind = \"path\"\npath = \"/a\"\nsize = \"4M\"\n[[workload]]\nname = \"w\"\nrw = \"read\"\nbs = \"{bs}\"\n"
+            )
+        };
+        let write = |text: &str| fs::write(directory.path().join("experiment.toml"), text).unwrap();
+        let open = || Store::open(directory.path());
+        let experiment = Experiment::parse(&text("8K")).unwrap();
+        let mut store = Store::create(directory.path(), experiment, Environment::default()).unwrap();
+        store.hold().unwrap();
+        drop(store);
+        // Nothing was measured yet.
+        write(&text("16K"));
+        let mut store = open().unwrap();
+        store.add(&run(0), "{}").unwrap();
+        store.want_rounds(9).unwrap();
+        drop(store);
+        assert_eq!(open().unwrap().experiment().more_rounds, Some(9));
+        write(&text("8K"));
+        let told = open().err().unwrap().to_string();
+        let expected =
+            "workload 'w': bs is 8K in experiment.toml, and its runs were made with 16K. Put it back";
+        assert!(told.contains("experiment.toml: it was changed") && told.contains(expected), "{told}");
+        write(&text("16K"));
+        let mut store = open().unwrap();
+        // Those of before this was kept are opened, and have it from the next run on.
+        let transaction = store.held().unwrap().begin_write().unwrap();
+        transaction.delete_table(KEPT).unwrap();
+        transaction.commit().unwrap();
+        drop(store);
+        write(&text("8K"));
+        open().unwrap().add(&run(1), "{}").unwrap();
+        write(&text("16K"));
+        assert!(open().is_err());
     }
 
     #[test]

@@ -128,8 +128,8 @@ pub struct Bench<'a> {
     may_overwrite: bool,
     /// Whether workloads write to what somebody named; to tell that, traces are read.
     overwrites: OnceCell<bool>,
-    /// How often traces are replayed on end in a run, by their paths: one time would be over too soon.
-    times: BTreeMap<PathBuf, usize>,
+    /// How often workloads replay their traces on end in a run, by their names: one time may be over too soon.
+    passes: BTreeMap<String, usize>,
     /// Whether the last run did more than what it measured, before.
     did_more: bool,
     /// What a reader must know of the runs since that was told.
@@ -175,6 +175,8 @@ pub enum Job {
         trace: Trace,
         /// From where it was read.
         path: PathBuf,
+        /// The workload that does.
+        workload: String,
         /// The file that fio reads it from, and the name that it has for what it goes to.
         here: (PathBuf, String),
     },
@@ -267,7 +269,7 @@ impl<'a> Bench<'a> {
             claims: BTreeMap::new(),
             may_overwrite: experiment.target.may_overwrite(),
             overwrites: OnceCell::new(),
-            times: BTreeMap::new(),
+            passes: BTreeMap::new(),
             did_more: false,
             notes: Vec::new(),
             prepared: Prepared::default(),
@@ -561,35 +563,53 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Replays a trace: several times on end, where one time is over before that can be measured. How often is found by the first run, and the same for all.
+    /// Replays a trace: several times on end, where one time is over before that can be measured. How often is found by the first run of a workload, and the same for all that follow, whatever they take: figures of unlike numbers
+    /// of passes cannot be compared.
     fn replay(&mut self, job: &Job, progress: &dyn Progress) -> Result<fio::Outcome> {
-        let Job::Replay { arguments, seconds, trace, path, here: (here, name) } = job else {
+        let Job::Replay { arguments, seconds, trace, path, workload, here: (here, name) } = job else {
             return Err(Error::Experiment("this is no trace".into()));
         };
         let mut stops = || progress.stops();
         let steps = self.steps()?;
-        let mut times = self.times.get(path).copied().unwrap_or(1);
+        let held = self.passes.get(workload).copied();
+        let mut passes = held.unwrap_or(1);
         loop {
-            fs::write(here, trace.for_fio(name, times)).map_err(Error::file(here))?;
+            fs::write(here, trace.for_fio(name, passes)).map_err(Error::file(here))?;
             let outcome = match seconds {
-                Some(seconds) => fio::in_steps(arguments, seconds * times as f64, &steps, &mut stops)?,
+                Some(seconds) => fio::in_steps(arguments, seconds * passes as f64, &steps, &mut stops)?,
                 None => fio::run_unless(arguments, &mut stops)?,
             };
             let took = fio::runtime(&outcome)?;
             let more = (LEAST_REPLAY.as_secs_f64() * 1.5 / took.as_secs_f64().max(1e-3)).ceil() as usize;
-            let more = times.saturating_mul(more).min(trace.most_times());
-            self.times.insert(path.clone(), times);
-            if took >= LEAST_REPLAY || more <= times {
-                if times > 1 {
+            let more = passes.saturating_mul(more).min(trace.most_times());
+            if held.is_some() || took >= LEAST_REPLAY || more <= passes {
+                self.passes.insert(workload.clone(), passes);
+                if passes > 1 {
                     self.notes.push(format!(
                         "{} is over too soon to be measured: each run replays it several times on end, and its figures are of all of these.",
                         path.display()
                     ));
                 }
+                if took < LEAST_REPLAY {
+                    self.notes.push(format!(
+                        "Some runs of '{workload}' took less than {} ms, of which fio counts whole ones: their figures are rough.",
+                        LEAST_REPLAY.as_millis()
+                    ));
+                }
                 return Ok(outcome);
             }
-            (times, self.did_more) = (more, true);
+            (passes, self.did_more) = (more, true);
         }
+    }
+
+    /// Has a workload replay its trace so often on end, as its runs did before.
+    pub fn hold_passes(&mut self, workload: &str, passes: usize) {
+        self.passes.insert(workload.to_owned(), passes);
+    }
+
+    /// How often a workload replays its trace on end; nothing before its first run.
+    pub fn passes(&self, workload: &str) -> Option<usize> {
+        self.passes.get(workload).copied()
     }
 
     /// Where fio notes what happens within a run.
@@ -621,7 +641,8 @@ impl<'a> Bench<'a> {
             arguments.push(format!("--randseed={seed}"));
             let seconds = (!workload.at_once).then(|| trace.seconds()).filter(|seconds| *seconds > 0.0);
             let here = (here, endpoint.file());
-            return Ok(Job::Replay { arguments, seconds, trace, path: path.clone(), here });
+            let (path, workload) = (path.clone(), workload.name.clone());
+            return Ok(Job::Replay { arguments, seconds, trace, path, workload, here });
         }
         let by = endpoint.by().to_vec();
         if !by.is_empty() {

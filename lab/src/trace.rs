@@ -143,6 +143,14 @@ impl Trace {
         self.events.iter().filter(|event| event.operation == Operation::Trim).count()
     }
 
+    /// Bytes that are read and written when it is replayed once.
+    pub fn bytes(&self) -> u64 {
+        self.events
+            .iter()
+            .filter(|event| event.is_replayed())
+            .fold(0, |all, it| all.saturating_add(it.length))
+    }
+
     /// From its beginning to its last request.
     pub fn seconds(&self) -> f64 {
         self.events.last().map_or(0.0, |event| event.at_us as f64 / 1e6)

@@ -7,7 +7,7 @@ use lab::environment::Environment;
 use lab::experiment::Experiment;
 use lab::run::Progress;
 use lab::store::{Run, Store};
-use lab::target::Bench;
+use lab::target::{Bench, Lodging};
 
 struct Silent;
 
@@ -214,4 +214,59 @@ fn a_trace_says_what_of_it_was_not_replayed() {
     assert!(report.contains("1 of the 3 requests") && report.contains("left out"), "{report}");
     // Two requests are over before a millisecond is, and are counted all the same.
     assert!(report.contains("several times on end"), "{report}");
+}
+
+#[test]
+fn a_short_trace_is_replayed_as_often_in_all_runs_of_a_workload_whoever_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let trace = "fio version 3 iolog\n0 v add\n0 v open\n0 v read 0 4096\n5 v read 4096 4096\n";
+    fs::write(at("trace"), trace).unwrap();
+    let workload = |name: &str| {
+        format!(
+            "[[workload]]\nname = \"{name}\"\nrw = \"replay\"\nat_once = true\ntrace = \"{}\"\n",
+            at("trace").display()
+        )
+    };
+    let text = format!(
+        "name = \"passes\"\nrounds = 2\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n{}{}",
+        at("data").display(),
+        workload("one"),
+        workload("again")
+    );
+    let experiment = Experiment::parse(&text).unwrap();
+    let out = at("out");
+    let mut store = Store::create(&out, experiment.clone(), Environment::default()).unwrap();
+    let carry_out = |store: &mut Store| {
+        // Whoever goes on with it finds nothing but what was kept.
+        let mut bench = Bench::new(&experiment, &out, None);
+        lab::run::run(store, &mut bench, &Silent).unwrap();
+        bench.remove().unwrap();
+    };
+    carry_out(&mut store);
+    drop(store);
+    let mut store = Store::open(&out).unwrap();
+    store.want_rounds(4).unwrap();
+    carry_out(&mut store);
+    for name in ["one", "again"] {
+        let runs: Vec<&Run> = store.runs().iter().filter(|run| run.workload == name).collect();
+        let passes = runs[0].passes.unwrap();
+        assert!(runs.len() == 8 && passes > 1, "{name}: {passes}");
+        for run in runs {
+            assert_eq!((run.passes, run.figures.read_bytes), (Some(passes), 8192 * passes as u64), "{name}");
+        }
+    }
+
+    // What was found is held, also where a run is over too soon.
+    let mut bench = Bench::new(&experiment, &out, None);
+    bench.hold_passes("one", 2);
+    let plan = lab::plan::Plan::new(&experiment, None, 1);
+    let (variant, one) = (&plan.variants()[0], &experiment.workloads[0]);
+    let lodging = Lodging::of(variant, one);
+    bench.ready(&lodging, one, &Silent).unwrap();
+    let job = bench.job(&lodging, one, 0, &Silent).unwrap();
+    let figures = bench.run(&lodging, &job, &Silent).unwrap().figures;
+    assert_eq!((figures.read_bytes, bench.passes("one"), bench.passes("again")), (2 * 8192, Some(2), None));
+    assert!(bench.notes().concat().contains("figures are rough"));
+    bench.remove().unwrap();
 }

@@ -1,7 +1,6 @@
 //! What is missing of an experiment, and what so few rounds do not tell: everybody who reads a report of it must know.
 
 use super::is_precise;
-use crate::experiment::Mode;
 use crate::plan::Plan;
 use crate::seek;
 use crate::store::Store;
@@ -17,8 +16,7 @@ pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> 
         resume(store)
     );
     let runs = store.runs().len();
-    let is_searched = matches!(experiment.mode, Mode::Search | Mode::Improve);
-    if is_searched && seek::found(store).is_none() {
+    if experiment.is_searched() && seek::found(store).is_none() {
         let most = experiment.search_runs();
         return Some(format!(
             "Unfinished: the search has not ended, {runs} of up to {most} runs are done. {goes_on}"

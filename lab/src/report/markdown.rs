@@ -301,7 +301,7 @@ pub(super) fn facts(store: &Store, findings: &Findings) -> Vec<String> {
     let torn = store.runs().iter().filter(|run| run.stage == Stage::Torn).count();
     if torn > 0 {
         facts.push(format!(
-            "{torn} runs are of rounds that were interrupted: these were done again as a whole, and their first runs count nowhere."
+            "{torn} runs are of rounds that were interrupted, or that replayed a trace fewer times than others: these were done again as a whole, and their first runs count nowhere."
         ));
     }
     let is_named =

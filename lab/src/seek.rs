@@ -2,8 +2,11 @@
 //!
 //! Every run is kept, and a search asks the same questions again when it is given the same answers. So its state need not be kept: whoever goes on with it, or reports on it, starts
 //! it from the beginning with the runs that were kept, and is soon where it was.
+//!
+//! An improvement compares values within rounds. So a round of it that was interrupted is done again as a whole, as those of the plan are: its runs would be compared that were made at other times. A search for the best point
+//! compares means of runs that are spread over all of its time anyway; it goes on after the last of them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +71,7 @@ pub fn carry_out(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progre
     if !experiment.is_searched() {
         return Ok(Ended::Complete);
     }
+    tear(store)?;
     let kept = Kept::of(store);
     let mut measuring = Measuring { store, bench, progress, kept, recent: Vec::new() };
     match seek(&experiment, &mut measuring) {
@@ -78,6 +82,27 @@ pub fn carry_out(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progre
         }
         Err(None) => Ok(Ended::Stopped),
         Err(Some(error)) => Err(error),
+    }
+}
+
+/// Marks the runs of an improvement's rounds that were interrupted.
+fn tear(store: &mut Store) -> Result<()> {
+    let experiment = store.experiment();
+    if experiment.mode != Mode::Improve {
+        return Ok(());
+    }
+    let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+    for run in store.runs().iter().filter(|run| run.stage == Stage::Search) {
+        *counts.entry(run.round).or_default() += 1;
+    }
+    let rounds = experiment.searched_rounds().max(1);
+    let is_whole = |round: &usize, count: &usize| {
+        experiment.factors.get(round / rounds).is_none_or(|factor| *count >= factor.values.len())
+    };
+    counts.retain(|round, count| !is_whole(round, count));
+    match counts.is_empty() {
+        true => Ok(()),
+        false => store.tear(|run| run.stage == Stage::Search && counts.contains_key(&run.round)),
     }
 }
 
@@ -211,7 +236,8 @@ impl Measure for Measuring<'_, '_> {
         let variant = self.kept.variant(point);
         let experiment = &self.kept.experiment;
         let compared = experiment.variant_count() * experiment.workloads.len() * experiment.rounds;
-        let total = experiment.search_runs() + compared;
+        let torn = self.store.runs().iter().filter(|run| run.stage == Stage::Torn).count();
+        let total = experiment.search_runs() + compared + torn;
         self.progress.begins(self.store.runs().len(), total, &format!("search: {}", variant.name));
         self.run(round, &variant).map_err(|error| match error {
             Error::Stopped => None,
@@ -237,6 +263,9 @@ mod tests {
         type Error = ();
 
         fn measure(&mut self, round: usize, point: &Point) -> std::result::Result<f64, ()> {
+            if let Ok(worth) = self.kept.measure(round, point) {
+                return Ok(worth);
+            }
             if self.store.runs().len() == self.most {
                 return Err(());
             }
@@ -247,6 +276,45 @@ mod tests {
             let worth = worth(&self.kept.experiment, &run).unwrap();
             self.store.add(&run, "{}").unwrap();
             Ok(worth)
+        }
+    }
+
+    #[test]
+    fn a_round_of_an_improvement_that_was_interrupted_is_done_again_as_a_whole() {
+        let [whole, torn] = [Stage::Search, Stage::Torn];
+        for (mode, expected) in [
+            ("improve", [whole, whole, whole, torn, torn].as_slice()),
+            ("search", [whole, whole, whole, whole, whole].as_slice()),
+        ] {
+            let text = format!(
+                "name = \"x\"\nmode = \"{mode}\"\nrounds = 2\nbudget = 12\n[goal]\nmetric = \"latency\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
+                 [[factor]]\nname = \"a\"\nvalues = [\"0\", \"1\", \"2\"]\n[[factor]]\nname = \"b\"\nvalues = [\"0\", \"1\"]\n\
+                 [[workload]]\nname = \"w\"\nrw = \"read\"\n"
+            );
+            let text = if mode == "improve" { text.replace("budget = 12\n", "") } else { text };
+            let experiment = Experiment::parse(&text).unwrap();
+            let mut store = Store::in_memory(experiment.clone());
+            let go_on = |store: &mut Store, most| {
+                tear(store).unwrap();
+                let kept = Kept::of(store);
+                seek(&experiment, &mut Planting { store, kept, most })
+            };
+            // The second round ends after two of its three runs.
+            assert!(go_on(&mut store, 5).is_err());
+            let sought = go_on(&mut store, usize::MAX).unwrap();
+            let stages: Vec<Stage> = store.runs().iter().take(5).map(|run| run.stage).collect();
+            assert_eq!(stages, expected, "{mode}");
+            assert_eq!(found(&store), Some(sought), "{mode}");
+            if mode == "improve" {
+                // Three values and two, in two rounds each; the two runs that are torn, again.
+                assert_eq!(store.runs().len(), 2 * (3 + 2) + 2);
+                let again = store.runs()[5..8].iter().map(|run| (run.stage, run.round));
+                assert_eq!(again.collect::<Vec<_>>(), [(whole, 1); 3]);
+            }
+            // What is whole stays.
+            let count = store.runs().len();
+            tear(&mut store).unwrap();
+            assert_eq!((go_on(&mut store, count).is_ok(), store.runs().len()), (true, count), "{mode}");
         }
     }
 

@@ -3,7 +3,7 @@
 use super::is_precise;
 use crate::plan::Plan;
 use crate::seek;
-use crate::store::Store;
+use crate::store::{Stage, Store};
 
 /// Fewer rounds than this tell hardly anything.
 const FEW_ROUNDS: usize = 3;
@@ -15,9 +15,9 @@ pub(super) fn told(store: &Store, plan: &Plan, rounds: usize) -> Option<String> 
         "What follows is what these runs show, and may turn out otherwise; `{}` goes on.",
         resume(store)
     );
-    let runs = store.runs().len();
     if experiment.is_searched() && seek::found(store).is_none() {
         let most = experiment.search_runs();
+        let runs = store.runs().iter().filter(|run| run.stage == Stage::Search).count();
         return Some(format!(
             "Unfinished: the search has not ended, {runs} of up to {most} runs are done. {goes_on}"
         ));

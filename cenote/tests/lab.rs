@@ -66,6 +66,7 @@ fn planted(directory: &Path) {
                     space: None,
                     sector: None,
                     series: None,
+                    passes: None,
                     prepared: None,
                     busy: None,
                     notes: Vec::new(),

@@ -89,7 +89,8 @@ impl Daemon {
         let mut listed = Listed::default();
         for device in request.devices {
             let doing = format!("cannot {} {device}", if request.expand { "expand" } else { "online" });
-            let online = match find(&pool, &device) {
+            let guid = find(&pool, &device);
+            let online = match guid {
                 Some(guid) => {
                     online(live, guid, request.expand).await.map_err(|error| refused(&doing, error))
                 }
@@ -98,8 +99,8 @@ impl Daemon {
             match online {
                 Ok(status) => {
                     let root = status::vdevs(&pool.view());
-                    let found = root.walk().find(|vdev| Some(Guid(vdev.guid)) == find(&pool, &device));
-                    let awaits_resilver = found.is_some_and(|vdev| vdev.awaits_resilver);
+                    let is_it = |vdev: &api::VdevNode| Some(Guid(vdev.guid)) == guid;
+                    let awaits_resilver = root.walk().any(|vdev| is_it(vdev) && vdev.awaits_resilver);
                     listed.entries.push(OnlinedDevice { device, state: status.state, awaits_resilver });
                 }
                 Err(error) => listed.failed.push(error),

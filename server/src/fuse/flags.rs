@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS` | flags, 4 bytes |
 //! | `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` | `struct fsxattr`: flags, extent size, extents, project, copy-on-write extent size (4 bytes each), 8 unused |
-//! | `ZFS_IOC_GETDOSFLAGS`, `ZFS_IOC_SETDOSFLAGS` | flags as files keep them, 8 bytes |
 //! | `FS_IOC_GETVERSION` | the file's generation, 4 bytes |
+//! | `ZFS_IOC_GETDOSFLAGS`, `ZFS_IOC_SETDOSFLAGS` | flags as files keep them, 8 bytes |
 //!
 //! All in the order of the machine. The kernel checks who may change what, but for the last, which it does not know: there it is checked here. It does not tell who has which capabilities. So for these
 //! a superuser is whose user number is 0, and what takes `CAP_LINUX_IMMUTABLE` remains for `chattr`.

@@ -6,11 +6,10 @@
 //! Source of the facts: OpenZFS 2.3 `zfs_main.c` (`zfs_do_destroy`), `libzfs_iter.c` (`zfs_iter_snapspec`).
 
 use std::collections::HashSet;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use engine::dataset::dsl::{Dataset, Dir, Dsl, Found, edit};
+use ondisk::ObjectId;
 
 use super::super::{Daemon, OpenPool, dataset_error, edits};
 use super::{is_at_or_below, said, word_of};
@@ -23,6 +22,8 @@ struct Doomed {
     seen: HashSet<String>,
     /// Clones elsewhere, which only go when that was asked for.
     foreign: Vec<String>,
+    /// A dataset that depends on itself.
+    circle: Option<String>,
 }
 
 impl Doomed {
@@ -30,6 +31,15 @@ impl Doomed {
         if self.seen.insert(name.to_owned()) {
             self.names.push(name.to_owned());
         }
+    }
+
+    /// There is no order in which datasets can be destroyed that depend on each other.
+    fn refuse_circle(&self) -> Result<(), ApiError> {
+        let Some(name) = &self.circle else { return Ok(()) };
+        Err(ApiError::refused(format!(
+            "cannot determine dependent datasets: recursive dependency at '{name}'\n\
+             it is a clone of a snapshot of a dataset below it: rename one of the two away from the other first"
+        )))
     }
 }
 
@@ -96,8 +106,7 @@ impl Daemon {
             )));
         }
         let top = dsl.find_dir(name).await.map_err(failed)?;
-        let mut doomed = Doomed::default();
-        dependents(&dsl, &top, name, request.clones, &mut doomed).await.map_err(failed)?;
+        let mut doomed = Search::new(&dsl, name, request.clones).below(&top).await.map_err(failed)?;
         let refusal = |why: &str, option: &str, names: &[String]| {
             ApiError::busy(format!(
                 "cannot destroy '{name}': {} has {why}\nuse '{option}' to destroy the following datasets:\n{}",
@@ -111,6 +120,7 @@ impl Daemon {
         if !doomed.foreign.is_empty() {
             return Err(refusal("dependent clones", "-R", &doomed.foreign));
         }
+        doomed.refuse_circle()?;
         if name.contains('/') {
             doomed.add(name);
         }
@@ -133,7 +143,8 @@ impl Daemon {
         }
         let live = pool.writable(&doing)?;
         let changing = pool.change().await?;
-        let is_doomed = |name: &str| names.iter().any(|doomed| doomed == name);
+        let doomed: HashSet<&str> = names.iter().map(String::as_str).collect();
+        let is_doomed = |name: &str| doomed.contains(name);
         // Whoever mounted a snapshot by its name wants to have it.
         let mounted = pool.mountpoints().into_iter().find(|(name, _)| name.contains('@') && is_doomed(name));
         if let Some((name, at)) = mounted.filter(|_| !request.force) {
@@ -198,20 +209,20 @@ impl Daemon {
             true => dsl.dirs(&top).await.map_err(failed)?,
             false => vec![top],
         };
-        let mut doomed = Doomed::default();
+        let mut search = Search::new(&dsl, "", request.clones);
         let mut reclaimed = 0u64;
         for dir in &dirs {
             let head = dsl.head(dir).await.map_err(failed)?;
             let snapshots = dsl.snapshots(&head).await.map_err(failed)?;
             for chosen in select(&snapshots, which)? {
                 for snapshot in &snapshots[chosen.clone()] {
-                    clones_of(&dsl, snapshot, "", request.clones, &mut doomed).await.map_err(failed)?;
-                    doomed.add(&snapshot.name);
+                    search.snapshot(snapshot).await.map_err(failed)?;
                 }
                 let (first, last) = (&snapshots[chosen.start], &snapshots[chosen.end - 1]);
                 reclaimed += dsl.space_between(first, last).await.map_err(failed)?;
             }
         }
+        let doomed = search.doomed;
         if doomed.names.is_empty() {
             return Err(ApiError::not_found(
                 "could not find any snapshots to destroy; check snapshot names.",
@@ -224,6 +235,7 @@ impl Daemon {
                 doomed.foreign.join("\n")
             )));
         }
+        doomed.refuse_circle()?;
         drop(dsl);
         self.destroy_all(pool, doomed.names, Some(reclaimed), request).await
     }
@@ -256,64 +268,126 @@ fn select(snapshots: &[Dataset], which: &str) -> Result<Vec<std::ops::Range<usiz
     Ok(ranges)
 }
 
-type Walk<'a> = Pin<Box<dyn Future<Output = engine::Result<()>> + Send + 'a>>;
-
-/// All that depends on a directory's head, in the order in which it can be destroyed. Depth is bounded by that of names.
-fn dependents<'a>(
-    dsl: &'a Dsl,
-    dir: &'a Arc<Dir>,
-    top: &'a str,
-    with_clones: bool,
-    doomed: &'a mut Doomed,
-) -> Walk<'a> {
-    Box::pin(async move {
-        for child in dsl.children(dir).await? {
-            dependents(dsl, &child, top, with_clones, doomed).await?;
-            doomed.add(&child.name);
-        }
-        let head = dsl.head(dir).await?;
-        for snapshot in dsl.snapshots(&head).await? {
-            clones_of(dsl, &snapshot, top, with_clones, doomed).await?;
-            doomed.add(&snapshot.name);
-        }
-        Ok(())
-    })
+/// A step of the search for what depends on something.
+enum Step {
+    /// What depends on a directory's head: its children, then its snapshots.
+    Dependents(Arc<Dir>),
+    /// The clones of a snapshot.
+    Clones(Box<Dataset>),
+    /// The dataset or snapshot, all that depends on which was found.
+    Add(String),
+    /// As [`Step::Add`], for a directory that was searched.
+    Leave(Arc<Dir>),
 }
 
-/// The clones of a snapshot with what depends on them. Those outside of `top` go only when that was asked for.
-fn clones_of<'a>(
+/// Finds what depends on something, in the order in which it can be destroyed.
+///
+/// Clones of clones may form a chain of any length, so the search keeps its own stack. A promoted clone that lies below
+/// the filesystem it was a clone of closes a circle: each of the two depends on the other one.
+struct Search<'a> {
     dsl: &'a Dsl,
-    snapshot: &'a Dataset,
+    /// Clones inside of this dataset go with it in any case.
     top: &'a str,
     with_clones: bool,
-    doomed: &'a mut Doomed,
-) -> Walk<'a> {
-    Box::pin(async move {
-        for clone in dsl.clones(snapshot).await? {
-            let inside = !top.is_empty() && is_at_or_below(&clone, top);
-            if !inside && !with_clones {
-                doomed.foreign.push(clone);
-            } else if !doomed.seen.contains(&clone) {
-                let dir = dsl.find_dir(&clone).await?;
-                dependents(dsl, &dir, top, with_clones, doomed).await?;
-                doomed.add(&clone);
+    steps: Vec<Step>,
+    /// Directories that the search is inside of.
+    path: HashSet<ObjectId>,
+    doomed: Doomed,
+}
+
+impl<'a> Search<'a> {
+    fn new(dsl: &'a Dsl, top: &'a str, with_clones: bool) -> Self {
+        let (steps, path, doomed) = Default::default();
+        Self { dsl, top, with_clones, steps, path, doomed }
+    }
+
+    /// All that depends on a directory's head, without the head.
+    async fn below(mut self, dir: &Arc<Dir>) -> engine::Result<Doomed> {
+        self.steps.push(Step::Dependents(Arc::clone(dir)));
+        self.run().await?;
+        Ok(self.doomed)
+    }
+
+    /// A snapshot, after all that depends on it.
+    async fn snapshot(&mut self, snapshot: &Dataset) -> engine::Result<()> {
+        self.steps.push(Step::Add(snapshot.name.clone()));
+        self.steps.push(Step::Clones(Box::new(snapshot.clone())));
+        self.run().await
+    }
+
+    async fn run(&mut self) -> engine::Result<()> {
+        while let Some(step) = self.steps.pop() {
+            match step {
+                Step::Dependents(dir) => self.enter(dir).await?,
+                Step::Clones(snapshot) => self.clones(&snapshot).await?,
+                Step::Add(name) => self.doomed.add(&name),
+                Step::Leave(dir) => {
+                    self.path.remove(&dir.object);
+                    self.doomed.add(&dir.name);
+                }
             }
         }
         Ok(())
-    })
+    }
+
+    async fn enter(&mut self, dir: Arc<Dir>) -> engine::Result<()> {
+        if self.doomed.seen.contains(&dir.name) {
+            return Ok(());
+        }
+        self.path.insert(dir.object);
+        let mut steps = Vec::new();
+        for child in self.dsl.children(&dir).await? {
+            steps.push(Step::Dependents(Arc::clone(&child)));
+            steps.push(Step::Leave(child));
+        }
+        let head = self.dsl.head(&dir).await?;
+        for snapshot in self.dsl.snapshots(&head).await? {
+            let name = snapshot.name.clone();
+            steps.push(Step::Clones(Box::new(snapshot)));
+            steps.push(Step::Add(name));
+        }
+        self.steps.extend(steps.into_iter().rev());
+        Ok(())
+    }
+
+    /// Clones outside of the top go only when that was asked for.
+    async fn clones(&mut self, snapshot: &Dataset) -> engine::Result<()> {
+        let mut steps = Vec::new();
+        for clone in self.dsl.clones(snapshot).await? {
+            let inside = !self.top.is_empty() && is_at_or_below(&clone, self.top);
+            if !inside && !self.with_clones {
+                self.doomed.foreign.push(clone);
+                continue;
+            }
+            if self.doomed.seen.contains(&clone) {
+                continue;
+            }
+            let dir = self.dsl.find_dir(&clone).await?;
+            if self.path.contains(&dir.object) {
+                self.doomed.circle.get_or_insert(clone);
+                continue;
+            }
+            steps.push(Step::Dependents(Arc::clone(&dir)));
+            steps.push(Step::Leave(dir));
+        }
+        self.steps.extend(steps.into_iter().rev());
+        Ok(())
+    }
 }
 
 /// Whether all that would be lost with these snapshots is told; used by rollback.
 pub(super) async fn clones_and_dependents(
     dsl: &Dsl,
     snapshots: &[Dataset],
-) -> engine::Result<(Vec<String>, Vec<String>)> {
-    let mut doomed = Doomed::default();
-    let mut foreign = Doomed::default();
+    doing: &str,
+) -> Result<(Vec<String>, Vec<String>), ApiError> {
+    let mut doomed = Search::new(dsl, "", true);
+    let mut foreign = Search::new(dsl, "", false);
     for snapshot in snapshots {
-        clones_of(dsl, snapshot, "", false, &mut foreign).await?;
-        clones_of(dsl, snapshot, "", true, &mut doomed).await?;
-        doomed.add(&snapshot.name);
+        for search in [&mut foreign, &mut doomed] {
+            search.snapshot(snapshot).await.map_err(|error| said(doing, error))?;
+        }
     }
-    Ok((doomed.names, foreign.foreign))
+    doomed.doomed.refuse_circle()?;
+    Ok((doomed.doomed.names, foreign.doomed.foreign))
 }

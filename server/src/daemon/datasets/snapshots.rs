@@ -184,7 +184,7 @@ impl Daemon {
             .filter(|mark| mark.phys.creation_txg > since)
             .map(|mark| mark.name)
             .collect();
-        let (doomed, clones) = clones_and_dependents(&dsl, &later).await.map_err(failed)?;
+        let (doomed, clones) = clones_and_dependents(&dsl, &later, &doing).await?;
         let may_destroy = request.destroy_later || request.destroy_clones;
         let is_newest = later.is_empty() && marks.is_empty();
         if !is_newest && !may_destroy {

@@ -99,7 +99,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         }
         None => None,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = server::runtime::for_requests()?;
     let daemon = arguments.arc_max.map_or_else(Daemon::default, Daemon::with_cache);
     let daemon =
         Arc::new(daemon.behind(link).giving_up(arguments.give_up).taking_loads(arguments.take_loads));

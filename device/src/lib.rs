@@ -46,6 +46,10 @@ pub use memory::MemoryDevice;
 pub use ring::{release_ring, submit_and_reap};
 pub use shared::SharedBuf;
 
+/// Stack, in bytes, of threads that do what somebody asked for. Nothing recurses by what users or disks can make deep; this
+/// is room to spare for what does by bounded depths (vdev trees, block trees, gangs). It takes memory only as it is used.
+pub const STACK_BYTES: usize = 16 << 20;
+
 /// The result of a device operation, to be awaited.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, IoError>> + Send + 'a>>;
 

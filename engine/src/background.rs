@@ -60,6 +60,7 @@ impl Worker {
         let of_thread = Arc::clone(&worker);
         let started = std::thread::Builder::new()
             .name(format!("background-{number}"))
+            .stack_size(device::STACK_BYTES)
             .spawn(move || device::block_on(of_thread.run()));
         match started {
             Ok(_) => Some(worker),

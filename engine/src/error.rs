@@ -92,6 +92,10 @@ pub enum Error {
     #[error("{0}: does not exist")]
     NotFound(String),
 
+    /// A fault of this program ended an operation before it changed anything.
+    #[error("the program failed inside this operation, which changed nothing: {0}")]
+    Panicked(String),
+
     /// The named thing is of another kind than the operation needs.
     #[error("{what}: {detail}")]
     WrongType {

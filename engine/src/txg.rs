@@ -22,6 +22,7 @@
 //! | `state` | numbers, holds and waiters; held for a few lines, never across an await | taken alone |
 
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
@@ -103,12 +104,15 @@ impl Limits {
     }
 }
 
-/// Holds a transaction group open for one operation. Dropped, it lets the group go.
+/// Holds a transaction group open for one operation. Dropped, it lets the group go. Where a panic drops it, what was
+/// changed with it may be half a change, which must not be committed: the pool stops.
 #[derive(Debug)]
 pub struct Tx {
     txg: Txg,
     /// Absent for the sync thread's own changes.
     held: Option<Arc<Txgs>>,
+    /// Whether anything was changed with it.
+    changed: AtomicBool,
 }
 
 impl Tx {
@@ -126,13 +130,30 @@ impl Tx {
 
     /// For changes that are part of writing the group out: those of the MOS.
     pub(crate) fn syncing(txg: Txg) -> Self {
-        Self { txg, held: None }
+        Self { txg, held: None, changed: AtomicBool::new(false) }
+    }
+
+    fn holding(txg: Txg, txgs: &Arc<Txgs>) -> Self {
+        Self { txg, held: Some(Arc::clone(txgs)), changed: AtomicBool::new(false) }
+    }
+
+    /// Something is changed with it.
+    pub(crate) fn note_changed(&self) {
+        self.changed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether anything was changed with it.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changed.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Tx {
     fn drop(&mut self) {
         if let Some(txgs) = &self.held {
+            if std::thread::panicking() && self.has_changed() {
+                txgs.stop(Error::Suspended("a change ended with a panic when it was half made".to_owned()));
+            }
             txgs.let_go(self.txg);
         }
     }
@@ -243,7 +264,7 @@ impl Txgs {
             self.due.notify_all();
             Poll::Pending
         });
-        let tx = Tx { txg: txg.await?, held: Some(Arc::clone(self)) };
+        let tx = Tx::holding(txg.await?, self);
         if let Some(cache) = self.cache.as_ref().filter(|_| bytes > 0) {
             cache.lend(bytes);
         }
@@ -294,7 +315,7 @@ impl Txgs {
             return Err(error.clone());
         }
         state.holds[0] += 1;
-        Ok(Tx { txg: state.open, held: Some(Arc::clone(self)) })
+        Ok(Tx::holding(state.open, self))
     }
 
     fn note_streamed(&self, txg: Txg, bytes: u64) {

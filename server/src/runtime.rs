@@ -93,7 +93,8 @@ impl Shard {
     fn start(number: usize) -> io::Result<Self> {
         let (stop, stopped) = oneshot::channel();
         let (ready_sender, ready) = mpsc::channel();
-        let thread = thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
+        let thread = thread::Builder::new().name(format!("shard-{number}")).stack_size(device::STACK_BYTES);
+        let thread = thread.spawn(move || {
             match build() {
                 Ok((runtime, driver)) => {
                     // The other side waits for it.
@@ -108,6 +109,14 @@ impl Shard {
         let handle = ready.recv().map_err(|_| io::Error::other("a shard did not start"))??;
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
+}
+
+/// A runtime for the API, whose requests each run on a thread with an ample stack ([`device::STACK_BYTES`]).
+///
+/// # Errors
+/// When the reactor cannot be made.
+pub fn for_requests() -> io::Result<tokio::runtime::Runtime> {
+    Builder::new_current_thread().enable_all().thread_stack_size(device::STACK_BYTES).build()
 }
 
 fn build() -> io::Result<(tokio::runtime::Runtime, Option<RingDriver>)> {
@@ -146,5 +155,43 @@ async fn pump(driver: RingDriver) {
             Err(_) => return,
         }
         device::submit_and_reap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Uses 4 KiB of stack a level, and a few times that where nothing is optimized.
+    fn descend(levels: usize) -> usize {
+        let room = std::hint::black_box([0u8; 4096]);
+        if levels == 0 { 0 } else { descend(levels - 1) + 1 + usize::from(room[levels % 4096]) }
+    }
+
+    #[test]
+    fn requests_and_shards_have_an_ample_stack() {
+        let levels = device::STACK_BYTES / (24 << 10);
+        let runtime = for_requests().unwrap();
+        let reached = runtime.block_on(async { tokio::task::spawn_blocking(move || descend(levels)).await });
+        assert_eq!(reached.unwrap(), levels);
+        let (sender, receiver) = mpsc::channel();
+        let shards = Shards::start().unwrap();
+        shards.spawn(async move { sender.send(descend(levels)).unwrap() });
+        assert_eq!(receiver.recv().unwrap(), levels);
+    }
+
+    #[test]
+    fn a_connection_that_panics_leaves_its_shard_to_others() {
+        let shards = Shards::start().unwrap();
+        for _ in 0..shards.count() {
+            shards.spawn(async { panic!("on purpose") });
+        }
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..shards.count() {
+            let sender = sender.clone();
+            shards.spawn(async move { sender.send(()).unwrap() });
+        }
+        drop(sender);
+        assert_eq!(receiver.iter().count(), shards.count());
     }
 }

@@ -36,7 +36,7 @@ pub struct Host {
 impl Host {
     /// Starts answering.
     pub fn start(daemon: &Arc<Daemon>, socket: &Path, tcp: &TcpArguments) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = server::runtime::for_requests()?;
         let daemon = Arc::clone(daemon);
         let sockets = runtime.block_on(Sockets::bind(socket, tcp))?;
         let (sender, ends) = mpsc::channel();

@@ -176,3 +176,94 @@ fn datasets_come_and_go_through_many_lives() {
         .await;
     });
 }
+
+#[test]
+fn snapshots_are_renamed_all_or_none() {
+    block_on(async {
+        let disks = Disks::new(256 << 20);
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(7)).await.unwrap();
+        for name in ["tank/a", "tank/b"] {
+            create(&pool, name, None, &[]).await.unwrap();
+        }
+        snapshot(&pool, &["tank/a@s", "tank/b@s"]).await;
+        snapshot(&pool, &["tank/b@t"]).await;
+        let rename = |pairs: &[(&str, &str)]| {
+            let (pool, pairs) = (Arc::clone(&pool), typed(pairs));
+            async move { change!(pool, |s| async move { edit::rename_snapshots(&s, &pairs).await }) }
+        };
+        let refused = rename(&[("tank/a@s", "tank/a@t"), ("tank/b@s", "tank/b@t")]).await;
+        assert!(matches!(refused, Err(Error::Exists(name)) if name == "tank/b@t"));
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        assert!(dsl.find("tank/a@s").await.is_ok() && dsl.find("tank/a@t").await.is_err());
+        drop(dsl);
+        rename(&[("tank/a@s", "tank/a@t"), ("tank/b@s", "tank/b@u")]).await.unwrap();
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        assert!(dsl.find("tank/a@t").await.is_ok() && dsl.find("tank/b@u").await.is_ok());
+    });
+}
+
+#[test]
+fn a_change_that_panics_before_it_changed_anything_fails_alone() {
+    block_on(async {
+        let disks = Disks::new(256 << 20);
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(8)).await.unwrap();
+        pool.start().unwrap();
+        let refused: Result<()> =
+            change!(pool, |s| async move { panic!("on purpose, in group {}", s.txg()) });
+        assert!(matches!(&refused, Err(Error::Panicked(said)) if said.contains("on purpose")), "{refused:?}");
+        create(&pool, "tank/a", None, &[]).await.unwrap();
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+}
+
+#[test]
+fn half_a_change_is_never_committed() {
+    block_on(async {
+        let disks = Disks::new(256 << 20);
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(9)).await.unwrap();
+        let volume = create(&pool, "tank/v", Some(1 << 20), &[("volblocksize", "16K")]).await.unwrap();
+        pool.start().unwrap();
+        let half: Result<()> = change!(pool, |s| async move {
+            let new = NewDataset {
+                name: "tank/half".into(),
+                contents: NewContents::Filesystem,
+                properties: vec![],
+            };
+            edit::create(&s, &new).await?;
+            panic!("on purpose")
+        });
+        assert!(matches!(half, Err(Error::Suspended(_))), "{half:?}");
+        assert!(pool.close(PoolState::Exported).await.is_err());
+        drop(pool);
+
+        let pool = disks.import("tank", 10).await;
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        assert!(matches!(dsl.find("tank/half").await, Err(Error::NotFound(_))));
+        drop(dsl);
+        // What a request changes outside of tasks is half a change as well where a panic ends it.
+        let content = pool.dataset(volume).await.unwrap().objset.object(ObjectId(1)).await.unwrap();
+        let tx = pool.txgs().begin(BLOCK).await.unwrap();
+        content.write_at(&tx, 0, &[1; BLOCK as usize]).await.unwrap();
+        let panics = std::thread::spawn(move || {
+            let _held = tx;
+            panic!("on purpose");
+        });
+        assert!(panics.join().is_err());
+        assert!(matches!(pool.txgs().stopped(), Some(Error::Suspended(_))));
+        // A group that was only held has nothing in it that could be half done.
+        drop(content);
+        drop(pool);
+        let pool = disks.import("tank", 11).await;
+        let tx = pool.txgs().begin(BLOCK).await.unwrap();
+        let panics = std::thread::spawn(move || {
+            let _held = tx;
+            panic!("on purpose");
+        });
+        assert!(panics.join().is_err());
+        assert!(pool.txgs().stopped().is_none());
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+}

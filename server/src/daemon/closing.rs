@@ -254,7 +254,10 @@ impl Daemon {
                 let _ended = ended;
                 device::block_on(daemon.close_open(&pool, &order_of_thread, &step))
             };
-            let thread = thread::Builder::new().name(format!("close {}", open.name())).spawn(close);
+            let thread = thread::Builder::new()
+                .name(format!("close {}", open.name()))
+                .stack_size(device::STACK_BYTES)
+                .spawn(close);
             let (thread, outcome) = match thread {
                 Ok(thread) => (Some(thread), None),
                 Err(error) => {

@@ -84,7 +84,7 @@ impl Channel {
                 reader.fail();
             }
         };
-        thread::Builder::new().name("fuse".into()).spawn(work).map(drop)
+        thread::Builder::new().name("fuse".into()).stack_size(device::STACK_BYTES).spawn(work).map(drop)
     }
 
     /// Answers requests until the connection ends, or this thread is not needed any more.

@@ -1,5 +1,6 @@
 //! The kernel's requests: what each asks of [`Served`], and what it is answered. Whichever way they come, they pass the [`Gate`].
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use engine::dataset::zpl::live::NewKind;
@@ -44,7 +45,8 @@ impl Mounted {
     /// Does what is asked, and writes the answer into `room`. The request is inside the gate until what comes with the answer is dropped.
     pub fn answer(&self, request: &Request<'_>, room: &mut [u8]) -> (Outcome, Option<Pass<'_>>) {
         let pass = self.gate.pass();
-        (self.answered(request, room, pass.as_ref()), pass)
+        let outcome = unless_it_panics(|| self.answered(request, room, pass.as_ref()));
+        (outcome.unwrap_or(Outcome::Answer(Err(Errno::EIO))), pass)
     }
 
     fn answered(&self, request: &Request<'_>, room: &mut [u8], pass: Option<&Pass<'_>>) -> Outcome {
@@ -85,8 +87,19 @@ impl Mounted {
     /// Returns when a file is stable.
     pub fn make_stable(&self, number: INodeNo) -> Result<usize, Errno> {
         let served = self.gate.pass().ok_or(Errno::ENOTCONN)?;
-        served.done("make stable", number, served.fsync(number))
+        unless_it_panics(|| served.done("make stable", number, served.fsync(number)))
+            .unwrap_or(Err(Errno::EIO))
     }
+}
+
+/// Does what a request asks for. A panic ends the request alone, whose client gets an error: its thread goes on, and
+/// nobody waits for an answer for ever. What it changed by half stops its pool ([`engine::txg::Tx`]).
+fn unless_it_panics<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    if done.is_err() {
+        tracing::error!("a request of a mount ended with a panic");
+    }
+    done.ok()
 }
 
 impl Served {
@@ -366,5 +379,16 @@ fn sized(room: Room<'_>, wanted: u32, value: &[u8]) -> Result<usize, Errno> {
         Ok(length) if length <= wanted => room.data(value),
         Ok(_) => Err(Errno::ERANGE),
         Err(_) => Err(Errno::E2BIG),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_panics_ends_alone() {
+        assert_eq!(unless_it_panics(|| 7), Some(7));
+        assert_eq!(unless_it_panics(|| -> u32 { panic!("on purpose") }), None);
     }
 }

@@ -242,7 +242,7 @@ impl Crew {
             }
             crew.rings.queues[place].staff().threads -= 1;
         };
-        thread::Builder::new().name(name).spawn(work).map(drop)
+        thread::Builder::new().name(name).stack_size(device::STACK_BYTES).spawn(work).map(drop)
     }
 
     /// Answers requests of a queue until the connection ends.

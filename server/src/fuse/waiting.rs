@@ -85,7 +85,10 @@ impl Waiters {
         state.threads += 1;
         drop(state);
         let waiters = Arc::clone(self);
-        let spawned = std::thread::Builder::new().name("fuse-wait".into()).spawn(move || waiters.serve());
+        let spawned = std::thread::Builder::new()
+            .name("fuse-wait".into())
+            .stack_size(device::STACK_BYTES)
+            .spawn(move || waiters.serve());
         if let Err(error) = spawned {
             tracing::warn!(%error, "no thread for an fsync");
             let mut state = self.state();

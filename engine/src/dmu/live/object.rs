@@ -564,6 +564,7 @@ impl LiveObject {
         if state.freed || self.objset.is_gone() {
             return None;
         }
+        tx.note_changed();
         let (at, is_new) = state.layer(tx.txg());
         if is_new {
             self.objset.note_dirty(tx, &self.core);

@@ -378,6 +378,7 @@ impl LiveObjset {
 
     /// Another header of its intent log, from the group of `tx` on.
     pub fn set_zil_header(&self, tx: &Tx, header: ZilHeader) {
+        tx.note_changed();
         let mut state = self.lock();
         state.zil_header = header;
         state.dirty.entry(tx.txg()).or_default().zil_header = Some(header);

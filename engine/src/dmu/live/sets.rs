@@ -35,6 +35,7 @@ impl LiveObjset {
     }
 
     fn change_set(&self, tx: &Tx, set: ObjectId, number: u64, put: bool) {
+        tx.note_changed();
         let mut state = self.lock();
         match state.dirty.entry(tx.txg()).or_default().sets.entry((set.0, number)) {
             Entry::Vacant(change) => {

@@ -19,12 +19,13 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use ondisk::blkptr::Blkptr;
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
@@ -64,6 +65,8 @@ pub(super) struct Task {
     /// Before anything of the group is written or freed.
     first: bool,
     run: Box<dyn FnOnce(Syncing) -> Running + Send>,
+    /// Gives whoever asked for it this error in place of its result.
+    fail: Box<dyn FnOnce(Error) + Send>,
 }
 
 impl std::fmt::Debug for Task {
@@ -105,7 +108,7 @@ impl LivePool {
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let result: Arc<Mutex<Option<Result<T>>>> = Arc::default();
-        let slot = Arc::clone(&result);
+        let (slot, failed) = (Arc::clone(&result), Arc::clone(&result));
         let run = move |s: Syncing| -> Running {
             let running = task(s);
             Box::pin(async move {
@@ -113,8 +116,9 @@ impl LivePool {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             })
         };
+        let fail = move |error| *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(error));
         let txg = self.txgs.open_txg();
-        self.tasks().push(Task { txg, first, run: Box::new(run) });
+        self.tasks().push(Task { txg, first, run: Box::new(run), fail: Box::new(fail) });
         loop {
             if self.has_thread() {
                 // Or the group after it, when its tasks have begun meanwhile.
@@ -158,7 +162,10 @@ impl LivePool {
                 return;
             }
         };
-        let thread = std::thread::Builder::new().name(format!("txg-sync {}", self.pool.name())).spawn(run);
+        let thread = std::thread::Builder::new()
+            .name(format!("txg-sync {}", self.pool.name()))
+            .stack_size(device::STACK_BYTES)
+            .spawn(run);
         let thread = thread.map_err(|error| Error::os("starting the thread that commits", &error))?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         self.resume_sweeps();
@@ -285,11 +292,23 @@ impl LivePool {
     }
 
     /// Runs the tasks of this group, those that come first or the others.
-    async fn run_tasks(&self, s: &Syncing, first: bool) {
+    /// One that panics before it changed anything fails alone.
+    async fn run_tasks(self: &Arc<Self>, s: &Syncing, first: bool) {
         let is_due = |task: &mut Task| task.first == first && task.txg <= s.txg();
         let tasks: Vec<Task> = self.tasks().extract_if(.., is_due).collect();
         for task in tasks {
-            (task.run)(s.clone()).await;
+            let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(s.txg())) };
+            let had_config_changed = self.config_changed.load(Ordering::Relaxed);
+            let run = async { (task.run)(s.clone()).await };
+            let Err(panic) = AssertUnwindSafe(run).catch_unwind().await else { continue };
+            let changed_config = self.config_changed.load(Ordering::Relaxed) && !had_config_changed;
+            if s.tx.has_changed() || changed_config {
+                // Half a change must not be committed.
+                resume_unwind(panic);
+            }
+            let error = Error::Panicked(said_by(&*panic).to_owned());
+            tracing::error!(pool = self.pool.name(), %error);
+            (task.fail)(error);
         }
     }
 
@@ -497,9 +516,12 @@ pub(super) async fn write_packed_nvlist(s: &Syncing, object: &Arc<LiveObject>, l
 
 /// What a panic of the thread that commits means for the pool.
 fn panicked(panic: &(dyn Any + Send)) -> Error {
+    Error::Suspended(format!("the thread that commits ended with a panic: {}", said_by(panic)))
+}
+
+fn said_by(panic: &(dyn Any + Send)) -> &str {
     let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    let said = said.unwrap_or("it said nothing");
-    Error::Suspended(format!("the thread that commits ended with a panic: {said}"))
+    said.unwrap_or("it said nothing")
 }
 
 fn cannot_commit(txg: Txg, tried: &[Attempt]) -> Error {

@@ -1,6 +1,7 @@
 //! Pools that are created, changed, exported and judged by OpenZFS's `zdb`, through the binary alone.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -408,9 +409,39 @@ fn a_destroyed_pool_comes_back_until_its_labels_are_cleared() {
     let ended = session.run(&["zpool", "labelclear", &disks[0]]);
     assert_eq!(ended.code, 1);
     assert!(ended.err.contains("is a member of exported pool \"tank\""), "{}", ended.err);
+    // What somebody else wrote over two of the labels stays, and so does the room for boot loaders.
+    let other = vec![0xa5u8; 4 << 20];
+    let disk = File::options().read(true).write(true).open(&disks[0]).unwrap();
+    disk.write_all_at(&other, 0).unwrap();
     session.print(&["zpool", "labelclear", "-f", &disks[0]]);
+    let mut found = vec![0; 4 << 20];
+    disk.read_exact_at(&mut found, 0).unwrap();
+    assert!(found == other, "what was no label was cleared");
+    let ended = session.run(&["zpool", "labelclear", "-f", &disks[0]]);
+    assert_eq!((ended.code, ended.err), (1, format!("failed to read label from {}\n", disks[0])));
     let ended = session.run(&["zpool", "import", "-d", place]);
     assert_eq!(ended.err, "no pools available to import\n");
+}
+
+#[test]
+fn labels_of_cache_devices_and_spares_are_cleared_with_the_header_of_the_cache() {
+    let session = Session::start();
+    let (_, disks) = disks(&session, "disks", 3);
+    session.print(&words("zpool create -m none tank %0 cache %1 spare %2", &disks));
+    session.print(&["zpool", "export", "tank"]);
+    for (number, header) in [(1, 0), (2, 0xa5)] {
+        let disk = File::options().read(true).write(true).open(&disks[number]).unwrap();
+        disk.write_all_at(&[0xa5; 1024], 4 << 20).unwrap();
+        session.print(&["zpool", "labelclear", "-f", &disks[number]]);
+        let mut found = [1; 1024];
+        disk.read_exact_at(&mut found, 4 << 20).unwrap();
+        assert_eq!((found[0], found[511], found[512]), (header, header, 0xa5), "{number}");
+        let mut label = vec![1; 256 << 10];
+        for at in [0, 256 << 10, DISK_BYTES - (512 << 10), DISK_BYTES - (256 << 10)] {
+            disk.read_exact_at(&mut label, at).unwrap();
+            assert!(label[16 << 10..].iter().all(|byte| *byte == 0), "{number}: {at}");
+        }
+    }
 }
 
 #[test]

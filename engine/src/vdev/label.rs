@@ -12,10 +12,15 @@ use ondisk::label::{
     LABEL_SIZE, LABELS, UBERBLOCK_RING, VDEV_PHYS, label_offset, parse_config, uberblock_count,
     uberblock_shift, uberblock_slot,
 };
+use ondisk::nvlist::NvValue;
 use ondisk::uberblock::Uberblock;
-use ondisk::vdev_config::PoolConfig;
+use ondisk::vdev_config::{PoolConfig, PoolState};
 
+use super::LABEL_START_BYTES;
 use crate::error::{Error, Result};
+
+/// Bytes of the header of a cache device, which stands where data begin elsewhere.
+const CACHE_HEADER_BYTES: usize = 512;
 
 /// One label of a device.
 pub type Label = Result<PoolConfig>;
@@ -51,16 +56,37 @@ pub fn best_label(labels: [Label; LABELS]) -> Option<PoolConfig> {
     labels.into_iter().filter_map(Result::ok).rev().max_by_key(|config| config.txg)
 }
 
-/// Makes a device nobody's: all that is in its labels goes.
+/// Makes a device nobody's: the configs and uberblocks of its labels go, and the header of a cache device. A place
+/// where no label is may hold somebody's data, and is left as it is; so is the room for boot loaders before a config.
 ///
 /// # Errors
 /// One of them could not be written, or not made durable; the others are gone.
 pub async fn wipe_labels(device: &dyn Device) -> Result<(), IoError> {
     let mut wiped = Ok(());
-    for start in (0..LABELS).filter_map(|label| label_offset(device.size_bytes(), label)) {
-        wiped = wiped.and(device.write(start.get(), IoBuf::zeroed(LABEL_SIZE as usize)).await.map(drop));
+    let mut is_cache = false;
+    for index in 0..LABELS {
+        let Some(start) = label_offset(device.size_bytes(), index) else { continue };
+        let Some(state) = state_in(device, start.get() + VDEV_PHYS.start).await else { continue };
+        is_cache |= state == PoolState::L2cache;
+        let zeros = IoBuf::zeroed((LABEL_SIZE - VDEV_PHYS.start) as usize);
+        wiped = wiped.and(device.write(start.get() + VDEV_PHYS.start, zeros).await.map(drop));
+    }
+    if is_cache {
+        wiped = wiped.and(device.write(LABEL_START_BYTES, IoBuf::zeroed(CACHE_HEADER_BYTES)).await.map(drop));
     }
     wiped.and(device.flush().await)
+}
+
+/// What the config of a label is for, where one is. Its checksum does not count: a label that is damaged is one still.
+async fn state_in(device: &dyn Device, position: u64) -> Option<PoolState> {
+    let area = device.read(position, (VDEV_PHYS.end - VDEV_PHYS.start) as usize).await.ok()?;
+    let config = parse_config(&area).ok()?;
+    let number = |name: &str| match config.get(name) {
+        Some(NvValue::Uint64(number)) => Some(*number),
+        _ => None,
+    };
+    number("guid").filter(|guid| *guid != 0)?;
+    PoolState::from_raw(number("state")?).ok()
 }
 
 /// All intact uberblocks of a device, in the order of labels and slots.

@@ -66,9 +66,14 @@ impl Arguments {
             [name] => name.clone(),
             _ => return Err(usage("too many arguments")),
         };
+        if self.no_mount && volume_bytes.is_some() {
+            return Err(usage("'-u' can only be used when creating a filesystem"));
+        }
         let mut properties = typed::properties(&self.properties)?;
-        if let Some(bytes) = self.block_size.clone() {
-            properties.push(("volblocksize".to_owned(), bytes));
+        if let Some(text) = &self.block_size {
+            let bytes =
+                parse_size(text).map_err(|why| usage(format!("bad volume block size '{text}': {why}")))?;
+            properties.push(("volblocksize".to_owned(), bytes.to_string()));
         }
         let request = CreateDataset {
             name: name.clone(),
@@ -91,14 +96,14 @@ impl Arguments {
     fn text(&self, name: &str, created: &Created) -> String {
         let would = if self.dry_run { "would create" } else { "create" };
         let mut text = String::new();
-        for parent in &created.parents {
-            text.push_str(&match self.parsable {
-                true => format!("create_ancestors\t{parent}\n"),
-                false => format!("{would} ancestor {parent}\n"),
-            });
-        }
         if !created.created {
             return text;
+        }
+        if self.parents {
+            text.push_str(&match self.parsable {
+                true => format!("create_ancestors\t{name}\n"),
+                false => format!("{would} ancestors of {name}\n"),
+            });
         }
         text.push_str(&if self.parsable { format!("create\t{name}\n") } else { format!("{would} {name}\n") });
         for (property, value) in &created.properties {
@@ -124,6 +129,9 @@ pub struct CloneArguments {
     /// Create those above it that do not exist
     #[arg(short)]
     parents: bool,
+    /// Do not mount it
+    #[arg(short = 'u')]
+    no_mount: bool,
     /// A property of the clone (may be repeated)
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     properties: Vec<String>,
@@ -133,6 +141,8 @@ pub struct CloneArguments {
     /// The new filesystem or volume
     #[arg(value_name = "FILESYSTEM|VOLUME")]
     target: Option<String>,
+    #[arg(hide = true)]
+    more: Vec<String>,
 }
 
 impl CloneArguments {
@@ -140,10 +150,14 @@ impl CloneArguments {
     pub fn run(self) -> Result<()> {
         let snapshot = self.snapshot.ok_or_else(|| usage("missing source dataset argument"))?;
         let target = self.target.ok_or_else(|| usage("missing target dataset argument"))?;
+        if !self.more.is_empty() {
+            return Err(usage("too many arguments"));
+        }
         let request = CloneSnapshot {
             snapshot: snapshot.clone(),
             target,
             parents: self.parents,
+            no_mount: self.no_mount,
             properties: typed::properties(&self.properties)?,
             command: typed::command(),
         };

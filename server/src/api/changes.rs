@@ -169,6 +169,8 @@ pub struct CloneSnapshot {
     pub target: String,
     /// Create those above it that do not exist.
     pub parents: bool,
+    /// Do not mount it.
+    pub no_mount: bool,
     /// Its properties, as given by `-o name=value`.
     pub properties: Vec<(String, String)>,
     /// For the history.

@@ -66,14 +66,24 @@ pub(super) struct New {
     pub properties: Vec<(String, String)>,
 }
 
+impl New {
+    fn dataset(&self) -> NewDataset {
+        let contents = match self.volume {
+            Some((size, sparse)) => NewContents::Volume { size, sparse },
+            None => NewContents::Filesystem,
+        };
+        NewDataset { name: self.name.clone(), contents, properties: self.properties.clone() }
+    }
+}
+
+/// Checks all that can refuse a filesystem or volume whose parents up to `above` exist. Gives its refreservation.
+pub(super) async fn check_create(s: &Syncing, new: &New, above: &str) -> engine::Result<Option<u64>> {
+    edit::check_create(s, &new.dataset(), above).await
+}
+
 /// Creates a filesystem or volume.
 pub(super) async fn create(s: &Syncing, new: &New) -> engine::Result<()> {
-    let contents = match new.volume {
-        Some((size, sparse)) => NewContents::Volume { size, sparse },
-        None => NewContents::Filesystem,
-    };
-    let new = NewDataset { name: new.name.clone(), contents, properties: new.properties.clone() };
-    edit::create(s, &new).await.map(|_| ())
+    edit::create(s, &new.dataset()).await.map(|_| ())
 }
 
 /// Makes a dataset out of a snapshot.

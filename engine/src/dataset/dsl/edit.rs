@@ -54,7 +54,7 @@ mod space;
 pub use account::{mos_synced, synced};
 pub use bookmark::{create_bookmark, destroy_bookmark};
 pub use clone::{clone, rollback};
-pub use create::{CreatedPool, NewContents, NewDataset, create, create_pool};
+pub use create::{CreatedPool, NewContents, NewDataset, check_create, create, create_pool};
 pub use destroy::{Destroyed, destroy};
 pub use destroy_snapshot::destroy_snapshots;
 pub use features::{count_files, log_xattrs, logs_xattrs};
@@ -65,7 +65,7 @@ pub use promote::promote;
 pub use properties::{Changed, check_properties, inherit_property, set_properties, volume_reservation};
 pub use rename::{objsets_below, rename};
 pub use room::{Room, room};
-pub use snapshot::{NewSnapshot, hold, release, snapshot};
+pub use snapshot::{NewSnapshot, hold, release, rename_snapshots, snapshot};
 
 use ondisk::ObjectId;
 use ondisk::dsl_dataset::DslDatasetPhys;

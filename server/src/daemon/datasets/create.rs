@@ -9,6 +9,7 @@ use engine::vdev::{self, Class, Vdev};
 
 use super::super::edits::{self, New};
 use super::super::{Daemon, OpenPool, names, not_of_this_type};
+use super::userspace::{Quota, set_quotas, take_quotas};
 use super::{entry, said};
 use crate::api::{self, ApiError, Created, DatasetKind};
 use crate::sizes::parse_size;
@@ -29,11 +30,22 @@ impl Daemon {
         let pool = self.pool_for(&doing, name)?;
         let live = pool.writable(&doing)?;
         let dsl = pool.dsl().await.map_err(|error| said(&doing, error))?;
-        let Some(parents) = missing_parents(&dsl, name, request.parents, &doing).await? else {
-            return Ok(Created::default());
+        let is_wanted = |there| match kind {
+            DatasetKind::Volume => there == Kind::Volume,
+            _ => there == Kind::Filesystem,
         };
+        let parents = match missing_parents(&dsl, name, request.parents.then_some(&is_wanted), &doing).await?
+        {
+            Some(parents) => parents,
+            None => return Ok(Created::default()),
+        };
+        drop(dsl);
         pool.check_zone(&doing, names::parent_of(name), &request.properties).await?;
         let mut properties = request.properties.clone();
+        let quotas = take_quotas(&doing, &mut properties)?;
+        if !quotas.is_empty() && request.volume_bytes.is_some() {
+            return Err(ApiError::invalid(format!("{doing}: quotas of users do not apply to volumes")));
+        }
         let mut warnings = kept::notes(&request.properties);
         let volume = match request.volume_bytes {
             Some(bytes) => {
@@ -42,31 +54,34 @@ impl Daemon {
             }
             None => None,
         };
-        let wanted = properties.clone();
-        if properties.iter().any(|(name, _)| name == "refreservation") {
-            // What is said counts.
-        } else if let (Some((bytes, false)), true) = (volume, request.dry_run) {
-            properties.push(("refreservation".to_owned(), bytes.to_string()));
-        }
+        let above = parents.first().unwrap_or(name);
+        let above = names::parent_of(above).unwrap_or_default().to_owned();
+        let mut all: Vec<New> = parents
+            .iter()
+            .map(|parent| New { name: parent.clone(), volume: None, properties: Vec::new() })
+            .collect();
+        let new = New { name: name.clone(), volume, properties: properties.clone() };
+        all.push(new.clone());
+        let changing = pool.change().await?;
+        let dry_run = request.dry_run;
+        let command = request.command.clone().filter(|_| !dry_run);
+        let done = edits::change(live, command, move |s| async move {
+            let reserved = edits::check_create(&s, &new, &above).await?;
+            if !dry_run {
+                for new in &all {
+                    edits::create(&s, new).await?;
+                }
+            }
+            Ok(reserved)
+        });
+        let reserved = done.await.map_err(|error| said(&doing, error))?;
+        let properties = shown(volume, &request.properties, properties, reserved);
         let created =
             Created { created: true, parents: parents.clone(), properties, warnings, unmounted: Vec::new() };
         if request.dry_run {
             return Ok(created);
         }
-        let mut all: Vec<New> = parents
-            .iter()
-            .map(|parent| New { name: parent.clone(), volume: None, properties: Vec::new() })
-            .collect();
-        all.push(New { name: name.clone(), volume, properties: wanted });
-        drop(dsl);
-        let changing = pool.change().await?;
-        let done = edits::change(live, request.command.clone(), move |s| async move {
-            for new in &all {
-                edits::create(&s, new).await?;
-            }
-            Ok(())
-        });
-        done.await.map_err(|error| said(&doing, error))?;
+        set_quotas_at_once(&pool, live, name, &quotas).await.map_err(|error| said(&doing, error))?;
         let mut created = created;
         for name in parents.iter().chain([name]) {
             self.serve_new(&pool, &changing, name, request.no_mount, &mut created).await;
@@ -93,13 +108,21 @@ impl Daemon {
             return Err(ApiError::invalid(format!("{doing}: source and target pools differ")));
         }
         let live = of.writable(&doing)?;
-        let Some(parents) = missing_parents(&dsl, name, request.parents, &doing).await? else {
-            return Ok(Created::default());
+        let is_wanted = |there| matches!(there, Kind::Filesystem | Kind::Volume);
+        let parents = match missing_parents(&dsl, name, request.parents.then_some(&is_wanted), &doing).await?
+        {
+            Some(parents) => parents,
+            None => return Ok(Created::default()),
         };
         drop(dsl);
         of.check_zone(&doing, names::parent_of(name), &request.properties).await?;
+        let mut properties = request.properties.clone();
+        let quotas = take_quotas(&doing, &mut properties)?;
+        if !quotas.is_empty() && origin.kind == (Kind::Snapshot { of_volume: true }) {
+            return Err(ApiError::invalid(format!("{doing}: quotas of users do not apply to volumes")));
+        }
         let changing = of.change().await?;
-        let new = New { name: name.clone(), volume: None, properties: request.properties.clone() };
+        let new = New { name: name.clone(), volume: None, properties };
         let (from, above) = (snapshot.clone(), parents.clone());
         let done = edits::change(live, request.command.clone(), move |s| async move {
             for name in above {
@@ -108,6 +131,7 @@ impl Daemon {
             edits::clone(&s, &from, &new).await
         });
         done.await.map_err(|error| said(&doing, error))?;
+        set_quotas_at_once(&of, live, name, &quotas).await.map_err(|error| said(&doing, error))?;
         let mut created = Created {
             created: true,
             parents: parents.clone(),
@@ -116,7 +140,7 @@ impl Daemon {
             ..Created::default()
         };
         for name in parents.iter().chain([name]) {
-            self.serve_new(&of, &changing, name, false, &mut created).await;
+            self.serve_new(&of, &changing, name, request.no_mount, &mut created).await;
         }
         Ok(created)
     }
@@ -140,16 +164,48 @@ impl Daemon {
     }
 }
 
-/// The names above `name` that do not exist, the uppermost first; `None` where `name` exists and that is all right.
+/// What a new dataset is created with, as `zfs create -v` tells it: the size of a volume, what was typed, and what
+/// follows from that.
+fn shown(
+    volume: Option<(u64, bool)>,
+    typed: &[(String, String)],
+    all: Vec<(String, String)>,
+    reserved: Option<u64>,
+) -> Vec<(String, String)> {
+    let size = volume.map(|(bytes, _)| ("volsize".to_owned(), bytes.to_string()));
+    let is_new = |name: &str| !typed.iter().any(|(other, _)| other == name);
+    let follows = all.into_iter().filter(|(name, _)| is_new(name));
+    let mut shown: Vec<_> = size.into_iter().chain(typed.iter().cloned()).chain(follows).collect();
+    let reserved = reserved.filter(|_| matches!(volume, Some((_, false))) && is_new("refreservation"));
+    shown.extend(reserved.map(|bytes| ("refreservation".to_owned(), bytes.to_string())));
+    shown
+}
+
+/// Sets quotas of users of what was just created, and returns when they are on disk.
+async fn set_quotas_at_once(
+    pool: &OpenPool,
+    live: &Arc<LivePool>,
+    name: &str,
+    quotas: &[Quota],
+) -> engine::Result<()> {
+    if quotas.is_empty() {
+        return Ok(());
+    }
+    set_quotas(pool, live, name, quotas).await?;
+    live.txgs().wait_synced(live.txgs().open_txg()).await
+}
+
+/// The names above `name` that do not exist, the uppermost first. With `may_be`, they may be created, and `name` itself
+/// may exist where it is of a kind that this allows: then there are none.
 pub(super) async fn missing_parents(
     dsl: &Dsl,
     name: &str,
-    may_create: bool,
+    may_be: Option<&(dyn Fn(Kind) -> bool + Sync)>,
     doing: &str,
 ) -> Result<Option<Vec<String>>, ApiError> {
     let look = async |name: &str| entry(dsl, name).await.map_err(|error| said(doing, error));
     if let Some(there) = look(name).await? {
-        return match may_create && there.kind == Kind::Filesystem {
+        return match may_be.is_some_and(|may_be| may_be(there.kind)) {
             true => Ok(None),
             false => Err(ApiError::busy(format!("{doing}: dataset already exists"))),
         };
@@ -162,7 +218,7 @@ pub(super) async fn missing_parents(
                 return Err(ApiError::invalid(format!("{doing}: parent is not a filesystem")));
             }
             Some(_) => break,
-            None if !may_create => {
+            None if may_be.is_none() => {
                 return Err(ApiError::not_found(format!("{doing}: parent does not exist")));
             }
             None => missing.push(parent.to_owned()),

@@ -28,6 +28,9 @@ impl Daemon {
             return Err(ApiError::invalid(format!("{doing}: recursive rename must be a snapshot")));
         }
         let to = &request.to;
+        if from == to {
+            return Ok(Warnings::default());
+        }
         if let Some(fault) = names::dataset_name_fault(to, DatasetKind::Filesystem) {
             return Err(ApiError::invalid(format!("cannot create '{to}': {fault}")));
         }
@@ -48,7 +51,9 @@ impl Daemon {
         if entry(&dsl, to).await.map_err(failed)?.is_some() {
             return Err(ApiError::busy(format!("{making}: dataset already exists")));
         }
-        let missing = missing_parents(&dsl, to, request.parents, &making).await?.unwrap_or_default();
+        let missing = missing_parents(&dsl, to, request.parents.then_some(&|_| false), &making)
+            .await?
+            .unwrap_or_default();
         drop(dsl);
         let live = pool.writable(&doing)?;
         let changing = pool.change().await?;
@@ -99,6 +104,9 @@ impl Daemon {
         if to_of != of {
             return Err(ApiError::invalid(format!("{doing}: snapshots must be part of same dataset")));
         }
+        if *from == to {
+            return Ok(Warnings::default());
+        }
         let pool = self.pool_of(from)?;
         let live = pool.writable(&doing)?;
         let failed = |error| said(&doing, error);
@@ -114,6 +122,12 @@ impl Daemon {
             for dir in dsl.dirs(&top).await.map_err(failed)?.iter().filter(|dir| dir.object != top.object) {
                 let head = dsl.head(dir).await.map_err(failed)?;
                 if dsl.snapshot(&head, old).await.map_err(failed)?.is_some() {
+                    if dsl.snapshot(&head, short).await.map_err(failed)?.is_some() {
+                        return Err(ApiError::busy(format!(
+                            "cannot rename '{}@{old}': a child dataset already has a snapshot with the new name",
+                            dir.name
+                        )));
+                    }
                     renamed.push((format!("{}@{old}", dir.name), format!("{}@{short}", dir.name)));
                 }
             }
@@ -123,10 +137,7 @@ impl Daemon {
         let stay_mounted = pool.in_use_where(is_meant);
         let names = renamed.clone();
         let done = edits::change(live, request.command.clone(), move |s| async move {
-            for (old, new) in &renamed {
-                edit::rename(&s, old, new).await?;
-            }
-            Ok(())
+            edit::rename_snapshots(&s, &renamed).await
         });
         done.await.map_err(failed)?;
         let mut warnings = Vec::new();

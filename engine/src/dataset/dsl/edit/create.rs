@@ -22,6 +22,7 @@ use super::{
     account, bookmark, bpobj, check_component, contents, deadlist, features, find_head, origin_snapshot,
     policy, properties, snapshot, space,
 };
+use crate::dataset::properties::Prop;
 use crate::dmu::LiveObjset;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
@@ -85,6 +86,27 @@ pub async fn create_pool(s: &Syncing, root_properties: &[(String, String)]) -> R
     let plan = properties::plan_new(s, &new, None).await?;
     let root_dataset = fill_dir(s, root_dir, &new, &plan).await?;
     Ok(CreatedPool { root_dir, root_dataset })
+}
+
+/// Checks all that can refuse a filesystem or volume, before those between it and `above`, which exists, are created.
+/// Gives what its refreservation would be.
+pub async fn check_create(s: &Syncing, new: &NewDataset, above: &str) -> Result<Option<u64>> {
+    let parent = find_head(s, above).await?;
+    let below = new.name.strip_prefix(above).and_then(|rest| rest.strip_prefix('/'));
+    let below = below.ok_or_else(|| Error::Invalid(format!("'{}': is not below '{above}'", new.name)))?;
+    let mut full = above.to_owned();
+    for (level, short) in below.split('/').enumerate() {
+        full = format!("{full}/{short}");
+        check_name(&full, short)?;
+        if level == 0 {
+            check_parent(s, &parent, short, &full).await?;
+        }
+    }
+    let mut plan = properties::plan_new(s, new, Some(&parent)).await?;
+    contents::inherit_names(s, &parent, new, &mut plan).await?;
+    let count = below.split('/').count() as u64;
+    limits::check(s, parent.phys.dir, Counted::Filesystems, count, None).await?;
+    Ok(properties::assigned(&plan, Prop::Refreservation))
 }
 
 /// Creates a filesystem or volume. Gives the number of its object set.

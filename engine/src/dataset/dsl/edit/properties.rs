@@ -323,6 +323,16 @@ fn check_names(plan: &[Assignment]) -> Result<()> {
     Ok(())
 }
 
+/// Normal forms that are asked for need names that have some, whatever the parent's are; and where names need not have
+/// any, they are not compared by normal forms.
+fn follow_names(plan: &mut Vec<Assignment>) {
+    match (assigned(plan, Prop::Normalization), assigned(plan, Prop::Utf8only)) {
+        (Some(1..), None) => plan.push(Assignment::of(Prop::Utf8only, Value::Number(1))),
+        (None, Some(0)) => plan.push(Assignment::of(Prop::Normalization, Value::Number(0))),
+        _ => {}
+    }
+}
+
 /// Checks the properties of a new dataset, and adds what follows from others. `parent` is none for the pool's root.
 pub(super) async fn plan_new(
     s: &Syncing,
@@ -353,6 +363,7 @@ pub(super) async fn plan_new(
         }
     }
     check_names(&plan)?;
+    follow_names(&mut plan);
     for assignment in &plan {
         check_value(|feature| s.feature_enabled(feature), assignment)?;
         if assignment.setting == Setting::Space(Prop::Refreservation) && assignment.number() == typed::AUTO {

@@ -16,7 +16,7 @@ use crate::pool::live::Syncing;
 /// Gives a filesystem or volume (with all below it), or a snapshot within its dataset, another name.
 pub async fn rename(s: &Syncing, from: &str, to: &str) -> Result<()> {
     if from.contains('@') || to.contains('@') {
-        return snapshot::rename(s, from, to).await;
+        return snapshot::rename_snapshots(s, &[(from.to_owned(), to.to_owned())]).await;
     }
     let head = find_head(s, from).await?;
     let dir_id = head.phys.dir;

@@ -188,8 +188,36 @@ pub(super) async fn take(s: &Syncing, head: ObjectId, name: &str) -> Result<Obje
     Ok(id)
 }
 
-/// Gives a snapshot another name within its dataset.
-pub(super) async fn rename(s: &Syncing, from: &str, to: &str) -> Result<()> {
+/// A snapshot that gets another name.
+struct Renamed {
+    head: FoundHead,
+    stored: String,
+    id: ObjectId,
+    new: String,
+}
+
+/// Gives snapshots other names within their datasets, each `(from, to)`: all or none.
+pub async fn rename_snapshots(s: &Syncing, names: &[(String, String)]) -> Result<()> {
+    let mut all = Vec::new();
+    let mut heads = HashSet::new();
+    for (from, to) in names {
+        let renamed = check_rename(s, from, to).await?;
+        // What one of them gives up or takes, another one of the same dataset would have to be checked against.
+        if !heads.insert(renamed.head.object) {
+            let detail = "more than one snapshot of a dataset cannot be renamed at once";
+            return Err(Error::Invalid(format!("{}: {detail}", renamed.head.name)));
+        }
+        all.push(renamed);
+    }
+    for Renamed { head, stored, id, new } in all {
+        objects::take(s, head.phys.snapnames_zap, &objects::name(&stored)).await?;
+        objects::add(s, head.phys.snapnames_zap, &objects::name(&new), &objects::one(id.get())).await?;
+        limits::snapshots_changed(s, head.phys.dir).await?;
+    }
+    Ok(())
+}
+
+async fn check_rename(s: &Syncing, from: &str, to: &str) -> Result<Renamed> {
     let ((of, old), (other, new)) = (split(from)?, split(to)?);
     if of != other {
         return Err(Error::Invalid(format!("'{to}': a snapshot stays with its dataset")));
@@ -203,9 +231,7 @@ pub(super) async fn rename(s: &Syncing, from: &str, to: &str) -> Result<()> {
         Some((_, other)) if other != id || stored == new => return Err(Error::Exists(to.to_owned())),
         _ => {}
     }
-    objects::take(s, head.phys.snapnames_zap, &objects::name(&stored)).await?;
-    objects::add(s, head.phys.snapnames_zap, &objects::name(new), &objects::one(id.get())).await?;
-    limits::snapshots_changed(s, head.phys.dir).await
+    Ok(Renamed { head, stored, id, new: new.to_owned() })
 }
 
 /// How many holds there are on a snapshot.

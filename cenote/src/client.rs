@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use http_body_util::{BodyExt, Full};
-use hyper::Request;
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use server::api::{Action, ApiError};
 use tokio::net::UnixStream;
@@ -70,6 +70,51 @@ pub fn call_running<A: Action>(action: &A) -> Result<Option<A::Reply>> {
     })
 }
 
+/// Largest first line of an answer that lasts, in bytes: it names the devices of one pool.
+const MAX_LINE_BYTES: usize = 16 << 20;
+
+/// A request whose answer lasts: the daemon keeps what it gave until this is dropped.
+#[derive(Debug)]
+pub struct Lasting<R> {
+    /// What the daemon told.
+    pub told: R,
+    body: Incoming,
+    // Nothing runs on it any more; the connection is open as long as it is there.
+    runtime: tokio::runtime::Runtime,
+}
+
+impl<R> Lasting<R> {
+    /// Whether the daemon ended the answer.
+    pub fn has_ended(&mut self) -> bool {
+        let body = &mut self.body;
+        self.runtime.block_on(async { tokio::time::timeout(LOOK, body.frame()).await.is_ok() })
+    }
+}
+
+/// Sends a request whose answer lasts, of which the first line is read. `None` when no daemon runs that this user may ask.
+pub fn call_lasting<A: Action>(action: &A) -> Result<Option<Lasting<A::Reply>>> {
+    let runtime = runtime()?;
+    let answered = runtime.block_on(async {
+        let Ok(stream) = server::socket::connect(&server::http::default_socket()).await else {
+            return Ok(None);
+        };
+        let (response, _connection) = send(stream, action).await?;
+        if !response.status().is_success() {
+            return Err(refusal(response).await);
+        }
+        let mut body = response.into_body();
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') && line.len() < MAX_LINE_BYTES {
+            let frame = body.frame().await.context("the daemon's answer broke off")?;
+            let frame = frame.context("the daemon's answer broke off")?;
+            line.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        }
+        let told = serde_json::from_slice(&line).context(OTHER_VERSION)?;
+        Ok(Some((told, body)))
+    })?;
+    Ok(answered.map(|(told, body)| Lasting { told, body, runtime }))
+}
+
 /// Connects to the daemon; `None` where none listens. An error where this is somebody else's place: no daemon could be started there either.
 async fn connect(path: &Path) -> Result<Option<UnixStream>> {
     match server::socket::connect(path).await {
@@ -88,7 +133,34 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
         .context("cannot start the client's runtime")
 }
 
+const OTHER_VERSION: &str = "the daemon's answer is of another version than this command";
+
 async fn exchange<A: Action>(stream: UnixStream, action: &A) -> Result<A::Reply> {
+    let (response, connection) = send(stream, action).await?;
+    if !response.status().is_success() {
+        return Err(refusal(response).await);
+    }
+    let body = response.into_body().collect().await.context("the daemon's answer broke off")?.to_bytes();
+    connection.abort();
+    serde_json::from_slice(&body).context(OTHER_VERSION)
+}
+
+/// Why the daemon did not do what was asked.
+async fn refusal(response: Response<Incoming>) -> anyhow::Error {
+    let status = response.status();
+    let body = match response.into_body().collect().await.context("the daemon's answer broke off") {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return error,
+    };
+    match serde_json::from_slice::<ApiError>(&body) {
+        Ok(error) => error.into(),
+        Err(_) => anyhow!("the daemon answered with HTTP status {status}"),
+    }
+}
+
+type Connection = tokio::task::JoinHandle<hyper::Result<()>>;
+
+async fn send<A: Action>(stream: UnixStream, action: &A) -> Result<(Response<Incoming>, Connection)> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .context("cannot talk to the daemon")?;
@@ -98,17 +170,7 @@ async fn exchange<A: Action>(stream: UnixStream, action: &A) -> Result<A::Reply>
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(serde_json::to_vec(action)?)))?;
     let response = sender.send_request(request).await.context("the daemon closed the connection")?;
-    let status = response.status();
-    let body = response.into_body().collect().await.context("the daemon's answer broke off")?.to_bytes();
-    connection.abort();
-    if status.is_success() {
-        return serde_json::from_slice(&body)
-            .context("the daemon's answer is of another version than this command");
-    }
-    match serde_json::from_slice::<ApiError>(&body) {
-        Ok(error) => Err(error.into()),
-        Err(_) => bail!("the daemon answered with HTTP status {status}"),
-    }
+    Ok((response, connection))
 }
 
 async fn start_daemon(socket: &Path) -> Result<UnixStream> {

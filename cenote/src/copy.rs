@@ -7,4 +7,4 @@ pub mod cat;
 pub mod extract;
 pub mod ls;
 mod sink;
-mod target;
+pub(crate) mod target;

@@ -1,7 +1,7 @@
 //! `cenote zdb`: looks at what is stored, from labels to bytes, and verifies all of it.
 //!
 //! The letters are those of OpenZFS's `zdb`, and so is the order of facts in what is printed. It links the engine directly: no daemon, no root, and
-//! never a write. Pools are looked for with `-p` and need not be imported anywhere. `--json` prints one document for those
+//! never a write. Pools are looked for with `-p` and need not be imported anywhere; a daemon that has one open is asked where it is (`opened`). `--json` prints one document for those
 //! letters that are of use to programs.
 //!
 //! | module | letters |
@@ -13,7 +13,8 @@
 //! | `objects`, `contents`, `znode` | `-dd` and more: dnodes, block trees, what objects mean |
 //! | `intent_log` | `-i` |
 //! | `metaslabs` | `-m`: metaslabs and space maps |
-//! | `dedup` | `-D`: dedup tables |
+//! | `dedup` | `-D`: dedup tables, `-S`: those that there would be |
+//! | `paths` | `-O`, `-r`: the object of a path, and its bytes |
 //! | `pool_log` | `-h`: history, `-s`: space and errors of vdevs |
 //! | `blocks` | `-b`, `-c`: the traversal of the pool |
 //! | `raw` | `-R`: what lies at an address, `-E`: embedded blocks |
@@ -28,6 +29,8 @@ mod intent_log;
 mod label;
 mod metaslabs;
 mod objects;
+mod opened;
+mod paths;
 mod pool_log;
 mod raw;
 mod text;
@@ -45,6 +48,7 @@ use engine::pool::import::{ImportOptions, Rewind};
 use ondisk::{ObjsetId, Txg};
 
 use crate::exported::PoolPlace;
+use opened::Opened;
 use text::Numbers;
 
 /// Arguments of `cenote zdb`. Letters may be joined and repeated: `-dddd`, `-bcc`.
@@ -58,7 +62,7 @@ pub struct Arguments {
     #[arg(value_name = "OBJECT", allow_negative_numbers = true)]
     pub objects: Vec<String>,
 
-    /// Directory with the pool's disks or image files, or one of them (may be repeated; default: /dev)
+    /// Directory with the pool's disks or image files, or one of them (may be repeated; default: where the daemon has it open, then /dev)
     #[arg(short = 'p', long = "path", value_name = "DIR|DEVICE")]
     pub places: Vec<PathBuf>,
     /// Key or passphrase of an encrypted dataset
@@ -83,6 +87,15 @@ pub struct Arguments {
     /// Dedup tables; more often: histograms, entries
     #[arg(short = 'D', long = "dedup-stats", action = clap::ArgAction::Count)]
     pub dedup: u8,
+    /// Histogram of how often blocks are there, as if all were deduplicated
+    #[arg(short = 'S', long = "simulate-dedup", action = clap::ArgAction::Count)]
+    pub simulated: u8,
+    /// Show the object of a path: DATASET PATH
+    #[arg(short = 'O', long = "object-lookups")]
+    pub object_of_path: bool,
+    /// Copy a file out: DATASET PATH DESTINATION (with -O: DATASET OBJECT DESTINATION)
+    #[arg(short = 'r', long = "copy-object")]
+    pub copy_out: bool,
     /// Decode an embedded block pointer, given as 16 words with colons between them
     #[arg(short = 'E', long = "embedded-block-pointer")]
     pub embedded: bool,
@@ -108,10 +121,13 @@ pub struct Arguments {
     #[arg(short = 'u', long = "uberblock", action = clap::ArgAction::Count)]
     pub uberblock: u8,
 
+    /// Accepted for compatibility: no assertion ends this program before it has shown what it found
+    #[arg(short = 'A', long = "ignore-assertions", action = clap::ArgAction::Count)]
+    pub ignore_assertions: u8,
     /// Do not look for leaks in -b and -c
     #[arg(short = 'L', long = "disable-leak-tracking")]
     pub ignore_leaks: bool,
-    /// The pool is exported (zdb takes every pool so; accepted for compatibility)
+    /// The pool is exported: look for its devices, and do not ask the daemon for them
     #[arg(short = 'e', long = "exported")]
     pub exported: bool,
     /// Look at the state at the pool's checkpoint
@@ -175,8 +191,18 @@ fn dispatch(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
     if arguments.labels > 0 {
         return device::block_on(label::dump(arguments, out));
     }
-    let view = device::block_on(View::open(arguments))?;
-    if arguments.json { view.json(out) } else { view.text(out) }
+    let (pool, _) = arguments.pool();
+    // Whoever says where the devices are is not sent elsewhere.
+    let mut opened = match arguments.exported || !arguments.places.is_empty() {
+        true => None,
+        false => Opened::ask(pool)?,
+    };
+    let shown = device::block_on(View::open(arguments, opened.as_ref()))
+        .and_then(|view| if arguments.json { view.json(out) } else { view.text(out) });
+    shown.map_err(|error| match &mut opened {
+        Some(opened) => opened.explain(error),
+        None => error,
+    })
 }
 
 fn write_json(document: serde_json::Map<String, serde_json::Value>, out: &mut Out<'_>) -> Result<()> {
@@ -187,7 +213,16 @@ fn write_json(document: serde_json::Map<String, serde_json::Value>, out: &mut Ou
 impl Arguments {
     /// Without a letter the pool is shown from all sides; `-v` adds to each letter that is given.
     fn settle(&mut self) -> Result<()> {
-        let alone = self.labels > 0 || self.read || self.embedded;
+        ensure!(
+            !self.read || !self.objects.is_empty(),
+            "-R needs the addresses that it shows: zdb -R POOL VDEV:OFFSET:SIZE[:FLAGS]"
+        );
+        let alone =
+            self.labels > 0 || self.read || self.embedded || self.simulated > 0 || paths::is_asked(self);
+        if self.object_of_path {
+            // A line of the object, and more where more words are asked for.
+            self.datasets = 3;
+        }
         let mut letters = [
             &mut self.blocks,
             &mut self.checksums,
@@ -254,9 +289,20 @@ impl Arguments {
 }
 
 impl<'a> View<'a> {
-    async fn open(arguments: &'a Arguments) -> Result<Self> {
+    async fn open(arguments: &'a Arguments, opened: Option<&Opened>) -> Result<Self> {
         let (name, _) = arguments.pool();
-        let pool = arguments.place().open_pool(name, &arguments.import_options()).await?;
+        let (place, options) = (arguments.place(), arguments.import_options());
+        let pool = match opened {
+            None => place.open_pool(name, &options).await?,
+            Some(opened) => {
+                let place = PoolPlace { places: opened.devices(), ..place };
+                // Who asks for an older state gets what the devices still have of it.
+                let at = (options.rewind == Rewind::Never).then(|| opened.uberblock.clone());
+                let new_name = Some(opened.name().to_owned());
+                let options = ImportOptions { at, new_name, temporary: true, ..options };
+                place.open_pool(&opened.guid().to_string(), &options).await?
+            }
+        };
         let what = || format!("cannot open '{}'", pool.name());
         let dsl = Arc::new(Dsl::open(&pool).await.with_context(what)?);
         let mos = Objset::open(&pool, ObjsetId::MOS, pool.root_blkptr()).await.with_context(what)?;
@@ -270,6 +316,15 @@ impl<'a> View<'a> {
                 device::block_on(raw::dump(self, address, out))?;
             }
             return Ok(());
+        }
+        if arguments.copy_out {
+            return device::block_on(paths::copy_out(self, out));
+        }
+        if arguments.object_of_path {
+            return device::block_on(paths::dump_object(self, out));
+        }
+        if arguments.simulated > 0 {
+            return dedup::dump_simulated(self, out);
         }
         let (_, whole_pool) = arguments.pool();
         if !whole_pool {

@@ -129,6 +129,52 @@ fn dedup_tables_are_shown_to_their_entries() {
 }
 
 #[test]
+fn dedup_is_simulated() {
+    for pool in ["single", "dedupold", "dedupfast", "bclone", "crypt"] {
+        same(pool, "-S", pool, &[]);
+    }
+}
+
+#[test]
+fn objects_are_found_by_their_paths_and_copied_out() {
+    let Some(golden) = testkit::golden::pool("single") else { return };
+    let place = text(&golden.dir);
+    let path = "rand-odd";
+    same("single", "-O", "single/fs", &[path]);
+    same("single", "-Ovv", "single/fs", &[path]);
+    same("single", "-Ov", "single/fs", &["few"]);
+    let copies = tempfile::tempdir().unwrap();
+    let copy = copies.path().join("copy");
+    let copied = cenote(&["-p", place, "-r", "single/fs", path, text(&copy)]);
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    let row = &golden.manifest("single/fs").unwrap().rows[path.as_bytes()];
+    let sum = testkit::manifest::hex_sha256(&std::fs::read(&copy).unwrap());
+    assert_eq!(Some(sum), row.sha256);
+    // The same by the number of its object.
+    let shown = String::from_utf8(copied.stdout).unwrap();
+    let number = shown.split(' ').nth(2).unwrap();
+    let again = copies.path().join("again");
+    assert!(cenote(&["-p", place, "-rO", "single/fs", number, text(&again)]).status.success());
+    assert_eq!(std::fs::read(&again).unwrap(), std::fs::read(&copy).unwrap());
+    for wrong in [&["-O", "single/fs"][..], &["-O", "single/fs", "no/such"], &["-r", "single/fs", path]] {
+        let refused = cenote(&[&["-p", place][..], wrong].concat());
+        assert_eq!(refused.status.code(), Some(1), "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_fails() {
+    let Some(golden) = testkit::golden::pool("single") else { return };
+    let named_nothing = cenote(&["-p", text(&golden.dir), "-R", "single"]);
+    assert_eq!(named_nothing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&named_nothing.stderr).contains("VDEV:OFFSET:SIZE"));
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    assert_eq!(cenote(&["-l", text(empty.path())]).status.code(), Some(1));
+    assert!(cenote(&["-p", text(&golden.dir), "-AAA", "-u", "single"]).status.success());
+    assert!(cenote(&["-p", text(&golden.dir), "-dd", "single", "0:1:+"]).status.success());
+}
+
+#[test]
 fn intent_logs_and_the_history_are_shown() {
     same("zilreplay", "-iiii", "zilreplay/vol", &[]);
     same("zilreplay", "-h", "zilreplay", &[]);

@@ -83,7 +83,7 @@ macro_rules! word_struct {
         }
     ) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
         }

@@ -6,7 +6,7 @@
 //! engine's own; this module only says how they travel.
 //!
 //! Adding an action: a request type here with its [`Action`] implementation, and its line in `daemon::dispatch`. [`RunLoad`] has no line there: it runs on the threads that serve
-//! volumes, and ends with whoever asked for it.
+//! volumes, and ends with whoever asked for it. Nor has [`HoldView`], whose answer lasts as long as the connection.
 
 mod changes;
 mod creating;
@@ -22,6 +22,7 @@ mod status;
 mod traces;
 mod userspace;
 mod vdevs;
+mod views;
 
 pub use changes::*;
 pub use creating::*;
@@ -37,6 +38,7 @@ pub use status::*;
 pub use traces::*;
 pub use userspace::*;
 pub use vdevs::*;
+pub use views::*;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 

@@ -33,6 +33,7 @@
 //! | `io` | what was transferred |
 //! | `listing` | pools, datasets, properties, holds, history |
 //! | `vdevs` | vdevs with their properties |
+//! | `holding` | committed states that programs read from the devices themselves |
 //! | `users` | the system's names of users and groups |
 
 mod closing;
@@ -43,6 +44,7 @@ mod datasets;
 mod devices;
 mod disks;
 mod edits;
+mod holding;
 mod io;
 mod keys;
 mod listing;

@@ -4,18 +4,21 @@
 //! credentials: the daemon's own user and root. Bodies are bounded; a request that is dropped midway changes nothing that
 //! its action had not finished.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path as UrlPath, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::serve::Listener;
+use futures_util::future::ready;
+use futures_util::{StreamExt, stream};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::api::{Action, ApiError, ErrorKind, RunLoad};
+use crate::api::{Action, ApiError, ErrorKind, HoldView, RunLoad};
 use crate::daemon::{self, Daemon};
 use crate::socket::{self, SocketFile};
 
@@ -85,17 +88,44 @@ pub async fn serve(
     daemon: Arc<Daemon>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    let ending = Arc::clone(&daemon);
     let router = axum::Router::new()
         .route("/v1/{action}", post(act))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(daemon);
+    // Connections that hold views would be waited for.
+    let stop = async move {
+        stop.await;
+        ending.end_views();
+    };
     axum::serve(socket, router).with_graceful_shutdown(stop).await
+}
+
+/// One line of JSON, and nothing more until the pool is closed. The client that goes away drops the view with the answer.
+fn hold_view(daemon: &Daemon, body: &[u8]) -> Result<Response, ApiError> {
+    let request: HoldView = serde_json::from_slice(body)
+        .map_err(|error| ApiError::invalid(format!("{}: {error}", HoldView::NAME)))?;
+    let (told, lent) = daemon.hold_view(&request)?;
+    let mut line = serde_json::to_vec(&told).map_err(|error| ApiError::failed(error.to_string()))?;
+    line.push(b'\n');
+    let first = stream::once(ready(Ok::<_, Infallible>(Bytes::from(line))));
+    let held = stream::once(async move {
+        lent.ended().await;
+        Ok(Bytes::new())
+    });
+    let body = Body::from_stream(first.chain(held));
+    Ok((StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
 async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {
     let answer = if action == RunLoad::NAME {
         // It waits for no device itself. A client that goes away drops this, and with it the load.
         Ok(daemon::dispatch_load(&daemon, &body).await)
+    } else if action == HoldView::NAME {
+        match hold_view(&daemon, &body) {
+            Ok(held) => return held,
+            Err(error) => Ok(Err(error)),
+        }
     } else {
         // Actions wait for devices through the calling thread's ring, which this runtime's threads do not drive.
         let act = move || device::block_on(daemon::dispatch(&daemon, &action, &body));

@@ -3,17 +3,18 @@
 //! The work is done by [`engine::pool::verify`]; here it is started, followed by a progress bar, and its report is laid out as `zdb -b` lays out its own:
 //! the summary, with `-bb` the table by type of object and the histogram of sizes, with `-bbb` the levels too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use engine::pool::verify::{
-    BlockKind, BlockStats, Counters, Depth, Progress, Range, Report, VerifyOptions, verify,
+    self, BlockKind, BlockStats, Counters, Depth, Progress, Range, References, Report, VerifyOptions, verify,
 };
 use engine::vdev::{Class, Kind};
 use indicatif::{ProgressBar, ProgressStyle};
+use ondisk::ddt::DdtKey;
 use ondisk::dmu::DmuType;
 use serde_json::{Value, json};
 
@@ -64,15 +65,26 @@ pub(super) fn traverse(view: &View<'_>) -> Result<Report> {
         },
         check_space: !arguments.ignore_leaks,
     };
+    followed(view, |progress| Ok(verify(view.dsl.pool(), options, progress)?))
+}
+
+/// Traverses the pool for what a dedup table of all data would hold.
+pub(super) fn simulate_dedup(view: &View<'_>) -> Result<HashMap<DdtKey, References>> {
+    let threads = view.arguments.threads.unwrap_or(VerifyOptions::default().threads);
+    followed(view, |progress| Ok(verify::simulate_dedup(view.dsl.pool(), threads, progress)?))
+}
+
+/// Does what traverses the pool, with a progress bar beside it.
+fn followed<T>(view: &View<'_>, traverse: impl FnOnce(&Progress) -> Result<T>) -> Result<T> {
     let expected = device::block_on(view.dsl.pool_space())?.allocated_bytes();
     let progress = Progress::default();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let bar = scope.spawn(|| follow(&progress, expected, &done));
-        let report = verify(view.dsl.pool(), options, &progress);
+        let found = traverse(&progress);
         done.store(true, Ordering::Relaxed);
         bar.thread().unpark();
-        Ok(report?)
+        found
     })
 }
 

@@ -10,6 +10,7 @@ use codec::compress::decompress;
 use engine::dataset::properties::format::{nicebytes, nicenum};
 use engine::dmu::Object;
 use engine::dmu::zap::{Entry, Key, Zap, lookup, lookup_u64};
+use engine::pool::verify::References;
 use ondisk::ObjectId;
 use ondisk::blkptr::ChecksumType;
 use ondisk::ddt::log::{self, DdtLogHeader, LOG_CHECKPOINT, LOG_FLUSHING};
@@ -19,7 +20,7 @@ use ondisk::ddt::{
 use ondisk::pool_directory::{DDT_STATISTICS, DIRECTORY_OBJECT};
 use serde_json::{Value, json};
 
-use super::{Out, View};
+use super::{Out, View, blocks};
 
 /// A dedup table of one checksum function.
 struct Table {
@@ -72,6 +73,34 @@ pub(super) async fn dump(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
         writeln!(out, "DDT histogram (aggregated over all DDTs):")?;
         write_histogram(&histogram, Some(&total), out)?;
     }
+    write_ratios(&total, out)
+}
+
+/// What a table of all data would hold (`-S`).
+pub(super) fn dump_simulated(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
+    let mut histogram = DdtHistogram { buckets: vec![DdtStat::default(); DdtHistogram::BUCKETS] };
+    for (key, References { count, dsize }) in blocks::simulate_dedup(view)? {
+        let (lsize, psize) = (key.lsize().get(), key.psize().get());
+        if let Some(bucket) = histogram.buckets.get_mut(DdtHistogram::bucket_of(count)) {
+            bucket.add(&DdtStat {
+                blocks: 1,
+                lsize,
+                psize,
+                dsize: dsize / count.max(1),
+                ref_blocks: count,
+                ref_lsize: lsize.saturating_mul(count),
+                ref_psize: psize.saturating_mul(count),
+                ref_dsize: dsize,
+            });
+        }
+    }
+    let total = histogram.total();
+    writeln!(out, "Simulated DDT histogram:")?;
+    write_histogram(&histogram, Some(&total), out)?;
+    write_ratios(&total, out)
+}
+
+fn write_ratios(total: &DdtStat, out: &mut Out<'_>) -> Result<()> {
     let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
     let dedup = ratio(total.ref_dsize, total.dsize);
     let compress = ratio(total.ref_lsize, total.ref_psize);

@@ -77,6 +77,11 @@ pub(super) struct Range {
 }
 
 impl Range {
+    /// One object.
+    pub fn of(id: ObjectId) -> Self {
+        Self { first: id.get(), last: id.get(), types: String::new() }
+    }
+
     pub fn parse(text: &str) -> Result<Self> {
         let number = |part: &str| -> Option<u64> {
             match part.strip_prefix("0x") {

@@ -20,7 +20,8 @@ pub(super) async fn dump(objects: &ObjsetView<'_>, object: &Object, out: &mut Ou
         Ok(attributes) => attributes,
         Err(error) => return Ok(writeln!(out, "\t\t({error})")?),
     };
-    if objects.view.arguments.datasets > 4 {
+    // Who looks an object up by its path knows that.
+    if objects.view.arguments.datasets > 4 && !objects.view.arguments.object_of_path {
         write_path(objects, object, out).await?;
     }
     match write(objects, &attributes, out) {

@@ -486,3 +486,27 @@ fn volumes_have_blocks_of_any_size_and_openzfs_says_which_waste_space() {
     let Some(told) = testkit::oracle::zdb_of(&place, "-d", "wide", &[]) else { return };
     assert!(told.contains("Verified large_blocks feature refcount of 2 is correct"), "{told}");
 }
+
+#[test]
+fn a_pool_that_is_open_is_looked_at_wherever_its_devices_are() {
+    let session = Session::start();
+    let (place, disks) = disks(&session, "live", 2);
+    session.print(&words("zpool create -m none live mirror %0 %1", &disks));
+    session.print(&["zfs", "create", "-V", "8M", "live/vol"]);
+    session.print(&["zpool", "sync", "live"]);
+    let shown = session.print(&["zdb", "-Cud", "live"]);
+    for expected in ["MOS Configuration:", disks[0].as_str(), "Uberblock:", "Dataset live/vol [ZVOL]"] {
+        assert!(shown.contains(expected), "{expected} in\n{shown}");
+    }
+    let verified = session.print(&["zdb", "-bcc", "live"]);
+    assert!(verified.contains("No leaks (block sum matches space maps exactly)"), "{verified}");
+    assert!(session.print(&["zdb", "-dd", "live/vol", "0:1"]).contains("zvol object"));
+    // The name that it has now counts, wherever the devices say otherwise.
+    session.print(&["zpool", "export", "live"]);
+    let place = place.to_str().unwrap();
+    session.print(&["zpool", "import", "-N", "-t", "-d", place, "live", "other"]);
+    assert!(session.print(&["zdb", "-d", "other"]).contains("Dataset other/vol [ZVOL]"));
+    session.print(&["zpool", "export", "other"]);
+    assert_eq!(session.run(&["zdb", "-C", "other"]).code, 1);
+    assert!(session.print(&["zdb", "-e", "-p", place, "-C", "live"]).contains("MOS Configuration:"));
+}

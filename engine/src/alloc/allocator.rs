@@ -498,6 +498,15 @@ impl Allocator {
         state.unload_idle(txg);
     }
 
+    /// Whether more space is freed and cannot be used again yet than is free.
+    pub fn waits_for_much(&self) -> bool {
+        let state = self.state();
+        [Class::Normal, Class::Special, Class::Dedup].into_iter().any(|class| {
+            let totals = state.totals(class, Use::Class);
+            totals.waiting > totals.free()
+        })
+    }
+
     /// How many metaslabs have their free space in memory, and how many there are.
     pub fn loaded_metaslabs(&self) -> (usize, usize) {
         let state = self.state();

@@ -67,6 +67,8 @@ pub struct ImportOptions {
     pub host_id: u64,
     /// The cache to use; a new one when absent.
     pub cache: Option<Arc<ArcCache>>,
+    /// Open the pool as of just this uberblock, which the process that writes the pool keeps readable.
+    pub at: Option<Uberblock>,
 }
 
 impl ImportOptions {
@@ -255,6 +257,10 @@ pub fn select(pools: Vec<FoundPool>, wanted: &str) -> Result<FoundPool, ImportEr
 /// Opens a pool.
 pub async fn import(found: &FoundPool, options: &ImportOptions) -> Result<Arc<Pool>, ImportError> {
     check_label(found, options)?;
+    if let Some(at) = &options.at {
+        let assembly = Assembly { found, options, cache: ArcCache::or_default(options.cache.as_ref()) };
+        return load(&assembly, at).await;
+    }
     let uberblocks = uberblocks(found).await;
     let newest = uberblocks.first().ok_or_else(|| ImportError::NoUberblock(found.name.clone()))?;
     check_host(found, newest, options)?;

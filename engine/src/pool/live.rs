@@ -69,6 +69,7 @@ pub use devices::TakeOffline;
 pub use room::{DatasetRoom, with_room};
 pub use shares::Level;
 pub use sweep::{Stop, Sweep, SweepState, SweepStatus, sweeps_of};
+pub use views::Lent;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -392,6 +393,11 @@ impl LivePool {
     /// The pool as of the last committed group, for everything that only reads. Space that it refers to is not reused while it is held.
     pub fn view(&self) -> Arc<Pool> {
         self.views.newest()
+    }
+
+    /// The same for somebody who may hold it for long: it is taken back when it keeps more space from being used again than is free otherwise.
+    pub fn lend_view(&self) -> (Arc<Pool>, Arc<Lent>) {
+        self.views.lend()
     }
 
     /// The pool as of the last committed group, for whoever reads snapshots only: what it refers to besides may be reused at any time.

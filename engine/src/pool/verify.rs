@@ -23,7 +23,7 @@ mod space;
 mod stats;
 mod walk;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,9 +32,12 @@ use device::block_on;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ondisk::Txg;
-use ondisk::blkptr::Blkptr;
+use ondisk::blkptr::{Blkptr, ChecksumType};
+use ondisk::ddt::DdtKey;
 
 use super::Pool;
+use super::space::PoolSpace;
+use crate::dataset::dsl::Dsl;
 use crate::error::{Attempt, Error, Result};
 use crate::zio::Bookmark;
 use queue::Queue;
@@ -168,6 +171,39 @@ pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> 
     })
 }
 
+/// What a dedup table of all data would hold: for each block that is there once or more, how often it is there and how large
+/// all of that is together. Takes memory for each different block. Blocks the calling thread until done.
+pub fn simulate_dedup(
+    pool: &Arc<Pool>,
+    threads: usize,
+    progress: &Progress,
+) -> Result<HashMap<DdtKey, References>> {
+    let options = VerifyOptions { threads, depth: Depth::Structure, check_space: false };
+    let (roots, space) = block_on(async {
+        let dsl = Dsl::open(pool).await?;
+        Ok::<_, Error>((walk::roots(pool).await?, dsl.pool_space().await?.clone()))
+    })?;
+    let shared = Shared::new(pool, options, progress, HashSet::new());
+    let shared = Shared { simulated: Some((space, Mutex::default())), ..shared };
+    shared.queue.push(roots.work);
+    let mut results = Results::default();
+    shared.run(&mut results)?;
+    if let Some(error) = results.errors.into_iter().find_map(|error| error.fatal) {
+        return Err(error);
+    }
+    let table = shared.simulated.map(|(_, table)| table.into_inner().unwrap_or_else(PoisonError::into_inner));
+    Ok(table.unwrap_or_default())
+}
+
+/// How often a block is there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct References {
+    /// So often.
+    pub count: u64,
+    /// Allocated size of all of them without parity.
+    pub dsize: u64,
+}
+
 /// Whether all that was written in group `txg`, of which `pool` is the view, can be read from the devices. Blocks the calling thread until that is known.
 pub fn is_group_there(pool: &Arc<Pool>, txg: Txg) -> Result<bool> {
     let options = VerifyOptions { check_space: false, ..VerifyOptions::default() };
@@ -195,6 +231,8 @@ struct Shared<'a> {
     /// Intent-log blocks that were met: logs of several objsets cannot share blocks, but a damaged chain may come back to itself.
     log_blocks: Mutex<HashSet<(u32, u64)>>,
     queue: Queue,
+    /// What a dedup table would hold, and what tells how much space blocks take.
+    simulated: Option<(PoolSpace, Mutex<HashMap<DdtKey, References>>)>,
 }
 
 /// What one thread found.
@@ -262,7 +300,7 @@ impl<'a> Shared<'a> {
         cloned: HashSet<(u32, u64)>,
     ) -> Self {
         let (seen, log_blocks) = (Mutex::default(), Mutex::default());
-        Self { pool, options, progress, cloned, seen, queue: Queue::default(), log_blocks }
+        Self { pool, options, progress, cloned, seen, queue: Queue::default(), log_blocks, simulated: None }
     }
 
     /// Does the work that is in the queue, on threads.
@@ -281,6 +319,18 @@ impl<'a> Shared<'a> {
         Ok(())
     }
 
+    /// Enters a block of data into the table that dedup would make.
+    fn simulate(&self, bp: &Blkptr, kind: BlockKind) {
+        let Some((space, table)) = &self.simulated else { return };
+        let is_data = !bp.is_metadata() && !bp.is_embedded() && kind != BlockKind::DeferredFree;
+        if is_data && bp.checksum_type() != ChecksumType::Off {
+            let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+            let references = table.entry(DdtKey::of(bp)).or_default();
+            references.count += 1;
+            references.dsize = references.dsize.saturating_add(space.block_bytes(bp));
+        }
+    }
+
     /// Counts a block and claims its space, once for blocks with several references.
     fn count(&self, results: &mut Results, bp: &Blkptr, kind: BlockKind) {
         let metaslab_shift = |vdev| {
@@ -289,6 +339,7 @@ impl<'a> Shared<'a> {
         };
         results.stats.add(bp, kind, metaslab_shift);
         self.progress.blocks.fetch_add(1, Ordering::Relaxed);
+        self.simulate(bp, kind);
         let Some(first) = bp.dva(0) else { return };
         let place = (first.vdev.get(), first.offset.get());
         let is_shared = bp.is_dedup() || self.cloned.contains(&place);

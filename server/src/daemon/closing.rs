@@ -281,8 +281,9 @@ impl Daemon {
         watched.into_iter().filter_map(|pool| pool.outcome).collect()
     }
 
-    /// Takes a pool out of the list.
+    /// Takes a pool out of the list, and away from those who read its devices.
     fn forget(&self, open: &Arc<OpenPool>) {
+        open.holds.close();
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
         if pools.get(open.name()).is_some_and(|listed| Arc::ptr_eq(listed, open)) {
             pools.remove(open.name());

@@ -26,6 +26,7 @@ use ondisk::vdev_config::PoolState;
 use ondisk::{Guid, Txg};
 
 use super::creating::refused;
+use super::holding::Holds;
 use super::mounts::Mount;
 use super::names::MAX_NAME_BYTES;
 use super::pool_properties::When;
@@ -55,6 +56,7 @@ pub struct OpenPool {
     /// Volumes that nobody may come to, because they are about to go.
     pub(super) leaving: Mutex<Leaving>,
     pub(super) recorders: Recorders,
+    pub(super) holds: Holds,
 }
 
 /// How a pool is open.
@@ -103,6 +105,7 @@ impl OpenPool {
             connections: Mutex::new(Some(Vec::new())),
             leaving: Mutex::default(),
             recorders: Recorders::default(),
+            holds: Holds::default(),
         }
     }
 
@@ -151,6 +154,11 @@ impl OpenPool {
             Held::Reading(_) => None,
             Held::Writing(live, _) => Some(live),
         }
+    }
+
+    /// How it is open.
+    pub(super) fn held(&self) -> &Held {
+        &self.held
     }
 
     /// Whether nothing is written at the moment, because devices are away.
@@ -277,6 +285,7 @@ impl Daemon {
             no_mount: request.no_mount,
             host_id: host_id(),
             cache: Some(Arc::clone(&self.cache)),
+            at: None,
         };
         let dry_run = request.rewind.as_ref().is_some_and(|rewind| rewind.dry_run);
         let held = if options.readonly || dry_run {

@@ -12,4 +12,5 @@ mod mounts;
 mod places;
 mod pools;
 mod semantics;
+mod views;
 mod volumes;

@@ -292,7 +292,7 @@ impl Client {
         error
     }
 
-    fn write(&mut self, offset: u64, bytes: &[u8], flags: u16) -> u32 {
+    pub fn write(&mut self, offset: u64, bytes: &[u8], flags: u16) -> u32 {
         self.send(flags, CMD_WRITE, offset, bytes.len() as u32);
         self.stream.write_all(bytes).unwrap();
         self.reply()

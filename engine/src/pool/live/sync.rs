@@ -402,6 +402,9 @@ impl LivePool {
         drop(last);
         self.heartbeat.committed(&uberblock);
         self.views.replace(self.pool.at(uberblock, config, self.checkpoint()));
+        if self.allocator().waits_for_much() {
+            self.views.end_lent();
+        }
         self.allocator().sync_done(txg, self.views.oldest());
         for dataset in self.datasets().values() {
             dataset.zil.synced(txg);

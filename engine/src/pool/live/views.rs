@@ -2,10 +2,14 @@
 //!
 //! A view refers to blocks by the uberblock of its group. Space that a later group freed must not be reused while a view from before that group is
 //! held, or its reader would find other bytes there. So each view that is handed out is remembered weakly, and the oldest one that is still alive
-//! bounds what the allocator may reuse. Whoever reads for long what is protected by other means (a snapshot's blocks) takes one that does not count.
+//! bounds what the allocator may reuse. One that is lent to somebody who may take his time is taken back when it keeps more space than is free
+//! otherwise. Whoever reads for long what is protected by other means (a snapshot's blocks) takes one that does not count.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Poll;
 
+use futures_util::task::AtomicWaker;
 use ondisk::Txg;
 
 use crate::pool::Pool;
@@ -20,15 +24,66 @@ pub(super) struct Views {
 struct State {
     newest: Arc<Pool>,
     older: Vec<Weak<Pool>>,
+    lent: Vec<Weak<Lent>>,
+}
+
+/// A view that is lent: it ends when its space is needed, when it is taken back, or when this is dropped.
+#[derive(Debug)]
+pub struct Lent {
+    view: Mutex<Option<Arc<Pool>>>,
+    waker: AtomicWaker,
+}
+
+impl Lent {
+    /// Lends a view of a pool that never changes, so that nobody needs its space.
+    pub fn of(view: Arc<Pool>) -> Arc<Self> {
+        Arc::new(Self { view: Mutex::new(Some(view)), waker: AtomicWaker::new() })
+    }
+
+    /// Takes it back.
+    pub fn end(&self) {
+        // The last user of a state frees what belongs to it: not under the lock.
+        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(view);
+        self.waker.wake();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// Waits until it has ended. One task may wait.
+    pub async fn ended(&self) {
+        poll_fn(|context| {
+            self.waker.register(context.waker());
+            if self.has_ended() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
 }
 
 impl Views {
     pub(super) fn new(newest: Arc<Pool>) -> Self {
-        Self { state: Mutex::new(State { newest, older: Vec::new() }) }
+        Self { state: Mutex::new(State { newest, older: Vec::new(), lent: Vec::new() }) }
     }
 
     pub(super) fn newest(&self) -> Arc<Pool> {
         Arc::clone(&self.state.lock().unwrap_or_else(PoisonError::into_inner).newest)
+    }
+
+    /// The newest view, and what it is lent by.
+    pub(super) fn lend(&self) -> (Arc<Pool>, Arc<Lent>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (view, lent) = (Arc::clone(&state.newest), Lent::of(Arc::clone(&state.newest)));
+        state.lent.retain(|lent| lent.strong_count() > 0);
+        state.lent.push(Arc::downgrade(&lent));
+        (view, lent)
+    }
+
+    /// Takes back all that are lent.
+    pub(super) fn end_lent(&self) {
+        let lent = std::mem::take(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).lent);
+        lent.iter().filter_map(Weak::upgrade).for_each(|lent| lent.end());
     }
 
     /// A group was committed.

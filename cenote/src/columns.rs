@@ -10,6 +10,7 @@ use engine::dataset::properties::table::TABLE;
 use engine::dataset::properties::{Kind, Prop, is_user};
 use engine::pool::properties::table::{POOL_TABLE, VDEV_TABLE};
 use engine::pool::properties::{PoolProp, VdevProp};
+use ondisk::nearest::meant;
 use server::api::{Property, Source};
 
 use crate::output::{self, style, usage};
@@ -121,7 +122,11 @@ fn is_quota(name: &str) -> bool {
 }
 
 /// The properties in a comma-separated list; `None` for `all`.
-fn parse(list: &str, one: impl Fn(&str) -> Option<Wanted>) -> Result<Option<Vec<Wanted>>> {
+fn parse<'a>(
+    list: &str,
+    one: impl Fn(&str) -> Option<Wanted>,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> Result<Option<Vec<Wanted>>> {
     if list == "all" {
         return Ok(None);
     }
@@ -132,9 +137,11 @@ fn parse(list: &str, one: impl Fn(&str) -> Option<Wanted>) -> Result<Option<Vec<
     for name in list.split(',') {
         let names = if name == "space" { &SPACE[..] } else { &[name][..] };
         for name in names {
-            wanted.push(
-                one(name).ok_or_else(|| usage(format!("bad property list: invalid property '{name}'")))?,
-            );
+            let unknown = || {
+                let meant = meant(name, known.clone());
+                usage(format!("bad property list: invalid property '{name}'{meant}"))
+            };
+            wanted.push(one(name).ok_or_else(unknown)?);
         }
     }
     Ok(Some(wanted))
@@ -142,17 +149,17 @@ fn parse(list: &str, one: impl Fn(&str) -> Option<Wanted>) -> Result<Option<Vec<
 
 /// The dataset properties in a comma-separated list; `None` for `all`.
 pub fn of_datasets(list: &str) -> Result<Option<Vec<Wanted>>> {
-    parse(list, Wanted::of_dataset)
+    parse(list, Wanted::of_dataset, TABLE.iter().map(|desc| desc.name))
 }
 
 /// The pool properties in a comma-separated list; `None` for `all`.
 pub fn of_pools(list: &str) -> Result<Option<Vec<Wanted>>> {
-    parse(list, Wanted::of_pool)
+    parse(list, Wanted::of_pool, POOL_TABLE.iter().map(|desc| desc.name))
 }
 
 /// The vdev properties in a comma-separated list; `None` for `all`.
 pub fn of_vdevs(list: &str) -> Result<Option<Vec<Wanted>>> {
-    parse(list, Wanted::of_vdev)
+    parse(list, Wanted::of_vdev, VDEV_TABLE.iter().map(|desc| desc.name))
 }
 
 /// The native dataset properties that `all` shows.

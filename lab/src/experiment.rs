@@ -101,10 +101,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::load::Load;
-use crate::nearest::meant;
 use crate::plan::{self, Plan, VariantKind};
 use crate::search::MOST_SEARCHED;
 use crate::size::Size;
+use ondisk::nearest::meant;
 
 pub(crate) use changed::changed;
 pub use goal::{Bound, Goal, Metric, Rates};

@@ -59,7 +59,6 @@ pub mod load;
 pub mod machine;
 pub mod medium;
 pub mod models;
-mod nearest;
 pub mod pareto;
 pub mod plan;
 pub mod preflight;

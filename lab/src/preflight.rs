@@ -19,12 +19,12 @@ use crate::experiment::{
     faults_of_options,
 };
 use crate::fio::{self, Endpoint};
-use crate::nearest::meant;
 use crate::plan::{self, Plan, Variant, VariantKind};
 use crate::size::Size;
 use crate::store;
 use crate::target;
 use crate::trace::Trace;
+use ondisk::nearest::meant;
 
 /// fio is asked about so many different jobs at most.
 const MOST_ASKED: usize = 200;

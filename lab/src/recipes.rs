@@ -73,7 +73,7 @@ pub fn find(name: &str) -> Option<Recipe> {
 
 /// Which recipe somebody may have meant by a name that is none, as the end of a message.
 pub fn meant(name: &str) -> String {
-    crate::nearest::meant(name, RECIPES.iter().map(|recipe| recipe.name))
+    ondisk::nearest::meant(name, RECIPES.iter().map(|recipe| recipe.name))
 }
 
 impl Recipe {

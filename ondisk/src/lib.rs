@@ -42,6 +42,7 @@ pub mod holds;
 pub mod indirect;
 pub mod log_space_map;
 pub mod metaslab;
+pub mod nearest;
 pub mod pool_directory;
 pub mod redaction;
 pub mod send;

@@ -1,6 +1,8 @@
 //! `zfs list`: a line for each dataset.
 
 use anyhow::Result;
+use engine::dataset::properties::table::TABLE;
+use ondisk::nearest::meant;
 use serde_json::Value;
 use server::api::{DatasetEntry, DatasetKind};
 
@@ -46,7 +48,8 @@ impl Arguments {
             None => Wanted::of_dataset("name").into_iter().chain(columns::all_of_datasets()).collect(),
         };
         if let Some(unknown) = self.sort.0.iter().find(|key| Wanted::of_dataset(&key.name).is_none()) {
-            return Err(usage(format!("invalid property '{}'", unknown.name)));
+            let meant = meant(&unknown.name, TABLE.iter().map(|desc| desc.name));
+            return Err(usage(format!("invalid property '{}'{meant}", unknown.name)));
         }
         let shown = wanted.iter().map(|wanted| wanted.name.clone());
         let asked = shown.chain(self.sort.0.iter().map(|key| key.name.clone())).collect();

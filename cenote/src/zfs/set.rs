@@ -1,7 +1,9 @@
 //! `zfs set`, `zfs inherit`.
 
 use anyhow::Result;
+use engine::dataset::properties::table::TABLE;
 use engine::dataset::properties::{Prop, is_user};
+use ondisk::nearest::meant;
 use server::api::{InheritProperty, PropertiesSet, SetProperties};
 
 use crate::output::{self, Exit, FAILED, complain, usage};
@@ -82,7 +84,10 @@ impl InheritArguments {
                 name.to_owned()
             }
             None if is_user(&property) => property,
-            None => return Err(usage(format!("invalid property '{property}'"))),
+            None => {
+                let meant = meant(&property, TABLE.iter().map(|desc| desc.name));
+                return Err(usage(format!("invalid property '{property}'{meant}")));
+            }
         };
         let request = InheritProperty {
             property,

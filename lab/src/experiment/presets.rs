@@ -6,7 +6,7 @@
 use toml::{Table, Value};
 
 use crate::error::{Error, Result};
-use crate::nearest::meant;
+use ondisk::nearest::meant;
 
 const TEXT: &str = include_str!("../../presets.toml");
 

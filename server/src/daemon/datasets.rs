@@ -34,6 +34,10 @@ fn said(doing: &str, error: engine::Error) -> ApiError {
     let (kind, why) = match error {
         engine::Error::NotFound(_) => (ErrorKind::NotFound, "dataset does not exist".to_owned()),
         engine::Error::Exists(_) => (ErrorKind::Busy, "dataset already exists".to_owned()),
+        // The engine says how much there is where it knows how much is needed.
+        engine::Error::NoSpace(detail) if detail.ends_with(" is available") => {
+            (ErrorKind::Failed, format!("out of space: {detail}"))
+        }
         engine::Error::NoSpace(_) | engine::Error::Quota(_) => (ErrorKind::Failed, "out of space".to_owned()),
         other => {
             let ApiError { kind, message } = other.into();

@@ -7,12 +7,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use engine::dataset::dsl::{Dataset, Dsl, Entry, Found, Kind, Walk, order};
+use engine::dataset::properties::table::TABLE;
 use engine::dataset::properties::{
     Mounted as MountedAs, Prop, PropertySet, Shown, Source, Style, UserProperty, is_user,
 };
 use engine::pool::history::{self, Form};
+use engine::pool::properties::table::POOL_TABLE;
 use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
 use engine::pool::status;
+use ondisk::nearest::meant;
 
 use super::{Daemon, OpenPool, dataset_error, not_of_this_type, users};
 use crate::api::{
@@ -31,7 +34,9 @@ impl Daemon {
         let (pools, failed) = self.pools_named(&request.pools);
         let mut listed = Listed { entries: Vec::new(), failed };
         if let Some(unknown) = request.properties.iter().find(|name| !is_pool_property(name)) {
-            return Err(ApiError::invalid(format!("bad property list: invalid property '{unknown}'")));
+            let meant = meant(unknown, POOL_TABLE.iter().map(|desc| desc.name));
+            let why = format!("bad property list: invalid property '{unknown}'{meant}");
+            return Err(ApiError::invalid(why));
         }
         for pool in pools {
             match pool_entry(&pool, &request).await {
@@ -207,7 +212,8 @@ impl Wanted {
         } else if is_user(name) {
             Ok(Self::User(name.to_owned()))
         } else {
-            Err(ApiError::invalid(format!("bad property list: invalid property '{name}'")))
+            let meant = meant(name, TABLE.iter().map(|desc| desc.name));
+            Err(ApiError::invalid(format!("bad property list: invalid property '{name}'{meant}")))
         }
     }
 }

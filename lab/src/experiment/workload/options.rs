@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use crate::load;
-use crate::nearest::meant;
 use crate::size::Size;
+use ondisk::nearest::meant;
 
 /// Jobs that a workload may have at most.
 const MOST_JOBS: u32 = 64;

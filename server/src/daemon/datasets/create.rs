@@ -74,7 +74,14 @@ impl Daemon {
             }
             Ok(reserved)
         });
-        let reserved = done.await.map_err(|error| said(&doing, error))?;
+        let reserves = matches!(volume, Some((_, false)));
+        let reserved = done.await.map_err(|error| match error {
+            engine::Error::NoSpace(_) if reserves => {
+                let ApiError { kind, message } = said(&doing, error);
+                ApiError { kind, message: format!("{message}; -s reserves nothing for a volume") }
+            }
+            error => said(&doing, error),
+        })?;
         let properties = shown(volume, &request.properties, properties, reserved);
         let created =
             Created { created: true, parents: parents.clone(), properties, warnings, unmounted: Vec::new() };

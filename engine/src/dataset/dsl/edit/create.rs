@@ -281,8 +281,9 @@ pub(super) fn check_not_snapshotted(s: &Syncing, name: &str, previous: Txg) -> R
 
 /// What a dataset may use below its parent is checked by its properties; this is for what it takes at once.
 pub(super) async fn check_room(s: &Syncing, dir: ObjectId, bytes: u64) -> Result<()> {
-    match bytes > space::available(s, dir, None).await? {
-        true => Err(space::out_of_space("there is not enough space")),
+    let room = space::available(s, dir, None).await?;
+    match bytes > room {
+        true => Err(space::short_of("it needs", bytes, room)),
         false => Ok(()),
     }
 }

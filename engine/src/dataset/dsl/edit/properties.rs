@@ -14,14 +14,16 @@ use ondisk::dmu::DmuType;
 use ondisk::dsl_dir::DslDirPhys;
 use ondisk::dsl_dir::prop_suffix::{INHERIT, IUV, RECEIVED};
 use ondisk::features::Feature;
+use ondisk::nearest::meant;
 use ondisk::objset::ObjsetType;
 use ondisk::zap::ZapValue;
 use ondisk::{ObjectId, ObjsetId};
 
 use super::create::{NewContents, NewDataset};
 use super::policy::{self, LARGE_BLOCK_BYTES};
-use super::space::{self, Change, Used, did_use, out_of_space};
+use super::space::{self, Change, Used, did_use};
 use super::{FoundHead, contents, features, find_head, find_snapshot, limits, objects};
+use crate::dataset::properties::table::TABLE;
 use crate::dataset::properties::{Prop, Types, Value, is_user, typed};
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
@@ -196,7 +198,8 @@ pub(super) async fn store_snapshot(
 
 fn check_user(name: &str, text: &str) -> Result<()> {
     if !is_user(name) {
-        return Err(Error::Invalid(format!("invalid property '{name}'")));
+        let meant = meant(name, TABLE.iter().filter(|desc| desc.visible).map(|desc| desc.name));
+        return Err(Error::Invalid(format!("invalid property '{name}'{meant}")));
     }
     if name.len() >= MAX_NAME_BYTES || text.len() >= 8192 || text.contains('\0') {
         return Err(Error::Invalid(format!("'{name}': the name or the value is too long")));
@@ -378,11 +381,8 @@ pub(super) async fn plan_new(
     for (prop, most) in [(Prop::Reservation, quota), (Prop::Refreservation, refquota.or(quota))] {
         let wanted = assigned(&plan, prop).unwrap_or(0);
         if wanted > room || most.is_some_and(|most| most != 0 && wanted > most) {
-            return Err(out_of_space(format!(
-                "{}: there is not enough space for its {}",
-                new.name,
-                prop.desc().name
-            )));
+            let room = most.filter(|most| *most != 0).map_or(room, |most| most.min(room));
+            return Err(space::short_of(&format!("its {} of", prop.desc().name), wanted, room));
         }
     }
     Ok(plan)

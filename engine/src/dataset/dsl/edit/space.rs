@@ -12,6 +12,7 @@ use ondisk::blkptr::Blkptr;
 use ondisk::dsl_dir::{DslDirPhys, UsedBreakdown};
 
 use super::objects;
+use crate::dataset::properties::format::nicebytes;
 use crate::dmu::Space;
 use crate::error::{Error, Result};
 use crate::pool::live::Syncing;
@@ -276,6 +277,12 @@ pub(super) async fn check_transfer(s: &Syncing, from: ObjectId, to: ObjectId, by
 }
 
 /// What whoever asks for more than there is gets.
+/// The refusal of what needs more than there is, with both figures.
+pub(super) fn short_of(what: &str, wanted: u64, room: u64) -> Error {
+    let (wanted, room) = (nicebytes(wanted), nicebytes(room));
+    out_of_space(format!("{what} {wanted} does not fit, {room} is available"))
+}
+
 pub(super) fn out_of_space(detail: impl Into<String>) -> Error {
     Error::NoSpace(detail.into())
 }

@@ -1,10 +1,10 @@
-//! What somebody may have meant by a name that is none.
+//! The name that a person may have meant by a word that is none.
 
 /// More letters that differ are no slip of the pen.
 const MOST_SLIPS: usize = 3;
 
 /// The one of `names` that is least unlike `word`, where one is not very unlike it.
-pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let slips = |name: &&str| distance(word, name);
     let found = names.into_iter().min_by_key(slips)?;
     let most = MOST_SLIPS.min(word.chars().count() / 2);
@@ -12,7 +12,7 @@ pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
 }
 
 /// The same as the end of a message; nothing where nothing is near.
-pub(crate) fn meant<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+pub fn meant<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     nearest(word, names).map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
 }
 

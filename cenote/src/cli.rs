@@ -5,14 +5,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{CommandFactory, Parser, Subcommand};
-use server::daemon::TcpEndpoint;
+use clap::{Parser, Subcommand};
+use server::daemon::{Daemon, TcpEndpoint};
 use server::nbd::{self, Limits, Tls};
 use tokio::net::TcpListener;
 
+use crate::completion;
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
 use crate::lab::Lab;
 use crate::mount_helper;
+use crate::output;
 use crate::up::UpArguments;
 use crate::zdb;
 use crate::zfs::Zfs;
@@ -21,9 +23,19 @@ use crate::zpool::Zpool;
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
 const APPLETS: [&str; 5] = ["zpool", "zfs", "zdb", "mount.cenote", "mount.fuse.cenote"];
 
+/// What the environment says, for the help.
+const ENVIRONMENT: &str = "\
+Environment:
+  CENOTE_SOCKET  Socket of the daemon that commands ask, and where 'cenote serve' listens
+                 (default: /run/cenote/cenote.sock for root, else in $XDG_RUNTIME_DIR/cenote)
+  CENOTE_LOG     What is logged on standard error: error, warn (default), info, debug
+
+Commands start a daemon with default settings when none runs. 'cenote serve --arc-max SIZE' or
+'cenote up --arc-max SIZE' is one that takes so much memory.";
+
 /// OpenZFS pools in userspace: create, change, mount and serve them, without a kernel module.
 #[derive(Debug, Parser)]
-#[command(name = "cenote", version, propagate_version = true)]
+#[command(name = "cenote", version, propagate_version = true, after_help = ENVIRONMENT)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -58,11 +70,11 @@ pub enum Command {
     /// Find out by experiments which settings help, and prove it
     #[command(subcommand)]
     Lab(Lab),
-    /// Print the completion script of a shell, to be sourced
-    Completion {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
+    /// Print the completion script of a shell, to be sourced: it completes zpool, zfs and zdb too
+    Completion(completion::ScriptArguments),
+    /// What the completion scripts ask
+    #[command(hide = true)]
+    Complete(completion::Arguments),
 }
 
 /// Arguments of `cenote serve`.
@@ -72,10 +84,9 @@ pub struct ServeArguments {
     /// Unix socket of the API (default: by user, or $CENOTE_SOCKET)
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Memory for cached blocks of all pools and for what is written and not on disk yet (default: a quarter of the machine's). What requests under way and
-    /// maps of free space take, one to two mebibytes for each mount, and what the process keeps for reuse, comes on top
-    #[arg(long, value_name = "SIZE", value_parser = server::sizes::parse_size)]
-    pub arc_max: Option<u64>,
+    /// How much memory it takes.
+    #[command(flatten)]
+    pub memory: MemoryArguments,
     /// Where a pool would wait for devices that do not take what is written, let it fail at once: whoever writes gets the error, and nothing more is written until the
     /// pool is exported by force and imported again
     #[arg(long)]
@@ -92,6 +103,23 @@ pub struct ServeArguments {
     /// Slow clients of volumes down to what such a link would take (1gbe, 10gbe)
     #[arg(long, value_name = "MODEL")]
     pub modelled_link: Option<String>,
+}
+
+/// How much memory a daemon takes.
+#[derive(Debug, Default, clap::Args)]
+pub struct MemoryArguments {
+    /// Memory for cached blocks of all pools and for what is written and not on disk yet (default: a quarter of the
+    /// machine's). What requests under way and maps of free space take, one to two mebibytes for each mount, and what the
+    /// process keeps for reuse, comes on top
+    #[arg(long, value_name = "SIZE", value_parser = server::sizes::parse_size)]
+    pub arc_max: Option<u64>,
+}
+
+impl MemoryArguments {
+    /// A daemon that takes so much.
+    pub fn daemon(&self) -> Daemon {
+        self.arc_max.map_or_else(Daemon::default, Daemon::with_cache)
+    }
 }
 
 /// How volumes are served over TCP.
@@ -159,20 +187,22 @@ impl Command {
             Self::Zdb(arguments) => zdb::run(&arguments),
             Self::MountHelper(arguments) => arguments.run(),
             Self::Lab(command) => command.run(),
-            Self::Completion { shell } => {
-                clap_complete::generate(shell, &mut Cli::command(), "cenote", &mut std::io::stdout());
-                Ok(())
-            }
+            Self::Completion(arguments) => output::print(arguments.script()),
+            Self::Complete(arguments) => output::print(&arguments.candidates()),
         }
     }
+}
+
+/// The command that a program's name stands for, where it is a link to this program.
+pub fn applet(program: &OsStr) -> Option<&str> {
+    Path::new(program).file_name().and_then(OsStr::to_str).filter(|name| APPLETS.contains(name))
 }
 
 /// The arguments to parse: those given, with the applet that `argv[0]` names put in front.
 pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut given = given.into_iter();
     let program = given.next().unwrap_or_default();
-    let applet =
-        Path::new(&program).file_name().and_then(OsStr::to_str).filter(|name| APPLETS.contains(name));
+    let applet = applet(&program);
     let mut arguments = vec![OsString::from("cenote")];
     arguments.extend(applet.map(OsString::from));
     arguments.extend(given);
@@ -181,6 +211,8 @@ pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]

@@ -6,10 +6,12 @@
 mod cli;
 mod client;
 mod columns;
+mod completion;
 mod copy;
 mod exported;
 mod lab;
 mod mount_helper;
+mod not_yet;
 mod output;
 mod prompt;
 mod property_list;
@@ -41,7 +43,16 @@ fn main() -> ExitCode {
         .log_internal_errors(false)
         .init();
     let arguments = cli::arguments(std::env::args_os());
-    let command = cli::Cli::parse_from(arguments).command;
+    let command = match cli::Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli.command,
+        Err(error) => match not_yet::explain(&error, &arguments) {
+            Some((text, code)) => {
+                let _ = writeln!(std::io::stderr(), "{text}");
+                return ExitCode::from(code);
+            }
+            None => error.exit(),
+        },
+    };
     if !matches!(command, cli::Command::Serve(_) | cli::Command::Up(_)) {
         // A reader that goes away (`| head`) ends the program quietly. Servers must outlive theirs.
         // SAFETY: no other thread runs yet, and the default action needs no handler.

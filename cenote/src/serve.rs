@@ -100,7 +100,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         None => None,
     };
     let runtime = server::runtime::for_requests()?;
-    let daemon = arguments.arc_max.map_or_else(Daemon::default, Daemon::with_cache);
+    let daemon = arguments.memory.daemon();
     let daemon =
         Arc::new(daemon.behind(link).giving_up(arguments.give_up).taking_loads(arguments.take_loads));
     let served = runtime.block_on(async {

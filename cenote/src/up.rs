@@ -24,7 +24,7 @@ use server::api::{
 };
 use server::daemon::Daemon;
 
-use crate::cli::{TcpArguments, nbd_limits};
+use crate::cli::{MemoryArguments, TcpArguments, nbd_limits};
 use crate::prompt;
 use host::Host;
 
@@ -73,6 +73,9 @@ pub struct UpArguments {
     /// Read a key from a file instead of asking for it (may be repeated)
     #[arg(short = 'k', long = "key", value_name = "DATASET=FILE", value_parser = parse_key_file)]
     pub key_files: Vec<(String, PathBuf)>,
+    /// How much memory it takes.
+    #[command(flatten)]
+    pub memory: MemoryArguments,
     /// How volumes are served over TCP.
     #[command(flatten)]
     pub tcp: TcpArguments,
@@ -113,7 +116,7 @@ impl Up {
 /// Brings a pool up, waits, and takes it down.
 pub fn run(arguments: &UpArguments) -> Result<()> {
     server::descriptors::raise_limit();
-    let daemon = Arc::new(Daemon::default());
+    let daemon = Arc::new(arguments.memory.daemon());
     if arguments.pool.is_none() && arguments.search.is_empty() {
         return own::run(&daemon, arguments);
     }

@@ -1,0 +1,8 @@
+# Completion of cenote, zpool, zfs and zdb in fish. To be sourced.
+function __cenote_complete
+    set -l current (commandline -ct)
+    cenote complete -- (commandline -opc) "$current" 2>/dev/null
+end
+for program in cenote zpool zfs zdb
+    complete -c $program -a '(__cenote_complete)'
+end

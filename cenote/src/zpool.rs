@@ -63,6 +63,9 @@ pub enum Zpool {
     Set(change::SetArguments),
     /// Commit what was written so far
     Sync(change::SyncArguments),
+    /// Commit nothing any more, so that only intent logs grow, until the pool is exported: for tests
+    #[command(hide = true)]
+    Freeze(change::FreezeArguments),
     /// Enable the features that pools do not have yet
     Upgrade(upgrade::Arguments),
     /// Keep the state of a pool, to be able to go back to it (import --rewind-to-checkpoint)
@@ -108,6 +111,7 @@ impl Zpool {
             Self::Get(arguments) => arguments.run(),
             Self::Set(arguments) => arguments.run(),
             Self::Sync(arguments) => arguments.run(),
+            Self::Freeze(arguments) => arguments.run(),
             Self::Upgrade(arguments) => arguments.run(),
             Self::Checkpoint(arguments) => arguments.run(),
             Self::Reguid(arguments) => arguments.run(),

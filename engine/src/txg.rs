@@ -189,6 +189,8 @@ struct State {
     stopped: Option<Error>,
     /// Nothing new may begin for now.
     refused: Option<Error>,
+    /// No group is committed any more ([`Txgs::freeze`]).
+    frozen: bool,
     ending: bool,
 }
 
@@ -216,6 +218,7 @@ impl Txgs {
             waiters: Vec::new(),
             stopped: None,
             refused: None,
+            frozen: false,
             ending: false,
         };
         Arc::new(Self { limits, state: Mutex::new(state), due: Condvar::new(), cache })
@@ -259,6 +262,9 @@ impl Txgs {
                     self.due.notify_all();
                 }
                 return Poll::Ready(Ok(state.open));
+            }
+            if state.frozen {
+                return Poll::Ready(Err(frozen()));
             }
             place.wait(&mut state.queue, context.waker());
             self.due.notify_all();
@@ -364,6 +370,9 @@ impl Txgs {
             if let Some(error) = &state.stopped {
                 return Poll::Ready(Err(error.clone()));
             }
+            if state.frozen {
+                return Poll::Ready(Err(frozen()));
+            }
             state.wanted = state.wanted.max(txg);
             state.waiters.push(context.waker().clone());
             self.due.notify_all();
@@ -385,6 +394,10 @@ impl Txgs {
         loop {
             if state.ending || state.stopped.is_some() {
                 return false;
+            }
+            if state.frozen {
+                state = self.due.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
             }
             let age = state.opened_at.elapsed();
             let timeout = self.limits.timeout;
@@ -454,6 +467,20 @@ impl Txgs {
         state.queue.wake_all();
     }
 
+    /// No group is committed from now on, so that only intent logs grow. Whoever waits for a group gets an error.
+    pub(crate) fn freeze(&self) {
+        let mut state = self.state();
+        state.frozen = true;
+        state.queue.wake_all();
+        state.wake_all();
+        self.due.notify_all();
+    }
+
+    /// Whether [`Txgs::freeze`] was called.
+    pub fn is_frozen(&self) -> bool {
+        self.state().frozen
+    }
+
     /// Why nothing can be committed any more.
     pub fn stopped(&self) -> Option<Error> {
         self.state().stopped.clone()
@@ -464,6 +491,13 @@ impl Txgs {
         self.state().ending = true;
         self.due.notify_all();
     }
+}
+
+/// What whoever waits for a group of a frozen pool gets.
+fn frozen() -> Error {
+    Error::Suspended(
+        "the pool is frozen: nothing is committed until it is exported and imported again".into(),
+    )
 }
 
 impl Drop for Txgs {

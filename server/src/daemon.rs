@@ -20,7 +20,7 @@
 //! | `pools` | import |
 //! | `closing` | export, and the end of all pools, whatever state they are in |
 //! | `devices` | devices of open pools: offline, online, errors cleared |
-//! | `creating`, `disks`, `pool_properties` | new pools, their devices, what their properties may be |
+//! | `creating`, `disks`, `replication`, `pool_properties` | new pools, their devices, whether these go together, what properties may be |
 //! | `datasets` | changes of datasets; `edits` are the engine's side of them, `names` what may be called how |
 //! | `mounts` | filesystems: where, in which order, with which options |
 //! | `covering` | what is mounted inside a place where another filesystem comes |
@@ -55,6 +55,7 @@ mod places;
 mod pool_properties;
 mod pools;
 mod recording;
+mod replication;
 mod report;
 mod users;
 mod vdevs;
@@ -149,6 +150,7 @@ pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result
         api::CreatePool::NAME => answer(body, async |request| daemon.create_pool(request).await).await,
         api::AddVdevs::NAME => answer(body, async |request| daemon.add_vdevs(request).await).await,
         api::DestroyPool::NAME => answer(body, async |request| daemon.destroy_pool(request).await).await,
+        api::FreezePool::NAME => answer(body, async |request| daemon.freeze_pool(request).await).await,
         api::SyncPools::NAME => answer(body, async |request| daemon.sync_pools(request).await).await,
         api::SetPoolProperty::NAME => {
             answer(body, async |request| daemon.set_pool_property(request).await).await

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use server::api::{CheckpointPool, ClearLabel, Listed, ReguidPool, SetPoolProperty, SyncPools};
+use server::api::{CheckpointPool, ClearLabel, FreezePool, Listed, ReguidPool, SetPoolProperty, SyncPools};
 
 use crate::output::{self, complain, usage};
 use crate::{client, typed};
@@ -11,6 +11,9 @@ use crate::{client, typed};
 /// Arguments of `zpool sync`.
 #[derive(Debug, clap::Args)]
 pub struct SyncArguments {
+    /// Write the labels although nothing changed, which every sync here does
+    #[arg(short = 'f', hide = true)]
+    force: bool,
     /// The pools; all if none is named
     #[arg(value_name = "POOL")]
     pools: Vec<String>,
@@ -24,6 +27,22 @@ impl SyncArguments {
             failed: output::none_of(&request.pools, "no such pool"),
         })?;
         complain(&synced.failed)
+    }
+}
+
+/// Arguments of `zpool freeze`, which OpenZFS has for its tests.
+#[derive(Debug, clap::Args)]
+pub struct FreezeArguments {
+    /// The pool
+    #[arg(value_name = "POOL")]
+    pool: Option<String>,
+}
+
+impl FreezeArguments {
+    /// Stops committing.
+    pub fn run(self) -> Result<()> {
+        let pool = self.pool.ok_or_else(|| usage("missing pool name"))?;
+        client::call_running(&FreezePool { pool: pool.clone() })?.ok_or_else(|| super::no_such_pool(&pool))
     }
 }
 
@@ -48,11 +67,9 @@ impl SetArguments {
         let pool = self.pool.ok_or_else(|| usage("missing pool name"))?;
         let (property, value) =
             property.split_once('=').ok_or_else(|| usage("missing value in property=value argument"))?;
-        if let Some(vdev) = self.vdev {
-            anyhow::bail!("cannot set property for '{vdev}': properties of vdevs cannot be set yet");
-        }
         let request = SetPoolProperty {
             pool: pool.clone(),
+            vdev: self.vdev,
             property: property.to_owned(),
             value: value.to_owned(),
             command: typed::command(),
@@ -65,17 +82,30 @@ impl SetArguments {
 #[derive(Debug, clap::Args)]
 pub struct ReguidArguments {
     /// The new guid
-    #[arg(short, value_name = "GUID")]
+    #[arg(short, value_name = "GUID", allow_hyphen_values = true, value_parser = parse_guid)]
     guid: Option<u64>,
     /// The pool
     #[arg(value_name = "POOL")]
-    pool: Option<String>,
+    pools: Vec<String>,
+}
+
+/// A guid as C's `strtoull` reads it: a negative number is what it leaves of 2^64.
+fn parse_guid(text: &str) -> Result<u64, String> {
+    let bad = || format!("invalid GUID: {text}");
+    match text.strip_prefix('-') {
+        Some(digits) => digits.parse::<u64>().map(u64::wrapping_neg).map_err(|_| bad()),
+        None => text.parse().map_err(|_| bad()),
+    }
 }
 
 impl ReguidArguments {
     /// Gives the pool another guid.
     pub fn run(self) -> Result<()> {
-        let pool = self.pool.ok_or_else(|| usage("missing pool name"))?;
+        let pool = match self.pools.as_slice() {
+            [] => return Err(usage("missing pool name")),
+            [pool] => pool.clone(),
+            _ => return Err(usage("too many arguments")),
+        };
         let request = ReguidPool { pool: pool.clone(), guid: self.guid, command: typed::command() };
         client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))
     }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use server::api::{AddVdevs, CreatePool, VdevNode};
+use server::api::{AddVdevs, CreatePool, NewDevices, NewLayout};
 
 use super::vdev_spec;
+use super::vdevs::Naming;
 use crate::output::{self, usage};
 use crate::{client, typed};
 
@@ -56,6 +57,7 @@ impl CreateArguments {
             return Err(usage("missing vdev specification"));
         }
         let devices = vdev_spec::parse(&self.vdevs)?;
+        vdev_spec::check_names(&self.vdevs)?;
         let mut root_properties = typed::properties(&self.root_properties)?;
         if let Some(mountpoint) = &self.mountpoint {
             root_properties.retain(|(name, _)| name != "mountpoint");
@@ -74,18 +76,19 @@ impl CreateArguments {
             no_features: self.no_features,
             properties,
             root_properties,
-            altroot: self.altroot.as_deref().map(typed::absolute).transpose()?,
+            altroot: self.altroot,
             no_mount: self.no_mount,
             command: typed::command(),
         };
         let opened = client::call(&request)?;
         if self.dry_run {
-            let layout = vdev_spec::render(&name, &[], &request.devices);
+            let layout = vdev_spec::render(&name, None, &request.devices);
             return output::print(&format!("would create '{name}' with the following layout:\n\n{layout}"));
         }
         for warning in &opened.warnings {
             eprintln!("{warning}");
         }
+        note_unused(&request.devices);
         Ok(())
     }
 }
@@ -100,6 +103,8 @@ pub struct AddArguments {
     /// Only show the layout
     #[arg(short = 'n')]
     dry_run: bool,
+    #[command(flatten)]
+    naming: Naming,
     /// A property of the new vdevs: ashift
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     properties: Vec<String>,
@@ -118,9 +123,11 @@ impl AddArguments {
         if self.vdevs.is_empty() {
             return Err(usage("missing vdev specification"));
         }
+        let devices = vdev_spec::parse(&self.vdevs)?;
+        vdev_spec::check_names(&self.vdevs)?;
         let request = AddVdevs {
             pool: pool.clone(),
-            devices: vdev_spec::parse(&self.vdevs)?,
+            devices,
             force: self.force,
             dry_run: self.dry_run,
             properties: typed::properties(&self.properties)?,
@@ -128,27 +135,23 @@ impl AddArguments {
         };
         let Some(root) = client::call_running(&request)? else { return Err(super::no_such_pool(&pool)) };
         if self.dry_run {
-            let layout = vdev_spec::render(&pool, &existing(&root), &request.devices);
+            let layout = vdev_spec::render(&pool, Some((&root, self.naming)), &request.devices);
             output::print(&format!("would update '{pool}' to the following configuration:\n\n{layout}"))?;
+        } else {
+            note_unused(&request.devices);
         }
         Ok(())
     }
 }
 
-/// What a pool has, with the depth of each line.
-fn existing(root: &VdevNode) -> Vec<(usize, String)> {
-    fn add(vdev: &VdevNode, depth: usize, into: &mut Vec<(usize, String)>) {
-        // Groups go by their kind alone.
-        let name = if vdev.children.is_empty() {
-            &vdev.name
-        } else {
-            vdev.name.split('-').next().unwrap_or_default()
-        };
-        into.push((depth, name.to_owned()));
-        vdev.children.iter().for_each(|child| add(child, depth + 2, into));
+/// Says of new devices that nothing is done with them yet.
+fn note_unused(devices: &NewDevices) {
+    if !devices.cache.is_empty() {
+        eprintln!("note: cache devices are part of the pool, but this version does not use them yet");
     }
-    let mut lines = Vec::new();
-    let normal = root.children.iter().filter(|top| top.class == server::api::VdevClass::Normal);
-    normal.for_each(|top| add(top, 2, &mut lines));
-    lines
+    let has_spares = !devices.spares.is_empty()
+        || devices.vdevs.iter().any(|vdev| matches!(vdev.layout, NewLayout::Draid { nspares: 1.., .. }));
+    if has_spares {
+        eprintln!("note: hot spares are part of the pool, but this version does not put them to use yet");
+    }
 }

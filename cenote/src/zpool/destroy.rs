@@ -27,6 +27,8 @@ impl Arguments {
             _ => return Err(usage("too many arguments")),
         };
         let request = DestroyPool { pool: pool.clone(), force: self.force, command: typed::command() };
-        client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))
+        let done = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
+        done.warnings.iter().for_each(|warning| eprintln!("{warning}"));
+        Ok(())
     }
 }

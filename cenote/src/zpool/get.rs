@@ -10,6 +10,9 @@ use crate::columns::{self, Wanted};
 use crate::output::{self, Exit, USAGE, complain};
 use crate::property_list::{Field, Row, Widths, render};
 
+/// What the root vdev is called here.
+const ROOT: &str = "root-0";
+
 /// Arguments of `zpool get`.
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
@@ -111,7 +114,10 @@ impl Arguments {
         let numbers = self.json.base.numbers(self.literal);
         let naming = Naming::default();
         let things = listed.entries.into_iter().map(|entry| {
-            let name = naming.name(&pool.name, &entry.vdev);
+            let name = match entry.vdev.kind.as_str() {
+                "root" => ROOT.to_owned(),
+                _ => naming.name(&pool.name, &entry.vdev),
+            };
             let mut json = vdev_json(&name, &entry.vdev, numbers);
             json.insert("type".into(), "VDEV".into());
             Thing { json, key: name.clone(), name, properties: entry.properties }

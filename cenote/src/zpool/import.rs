@@ -178,7 +178,7 @@ impl Arguments {
             no_mount: self.no_mount || self.load_keys,
             load_keys: self.load_keys,
             command: typed::command(),
-            altroot: self.altroot.as_deref().map(typed::absolute).transpose()?,
+            altroot: self.altroot.clone(),
             ..ImportPool::default()
         };
         for option in &self.options {

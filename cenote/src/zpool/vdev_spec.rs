@@ -3,8 +3,14 @@
 //! A word that names a layout begins a group, and so do `log`, `special`, `dedup`, `cache` and `spare`; all other words are devices. Source of the
 //! facts: OpenZFS 2.3 `zpool_vdev.c` (`construct_spec`, `draid_config_by_type`), `zpoolconcepts.7`.
 
+use std::path::Path;
+
 use anyhow::{Result, anyhow};
-use server::api::{NewClass, NewDevices, NewLayout, NewVdev};
+use engine::pool::discovery::DEFAULT_DIRECTORIES;
+use ondisk::nearest::nearest;
+use server::api::{NewClass, NewDevices, NewLayout, NewVdev, VdevClass, VdevNode};
+
+use super::vdevs::{Naming, of_class};
 
 /// Most devices in a raidz or draid vdev.
 const MAX_CHILDREN: usize = 255;
@@ -24,6 +30,10 @@ enum Group {
     Cache,
     Spare,
 }
+
+/// The words that begin groups, as far as they are whole words.
+const GROUPS: [&str; 11] =
+    ["mirror", "raidz", "raidz1", "raidz2", "raidz3", "draid", "log", "special", "dedup", "cache", "spare"];
 
 enum Layout {
     Mirror,
@@ -111,6 +121,31 @@ pub fn parse(words: &[String]) -> Result<NewDevices> {
     Ok(devices)
 }
 
+/// Refuses a device that is given by a name and not by its full path, and that no directory of devices has. The daemon
+/// says the same of other clients' requests, and cannot know where a file that was meant lies.
+pub fn check_names(words: &[String]) -> Result<()> {
+    let is_device =
+        |name: &Path| DEFAULT_DIRECTORIES.iter().any(|place| Path::new(place).join(name).exists());
+    let named = words.iter().filter(|word| group_of(word).is_none()).map(Path::new);
+    let Some(name) = named.filter(|word| !word.is_absolute()).find(|word| !is_device(word)) else {
+        return Ok(());
+    };
+    let shown = name.display();
+    let here = std::path::absolute(name).unwrap_or_else(|_| name.to_owned());
+    if here.exists() {
+        return Err(anyhow!("cannot use '{shown}': files are given by their full path: {}", here.display()));
+    }
+    let meant = name.to_str().and_then(|word| nearest(word, GROUPS));
+    Err(match meant {
+        Some(meant) => anyhow!("cannot open '{shown}': no such file or device; did you mean '{meant}'?"),
+        None => anyhow!(
+            "cannot open '{shown}': no such device in /dev, and the file {} does not exist\n\
+             files are given by their full path",
+            here.display()
+        ),
+    })
+}
+
 fn at_least(word: &str, count: usize, least: usize) -> Result<()> {
     match count < least {
         true => Err(refuse(format!("{word} requires at least {least} devices"))),
@@ -180,45 +215,58 @@ fn draid(options: &str, word: &str, count: usize) -> Result<NewLayout> {
     Ok(NewLayout::Draid { nparity: byte(nparity)?, ndata: byte(ndata)?, nspares: byte(spares)? })
 }
 
-/// The layout as `-n` shows it, section by section.
-pub fn render(pool: &str, existing: &[(usize, String)], devices: &NewDevices) -> String {
-    let mut text = format!("\t{pool}\n");
-    for (depth, name) in existing {
-        text.push_str(&format!("\t{}{name}\n", " ".repeat(*depth)));
-    }
+/// The layout as `-n` shows it, section by section: what the pool has already, named like that, before what is new.
+pub fn render(pool: &str, existing: Option<(&VdevNode, Naming)>, devices: &NewDevices) -> String {
+    let mut text = String::new();
     let sections = [
-        (None, NewClass::Normal),
-        (Some("dedup"), NewClass::Dedup),
-        (Some("special"), NewClass::Special),
-        (Some("logs"), NewClass::Log),
+        (pool, VdevClass::Normal, NewClass::Normal),
+        ("dedup", VdevClass::Dedup, NewClass::Dedup),
+        ("special", VdevClass::Special, NewClass::Special),
+        ("logs", VdevClass::Log, NewClass::Log),
     ];
-    for (heading, class) in sections {
-        let vdevs: Vec<&NewVdev> = devices.vdevs.iter().filter(|vdev| vdev.class == class).collect();
-        if let (Some(heading), false) = (heading, vdevs.is_empty()) {
-            text.push_str(&format!("\t{heading}\n"));
+    for (heading, class, new_class) in sections {
+        let mut lines = String::new();
+        if let Some((root, naming)) = existing {
+            of_class(root, class).for_each(|top| existing_lines(pool, top, naming, 2, &mut lines));
         }
-        for vdev in vdevs {
+        for vdev in devices.vdevs.iter().filter(|vdev| vdev.class == new_class) {
             let depth = match name_of(vdev) {
                 Some(name) => {
-                    text.push_str(&format!("\t  {name}\n"));
+                    lines.push_str(&format!("\t  {name}\n"));
                     4
                 }
                 None => 2,
             };
             for device in &vdev.devices {
-                text.push_str(&format!("\t{}{}\n", " ".repeat(depth), shown(device)));
+                lines.push_str(&format!("\t{}{}\n", " ".repeat(depth), shown(device)));
             }
         }
-    }
-    for (heading, list) in [("cache", &devices.cache), ("spares", &devices.spares)] {
-        if !list.is_empty() {
-            text.push_str(&format!("\t{heading}\n"));
+        if !lines.is_empty() || new_class == NewClass::Normal {
+            text.push_str(&format!("\t{heading}\n{lines}"));
         }
-        for device in list {
-            text.push_str(&format!("\t  {}\n", shown(device)));
+    }
+    let lists =
+        [("cache", VdevClass::L2cache, &devices.cache), ("spares", VdevClass::Spare, &devices.spares)];
+    for (heading, class, new) in lists {
+        let mut lines = String::new();
+        if let Some((root, naming)) = existing {
+            of_class(root, class).for_each(|vdev| existing_lines(pool, vdev, naming, 2, &mut lines));
+        }
+        new.iter().for_each(|device| lines.push_str(&format!("\t  {}\n", shown(device))));
+        if !lines.is_empty() {
+            text.push_str(&format!("\t{heading}\n{lines}"));
         }
     }
     text
+}
+
+/// A vdev of the pool with those below it. As in OpenZFS only groups of the normal class show their number.
+fn existing_lines(pool: &str, vdev: &VdevNode, naming: Naming, depth: usize, lines: &mut String) {
+    let name = naming.name(pool, vdev);
+    let numbered = vdev.children.is_empty() || vdev.class == VdevClass::Normal;
+    let name = if numbered { &name } else { name.rsplit_once('-').map_or(&*name, |(name, _)| name) };
+    lines.push_str(&format!("\t{}{name}\n", " ".repeat(depth)));
+    vdev.children.iter().for_each(|child| existing_lines(pool, child, naming, depth + 2, lines));
 }
 
 fn name_of(vdev: &NewVdev) -> Option<String> {
@@ -258,7 +306,7 @@ mod tests {
         ];
         assert_eq!(kinds, expected);
         assert_eq!((devices.cache.len(), devices.spares.len()), (1, 2));
-        let text = render("tank", &[], &devices);
+        let text = render("tank", None, &devices);
         let expected = "\ttank\n\t  mirror\n\t    /a\n\t    /b\n\tspecial\n\t  mirror\n\t    /c\n\t    /d\n\
                         \tlogs\n\t  /e\n\tcache\n\t  /f\n\tspares\n\t  /g\n\t  /h\n";
         assert_eq!(text, expected);
@@ -268,12 +316,24 @@ mod tests {
     fn draid_options_are_checked() {
         let devices = parse(&words("draid2:3d:1s a b c d e f g h i")).unwrap();
         assert_eq!(devices.vdevs[0].layout, NewLayout::Draid { nparity: 2, ndata: 3, nspares: 1 });
-        assert!(render("p", &[], &devices).contains("draid2:3d:9c:1s"));
+        assert!(render("p", None, &devices).contains("draid2:3d:9c:1s"));
         let devices = parse(&words("draid a b c d")).unwrap();
         assert_eq!(devices.vdevs[0].layout, NewLayout::Draid { nparity: 1, ndata: 3, nspares: 0 });
         for bad in ["draid4 a b c d e f", "draid:9d a b c", "draid:3c a b", "draid:x a b", "draid1:1s a b"] {
             assert!(parse(&words(bad)).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn names_of_nothing_say_what_may_have_been_meant() {
+        let said = |text: &str| check_names(&words(text)).unwrap_err().to_string();
+        assert!(said("/a miror /b /c").ends_with("'miror': no such file or device; did you mean 'mirror'?"));
+        assert!(said("raid1 /b /c").ends_with("did you mean 'raidz'?"));
+        let missing = said("nothing-here.img");
+        assert!(missing.contains("/nothing-here.img does not exist"), "{missing}");
+        // Tests run in the crate's directory.
+        assert!(said("Cargo.toml").contains("files are given by their full path: /"));
+        assert!(check_names(&words("mirror /a /b draid2:3d /c")).is_ok());
     }
 
     #[test]

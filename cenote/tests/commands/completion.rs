@@ -33,7 +33,8 @@ fn the_prompt_knows_pools_datasets_and_what_is_missing() {
         vec!["zpool", "create", "-m", "none", "tank", disk],
         vec!["zfs", "create", "tank/some"],
         vec!["zfs", "create", "tank/some/below"],
-        vec!["zfs", "snapshot", "tank/some@first", "tank/some@second"],
+        vec!["zfs", "snapshot", "tank/some@first"],
+        vec!["zfs", "snapshot", "tank/some@second"],
     ] {
         session.print(&line);
     }

@@ -328,7 +328,10 @@ fn devices_in_use_and_bad_layouts_are_refused() {
     refused("zpool create tank %5", &format!("cannot open '{}': No such file or directory\n", disks[5]));
     refused(
         "zpool create tank %6",
-        "cannot create 'tank': one or more devices is less than the minimum size (64M)\n",
+        &format!(
+            "cannot create 'tank': one or more devices is less than the minimum size (64M): {} (32M)\n",
+            disks[6]
+        ),
     );
     refused(
         "zpool create mirror %0",
@@ -344,10 +347,41 @@ fn devices_in_use_and_bad_layouts_are_refused() {
         "cannot create 'tank': property 'ashift' number 20 is invalid, only values between 9 and 16 are allowed\n",
     );
     refused(
-        "zpool create tank mirror %0 %1 raidz %2 %3 %4",
+        "zpool create tank mirror %0 %1 raidz2 %2 %3 %4",
         "invalid vdev specification\nuse '-f' to override the following errors:\n\
-         mismatched replication level: both mirror and raidz vdevs are present\n",
+         mismatched replication level: raidz and mirror vdevs with different redundancy, 2 vs. 1 (2-way) are present\n",
     );
+    refused(
+        "zpool create -R m tank %0",
+        "cannot create 'tank': bad alternate root 'm': it must be an absolute path in UTF-8\n",
+    );
+    // Words that are neither devices nor groups.
+    for (words_of, why) in [
+        ("miror %0 %1", "cannot open 'miror': no such file or device; did you mean 'mirror'?"),
+        ("nothing.img", "nothing.img does not exist\nfiles are given by their full path"),
+        ("-O compresion=on %0", "invalid property 'compresion'; did you mean 'compression'?"),
+        ("-o autotrimm=on %0", "invalid property 'autotrimm'; did you mean 'autotrim'?"),
+    ] {
+        let (options, vdevs) = match words_of.rsplit_once(' ').filter(|_| words_of.starts_with('-')) {
+            Some((options, vdev)) => (format!("{options} "), vdev),
+            None => (String::new(), words_of),
+        };
+        let line = format!("zpool create {options}tank {vdevs}");
+        let ended = session.run(&words(&line, &disks));
+        assert!(ended.code == 1 && ended.err.contains(why), "{line}: {ended:?}");
+    }
+    // Dry runs check all that the pool would be refused.
+    for (property, why) in [
+        ("-O nonsense=x", "invalid property 'nonsense'"),
+        ("-o nonsense=x", "invalid property 'nonsense'"),
+        ("-O atime=maybe", "'atime' must be one of 'off | on'"),
+        ("-o dedup_table_quota=much", "property 'dedup_table_quota': a number is needed"),
+        ("-d", "features are not enabled: async_destroy"),
+    ] {
+        let line = format!("zpool create -n {property} tank %0");
+        let ended = session.run(&words(&line, &disks));
+        assert!(ended.code == 1 && ended.err.contains(why), "{line}: {ended:?}");
+    }
     let layout = session.print(&words("zpool create -n tank mirror %0 %1 log %2", &disks));
     let expected = format!(
         "would create 'tank' with the following layout:\n\n\ttank\n\t  mirror\n\t    {}\n\t    {}\n\tlogs\n\t  {}\n",
@@ -379,6 +413,34 @@ fn devices_in_use_and_bad_layouts_are_refused() {
     session.print(&words("zpool create -m none third %0", &disks));
     assert_eq!(session.run(&["zpool", "create", "tank"]).code, 2);
     assert_eq!(session.run(&["zpool", "create"]).code, 2);
+}
+
+#[test]
+fn vdevs_of_equal_redundancy_go_together_and_added_draids_have_their_spares() {
+    let session = Session::start();
+    let (place, disks) = disks(&session, "disks", 6);
+    let run = |line: &str| session.print(&words(line, &disks));
+    for (create, add) in [
+        ("raidz %0 %1 %2 special mirror %3 %4", None),
+        ("mirror %0 %1", Some("raidz %2 %3 %4")),
+        ("raidz %0 %1", Some("special mirror %2 %3")),
+        ("raidz %0 %1", Some("draid1:1d %2 %3 %4")),
+        ("draid:1s %0 %1 %2", Some("draid:1s %3 %4 %5")),
+    ] {
+        run(&format!("zpool create -m none tank {create}"));
+        if let Some(add) = add {
+            run(&format!("zpool add -n tank {add}"));
+            run(&format!("zpool add tank {add}"));
+        }
+        if create.starts_with("draid") {
+            run("zpool export tank");
+            assert_judged_good(&place, "tank");
+            run(&format!("zpool import -d {} tank", place.display()));
+            let status = run("zpool status tank");
+            assert!(status.contains("draid1-0-0") && status.contains("draid1-1-0"), "{status}");
+        }
+        run("zpool destroy tank");
+    }
 }
 
 #[test]

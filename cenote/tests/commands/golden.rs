@@ -365,7 +365,7 @@ fn vdevs_have_properties_too() {
          mirror-0  size      176M   -\n"
     );
     let names = session.print(&["zpool", "get", "-Ho", "name", "guid", "classes", "all-vdevs"]);
-    assert_eq!(names.lines().count(), 7, "two mirrors, four disks in them, a log:\n{names}");
+    assert_eq!(names.lines().count(), 8, "the root, two mirrors, four disks in them, a log:\n{names}");
     let ended = session.run(&["zpool", "get", "state", "classes", "mirror-9"]);
     assert_eq!(ended.code, 2);
     assert!(

@@ -177,6 +177,14 @@ fn refuse_missing(pool: &Pool, options: &ImportOptions) -> Result<(), ImportErro
     let unusable = |vdev: &&Vdev| !vdev.status().is_readable();
     let (logs, others): (Vec<&Vdev>, Vec<&Vdev>) =
         pool.vdevs.tops.iter().filter(unusable).partition(|vdev| vdev.config.is_log);
+    // What a person took offline is not missing: its logs were emptied before, and whether any goes on there is checked
+    // when they are claimed.
+    let is_offline = |vdev: &Vdev| vdev.children.is_empty() && vdev.status().state == State::Offline;
+    let is_away = |top: &&Vdev| {
+        let mut leaves = top.walk().filter(|vdev| vdev.children.is_empty());
+        !leaves.all(is_offline)
+    };
+    let logs: Vec<&Vdev> = logs.into_iter().filter(is_away).collect();
     let names = |vdevs: Vec<&Vdev>| vdevs.into_iter().map(|vdev| vdev.name.clone()).collect();
     if !others.is_empty() {
         return Err(ImportError::MissingDevices { name: pool.name.clone(), missing: names(others) });

@@ -426,9 +426,7 @@ pub async fn health_of_suspended(pool: &Arc<Pool>, mode: FailMode) -> PoolHealth
 
 /// The root vdev of an open pool with all vdevs below it. Nothing is read.
 pub fn vdevs(pool: &Pool) -> VdevNode {
-    let mut root = node_of(pool);
-    root.state = state_of(pool);
-    root
+    node_of(pool)
 }
 
 /// The root vdev of an open pool with all vdevs below it, and their space.
@@ -572,17 +570,37 @@ fn compatibility(config: &ondisk::vdev_config::PoolConfig) -> Option<String> {
 }
 
 fn node_of(pool: &Pool) -> VdevNode {
-    root_node(pool.name(), pool.guid(), pool.vdevs(), pool.root_errors())
+    let root = root_node(pool.name(), pool.guid(), pool.vdevs(), pool.root_errors());
+    VdevNode { state: state_of(pool), aux: status_of(pool.vdevs()).aux, ..root }
 }
 
-/// The state of an open pool: intent logs that it had to do without degrade it, and no more.
+/// The state of an open pool: intent logs that it had to do without degrade it, and no more. So do devices that are there
+/// and do not hold what they missed.
 pub fn state_of(pool: &Pool) -> State {
+    match status_of(pool.vdevs()).state {
+        State::Healthy if pool.vdevs().leaves().any(awaits_resilver) => State::Degraded,
+        state => state,
+    }
+}
+
+/// Whether the devices of all top-level vdevs are there.
+pub fn is_complete(pool: &Pool) -> bool {
+    status_of(pool.vdevs()).state == State::Healthy
+}
+
+/// Whether the device of a leaf is there, and does not hold what it missed.
+fn awaits_resilver(vdev: &Vdev) -> bool {
+    let is_device = matches!(vdev.kind, Kind::Leaf(_));
+    is_device && vdev.status().state == State::Healthy && !vdev.missing_txgs.is_empty()
+}
+
+fn status_of(tree: &VdevTree) -> Status {
     let of_top = |top: &Vdev| match (top.class(), top.status().is_readable()) {
         (Class::Log, false) => Status::new(State::Degraded, Aux::None),
         _ => top.status(),
     };
-    let tops: Vec<Status> = pool.vdevs().tops.iter().map(of_top).collect();
-    state_of_parent(&tops, 0).state
+    let tops: Vec<Status> = tree.tops.iter().map(of_top).collect();
+    state_of_parent(&tops, 0)
 }
 
 /// The root vdev over a tree.
@@ -598,7 +616,10 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         children.push(node(top, class));
     }
     let of_tops: Vec<Status> = tree.tops.iter().map(|top| top.status()).collect();
-    let status = state_of_parent(&of_tops, 0);
+    let mut status = state_of_parent(&of_tops, 0);
+    if status.state == State::Healthy && tree.leaves().any(awaits_resilver) {
+        status.state = State::Degraded;
+    }
     children.extend(tree.spares.iter().map(|spare| node(spare, VdevClass::Spare)));
     children.extend(tree.l2cache.iter().map(|cache| node(cache, VdevClass::L2cache)));
     VdevNode {
@@ -643,6 +664,10 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
         None if not_present => (text(&vdev.config.path), vdev.guid.to_string()),
         None => (text(&vdev.config.path), vdev.name.clone()),
     };
+    let state = match vdev.status().state {
+        State::Healthy if !is_leaf && vdev.walk().any(awaits_resilver) => State::Degraded,
+        state => state,
+    };
     VdevNode {
         name,
         kind: vdev.config.kind.type_name().to_owned(),
@@ -654,9 +679,9 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
         whole_disk: vdev.config.whole_disk.unwrap_or(false),
         not_present,
         class,
-        state: vdev.status().state,
+        state,
         aux: vdev.status().aux,
-        awaits_resilver: is_leaf && vdev.status().state == State::Healthy && !vdev.missing_txgs.is_empty(),
+        awaits_resilver: awaits_resilver(vdev),
         read_errors: vdev.errors.read(),
         write_errors: vdev.errors.write(),
         checksum_errors: vdev.errors.checksum(),

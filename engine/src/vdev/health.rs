@@ -122,16 +122,21 @@ impl VdevTree {
     /// # Errors
     /// Nothing could stand in for it.
     pub async fn take_away(&self, leaf: &Vdev, status: Status) -> Result<(), Required> {
-        let Kind::Leaf(slot) = &leaf.kind else { return Err(Required) };
         if leaf.status().is_readable() && !self.can_do_without(leaf) {
             return Err(Required);
         }
+        self.take_away_unneeded(leaf, status).await;
+        Ok(())
+    }
+
+    /// The same for a leaf that holds nothing that the pool needs.
+    pub(crate) async fn take_away_unneeded(&self, leaf: &Vdev, status: Status) {
+        let Kind::Leaf(slot) = &leaf.kind else { return };
         if let Some(device) = slot.device() {
             self.flush_before_closing(leaf, &*device).await;
         }
         self.set_status(leaf, status);
         slot.replace(None);
-        Ok(())
     }
 
     /// Closes all devices: each when its last transfer is done. Nothing can be read or written from then on.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Listed, OpenedPool, VdevNode};
+use super::{Action, Listed, OpenedPool, VdevNode, Warnings};
 
 /// How the devices of a new top-level vdev stand together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +140,7 @@ pub struct DestroyPool {
 
 impl Action for DestroyPool {
     const NAME: &'static str = "pool-destroy";
-    type Reply = ();
+    type Reply = Warnings;
 }
 
 /// Commits what was written so far.
@@ -157,12 +157,27 @@ impl Action for SyncPools {
     type Reply = Listed<String>;
 }
 
-/// Sets a property of a pool.
+/// Stops committing a pool, so that only its intent logs grow, until it is exported and imported again. For tests.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FreezePool {
+    /// The pool.
+    pub pool: String,
+}
+
+impl Action for FreezePool {
+    const NAME: &'static str = "pool-freeze";
+    type Reply = ();
+}
+
+/// Sets a property of a pool, or of one of its vdevs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SetPoolProperty {
     /// The pool.
     pub pool: String,
+    /// The vdev that has the property: a name or guid; `root` is the one above all others. The pool itself where absent.
+    pub vdev: Option<String>,
     /// The property.
     pub property: String,
     /// Its value, as typed.

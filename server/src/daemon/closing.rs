@@ -298,7 +298,7 @@ impl Daemon {
         closing: &Closing,
     ) -> Result<(), ApiError> {
         let doing = order.doing(open);
-        let live = open.live().filter(|_| !open.is_suspended());
+        let live = open.live().filter(|live| !open.is_suspended() && !live.txgs().is_frozen());
         if let (Some(live), Some(command)) = (live, &order.command) {
             let noted = edits::change(live, Some(command.clone()), |_| async { Ok(()) }).await;
             if let (Err(error), false) = (noted, order.force) {

@@ -16,11 +16,11 @@ use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
 use super::closing::Order;
-use super::disks::{self, Replication};
-use super::pool_properties::{self, When, fault};
+use super::disks;
+use super::pool_properties::{self, When, refusal};
 use super::pools::{Held, Options};
-use super::{Daemon, OpenPool, dataset_error, edits, names};
-use crate::api::{self, ApiError, Listed, OpenedPool, UpgradedPool, VdevClass, VdevNode};
+use super::{Daemon, OpenPool, dataset_error, edits, names, replication, vdevs};
+use crate::api::{self, ApiError, Listed, OpenedPool, UpgradedPool, VdevNode};
 use crate::fuse;
 
 impl Daemon {
@@ -40,7 +40,7 @@ impl Daemon {
             return Err(refuse(fault));
         }
         for (property, value) in &request.properties {
-            if let Some(fault) = fault(property, value, When::Create) {
+            if let Some(fault) = refusal(property, value, When::Create) {
                 return Err(refuse(fault));
             }
         }
@@ -50,41 +50,26 @@ impl Daemon {
         if self.find_pool(open_name).is_some() {
             return Err(ApiError::busy(format!("{doing}: pool already exists")));
         }
-        let options = Options::of(request.altroot.clone(), &request.properties)?;
+        let options = Options::of(request.altroot.clone(), &request.properties);
+        let options = options.map_err(|error| ApiError { message: format!("{doing}: {error}"), ..error })?;
         if !request.no_mount {
             check_mountpoint(name, options.altroot.as_deref(), &request.root_properties)?;
         }
-        let opened =
-            disks::open(&request.devices, &doing, request.force, &self.guids(), None, request.dry_run)
-                .await?;
+        let devices = &request.devices;
+        let mut opened = disks::open(devices, &doing, request.force, &self.guids(), None).await?;
+        let mut new = new_pool(&request, &options, features);
+        new.tops = opened.tops.clone();
+        // What the devices hold is still there when this is refused, and a dry run is refused what the pool would be.
+        new.check().map_err(|error| refused(&doing, error))?;
         if request.dry_run {
             return Ok(OpenedPool { name: name.clone(), ..OpenedPool::default() });
         }
-        let of_engine = |name: &str| {
-            !name.starts_with("feature@") && !["ashift", "altroot", "cachefile", "readonly"].contains(&name)
-        };
-        let ashift = request.properties.iter().rev().find(|(name, _)| name == "ashift");
-        let temporary = request.temporary_name.clone().map(|name| ("tname".to_owned(), name));
-        let new = NewPool {
-            name: name.clone(),
-            tops: opened.tops,
-            spares: opened.spares,
-            l2cache: opened.l2cache,
-            ashift: ashift.and_then(|(_, value)| value.parse().ok()).filter(|ashift| *ashift > 0),
-            features,
-            properties: {
-                let given = request.properties.iter().filter(|(name, _)| of_engine(name)).cloned();
-                given.chain(temporary).collect()
-            },
-            root_properties: request.root_properties.clone(),
-            altroot: options.altroot.clone(),
-            command: request.command.clone(),
-        };
+        // Disks can be partitioned only when they are not open.
+        new.tops.clear();
+        opened.partition(&doing).await?;
+        (new.tops, new.spares, new.l2cache) = (opened.tops, opened.spares, opened.l2cache);
         let live = LivePool::create(new, self.surroundings()).await;
-        let live = live.map_err(|error| {
-            let ApiError { kind, message } = error.into();
-            ApiError { kind, message: format!("{doing}: {message}") }
-        })?;
+        let live = live.map_err(|error| refused(&doing, error))?;
         // Until here nothing waits for devices: a pool that they do not take is dropped, and can be created anew.
         self.start(&live).map_err(|error| refused(&doing, error))?;
         let held = Held::Writing(live, Mutex::default());
@@ -114,28 +99,25 @@ impl Daemon {
         let pool = self.pool(name)?;
         let doing = format!("cannot add to '{name}'");
         for (property, value) in &request.properties {
-            if let Some(fault) = fault(property, value, When::Create) {
+            if let Some(fault) = refusal(property, value, When::Create) {
                 return Err(ApiError::invalid(format!("{doing}: {fault}")));
             }
         }
         let dsl = pool.dsl().await?;
         let root = status::vdevs_with_space(&dsl).await?;
-        let existing = replication_of(&root);
-        let opened = disks::open(
-            &request.devices,
-            &doing,
-            request.force,
-            &self.guids(),
-            existing.as_ref(),
-            request.dry_run,
-        )
-        .await?;
+        let existing = replication::of_pool(&root);
+        let mut opened =
+            disks::open(&request.devices, &doing, request.force, &self.guids(), existing.as_ref()).await?;
+        let ashift = asked_ashift(&request.properties);
+        if let (Some(live), true) = (pool.live(), request.dry_run) {
+            live.check_addition(&opened.tops, ashift).map_err(|error| refused(&doing, error))?;
+        }
         if request.dry_run {
             return Ok(root);
         }
         let live = pool.writable(&doing)?;
-        let ashift = request.properties.iter().rev().find(|(name, _)| name == "ashift");
-        let ashift = ashift.and_then(|(_, value)| value.parse().ok()).filter(|ashift| *ashift > 0);
+        live.check_addition(&opened.tops, ashift).map_err(|error| refused(&doing, error))?;
+        opened.partition(&doing).await?;
         if !opened.tops.is_empty() {
             live.add(opened.tops, ashift).await.map_err(|error| refused(&doing, error))?;
         }
@@ -148,15 +130,37 @@ impl Daemon {
         Ok(root)
     }
 
-    /// Destroys a pool. Blocks the thread, which is the request's own.
+    /// Destroys a pool. Blocks the thread, which is the request's own. One that is open read-only is closed, as OpenZFS
+    /// does it, and its devices stay as they are.
     ///
     /// # Errors
-    /// It is in use, or open read-only.
-    pub async fn destroy_pool(self: &Arc<Self>, request: api::DestroyPool) -> Result<(), ApiError> {
-        let pool = self.pool(&request.pool)?;
-        pool.writable(&format!("cannot destroy '{}'", request.pool))?;
+    /// It is in use, or suspended.
+    pub async fn destroy_pool(
+        self: &Arc<Self>,
+        request: api::DestroyPool,
+    ) -> Result<api::Warnings, ApiError> {
+        let name = &request.pool;
+        let pool = self.pool(name)?;
+        let mut done = api::Warnings::default();
+        if pool.live().is_some() {
+            pool.writable(&format!("cannot destroy '{name}'"))?;
+        } else {
+            let note = "it was open read-only: it is closed, and can be imported again";
+            done.warnings.push(format!("pool '{name}' was not destroyed: {note}"));
+        }
         let order = Order { force: request.force, state: PoolState::Destroyed, command: request.command };
-        self.close(&pool, &order)
+        self.close(&pool, &order)?;
+        Ok(done)
+    }
+
+    /// Stops committing a pool, for tests.
+    ///
+    /// # Errors
+    /// It is open read-only, or suspended.
+    pub async fn freeze_pool(&self, request: api::FreezePool) -> Result<(), ApiError> {
+        let doing = format!("cannot freeze '{}'", request.pool);
+        let pool = self.pool(&request.pool)?;
+        pool.writable(&doing)?.freeze().await.map_err(|error| refused(&doing, error))
     }
 
     /// Commits what was written so far.
@@ -193,7 +197,20 @@ impl Daemon {
     pub async fn set_pool_property(&self, request: api::SetPoolProperty) -> Result<(), ApiError> {
         let doing = format!("cannot set property for '{}'", request.pool);
         let pool = self.pool(&request.pool)?;
-        if let Some(fault) = fault(&request.property, &request.value, When::Set) {
+        if let Some(name) = &request.vdev {
+            let vdev = vdevs::find(&status::vdevs(&pool.view()), name).map(|vdev| ondisk::Guid(vdev.guid));
+            let vdev = vdev.ok_or_else(|| {
+                let why = format!("cannot find '{name}' in '{}': device not in pool", request.pool);
+                ApiError::not_found(why)
+            })?;
+            let doing = format!("cannot set property for '{name}'");
+            let (property, value) = (request.property, request.value);
+            let changed = edits::change(pool.writable(&doing)?, request.command, move |s| async move {
+                edits::set_vdev_property(&s, vdev, &property, &value).await
+            });
+            return changed.await.map_err(|error| refused(&doing, error));
+        }
+        if let Some(fault) = refusal(&request.property, &request.value, When::Set) {
             return Err(ApiError::invalid(format!("{doing}: {fault}")));
         }
         if request.property == "cachefile" {
@@ -305,27 +322,6 @@ impl Daemon {
     }
 }
 
-/// What the vdevs of a pool are like that hold data.
-fn replication_of(root: &VdevNode) -> Option<Replication> {
-    let top = root.children.iter().find(|top| top.class == VdevClass::Normal)?;
-    let children = top.children.len().max(1) as u64;
-    let parity =
-        |kind: &str| kind.bytes().rev().find(u8::is_ascii_digit).map_or(1, |digit| u64::from(digit - b'0'));
-    Some(match top.kind.as_str() {
-        "mirror" => Replication { kind: "mirror", parity: 0, children },
-        "file" => Replication { kind: "file", parity: 0, children: 1 },
-        kind if kind.starts_with("raidz") => {
-            let parity = parity(top.name.split('-').next().unwrap_or(kind));
-            Replication { kind: "raidz", parity, children }
-        }
-        kind if kind.starts_with("draid") => {
-            let parity = parity(top.name.split(':').next().unwrap_or(kind));
-            Replication { kind: "draid", parity, children }
-        }
-        _ => Replication { kind: "disk", parity: 0, children: 1 },
-    })
-}
-
 async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Vec<String>, ApiError> {
     let doing = format!("cannot upgrade '{}'", pool.name());
     let Some(live) = pool.live() else {
@@ -347,6 +343,33 @@ async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Vec<Str
         live.count_what_is_enabled();
     }
     Ok(names)
+}
+
+/// The sector size that was asked for, as a power of two.
+fn asked_ashift(properties: &[(String, String)]) -> Option<u8> {
+    let given = properties.iter().rev().find(|(name, _)| name == "ashift");
+    given.and_then(|(_, value)| value.parse().ok()).filter(|ashift| *ashift > 0)
+}
+
+/// A new pool as the engine wants it, without devices.
+fn new_pool(request: &api::CreatePool, options: &Options, features: Vec<Feature>) -> NewPool {
+    let of_engine = |name: &str| {
+        !name.starts_with("feature@") && !["ashift", "altroot", "cachefile", "readonly"].contains(&name)
+    };
+    let given = request.properties.iter().filter(|(name, _)| of_engine(name)).cloned();
+    let temporary = request.temporary_name.clone().map(|name| ("tname".to_owned(), name));
+    NewPool {
+        name: request.name.clone(),
+        tops: Vec::new(),
+        spares: Vec::new(),
+        l2cache: Vec::new(),
+        ashift: asked_ashift(&request.properties),
+        features,
+        properties: given.chain(temporary).collect(),
+        root_properties: request.root_properties.clone(),
+        altroot: options.altroot.clone(),
+        command: request.command.clone(),
+    }
 }
 
 /// An error in a sentence that says what was being done.

@@ -5,6 +5,8 @@
 //!
 //! Source of the texts: OpenZFS 2.3 `libzfs_pool.c` (`zpool_vdev_offline`, `zpool_vdev_online`, `zpool_clear`).
 
+use std::sync::Arc;
+
 use engine::pool::live::{LivePool, Stop, Sweep, SweepState, TakeOffline};
 use engine::pool::status;
 use engine::vdev::Status;
@@ -13,7 +15,7 @@ use ondisk::Guid;
 use super::creating::refused;
 use super::vdevs::is_called;
 use super::{Daemon, OpenPool, edits};
-use crate::api::{self, ApiError, Listed, OnlinedDevice, State, SweepAction, VdevClass};
+use crate::api::{self, ApiError, Aux, Listed, OnlinedDevice, State, SweepAction, VdevClass};
 
 impl Daemon {
     /// Forgets errors, takes devices back that failed, and lets a suspended pool go on.
@@ -24,8 +26,8 @@ impl Daemon {
         let pool = self.pool(&request.pool)?;
         let vdev = match &request.device {
             Some(name) => {
-                let doing = format!("cannot clear errors for '{name}'");
-                Some(find(&pool, name).ok_or_else(|| no_such_device(&doing))?)
+                let doing = format!("cannot clear errors for {name}");
+                Some(find_in_use(&pool, name, &doing)?)
             }
             None => None,
         };
@@ -54,16 +56,17 @@ impl Daemon {
         let pool = self.pool(&request.pool)?;
         let live = pool.writable(&format!("cannot offline devices of '{}'", request.pool))?;
         let how = match (request.fault, request.temporary) {
-            (true, _) => TakeOffline::Faulted,
+            (true, true) => TakeOffline::FaultedTemporarily,
+            (true, false) => TakeOffline::Faulted,
             (false, true) => TakeOffline::Temporarily,
             (false, false) => TakeOffline::Persistently,
         };
         let mut listed = Listed::default();
         for name in request.devices {
             let doing = format!("cannot offline {name}");
-            let taken = match find(&pool, &name) {
-                Some(guid) => live.offline(guid, how).await.map_err(|error| refused(&doing, error)),
-                None => Err(no_such_device(&doing)),
+            let taken = match find_in_use(&pool, &name, &doing) {
+                Ok(guid) => live.offline(guid, how).await.map_err(|error| refused(&doing, error)),
+                Err(error) => Err(error),
             };
             match taken {
                 Ok(()) => listed.entries.push(name),
@@ -89,17 +92,15 @@ impl Daemon {
         let mut listed = Listed::default();
         for device in request.devices {
             let doing = format!("cannot {} {device}", if request.expand { "expand" } else { "online" });
-            let guid = find(&pool, &device);
-            let online = match guid {
-                Some(guid) => {
-                    online(live, guid, request.expand).await.map_err(|error| refused(&doing, error))
-                }
-                None => Err(no_such_device(&doing)),
+            let guid = find_in_use(&pool, &device, &doing);
+            let online = match &guid {
+                Ok(guid) => online(live, *guid, request.expand).await.map_err(|error| refused(&doing, error)),
+                Err(error) => Err(error.clone()),
             };
             match online {
                 Ok(status) => {
                     let root = status::vdevs(&pool.view());
-                    let is_it = |vdev: &api::VdevNode| Some(Guid(vdev.guid)) == guid;
+                    let is_it = |vdev: &api::VdevNode| guid.as_ref().is_ok_and(|guid| guid.0 == vdev.guid);
                     let awaits_resilver = root.walk().any(|vdev| is_it(vdev) && vdev.awaits_resilver);
                     listed.entries.push(OnlinedDevice { device, state: status.state, awaits_resilver });
                 }
@@ -220,11 +221,24 @@ impl Daemon {
     }
 }
 
-async fn online(live: &LivePool, leaf: Guid, expand: bool) -> engine::Result<Status> {
+async fn online(live: &Arc<LivePool>, leaf: Guid, expand: bool) -> engine::Result<Status> {
     if expand {
         live.expand(leaf)?;
     }
     live.online(leaf).await
+}
+
+/// The vdev of a pool that is called so. Hot spares hold nothing of the pool until they stand in for a device.
+fn find_in_use(pool: &OpenPool, name: &str, doing: &str) -> Result<Guid, ApiError> {
+    let guid = find(pool, name).ok_or_else(|| no_such_device(doing))?;
+    let root = status::vdevs(&pool.view());
+    let is_spare = |vdev: &api::VdevNode| {
+        vdev.guid == guid.0 && vdev.class == VdevClass::Spare && vdev.aux != Aux::Spared
+    };
+    match root.walk().any(is_spare) {
+        true => Err(ApiError::refused(format!("{doing}: device is reserved as a hot spare"))),
+        false => Ok(guid),
+    }
 }
 
 /// The vdev of a pool that is called so.

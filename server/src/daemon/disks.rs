@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use device::contents::{SIGNATURE_BYTES, signature};
 use device::{Cause, Device, MemoryDevice, OpenOptions, in_words};
+use engine::dataset::properties::format::nicebytes;
 use engine::env::{Env, System};
 use engine::pool::discovery::{Candidate, DEFAULT_DIRECTORIES};
 use engine::pool::live::{Layout, NewLeaf, NewTop};
@@ -23,14 +24,13 @@ use engine::vdev::open::take_whole_disk;
 use ondisk::vdev_config::PoolState;
 use ondisk::{Guid, Txg};
 
-use crate::api::{ApiError, NewClass, NewDevices, NewLayout, NewVdev};
+use super::replication::{self, Replication};
+use crate::api::{ApiError, NewClass, NewDevices, NewLayout};
 
 /// The smallest device that a pool is made of.
 const MIN_DEVICE_BYTES: u64 = 64 << 20;
 /// How long the system may take to show a partition.
 const PARTITION_PATIENCE: Duration = Duration::from_secs(10);
-/// Devices whose sizes differ by less than this count as equal.
-const SIZE_FUZZ_BYTES: u64 = 16 << 20;
 
 /// Devices that are open for writing, as the engine takes them.
 #[derive(Debug, Default)]
@@ -61,14 +61,13 @@ impl Faults {
 }
 
 /// Opens and checks the devices for a pool. `doing` begins what is said of them, `open_pools` are those of this daemon, `existing` are vdevs that
-/// the pool has already. Disks are partitioned unless `only_check`.
+/// the pool has already. Nothing is written to them yet.
 pub(super) async fn open(
     devices: &NewDevices,
     doing: &str,
     force: bool,
     open_pools: &[(Guid, String)],
     existing: Option<&Replication>,
-    only_check: bool,
 ) -> Result<Opened, ApiError> {
     let mut faults = Faults::default();
     let mut opened = Opened::default();
@@ -95,25 +94,33 @@ pub(super) async fn open(
     }
     opened.spares = open_all(&devices.spares, &mut faults).await?;
     opened.l2cache = open_all(&devices.cache, &mut faults).await?;
-    check_replication(&devices.vdevs, &opened.tops, existing, &mut faults.forcible);
+    faults.forcible.extend(replication::fault(&devices.vdevs, &opened.tops, existing));
     faults.check(force)?;
     let all = opened.tops.iter().flat_map(|top| &top.leaves).chain(&opened.spares).chain(&opened.l2cache);
-    for leaf in all {
-        if leaf.device.size_bytes() < MIN_DEVICE_BYTES {
-            return Err(ApiError::refused(format!(
-                "{doing}: one or more devices is less than the minimum size (64M)"
-            )));
-        }
+    let small: Vec<String> = all
+        .filter(|leaf| leaf.device.size_bytes() < MIN_DEVICE_BYTES)
+        .map(|leaf| format!("{} ({})", leaf.path.display(), nicebytes(leaf.device.size_bytes())))
+        .collect();
+    if !small.is_empty() {
+        return Err(ApiError::refused(format!(
+            "{doing}: one or more devices is less than the minimum size (64M): {}",
+            small.join(", ")
+        )));
     }
-    if !only_check {
-        let tops = opened.tops.iter_mut().flat_map(|top| &mut top.leaves);
-        for leaf in tops.chain(&mut opened.spares).chain(&mut opened.l2cache) {
+    Ok(opened)
+}
+
+impl Opened {
+    /// Puts the first partition in the place of each disk that was given as a whole, which is partitioned anew.
+    pub(super) async fn partition(&mut self, doing: &str) -> Result<(), ApiError> {
+        let tops = self.tops.iter_mut().flat_map(|top| &mut top.leaves);
+        for leaf in tops.chain(&mut self.spares).chain(&mut self.l2cache) {
             if is_disk(&leaf.path) {
                 *leaf = partitioned(leaf, doing).await?;
             }
         }
+        Ok(())
     }
-    Ok(opened)
 }
 
 /// The first partition of a disk, which is partitioned anew.
@@ -295,111 +302,4 @@ async fn contents_of(device: &dyn Device) -> Option<&'static str> {
     let length = device.size_bytes().min(SIGNATURE_BYTES as u64);
     let start = device.read(0, usize::try_from(length).ok()?).await.ok()?;
     signature(&start).filter(|found| !found.is_table).map(|found| found.kind)
-}
-
-/// How the vdevs of a pool hold their data.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Replication {
-    /// `file`, `disk`, `mirror`, `raidz`, `draid`.
-    pub kind: &'static str,
-    pub parity: u64,
-    pub children: u64,
-}
-
-impl Replication {
-    fn of(vdev: &NewVdev, top: &NewTop) -> Self {
-        let children = vdev.devices.len() as u64;
-        let (kind, parity, children) = match vdev.layout {
-            NewLayout::Single if top.leaves.iter().all(|leaf| leaf.is_file) => ("file", 0, 1),
-            NewLayout::Single => ("disk", 0, 1),
-            NewLayout::Mirror => ("mirror", 0, children),
-            NewLayout::Raidz { nparity } => ("raidz", u64::from(nparity), children),
-            NewLayout::Draid { nparity, .. } => ("draid", u64::from(nparity), children),
-        };
-        Self { kind, parity, children }
-    }
-
-    /// What is different about `other`, for someone who may not have wanted that.
-    fn mismatch(&self, other: &Self, of_pool: bool) -> Option<String> {
-        let plain = |kind| matches!(kind, "file" | "disk");
-        let (a, b) = (self, other);
-        if a.kind != b.kind && !(plain(a.kind) && plain(b.kind) && of_pool) {
-            return Some(match of_pool {
-                true => format!("pool uses {} and new vdev is {}", a.kind, b.kind),
-                false => format!("both {} and {} vdevs are present", a.kind, b.kind),
-            });
-        }
-        if a.parity != b.parity {
-            return Some(match of_pool {
-                true => format!("pool uses {} device parity and new vdev uses {}", a.parity, b.parity),
-                false => {
-                    format!("both {} and {} device parity {} vdevs are present", a.parity, b.parity, a.kind)
-                }
-            });
-        }
-        (a.children != b.children).then(|| match of_pool {
-            true => format!(
-                "pool uses {}-way {} and new vdev uses {}-way {}",
-                a.children, a.kind, b.children, b.kind
-            ),
-            false => format!("both {}-way and {}-way {} vdevs are present", a.children, b.children, a.kind),
-        })
-    }
-}
-
-/// Vdevs of different kinds in one pool are rarely what somebody wants.
-fn check_replication(
-    vdevs: &[NewVdev],
-    tops: &[NewTop],
-    existing: Option<&Replication>,
-    faults: &mut Vec<String>,
-) {
-    let mut fault = |what: String| faults.push(format!("mismatched replication level: {what}"));
-    let mut last: Option<Replication> = None;
-    for (vdev, top) in vdevs.iter().zip(tops).filter(|(vdev, _)| vdev.class != NewClass::Log) {
-        let this = Replication::of(vdev, top);
-        let files = top.leaves.iter().filter(|leaf| leaf.is_file).count();
-        if files > 0 && files < top.leaves.len() {
-            fault(format!("{} contains both files and devices", this.kind));
-            return;
-        }
-        let sizes = || top.leaves.iter().map(|leaf| leaf.device.size_bytes());
-        let (smallest, largest) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
-        if largest - smallest > SIZE_FUZZ_BYTES {
-            fault(format!("{} contains devices of different sizes", this.kind));
-            return;
-        }
-        if let Some(what) = last.as_ref().and_then(|last| last.mismatch(&this, false)) {
-            fault(what);
-            return;
-        }
-        last = Some(this);
-    }
-    if let (Some(existing), Some(new)) = (existing, &last)
-        && let Some(what) = existing.mismatch(new, true)
-    {
-        fault(what);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn replication(kind: &'static str, parity: u64, children: u64) -> Replication {
-        Replication { kind, parity, children }
-    }
-
-    #[test]
-    fn vdevs_of_different_kinds_are_told_apart() {
-        let mirror = replication("mirror", 0, 2);
-        assert_eq!(mirror.mismatch(&mirror, false), None);
-        let raidz = replication("raidz", 1, 3);
-        let both = mirror.mismatch(&raidz, false);
-        assert_eq!(both.as_deref(), Some("both mirror and raidz vdevs are present"));
-        let wider = mirror.mismatch(&replication("mirror", 0, 3), true);
-        assert_eq!(wider.as_deref(), Some("pool uses 2-way mirror and new vdev uses 3-way mirror"));
-        let parity = raidz.mismatch(&replication("raidz", 2, 3), false);
-        assert_eq!(parity.as_deref(), Some("both 1 and 2 device parity raidz vdevs are present"));
-    }
 }

@@ -40,6 +40,16 @@ async fn record(s: &Syncing, command: &str) -> engine::Result<()> {
     history::append(s.mos(), &s.tx, &record, pool_bytes).await
 }
 
+/// Sets a property of a vdev.
+pub(super) async fn set_vdev_property(
+    s: &Syncing,
+    vdev: ondisk::Guid,
+    name: &str,
+    value: &str,
+) -> engine::Result<()> {
+    live::properties::set_of_vdev(s, vdev, name, value).await
+}
+
 /// Sets a property of a pool, whose value was checked.
 pub(super) async fn set_pool_property(s: &Syncing, name: &str, value: &str) -> engine::Result<()> {
     live::properties::set(s, name, value).await

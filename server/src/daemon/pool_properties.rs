@@ -5,10 +5,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use engine::dataset::properties::typed::parse_number;
 use engine::dataset::properties::{Attr, Kind, index};
 use engine::pool::live::default_features;
 use engine::pool::properties::PoolProp;
+use engine::pool::properties::table::POOL_TABLE;
 use ondisk::features::Feature;
+use ondisk::nearest::meant;
 
 use super::compatibility;
 
@@ -37,8 +40,18 @@ pub fn fault_of_new(name: &str, value: &str) -> Option<String> {
     fault(name, value, When::Create)
 }
 
+/// Why a property cannot have a value, with the property that may have been meant.
+pub(super) fn refusal(name: &str, value: &str, when: When) -> Option<String> {
+    let native = POOL_TABLE.iter().filter(|desc| desc.visible).map(|desc| desc.name.to_owned());
+    let features = Feature::ALL.iter().map(|feature| format!("feature@{}", feature.name()));
+    let names: Vec<String> = native.chain(features).collect();
+    let is_known = names.iter().any(|known| known == name) || engine::dataset::properties::is_user(name);
+    let meant = if is_known { String::new() } else { meant(name, names.iter().map(String::as_str)) };
+    fault(name, value, when).map(|fault| fault + &meant)
+}
+
 /// Why a property cannot have a value.
-pub(super) fn fault(name: &str, value: &str, when: When) -> Option<String> {
+fn fault(name: &str, value: &str, when: When) -> Option<String> {
     if let Some(feature) = name.strip_prefix("feature@") {
         return match (Feature::from_name(feature), value, when) {
             (None, ..) => Some(format!("invalid feature '{feature}'")),
@@ -104,7 +117,13 @@ pub(super) fn fault(name: &str, value: &str, when: When) -> Option<String> {
         PoolProp::Bootfs if when == When::Create => {
             Some(format!("property '{name}' cannot be set at creation time"))
         }
-        _ => None,
+        PoolProp::DedupTableQuota if matches!(value, "auto" | "none") => None,
+        _ => match desc.kind {
+            Kind::Number(_) if parse_number(value).is_none() => {
+                Some(format!("property '{name}': a number is needed"))
+            }
+            _ => None,
+        },
     }
 }
 

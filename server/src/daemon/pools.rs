@@ -448,7 +448,7 @@ impl Options {
             Some(_) => import::Rewind::Recent,
         };
         for (name, value) in &options.to_set {
-            if let Some(fault) = pool_properties::fault(name, value, When::Import) {
+            if let Some(fault) = pool_properties::refusal(name, value, When::Import) {
                 return Err(ApiError::invalid(fault));
             }
         }
@@ -484,10 +484,9 @@ impl Options {
         if let Some(altroot) =
             options.altroot.as_ref().filter(|path| !path.is_absolute() || path.to_str().is_none())
         {
-            return Err(ApiError::invalid(format!(
-                "bad alternate root '{}': it must be an absolute path in UTF-8",
-                altroot.display()
-            )));
+            let shown = altroot.display();
+            let why = format!("bad alternate root '{shown}': it must be an absolute path in UTF-8");
+            return Err(ApiError::invalid(why));
         }
         Ok(options)
     }

@@ -2,7 +2,7 @@
 
 use engine::dataset::dsl::Dsl;
 use engine::dataset::properties::{Shown, Style};
-use engine::pool::properties::VdevProperties;
+use engine::pool::properties::{VdevProp, VdevProperties};
 use engine::pool::status;
 use ondisk::Guid;
 
@@ -22,7 +22,7 @@ impl Daemon {
         let mut listed = Listed::default();
         let mut chosen = Vec::new();
         for name in &request.vdevs {
-            match root.walk().find(|vdev| vdev.kind != "root" && is_called(vdev, name)) {
+            match find(&root, name) {
                 Some(vdev) => chosen.push(vdev),
                 None => listed.failed.push(ApiError::not_found(format!(
                     "cannot open '{name}': no such device in pool '{}'",
@@ -31,13 +31,22 @@ impl Daemon {
             }
         }
         if request.vdevs.is_empty() {
-            chosen = root.walk().filter(|vdev| holds_blocks(vdev)).collect();
+            let all = root.walk().filter(|vdev| holds_blocks(vdev));
+            chosen = std::iter::once(&root).chain(all).collect();
         }
         for vdev in chosen {
             let properties = properties(&dsl, vdev, &request.properties).await.map_err(failed)?;
             listed.entries.push(VdevEntry { vdev: vdev.clone(), properties });
         }
         Ok(listed)
+    }
+}
+
+/// The vdev of this name below the root, or the root itself by OpenZFS's names for it.
+pub(super) fn find<'a>(root: &'a VdevNode, name: &str) -> Option<&'a VdevNode> {
+    match name {
+        "root" | "root-0" => Some(root),
+        _ => root.walk().find(|vdev| vdev.kind != "root" && is_called(vdev, name)),
     }
 }
 
@@ -53,7 +62,12 @@ fn holds_blocks(vdev: &VdevNode) -> bool {
 
 async fn properties(dsl: &Dsl, vdev: &VdevNode, wanted: &[String]) -> engine::Result<Vec<Property>> {
     let set = VdevProperties::load(dsl, Guid(vdev.guid)).await?;
-    let parsable = set.all(Style::PARSABLE);
+    // `name` is a property that `all` does not show.
+    let with_name = |style: Style| {
+        let name = set.get(VdevProp::Name, style);
+        name.into_iter().chain(set.all(style)).collect::<Vec<_>>()
+    };
+    let parsable = with_name(Style::PARSABLE);
     let told = |shown: Shown| Property {
         parsable: parsable.iter().find(|other| other.name == shown.name).map(|other| other.value.clone()),
         value: Some(shown.value),
@@ -62,9 +76,12 @@ async fn properties(dsl: &Dsl, vdev: &VdevNode, wanted: &[String]) -> engine::Re
         received: None,
         received_parsable: None,
     };
-    let all: Vec<Property> = set.all(Style::HUMAN_UTC).into_iter().map(told).collect();
+    let all: Vec<Property> = with_name(Style::HUMAN_UTC).into_iter().map(told).collect();
     let of_name = |name: &String| {
-        let is_wanted = |property: &&Property| name == "all" || property.name == *name;
+        let is_wanted = |property: &&Property| match name.as_str() {
+            "all" => property.name != "name",
+            name => property.name == name,
+        };
         all.iter().filter(is_wanted).cloned().collect::<Vec<_>>()
     };
     Ok(wanted.iter().flat_map(of_name).collect())

@@ -10,25 +10,35 @@
 
 use std::sync::Arc;
 
+use ondisk::Guid;
 use ondisk::pool_directory as directory;
 use ondisk::vdev_config::{VdevConfig, VdevKind};
-use ondisk::{Guid, VdevId};
 
-use super::create::{label_new, leaf_configs, random_guid, take_up_top, top_config, write_auxiliary};
+use super::create::{
+    check_tops, distributed_spares, label_new, leaf_configs, random_guid, take_up_top, top_configs,
+    write_auxiliary,
+};
 use super::{LivePool, NewLeaf, NewTop, Syncing};
 use crate::error::{Error, Result};
 use crate::pool::status;
+use crate::vdev::Aux;
 use crate::vdev::config::{Devices, build_auxiliary};
-use crate::vdev::{Aux, State};
 
 impl LivePool {
     /// Adds top-level vdevs; returns when that is committed. `ashift` as in a new pool. What the devices held is lost.
     pub async fn add(self: &Arc<Self>, tops: Vec<NewTop>, ashift: Option<u8>) -> Result<()> {
+        self.check_addition(&tops, ashift)?;
         self.change(move |s| async move { add_tops(&s, &tops, ashift).await }).await
     }
-}
 
-impl LivePool {
+    /// Refuses top-level vdevs that cannot be added. Their devices keep what they hold.
+    ///
+    /// # Errors
+    /// A layout or class that needs a feature that is not enabled, devices that do not go.
+    pub fn check_addition(&self, tops: &[NewTop], ashift: Option<u8>) -> Result<()> {
+        check_tops(tops, ashift, |feature| self.features.count(feature).is_some())
+    }
+
     /// Adds spares or cache devices; returns when that is committed. What they held is lost.
     pub async fn add_auxiliary(self: &Arc<Self>, kind: Auxiliary, leaves: Vec<NewLeaf>) -> Result<()> {
         self.change(move |s| async move {
@@ -82,7 +92,7 @@ impl LivePool {
     pub async fn reguid(self: &Arc<Self>, guid: Option<Guid>) -> Result<()> {
         self.change(move |s| async move {
             s.pool.refuse_with_checkpoint()?;
-            if status::state_of(s.pool.pool()) != State::Healthy {
+            if !status::is_complete(s.pool.pool()) {
                 return Err(Error::Busy("one or more devices is currently unavailable".into()));
             }
             let guid = guid.unwrap_or_else(|| random_guid(&**s.pool.env()));
@@ -117,25 +127,23 @@ impl Auxiliary {
     }
 
     /// Writes the list into the MOS.
-    async fn write(self, s: &Syncing) -> Result<()> {
+    pub(super) async fn write(self, s: &Syncing) -> Result<()> {
         let name = match self {
             Self::Spares => directory::SPARES,
             Self::Cache => directory::L2CACHE,
         };
-        let configs: Vec<VdevConfig> = self.of(&s.pool).iter().map(|vdev| vdev.config.clone()).collect();
+        let vdevs = self.of(&s.pool).iter();
+        let configs: Vec<VdevConfig> = vdevs.map(|vdev| s.pool.auxiliary_config(vdev)).collect();
         write_auxiliary(s, name, &configs).await
     }
 }
 
 async fn add_tops(s: &Syncing, tops: &[NewTop], ashift: Option<u8>) -> Result<()> {
     let mut devices = Devices::new();
-    let mut configs = Vec::new();
     let vdevs = s.pool.pool().vdevs();
     // All of them are checked before the first is added.
-    for (id, top) in (vdevs.tops.len()..).zip(tops) {
-        let id = u32::try_from(id).map_err(|_| Error::Invalid("there are too many vdevs".into()))?;
-        configs.push(top_config(top, VdevId(id), ashift, s.txg(), &**s.pool.env(), &mut devices)?);
-    }
+    let configs = top_configs(tops, vdevs.tops.len(), ashift, s.txg(), &**s.pool.env(), &mut devices)?;
+    let spares = distributed_spares(&configs, &**s.pool.env());
     for (config, top) in configs.into_iter().zip(tops) {
         let id = vdevs.add_top(&config, &devices)?;
         if let Some(added) = vdevs.top(id) {
@@ -146,5 +154,11 @@ async fn add_tops(s: &Syncing, tops: &[NewTop], ashift: Option<u8>) -> Result<()
         s.pool.config().root.children.push(config);
         take_up_top(s, id as usize).await?;
     }
-    Ok(())
+    if spares.is_empty() {
+        return Ok(());
+    }
+    for spare in build_auxiliary(&spares, &devices)?.into_vdevs() {
+        vdevs.spares.push(spare);
+    }
+    Auxiliary::Spares.write(s).await
 }

@@ -37,7 +37,7 @@ use crate::cache::ArcCache;
 use crate::dataset::dsl::edit;
 use crate::dataset::properties::Types;
 use crate::dmu::{LiveObjset, NewObject, zap};
-use crate::env::Env;
+use crate::env::{Env, System};
 use crate::error::{Error, Result};
 use crate::pool::{Pool, history};
 use crate::txg::{Limits, Tx};
@@ -137,28 +137,57 @@ pub struct Surroundings {
     pub host: (u64, String),
 }
 
-impl LivePool {
-    /// Creates a pool: returns when its first group is committed. Everything that the devices held is lost.
-    pub async fn create(new: NewPool, surroundings: Surroundings) -> Result<Arc<LivePool>> {
-        if let Some(lacking) = features::lacking(|feature| new.features.contains(&feature)) {
+impl NewPool {
+    /// Refuses what cannot become a pool, without touching the devices.
+    ///
+    /// # Errors
+    /// Features that are lacking, properties of the root filesystem, layouts or devices that do not go.
+    pub fn check(&self) -> Result<()> {
+        if let Some(lacking) = features::lacking(|feature| self.features.contains(&feature)) {
             let detail = "pools without them can only be read here: enable them";
             return Err(Error::Unsupported(format!("features are not enabled: {lacking}; {detail}")));
         }
-        // What the devices held is still there when this is refused.
-        let is_enabled = |feature: Feature| new.features.contains(&feature);
-        edit::check_properties(Types::FILESYSTEM, &new.root_properties, is_enabled)?;
+        let is_enabled = |feature: Feature| self.features.contains(&feature);
+        edit::check_properties(Types::FILESYSTEM, &self.root_properties, is_enabled)?;
+        check_tops(&self.tops, self.ashift, is_enabled)?;
+        if !self.tops.iter().any(|top| top.class == Class::Normal) {
+            return Err(Error::Invalid("a pool needs at least one device for its data".into()));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses top-level vdevs that a pool with these features cannot have, without touching their devices.
+pub(super) fn check_tops(
+    tops: &[NewTop],
+    ashift: Option<u8>,
+    is_enabled: impl Fn(Feature) -> bool,
+) -> Result<()> {
+    for top in tops {
+        let of_layout = matches!(top.layout, Layout::Draid { .. }).then_some(Feature::Draid);
+        let of_class =
+            matches!(top.class, Class::Special | Class::Dedup).then_some(Feature::AllocationClasses);
+        let mut needed = of_layout.into_iter().chain(of_class);
+        if let Some(feature) = needed.find(|feature| !is_enabled(*feature)) {
+            let name = feature.name();
+            return Err(Error::Unsupported(format!("the feature '{name}' is not enabled, which this needs")));
+        }
+    }
+    top_configs(tops, 0, ashift, Txg::INITIAL, &System, &mut Devices::new()).map(drop)
+}
+
+impl LivePool {
+    /// Creates a pool: returns when its first group is committed. Everything that the devices held is lost.
+    pub async fn create(new: NewPool, surroundings: Surroundings) -> Result<Arc<LivePool>> {
+        new.check()?;
         let env = &surroundings.env;
         let pool_guid = random_guid(&**env);
         let mut devices = Devices::new();
         let mut root = blank(VdevKind::Root, pool_guid);
         (root.id, root.create_txg) = (Some(VdevId(0)), Some(Txg::INITIAL));
-        for (id, top) in (0u32..).zip(&new.tops) {
-            root.children.push(top_config(top, VdevId(id), new.ashift, Txg::INITIAL, &**env, &mut devices)?);
-        }
-        if !new.tops.iter().any(|top| top.class == Class::Normal) {
-            return Err(Error::Invalid("a pool needs at least one device for its data".into()));
-        }
-        let mut spares = distributed_spares(&root, &**env);
+        let configs = top_configs(&new.tops, 0, new.ashift, Txg::INITIAL, &**env, &mut devices)?;
+        root.children = configs;
+        let mut spares = distributed_spares(&root.children, &**env);
         spares.extend(leaf_configs(&new.spares, true, &**env, &mut devices));
         let l2cache = leaf_configs(&new.l2cache, false, &**env, &mut devices);
         let config = Config {
@@ -411,8 +440,25 @@ pub(super) fn random_guid(env: &dyn Env) -> Guid {
     }
 }
 
+/// The configurations of new top-level vdevs with numbers from `first` on. Their devices go into `devices` under the
+/// guids that they get.
+pub(super) fn top_configs(
+    tops: &[NewTop],
+    first: usize,
+    ashift: Option<u8>,
+    txg: Txg,
+    env: &dyn Env,
+    devices: &mut Devices,
+) -> Result<Vec<VdevConfig>> {
+    let numbered = (first..).zip(tops).map(|(id, top)| {
+        let id = u32::try_from(id).map_err(|_| Error::Invalid("there are too many vdevs".into()))?;
+        top_config(top, VdevId(id), ashift, txg, env, devices)
+    });
+    numbered.collect()
+}
+
 /// The configuration of a new top-level vdev. Its devices go into `devices` under the guids that they get.
-pub(super) fn top_config(
+fn top_config(
     top: &NewTop,
     id: VdevId,
     ashift: Option<u8>,
@@ -505,9 +551,9 @@ fn path_string(path: &Path) -> ByteString {
 }
 
 /// The configurations of the spares that draid vdevs have in themselves.
-fn distributed_spares(root: &VdevConfig, env: &dyn Env) -> Vec<VdevConfig> {
+pub(super) fn distributed_spares(tops: &[VdevConfig], env: &dyn Env) -> Vec<VdevConfig> {
     let mut configs = Vec::new();
-    for top in &root.children {
+    for top in tops {
         let VdevKind::Draid { nparity, nspares, .. } = &top.kind else { continue };
         for spare in 0..u64::from(*nspares) {
             let kind = VdevKind::DraidSpare { top_guid: top.guid, spare_id: spare };

@@ -8,23 +8,24 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ondisk::Guid;
 use ondisk::nvlist::ByteString;
 use ondisk::uberblock::Uberblock;
+use ondisk::vdev_config::VdevConfig;
+use ondisk::{Guid, VdevId};
 
-use super::LivePool;
+use super::{Auxiliary, LivePool};
 use crate::error::{Error, Result};
 use crate::pool::suspend::FailMode;
 use crate::pool::verify;
 use crate::vdev::stats::Transfer;
-use crate::vdev::{Aux, Kind, State, Status, Vdev, config::config_path};
+use crate::vdev::{Aux, Class, Kind, State, Status, Vdev, config::config_path};
 
 /// What is known of devices besides the vdev tree.
 #[derive(Debug, Default)]
 pub(super) struct DeviceStates {
-    /// Offline only until the next import.
+    /// Offline or faulted only until the next import.
     temporary: Mutex<HashSet<Guid>>,
     /// The version of the tree's states that the configuration tells.
     written: AtomicU64,
@@ -43,8 +44,23 @@ pub enum TakeOffline {
     Persistently,
     /// Until then, or until the pool is imported again.
     Temporarily,
-    /// As one that failed.
+    /// As one that failed, until its errors are cleared.
     Faulted,
+    /// As one that failed, until then, or until the pool is imported again.
+    FaultedTemporarily,
+}
+
+impl TakeOffline {
+    fn status(self) -> Status {
+        match self {
+            Self::Persistently | Self::Temporarily => Status::new(State::Offline, Aux::None),
+            Self::Faulted | Self::FaultedTemporarily => Status::new(State::Faulted, Aux::External),
+        }
+    }
+
+    fn is_temporary(self) -> bool {
+        matches!(self, Self::Temporarily | Self::FaultedTemporarily)
+    }
 }
 
 impl LivePool {
@@ -67,29 +83,42 @@ impl LivePool {
     /// Takes the device of a leaf away. What it misses meanwhile is noted. The configuration tells of it with the next group.
     ///
     /// # Errors
-    /// There is no such device, or nothing could stand in for it.
-    pub async fn offline(&self, leaf: Guid, how: TakeOffline) -> Result<()> {
+    /// There is no such device, or nothing could stand in for it. A log device needs no stand-in once no log has a block
+    /// on it, which this waits for; that fails where a log was not replayed yet.
+    pub async fn offline(self: &Arc<Self>, leaf: Guid, how: TakeOffline) -> Result<()> {
         let vdev = self.leaf(leaf)?;
-        let status = match how {
-            TakeOffline::Faulted => Status::new(State::Faulted, Aux::External),
-            _ => Status::new(State::Offline, Aux::None),
-        };
-        let taken = self.pool.vdevs().take_away(vdev, status).await;
-        taken.map_err(|_| Error::Busy("no valid replicas".into()))?;
-        match how {
-            TakeOffline::Temporarily => self.devices.temporary().insert(leaf),
-            _ => self.devices.temporary().remove(&leaf),
+        let vdevs = self.pool.vdevs();
+        let is_cache = vdevs.l2cache.iter().any(|cache| cache.guid == leaf);
+        let log =
+            vdevs.tops.iter().find(|top| top.class() == Class::Log && top.walk().any(|of| of.guid == leaf));
+        if is_cache {
+            vdevs.take_away_unneeded(vdev, how.status()).await;
+        } else if let Some(log) = log.filter(|_| vdev.status().is_readable() && !vdevs.can_do_without(vdev)) {
+            self.refuse_with_checkpoint()?;
+            self.empty_log(log).await?;
+            vdevs.take_away_unneeded(vdev, how.status()).await;
+        } else {
+            let taken = vdevs.take_away(vdev, how.status()).await;
+            taken.map_err(|_| Error::Busy("no valid replicas".into()))?;
+        }
+        match how.is_temporary() {
+            true => self.devices.temporary().insert(leaf),
+            false => self.devices.temporary().remove(&leaf),
         };
         self.devices.written.store(u64::MAX, Ordering::Release);
+        if is_cache {
+            return self.change(|s| async move { Auxiliary::Cache.write(&s).await }).await;
+        }
         self.txgs.kick();
         Ok(())
     }
 
-    /// Takes a leaf's device back, if it is there. Returns the leaf's status then.
+    /// Takes a leaf's device back, if it is there; what went through its free space goes on. Returns the leaf's status
+    /// then.
     ///
     /// # Errors
     /// There is no such device.
-    pub async fn online(&self, leaf: Guid) -> Result<Status> {
+    pub async fn online(self: &Arc<Self>, leaf: Guid) -> Result<Status> {
         let vdev = self.leaf(leaf)?;
         if vdev.status().state == State::Faulted {
             // Only `zpool clear` forgets errors.
@@ -98,16 +127,52 @@ impl LivePool {
         let status = self.reopen_leaf(vdev).await;
         self.devices.temporary().remove(&leaf);
         self.devices.written.store(u64::MAX, Ordering::Release);
+        if self.pool.vdevs().l2cache.iter().any(|cache| cache.guid == leaf) {
+            self.change(|s| async move { Auxiliary::Cache.write(&s).await }).await?;
+            return Ok(status);
+        }
         self.config_changed();
         self.look_at_sizes();
+        self.resume_sweeps();
         Ok(status)
+    }
+
+    /// Opens spares and cache devices that the search for the pool did not come across, where they were last seen.
+    pub(super) async fn find_auxiliary(&self) {
+        let vdevs = self.pool.vdevs();
+        for vdev in vdevs.spares.iter().chain(vdevs.l2cache.iter()) {
+            if matches!(vdev.kind, Kind::Leaf(_))
+                && vdev.status() == Status::new(State::CantOpen, Aux::OpenFailed)
+            {
+                self.reopen_leaf(vdev).await;
+            }
+        }
+    }
+
+    /// The configuration of a spare or cache device, as the MOS is to tell it.
+    pub(super) fn auxiliary_config(&self, vdev: &Vdev) -> VdevConfig {
+        let is_offline =
+            vdev.status().state == State::Offline && !self.devices.temporary().contains(&vdev.guid);
+        VdevConfig { offline: is_offline, ..vdev.config.clone() }
+    }
+
+    /// Puts new log blocks only on log devices that are there.
+    pub(super) fn use_logs_that_are_there(&self) {
+        let logs = self.pool.vdevs().tops.iter().filter(|top| top.class() == Class::Log);
+        for top in logs.filter(|top| !matches!(top.kind, Kind::Hole)) {
+            let is_used = top.status().is_readable() && !top.config.non_allocating;
+            if let Ok(id) = u32::try_from(top.id) {
+                // A vdev without metaslabs takes no blocks anyway.
+                let _ = self.allocator().set_allocating(VdevId(id), is_used);
+            }
+        }
     }
 
     /// Forgets errors, of all vdevs or of one and those below it; takes devices back that failed and are there; and lets a suspended pool go on.
     ///
     /// # Errors
     /// There is no such vdev, or the pool cannot go on: what was lost is not known.
-    pub async fn clear(&self, vdev: Option<Guid>) -> Result<()> {
+    pub async fn clear(self: &Arc<Self>, vdev: Option<Guid>) -> Result<()> {
         self.pool.suspension.check()?;
         if let Some(error) = self.txgs.stopped() {
             let detail = "what devices lost is not known; export the pool with force and import it again";
@@ -135,11 +200,12 @@ impl LivePool {
         self.config_changed();
         self.pool.suspension.resume();
         self.look_at_sizes();
+        self.resume_sweeps();
         Ok(())
     }
 
     /// Opens devices again that are not there, and looks whether the others have grown (`zpool reopen`).
-    pub async fn reopen(&self) {
+    pub async fn reopen(self: &Arc<Self>) {
         for leaf in self.pool.vdevs().leaves() {
             let lost = matches!(leaf.status().state, State::CantOpen | State::Removed);
             if matches!(leaf.kind, Kind::Leaf(_)) && lost && self.reopen_leaf(leaf).await.is_readable() {
@@ -147,6 +213,7 @@ impl LivePool {
             }
         }
         self.look_at_sizes();
+        self.resume_sweeps();
     }
 
     /// Gives up waiting for devices: what was not committed is lost, as in a crash, and whoever waits gets an error. For closing a pool by force. `why` is said where the
@@ -176,12 +243,14 @@ impl LivePool {
     }
 
     async fn reopen_leaf(&self, leaf: &Vdev) -> Status {
-        let path: Option<PathBuf> = self.config().find_mut(leaf.guid).and_then(|config| config_path(config));
+        let told: Option<PathBuf> = self.config().find_mut(leaf.guid).and_then(|config| config_path(config));
+        let path = told.or_else(|| config_path(&leaf.config));
         self.pool.vdevs().reopen(leaf, self.guid(), path.as_deref()).await
     }
 
     fn leaf(&self, guid: Guid) -> Result<&Vdev> {
-        let leaf = self.pool.vdevs().leaves().find(|leaf| leaf.guid == guid);
+        let vdevs = self.pool.vdevs();
+        let leaf = vdevs.leaves().chain(vdevs.l2cache.iter()).find(|leaf| leaf.guid == guid);
         leaf.filter(|leaf| matches!(leaf.kind, Kind::Leaf(_)))
             .ok_or_else(|| Error::NotFound(format!("device {guid}")))
     }
@@ -193,6 +262,7 @@ impl LivePool {
         if self.devices.written.swap(version, Ordering::AcqRel) == version {
             return;
         }
+        self.use_logs_that_are_there();
         let mut changed = false;
         for leaf in vdevs.leaves().filter(|leaf| matches!(leaf.kind, Kind::Leaf(_))) {
             let Status { state, aux } = leaf.status();
@@ -202,12 +272,12 @@ impl LivePool {
             let told = (config.offline, config.faulted, config.degraded, config.removed);
             let aux_told = config.aux_state.clone();
             config.offline = state == State::Offline && !temporary;
-            config.faulted = state == State::Faulted;
+            config.faulted = state == State::Faulted && !temporary;
             config.degraded = state == State::Degraded;
             config.removed = state == State::Removed;
             config.aux_state = match (state, aux) {
                 (State::Faulted | State::Degraded, Aux::ErrorsExceeded) => Some("err_exceeded"),
-                (State::Faulted | State::Degraded, Aux::External) => Some("external"),
+                (State::Faulted | State::Degraded, Aux::External) if !temporary => Some("external"),
                 _ => None,
             }
             .map(|text| ByteString::new(text.as_bytes()));

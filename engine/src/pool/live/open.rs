@@ -80,6 +80,8 @@ impl LivePool {
             error => ImportError::Damaged { name: name.clone(), error: Box::new(error), rewind: None },
         };
         let live = open(pool, surroundings, options.temporary).await.map_err(refused)?;
+        live.use_logs_that_are_there();
+        live.find_auxiliary().await;
         if !options.missing_log {
             live.check_logs().await.map_err(|error| match error {
                 error @ Error::Io { .. } => {

@@ -7,8 +7,10 @@
 
 use std::sync::Arc;
 
+use ondisk::Guid;
 use ondisk::dmu::DmuType;
 use ondisk::features::Feature;
+use ondisk::nearest::meant;
 use ondisk::nvlist::ByteString;
 use ondisk::pool_directory as directory;
 
@@ -18,7 +20,8 @@ use crate::dataset::properties::typed::parse_number;
 use crate::dataset::properties::{Attr, Kind, index, is_user};
 use crate::dmu::{LiveObject, zap};
 use crate::error::{Error, Result};
-use crate::pool::properties::PoolProp;
+use crate::pool::properties::table::VDEV_TABLE;
+use crate::pool::properties::{PoolProp, VdevProp};
 use crate::pool::suspend::FailMode;
 
 /// Longest comment.
@@ -112,6 +115,41 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
     zap::edit::set(&zap, &s.tx, &key, &zap::Value::U64(vec![number])).await
 }
 
+/// Sets a property of a vdev, as typed: `comment`, or one of the user's own. An empty value removes it. The others that
+/// OpenZFS lets users set change what it does, and nothing here looks at them.
+pub async fn set_of_vdev(s: &Syncing, vdev: Guid, name: &str, value: &str) -> Result<()> {
+    let prop = VdevProp::from_name(name);
+    match prop.map(|prop| (prop, prop.desc().attr)) {
+        Some((VdevProp::Comment, _)) => {}
+        None if is_user(name) => {}
+        None => {
+            let meant = meant(name, VDEV_TABLE.iter().filter(|desc| desc.visible).map(|desc| desc.name));
+            return Err(Error::Invalid(format!("invalid property '{name}'{meant}")));
+        }
+        Some((_, Attr::Readonly)) => return Err(Error::Invalid(format!("'{name}' is readonly"))),
+        Some(_) => {
+            let why = "this version does not act on it, so it cannot be set here yet";
+            return Err(Error::Unsupported(format!("property '{name}': {why}")));
+        }
+    }
+    if value.len() > MAX_USER_VALUE_BYTES {
+        let why = format!("the value of '{name}' is longer than {MAX_USER_VALUE_BYTES} bytes");
+        return Err(Error::Invalid(why));
+    }
+    let zap = {
+        let mut config = s.pool.config();
+        match vdev == config.root.guid {
+            true => config.root.root_zap,
+            false => config.find_mut(vdev).and_then(|config| config.top_zap.or(config.leaf_zap)),
+        }
+    };
+    let zap = zap.ok_or_else(|| {
+        let why = "the pool has no place for it: the root vdev's needs the feature 'vdev_zaps_v2'";
+        Error::Unsupported(format!("property '{name}': {why}"))
+    })?;
+    set_text(s, &s.mos().object(zap).await?, name, value).await
+}
+
 async fn set_feature(s: &Syncing, name: &str, value: &str) -> Result<()> {
     let feature = Feature::from_name(name)
         .ok_or_else(|| Error::Invalid(format!("invalid property 'feature@{name}': no such feature")))?;
@@ -131,13 +169,17 @@ async fn set_user(s: &Syncing, name: &str, value: &str) -> Result<()> {
             "the value of '{name}' is longer than {MAX_USER_VALUE_BYTES} bytes"
         )));
     }
-    let zap = properties_zap(s).await?;
+    set_text(s, &properties_zap(s).await?, name, value).await
+}
+
+/// Sets a text in a ZAP of properties; an empty one is removed.
+async fn set_text(s: &Syncing, zap: &Arc<LiveObject>, name: &str, value: &str) -> Result<()> {
     let key = zap::Key::Name(name.into());
     if value.is_empty() {
-        return zap::edit::remove(&zap, &s.tx, &key).await.map(|_| ());
+        return zap::edit::remove(zap, &s.tx, &key).await.map(|_| ());
     }
     let text = value.bytes().chain([0]).collect();
-    zap::edit::set(&zap, &s.tx, &key, &zap::Value::U8(text)).await
+    zap::edit::set(zap, &s.tx, &key, &zap::Value::U8(text)).await
 }
 
 /// The ZAP of properties, created when the first one is set.

@@ -36,8 +36,16 @@ impl LivePool {
         };
         let id = u32::try_from(top.id).map_err(|_| Error::corrupt(&top.name, "its number is too large"))?;
         let devices: Vec<Arc<dyn Device>> = top.walk().filter_map(device_of).collect();
-        self.allocator().set_allocating(VdevId(id), false)?;
-        let removed = self.remove_log(VdevId(id)).await;
+        self.empty_log(top).await?;
+        let removed = self
+            .change(move |s| async move {
+                s.pool.refuse_with_checkpoint()?;
+                if !s.pool.allocator().is_unused(VdevId(id))? {
+                    return Err(still_used());
+                }
+                make_hole(&s, VdevId(id)).await
+            })
+            .await;
         match &removed {
             Ok(()) => wipe(&devices).await,
             // It is still there.
@@ -46,7 +54,21 @@ impl LivePool {
         removed
     }
 
-    async fn remove_log(self: &Arc<Self>, id: VdevId) -> Result<()> {
+    /// Waits until no log has a block on a top-level vdev for logs. Nothing new is put on it from then on.
+    ///
+    /// # Errors
+    /// A log on it was not replayed yet. It is used as before then.
+    pub(super) async fn empty_log(self: &Arc<Self>, top: &Vdev) -> Result<()> {
+        let id = u32::try_from(top.id).map_err(|_| Error::corrupt(&top.name, "its number is too large"))?;
+        self.allocator().set_allocating(VdevId(id), false)?;
+        let emptied = self.leave_log(VdevId(id)).await;
+        if emptied.is_err() {
+            drop(self.allocator().set_allocating(VdevId(id), true));
+        }
+        emptied
+    }
+
+    async fn leave_log(self: &Arc<Self>, id: VdevId) -> Result<()> {
         let open: Vec<_> = self.datasets().values().cloned().collect();
         for dataset in open {
             dataset.zil.leave().await?;
@@ -54,20 +76,16 @@ impl LivePool {
         for _ in 0..GROUPS {
             self.change(|_| async { Ok(()) }).await?;
             if self.allocator().is_unused(id)? {
-                break;
+                return Ok(());
             }
         }
-        self.change(move |s| async move {
-            s.pool.refuse_with_checkpoint()?;
-            if !s.pool.allocator().is_unused(id)? {
-                let why =
-                    "a log on it was not replayed yet; load the keys of encrypted datasets and mount them";
-                return Err(Error::Busy(why.into()));
-            }
-            make_hole(&s, id).await
-        })
-        .await
+        Err(still_used())
     }
+}
+
+fn still_used() -> Error {
+    let why = "a log on it was not replayed yet; load the keys of encrypted datasets and mount them";
+    Error::Busy(why.into())
 }
 
 /// Puts a hole in the place of a top-level vdev that holds nothing, and frees what the MOS has of it.

@@ -21,12 +21,17 @@
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `Sweeps::runs` | how each stands, by what it does and leaf; for a few lines, never across an await | taken alone |
+//! | `Sweeps::worked_on` | which thread works on a leaf; for a few lines, never across an await | before `Sweeps::runs` |
 //! | `Sweeps::threads` | threads, until they are waited for; never across an await | taken alone |
+//!
+//! # Devices that go away
+//! A sweep of a leaf that went away stays active, and a thread takes it up again when the leaf is back
+//! ([`LivePool::resume_sweeps`]). One of a leaf that failed is given up.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_initialize.c`, `vdev_trim.c`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -43,7 +48,7 @@ use crate::dmu::zap;
 use crate::error::{Error, Result};
 use crate::pool::history;
 use crate::vdev::write::Unused;
-use crate::vdev::{Kind, LABEL_START_BYTES, Vdev};
+use crate::vdev::{Kind, LABEL_START_BYTES, State, Vdev};
 
 /// Most runs that one group works on.
 const MAX_RUNS: usize = 1024;
@@ -169,6 +174,9 @@ type Runs = BTreeMap<(Sweep, Guid), SweepStatus>;
 #[derive(Debug, Default)]
 pub(super) struct Sweeps {
     runs: Mutex<Runs>,
+    /// Which thread works on which of them, by the threads' numbers.
+    worked_on: Mutex<BTreeMap<(Sweep, Guid), u64>>,
+    next_thread: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The pool is being closed. What is active goes on when it is opened again.
     ending: Mutex<bool>,
@@ -187,6 +195,10 @@ impl Sweeps {
 
     fn state(&self, work: Sweep, leaf: Guid) -> Option<SweepState> {
         self.runs().get(&(work, leaf)).map(|run| run.state)
+    }
+
+    fn worked_on(&self) -> MutexGuard<'_, BTreeMap<(Sweep, Guid), u64>> {
+        self.worked_on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_ending(&self) -> bool {
@@ -257,7 +269,6 @@ fn width(top: &VdevConfig) -> u64 {
 struct Job {
     work: Sweep,
     top: u32,
-    leaves: BTreeSet<Guid>,
     from: u64,
     rate_bytes: u64,
 }
@@ -301,68 +312,79 @@ impl LivePool {
                 done_bytes: resumed.map_or(0, |run| run.done_bytes),
                 total_bytes: 0,
                 time: resumed.map_or(now, |run| run.time),
-                rate_bytes,
+                // One that goes on keeps its rate unless another one is given.
+                rate_bytes: match resumed {
+                    Some(run) if rate_bytes == 0 => run.rate_bytes,
+                    _ => rate_bytes,
+                },
             };
             runs.insert((work, *leaf), run);
         }
         self.tell(work, leaves).await?;
-        self.begin(work, leaves)
+        self.begin(work, leaves.to_vec())
     }
 
-    /// Goes on with what was active when the pool was closed.
+    /// Goes on with what is active and not worked on: after the pool was opened, or a device came back. What a device
+    /// cannot do yet stays active.
     pub(super) fn resume_sweeps(self: &Arc<Self>) {
+        let vdevs = self.pool.vdevs();
         for work in Sweep::ALL {
-            let mut runs = self.sweeps.runs();
-            let all = runs.iter_mut().filter(|((of, _), run)| *of == work && run.state == SweepState::Active);
-            let mut leaves = Vec::new();
-            for ((_, guid), run) in all {
-                let leaf = self.pool.vdevs().leaves().find(|leaf| leaf.guid == *guid);
-                let top = self.pool.vdevs().tops.iter().find(|top| top.walk().any(|vdev| vdev.guid == *guid));
-                match (top, leaf) {
-                    (Some(top), Some(leaf)) if work.refuses(top, leaf).is_none() => leaves.push(*guid),
-                    // It can be started again when the device is back.
-                    _ => run.state = SweepState::Suspended,
-                }
+            let can_go_on = |guid: Guid| {
+                let leaf = vdevs.leaves().find(|leaf| leaf.guid == guid);
+                let top = vdevs.tops.iter().find(|top| top.walk().any(|vdev| vdev.guid == guid));
+                matches!((top, leaf), (Some(top), Some(leaf)) if work.refuses(top, leaf).is_none())
+            };
+            let mut leaves: Vec<Guid> = {
+                let runs = self.sweeps.runs();
+                let active =
+                    runs.iter().filter(|((of, _), run)| *of == work && run.state == SweepState::Active);
+                active.map(|((_, guid), _)| *guid).filter(|guid| can_go_on(*guid)).collect()
+            };
+            {
+                let worked_on = self.sweeps.worked_on();
+                leaves.retain(|guid| !worked_on.contains_key(&(work, *guid)));
             }
-            drop(runs);
-            if let Err(error) = self.begin(work, &leaves) {
+            if let Err(error) = self.begin(work, leaves) {
                 tracing::warn!(%error, work = work.name(), "what was under way does not go on");
             }
         }
     }
 
-    /// Starts a thread for each top-level vdev.
-    fn begin(self: &Arc<Self>, work: Sweep, leaves: &[Guid]) -> Result<()> {
+    /// Starts a thread for each top-level vdev and the leaves of it that are equally far and fast. One that still works on
+    /// a leaf leaves it to the new one.
+    fn begin(self: &Arc<Self>, work: Sweep, leaves: Vec<Guid>) -> Result<()> {
         for top in &self.pool.vdevs().tops {
             let own = top.walk().map(|vdev| vdev.guid).filter(|guid| leaves.contains(guid));
-            let own: BTreeSet<Guid> = own.collect();
-            if own.is_empty() {
-                continue;
-            }
-            let (from, rate_bytes) = {
+            let mut jobs: BTreeMap<(u64, u64), BTreeSet<Guid>> = BTreeMap::new();
+            {
                 let mut runs = self.sweeps.runs();
-                let mut of = (u64::MAX, 0);
-                for leaf in &own {
-                    let Some(run) = runs.get_mut(&(work, *leaf)) else { continue };
+                for leaf in own {
+                    let Some(run) = runs.get_mut(&(work, leaf)) else { continue };
                     run.total_bytes = top.asize();
-                    of = (of.0.min(run.done_bytes), run.rate_bytes);
+                    jobs.entry((run.done_bytes, run.rate_bytes)).or_default().insert(leaf);
                 }
-                of
-            };
-            let job =
-                Job { work, top: u32::try_from(top.id).unwrap_or(u32::MAX), leaves: own, from, rate_bytes };
-            let pool = Arc::clone(self);
-            let run = move || {
-                if let Err(error) = device::block_on(pool.run(&job)) {
-                    // The pool was closed or cannot be written; what is active goes on when it is opened again.
-                    tracing::info!(%error, work = job.work.name(), "interrupted");
-                }
-            };
-            let name = format!("{} {}", work.name(), self.pool.name());
-            let thread = std::thread::Builder::new().name(name).spawn(run);
-            let thread = thread.map_err(|error| Error::os("starting the thread for free space", &error))?;
-            self.sweeps.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+            }
+            for ((from, rate_bytes), leaves) in jobs {
+                let top = u32::try_from(top.id).unwrap_or(u32::MAX);
+                self.start_thread(Job { work, top, from, rate_bytes }, leaves)?;
+            }
         }
+        Ok(())
+    }
+
+    fn start_thread(self: &Arc<Self>, job: Job, leaves: BTreeSet<Guid>) -> Result<()> {
+        let name = format!("{} {}", job.work.name(), self.pool.name());
+        let mut leaves = WorkedOn::take(self, job.work, leaves);
+        let pool = Arc::clone(self);
+        let run = move || {
+            if let Err(error) = device::block_on(pool.run(&job, &mut leaves)) {
+                // The pool was closed or cannot be written; what is active goes on when it is opened again.
+                tracing::info!(%error, work = job.work.name(), "interrupted");
+            }
+        };
+        let thread = std::thread::Builder::new().name(name).spawn(run);
+        let thread = thread.map_err(|error| Error::os("starting the thread for free space", &error))?;
+        self.sweeps.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }
 
@@ -427,8 +449,8 @@ impl LivePool {
         .await
     }
 
-    async fn run(self: &Arc<Self>, job: &Job) -> Result<()> {
-        let Job { work, top, leaves, from, rate_bytes } = job;
+    async fn run(self: &Arc<Self>, job: &Job, leaves: &mut WorkedOn) -> Result<()> {
+        let Job { work, top, from, rate_bytes } = job;
         // The vdev may grow meanwhile.
         for place in 0.. {
             let id = MetaslabId { vdev: VdevId(*top), place };
@@ -438,11 +460,14 @@ impl LivePool {
                 continue;
             }
             while at < end {
-                let still = self.still_active(*work, leaves).await?;
-                if still.is_empty() || self.sweeps.is_ending() {
+                for failed in leaves.leave_out_what_stopped() {
+                    self.stop_sweep(*work, &[failed], Stop::Cancel).await?;
+                }
+                let left = leaves.leaves.clone();
+                if left.is_empty() || self.sweeps.is_ending() {
                     return Ok(());
                 }
-                let step = Step { work: *work, id, from: at, leaves: still, rate_bytes: *rate_bytes };
+                let step = Step { work: *work, id, from: at, leaves: left, rate_bytes: *rate_bytes };
                 let (next, bytes) = self.change(move |s| async move { step.take(&s).await }).await?;
                 at = next;
                 if let Some(pause) = (bytes.saturating_mul(1000)).checked_div(*rate_bytes) {
@@ -452,7 +477,7 @@ impl LivePool {
         }
         let now = self.env.now().as_secs();
         let mut complete = Vec::new();
-        for leaf in leaves {
+        for leaf in &leaves.leaves {
             if let Some(run) = self.sweeps.runs().get_mut(&(*work, *leaf))
                 && run.state == SweepState::Active
             {
@@ -462,18 +487,56 @@ impl LivePool {
         }
         self.tell(*work, &complete).await
     }
+}
 
-    /// The leaves that are still to be worked on. Those whose devices went away wait.
-    async fn still_active(self: &Arc<Self>, work: Sweep, leaves: &BTreeSet<Guid>) -> Result<BTreeSet<Guid>> {
-        let mut still = BTreeSet::new();
-        for leaf in leaves.iter().filter(|leaf| self.sweeps.state(work, **leaf) == Some(SweepState::Active)) {
-            if self.pool.vdevs().find(*leaf).is_some_and(|vdev| vdev.status().is_readable()) {
-                still.insert(*leaf);
-            } else {
-                self.stop_sweep(work, &[*leaf], Stop::Suspend).await?;
+/// The leaves that a thread works on, until it ends.
+struct WorkedOn {
+    pool: Arc<LivePool>,
+    work: Sweep,
+    thread: u64,
+    leaves: BTreeSet<Guid>,
+}
+
+impl WorkedOn {
+    /// The thread that works on them now leaves them.
+    fn take(pool: &Arc<LivePool>, work: Sweep, leaves: BTreeSet<Guid>) -> Self {
+        let thread = pool.sweeps.next_thread.fetch_add(1, Ordering::Relaxed);
+        let mut worked_on = pool.sweeps.worked_on();
+        worked_on.extend(leaves.iter().map(|leaf| ((work, *leaf), thread)));
+        drop(worked_on);
+        Self { pool: Arc::clone(pool), work, thread, leaves }
+    }
+
+    /// Gives up the leaves that another thread has taken, that are to be worked on no more, or whose devices went away.
+    /// Returns those that failed.
+    fn leave_out_what_stopped(&mut self) -> Vec<Guid> {
+        // Under this lock, so that who brings a device back finds that no thread works on it, or is seen here.
+        let mut worked_on = self.pool.sweeps.worked_on();
+        let mut failed = Vec::new();
+        for leaf in self.leaves.clone() {
+            let status = self.pool.pool.vdevs().find(leaf).map(Vdev::status);
+            let is_there = status.is_some_and(|status| status.is_readable());
+            let is_ours = worked_on.get(&(self.work, leaf)) == Some(&self.thread);
+            let is_active = self.pool.sweeps.state(self.work, leaf) == Some(SweepState::Active);
+            if is_ours && is_there && is_active {
+                continue;
             }
+            if is_ours {
+                worked_on.remove(&(self.work, leaf));
+                failed.extend(status.filter(|status| status.state == State::Faulted).map(|_| leaf));
+            }
+            self.leaves.remove(&leaf);
         }
-        Ok(still)
+        failed
+    }
+}
+
+impl Drop for WorkedOn {
+    fn drop(&mut self) {
+        let mut worked_on = self.pool.sweeps.worked_on();
+        worked_on.retain(|(work, leaf), thread| {
+            *work != self.work || *thread != self.thread || !self.leaves.contains(leaf)
+        });
     }
 }
 

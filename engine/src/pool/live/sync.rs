@@ -207,6 +207,9 @@ impl LivePool {
     /// # Errors
     /// Not all could be committed. The pool is closed as after a crash then: what was stable is on its devices, which it has let go.
     pub async fn close(self: &Arc<Self>, state: PoolState) -> Result<()> {
+        if self.txgs.is_frozen() {
+            return self.close_frozen().await;
+        }
         let committed = match self.txgs.stopped() {
             Some(error) => Err(error),
             None => self.commit_all(state).await,
@@ -221,6 +224,29 @@ impl LivePool {
             Err(_) => self.let_go(),
         }
         committed
+    }
+
+    /// Commits no group from now on: only intent logs grow, and what would wait for a group fails. For tests of what is
+    /// replayed: all that is left to do with the pool is to close it, which is as a crash to it, and to import it again.
+    pub async fn freeze(self: &Arc<Self>) -> Result<()> {
+        self.change(|_| async { Ok(()) }).await?;
+        self.txgs.freeze();
+        Ok(())
+    }
+
+    /// Closes a frozen pool: all that can be logged is, and no label is written.
+    async fn close_frozen(self: &Arc<Self>) -> Result<()> {
+        let open: Vec<_> = self.datasets().values().cloned().collect();
+        for dataset in open {
+            if let Err(error) = dataset.zil.commit().await {
+                tracing::warn!(%error, objset = %dataset.objset.id(), "not all of a frozen dataset is logged");
+            }
+        }
+        self.stop(Error::Suspended("the pool was frozen".into()));
+        self.end_thread();
+        self.view().end_loads_ahead(LOADS_AHEAD_PATIENCE);
+        self.let_go();
+        Ok(())
     }
 
     /// What closing has to write.

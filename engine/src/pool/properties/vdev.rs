@@ -4,9 +4,9 @@
 //! named as the kernel does, by path or by type and number. Space is known for top-level vdevs only, in deflated bytes.
 //! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_prop_get`), `libzfs_pool.c`.
 
-use ondisk::Guid;
 use ondisk::label::aligned_size;
 use ondisk::vdev_config::{VdevConfig, VdevKind};
+use ondisk::{Guid, ObjectId};
 
 use super::set::shown;
 use super::table::{VDEV_TABLE, VdevProp};
@@ -15,6 +15,7 @@ use crate::dataset::properties::set::Value;
 use crate::dataset::properties::{Attr, Kind, Shown, Source, Style, index, is_user};
 use crate::error::{Error, Result};
 use crate::pool::space::VdevSpace;
+use crate::pool::status::state_of;
 use crate::vdev::capacity::usable_bytes;
 use crate::vdev::stats::Transfer;
 use crate::vdev::{State, Vdev};
@@ -32,6 +33,9 @@ impl VdevProperties {
         let missing = || Error::NotFound(format!("vdev {guid} of {}", dsl.pool().name()));
         let config = dsl.mos().config().await?;
         let tree = config.vdev_tree.as_ref().ok_or_else(missing)?;
+        if guid == dsl.pool().guid() {
+            return Self::load_root(dsl, tree).await;
+        }
         let (parent, config) = find(tree, guid).ok_or_else(missing)?;
         let vdev = dsl.pool().vdevs().find(guid).ok_or_else(missing)?;
         let is_top = parent.guid == tree.guid;
@@ -39,26 +43,58 @@ impl VdevProperties {
         let mut set = VdevProperties { values: Vec::new(), user: Vec::new() };
         set.add_identity(config, vdev, if is_top { dsl.pool().name().to_owned() } else { name(parent) });
         set.add_space(space);
-        if let Some(zap) = config.top_zap.or(config.leaf_zap) {
-            for (name, value) in dsl.mos().entries(zap).await? {
-                let prop = VdevProp::from_stored_name(&name).filter(|prop| prop.desc().attr == Attr::Default);
-                match (prop, value.text()) {
-                    (Some(prop), Some(text)) => set.values.push((prop, Value::Text(text), Source::Local)),
-                    (Some(prop), None) => {
-                        let number = value.first().unwrap_or(0);
-                        let default = number == prop.desc().default_number();
-                        let source = if default { Source::Default } else { Source::Local };
-                        set.values.push((prop, Value::Number(number), source));
-                    }
-                    (None, Some(text)) if is_user(&name) => set.user.push((name, text)),
-                    (None, _) => {}
-                }
-            }
-        }
+        set.add_stored(dsl, config.top_zap.or(config.leaf_zap)).await?;
         if !is_top {
             set.number(VdevProp::Allocating, 2);
         }
         Ok(set)
+    }
+
+    /// Those of the root vdev: what its children have together.
+    async fn load_root(dsl: &Dsl, tree: &VdevConfig) -> Result<VdevProperties> {
+        let pool = dsl.pool();
+        let mut set = VdevProperties { values: Vec::new(), user: Vec::new() };
+        set.text(VdevProp::Name, Some("root-0"));
+        set.number(VdevProp::Guid, pool.guid().get());
+        set.number(VdevProp::State, state_number(state_of(pool)));
+        let children: Vec<String> = tree.children.iter().map(name).collect();
+        set.number(VdevProp::Numchildren, children.len() as u64);
+        set.text(VdevProp::Children, (!children.is_empty()).then(|| children.join(",")));
+        let space = dsl.pool_space().await?;
+        let (size, allocated) = (space.size_bytes(), space.allocated_bytes());
+        set.number(VdevProp::Size, size);
+        set.number(VdevProp::Allocated, allocated);
+        set.number(VdevProp::Free, size.saturating_sub(allocated));
+        set.number(VdevProp::Capacity, space.capacity());
+        set.number(VdevProp::Fragmentation, space.fragmentation().unwrap_or(u64::MAX));
+        set.number(VdevProp::Allocating, 2);
+        set.text(VdevProp::TrimSupport, Some("-"));
+        let errors = pool.root_errors();
+        set.number(VdevProp::ReadErrors, errors.read());
+        set.number(VdevProp::WriteErrors, errors.write());
+        set.number(VdevProp::ChecksumErrors, errors.checksum());
+        set.add_stored(dsl, tree.root_zap).await?;
+        Ok(set)
+    }
+
+    /// What users set.
+    async fn add_stored(&mut self, dsl: &Dsl, zap: Option<ObjectId>) -> Result<()> {
+        let Some(zap) = zap else { return Ok(()) };
+        for (name, value) in dsl.mos().entries(zap).await? {
+            let prop = VdevProp::from_stored_name(&name).filter(|prop| prop.desc().attr == Attr::Default);
+            match (prop, value.text()) {
+                (Some(prop), Some(text)) => self.values.push((prop, Value::Text(text), Source::Local)),
+                (Some(prop), None) => {
+                    let number = value.first().unwrap_or(0);
+                    let default = number == prop.desc().default_number();
+                    let source = if default { Source::Default } else { Source::Local };
+                    self.values.push((prop, Value::Number(number), source));
+                }
+                (None, Some(text)) if is_user(&name) => self.user.push((name, text)),
+                (None, _) => {}
+            }
+        }
+        Ok(())
     }
 
     fn number(&mut self, prop: VdevProp, number: u64) {

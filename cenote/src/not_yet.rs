@@ -101,13 +101,7 @@ const COMMANDS: [(&str, &str, &str); 25] = [
 ];
 
 /// Options of OpenZFS that are missing from commands that are there, and what to do instead.
-const OPTIONS: [(&str, &str, &[&str], &str); 8] = [
-    (
-        "zpool",
-        "add",
-        &["--allow-in-use", "--allow-replication-mismatch", "--allow-ashift-mismatch"],
-        "-f allows all three",
-    ),
+const OPTIONS: [(&str, &str, &[&str], &str); 7] = [
     ("zpool", "clear", &["-F", "-n", "-X"], "'zpool import -F' goes back to an earlier transaction group"),
     ("zpool", "clear", &["--power"], POWER),
     ("zpool", "offline", &["--power"], POWER),

@@ -97,12 +97,21 @@ impl CreateArguments {
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct AddArguments {
-    /// Although devices seem to be in use, or the new vdevs are of another kind
+    /// All that the three --allow options allow
     #[arg(short)]
     force: bool,
     /// Only show the layout
     #[arg(short = 'n')]
     dry_run: bool,
+    /// Although devices seem to be in use
+    #[arg(long)]
+    allow_in_use: bool,
+    /// Although the new vdevs survive another number of failed devices
+    #[arg(long)]
+    allow_replication_mismatch: bool,
+    /// Although the new vdevs have other sector sizes
+    #[arg(long)]
+    allow_ashift_mismatch: bool,
     #[command(flatten)]
     naming: Naming,
     /// A property of the new vdevs: ashift
@@ -123,12 +132,22 @@ impl AddArguments {
         if self.vdevs.is_empty() {
             return Err(usage("missing vdev specification"));
         }
+        let allows = self.allow_in_use || self.allow_replication_mismatch || self.allow_ashift_mismatch;
+        if self.force && allows {
+            return Err(usage(
+                "'-f' option is not allowed with '--allow-replication-mismatch', '--allow-ashift-mismatch', or \
+                 '--allow-in-use'",
+            ));
+        }
         let devices = vdev_spec::parse(&self.vdevs)?;
         vdev_spec::check_names(&self.vdevs)?;
         let request = AddVdevs {
             pool: pool.clone(),
             devices,
             force: self.force,
+            allow_in_use: self.allow_in_use,
+            allow_replication_mismatch: self.allow_replication_mismatch,
+            allow_ashift_mismatch: self.allow_ashift_mismatch,
             dry_run: self.dry_run,
             properties: typed::properties(&self.properties)?,
             command: typed::command(),

@@ -444,6 +444,33 @@ fn vdevs_of_equal_redundancy_go_together_and_added_draids_have_their_spares() {
 }
 
 #[test]
+fn added_vdevs_have_the_sectors_of_the_pool_unless_others_are_allowed() {
+    let session = Session::start();
+    let (_, disks) = disks(&session, "disks", 5);
+    let run = |line: &str| session.run(&words(line, &disks));
+    let print = |line: &str| session.print(&words(line, &disks));
+    print("zpool create -m none -o ashift=9 tank %0");
+    assert_eq!(print("zpool get -H -o value,source ashift tank"), "9\tlocal\n");
+    let ashift = |disk: &str| print(&format!("zpool get -H -o value ashift tank {disk}"));
+    // The pool's property says it where nobody else does.
+    print("zpool add tank %1");
+    assert_eq!([ashift("%0"), ashift("%1")], ["9\n", "9\n"]);
+    let refused = run("zpool add -n -o ashift=12 tank %2");
+    let why = "cannot add to 'tank': adding devices with different physical sector sizes is not allowed\n";
+    assert_eq!((refused.code, &*refused.err), (1, why));
+    assert_eq!(run("zpool add -f --allow-ashift-mismatch -o ashift=12 tank %2").code, 2);
+    print("zpool add --allow-ashift-mismatch -o ashift=12 tank %2");
+    assert_eq!(ashift("%2"), "12\n");
+    let refused = run("zpool add --allow-in-use tank mirror %3 %4");
+    assert!(
+        refused.code == 1 && refused.err.contains("pool uses file and new vdev is mirror"),
+        "{refused:?}"
+    );
+    print("zpool add --allow-replication-mismatch tank mirror %3 %4");
+    print("zpool destroy tank");
+}
+
+#[test]
 fn a_destroyed_pool_comes_back_until_its_labels_are_cleared() {
     let session = Session::start();
     let (place, disks) = disks(&session, "disks", 1);

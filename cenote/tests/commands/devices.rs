@@ -190,6 +190,12 @@ fn pools_are_administered() {
     print("zpool set org:mine=yes other %0");
     assert_eq!(print("zpool get -H -o name,value comment other root"), "root-0\tall\n");
     assert_eq!(print("zpool get -H -o value org:mine other %0"), "yes\n");
+    // An empty value takes a property of the user's own away.
+    print("zpool set org:mine= other %0");
+    assert_eq!(print("zpool get -H -o value,source org:mine other %0"), "-\tdefault\n");
+    print("zpool set org:mine=too other");
+    print("zpool set org:mine= other");
+    assert_eq!(print("zpool get -H -o value,source org:mine other"), "-\tdefault\n");
     let names = print("zpool get -H -o name name other all-vdevs");
     let expected = format!("root-0\nmirror-0\n{}\n{}\n{}\n", disks[0], disks[1], disks[4]);
     assert_eq!(names, expected);

@@ -110,8 +110,14 @@ pub struct AddVdevs {
     pub pool: String,
     /// The new devices.
     pub devices: NewDevices,
-    /// Although devices seem to be in use, or the new vdevs are of another kind.
+    /// All that the three below allow.
     pub force: bool,
+    /// Although devices seem to be in use.
+    pub allow_in_use: bool,
+    /// Although the new vdevs survive another number of failed devices than those that the pool has.
+    pub allow_replication_mismatch: bool,
+    /// Although the new vdevs have other sector sizes than those that the pool has.
+    pub allow_ashift_mismatch: bool,
     /// Only check.
     pub dry_run: bool,
     /// Pool properties for the new vdevs: `ashift`.

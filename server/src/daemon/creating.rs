@@ -7,16 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use device::OpenOptions;
-use engine::dataset::properties::kept;
+use engine::dataset::dsl::Dsl;
+use engine::dataset::properties::{Style, kept};
 use engine::pool::discovery::Candidate;
 use engine::pool::live::{Auxiliary, LivePool, NewPool};
+use engine::pool::properties::{PoolEnvironment, PoolProperties};
 use engine::pool::status;
 use engine::vdev::label::wipe_labels;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
 use super::closing::Order;
-use super::disks;
+use super::disks::{self, Allowed};
 use super::pool_properties::{self, When, refusal};
 use super::pools::{Held, Options};
 use super::{Daemon, OpenPool, dataset_error, edits, names, replication, vdevs};
@@ -56,7 +58,8 @@ impl Daemon {
             check_mountpoint(name, options.altroot.as_deref(), &request.root_properties)?;
         }
         let devices = &request.devices;
-        let mut opened = disks::open(devices, &doing, request.force, &self.guids(), None).await?;
+        let mut opened =
+            disks::open(devices, &doing, Allowed::all(request.force), &self.guids(), None).await?;
         let mut new = new_pool(&request, &options, features);
         new.tops = opened.tops.clone();
         // What the devices hold is still there when this is refused, and a dry run is refused what the pool would be.
@@ -106,17 +109,28 @@ impl Daemon {
         let dsl = pool.dsl().await?;
         let root = status::vdevs_with_space(&dsl).await?;
         let existing = replication::of_pool(&root);
+        let allowed = Allowed {
+            in_use: request.force || request.allow_in_use,
+            replication: request.force || request.allow_replication_mismatch,
+        };
         let mut opened =
-            disks::open(&request.devices, &doing, request.force, &self.guids(), existing.as_ref()).await?;
-        let ashift = asked_ashift(&request.properties);
-        if let (Some(live), true) = (pool.live(), request.dry_run) {
-            live.check_addition(&opened.tops, ashift).map_err(|error| refused(&doing, error))?;
-        }
+            disks::open(&request.devices, &doing, allowed, &self.guids(), existing.as_ref()).await?;
+        // Where none is asked for, the pool's own property says it.
+        let ashift = match asked_ashift(&request.properties) {
+            Some(ashift) => Some(ashift),
+            None => pool_ashift(&dsl).await?,
+        };
+        drop(dsl);
+        let mixed = request.force || request.allow_ashift_mismatch;
+        let check = |live: &LivePool| {
+            live.check_addition(&opened.tops, ashift, mixed).map_err(|error| refused(&doing, error))
+        };
         if request.dry_run {
+            pool.live().map_or(Ok(()), |live| check(live))?;
             return Ok(root);
         }
         let live = pool.writable(&doing)?;
-        live.check_addition(&opened.tops, ashift).map_err(|error| refused(&doing, error))?;
+        check(live)?;
         opened.partition(&doing).await?;
         if !opened.tops.is_empty() {
             live.add(opened.tops, ashift).await.map_err(|error| refused(&doing, error))?;
@@ -351,11 +365,18 @@ fn asked_ashift(properties: &[(String, String)]) -> Option<u8> {
     given.and_then(|(_, value)| value.parse().ok()).filter(|ashift| *ashift > 0)
 }
 
+/// The sector size of new vdevs that a pool's property says, if any, as a power of two.
+async fn pool_ashift(dsl: &Dsl) -> Result<Option<u8>, ApiError> {
+    let environment = PoolEnvironment { cachefile: None, load_guid: 0, suspended: false, read_only: false };
+    let properties = PoolProperties::load(dsl, &environment).await?;
+    let shown = properties.get_named("ashift", Style::PARSABLE);
+    Ok(shown.and_then(|shown| shown.value.parse().ok()).filter(|ashift| *ashift > 0))
+}
+
 /// A new pool as the engine wants it, without devices.
 fn new_pool(request: &api::CreatePool, options: &Options, features: Vec<Feature>) -> NewPool {
-    let of_engine = |name: &str| {
-        !name.starts_with("feature@") && !["ashift", "altroot", "cachefile", "readonly"].contains(&name)
-    };
+    let of_engine =
+        |name: &str| !name.starts_with("feature@") && !["altroot", "cachefile", "readonly"].contains(&name);
     let given = request.properties.iter().filter(|(name, _)| of_engine(name)).cloned();
     let temporary = request.temporary_name.clone().map(|name| ("tname".to_owned(), name));
     NewPool {

@@ -49,9 +49,25 @@ struct Faults {
     forcible: Vec<String>,
 }
 
+/// What a person allows although it is rarely wanted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Allowed {
+    /// Devices that seem to be in use.
+    pub in_use: bool,
+    /// Vdevs of different redundancy.
+    pub replication: bool,
+}
+
+impl Allowed {
+    /// What force allows.
+    pub(super) fn all(force: bool) -> Self {
+        Self { in_use: force, replication: force }
+    }
+}
+
 impl Faults {
-    fn check(self, force: bool) -> Result<(), ApiError> {
-        let (what, lines) = match (self.errors.is_empty(), self.forcible.is_empty() || force) {
+    fn check(self) -> Result<(), ApiError> {
+        let (what, lines) = match (self.errors.is_empty(), self.forcible.is_empty()) {
             (true, true) => return Ok(()),
             (false, _) => ("the following errors must be manually repaired:", self.errors),
             (true, false) => ("use '-f' to override the following errors:", self.forcible),
@@ -65,7 +81,7 @@ impl Faults {
 pub(super) async fn open(
     devices: &NewDevices,
     doing: &str,
-    force: bool,
+    allowed: Allowed,
     open_pools: &[(Guid, String)],
     existing: Option<&Replication>,
 ) -> Result<Opened, ApiError> {
@@ -94,8 +110,13 @@ pub(super) async fn open(
     }
     opened.spares = open_all(&devices.spares, &mut faults).await?;
     opened.l2cache = open_all(&devices.cache, &mut faults).await?;
-    faults.forcible.extend(replication::fault(&devices.vdevs, &opened.tops, existing));
-    faults.check(force)?;
+    if allowed.in_use {
+        faults.forcible.clear();
+    }
+    if !allowed.replication {
+        faults.forcible.extend(replication::fault(&devices.vdevs, &opened.tops, existing));
+    }
+    faults.check()?;
     let all = opened.tops.iter().flat_map(|top| &top.leaves).chain(&opened.spares).chain(&opened.l2cache);
     let small: Vec<String> = all
         .filter(|leaf| leaf.device.size_bytes() < MIN_DEVICE_BYTES)

@@ -312,6 +312,12 @@ fn absent(name: &str) -> Property {
     }
 }
 
+/// A user property that a pool or vdev does not have. OpenZFS shows a dash there, as its default.
+pub(super) fn unset(name: &str) -> Property {
+    let dash = || Some("-".to_owned());
+    Property { value: dash(), parsable: dash(), source: Source::Default, ..absent(name) }
+}
+
 /// `written@SNAPSHOT`, `written#BOOKMARK`, of this dataset or with a full name.
 async fn written_since(
     dsl: &Dsl,
@@ -440,6 +446,7 @@ async fn read_pool_entry(
             }
             properties.push(match set.get_named(name, HUMAN) {
                 Some(shown) => pool_property(&set, shown),
+                None if is_user(name) => unset(name),
                 None => absent(name),
             });
         }

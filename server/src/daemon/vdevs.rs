@@ -1,11 +1,12 @@
 //! The vdevs of one pool, by name.
 
 use engine::dataset::dsl::Dsl;
-use engine::dataset::properties::{Shown, Style};
+use engine::dataset::properties::{Shown, Style, is_user};
 use engine::pool::properties::{VdevProp, VdevProperties};
 use engine::pool::status;
 use ondisk::Guid;
 
+use super::listing::unset;
 use super::{Daemon, dataset_error};
 use crate::api::{self, ApiError, Listed, Property, VdevClass, VdevEntry, VdevNode};
 
@@ -82,7 +83,11 @@ async fn properties(dsl: &Dsl, vdev: &VdevNode, wanted: &[String]) -> engine::Re
             "all" => property.name != "name",
             name => property.name == name,
         };
-        all.iter().filter(is_wanted).cloned().collect::<Vec<_>>()
+        let found: Vec<Property> = all.iter().filter(is_wanted).cloned().collect();
+        match found.is_empty() && is_user(name) {
+            true => vec![unset(name)],
+            false => found,
+        }
     };
     Ok(wanted.iter().flat_map(of_name).collect())
 }

@@ -21,22 +21,34 @@ use super::create::{
 use super::{LivePool, NewLeaf, NewTop, Syncing};
 use crate::error::{Error, Result};
 use crate::pool::status;
-use crate::vdev::Aux;
 use crate::vdev::config::{Devices, build_auxiliary};
+use crate::vdev::{Aux, Class, Vdev};
 
 impl LivePool {
     /// Adds top-level vdevs; returns when that is committed. `ashift` as in a new pool. What the devices held is lost.
     pub async fn add(self: &Arc<Self>, tops: Vec<NewTop>, ashift: Option<u8>) -> Result<()> {
-        self.check_addition(&tops, ashift)?;
+        self.check_addition(&tops, ashift, true)?;
         self.change(move |s| async move { add_tops(&s, &tops, ashift).await }).await
     }
 
     /// Refuses top-level vdevs that cannot be added. Their devices keep what they hold.
     ///
     /// # Errors
-    /// A layout or class that needs a feature that is not enabled, devices that do not go.
-    pub fn check_addition(&self, tops: &[NewTop], ashift: Option<u8>) -> Result<()> {
-        check_tops(tops, ashift, |feature| self.features.count(feature).is_some())
+    /// A layout or class that needs a feature that is not enabled; devices that do not go; unless they may be `mixed`,
+    /// sector sizes other than that of all vdevs for data.
+    pub fn check_addition(&self, tops: &[NewTop], ashift: Option<u8>, mixed: bool) -> Result<()> {
+        let configs = check_tops(tops, ashift, |feature| self.features.count(feature).is_some())?;
+        let is_data = |top: &&Vdev| top.class() != Class::Log && top.ashift != 0;
+        let mut own = self.pool.vdevs().tops.iter().filter(is_data).map(|top| top.ashift);
+        let Some(first) = own.next().filter(|first| !mixed && own.all(|ashift| ashift == *first)) else {
+            return Ok(());
+        };
+        match configs.iter().find(|config| config.ashift.is_some_and(|ashift| u32::from(ashift) != first)) {
+            Some(_) => Err(Error::Unsupported(
+                "adding devices with different physical sector sizes is not allowed".into(),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Adds spares or cache devices; returns when that is committed. What they held is lost.

@@ -157,12 +157,13 @@ impl NewPool {
     }
 }
 
-/// Refuses top-level vdevs that a pool with these features cannot have, without touching their devices.
+/// What top-level vdevs would be configured as; refuses those that a pool with these features cannot have. Their devices are
+/// not touched.
 pub(super) fn check_tops(
     tops: &[NewTop],
     ashift: Option<u8>,
     is_enabled: impl Fn(Feature) -> bool,
-) -> Result<()> {
+) -> Result<Vec<VdevConfig>> {
     for top in tops {
         let of_layout = matches!(top.layout, Layout::Draid { .. }).then_some(Feature::Draid);
         let of_class =
@@ -173,7 +174,7 @@ pub(super) fn check_tops(
             return Err(Error::Unsupported(format!("the feature '{name}' is not enabled, which this needs")));
         }
     }
-    top_configs(tops, 0, ashift, Txg::INITIAL, &System, &mut Devices::new()).map(drop)
+    top_configs(tops, 0, ashift, Txg::INITIAL, &System, &mut Devices::new())
 }
 
 impl LivePool {

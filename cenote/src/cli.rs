@@ -84,6 +84,10 @@ pub struct ServeArguments {
     /// Unix socket of the API (default: by user, or $CENOTE_SOCKET)
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// File with the pools that are imported at the start: those that were open when the daemon ended ('none' for no file; default: $CENOTE_CACHEFILE, else
+    /// /var/lib/cenote/zpool.cache for root and $XDG_STATE_HOME/cenote/zpool.cache for others, but no file for a daemon on another socket than the default one)
+    #[arg(long, value_name = "FILE")]
+    pub cachefile: Option<PathBuf>,
     /// How much memory it takes.
     #[command(flatten)]
     pub memory: MemoryArguments,

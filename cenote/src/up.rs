@@ -188,7 +188,11 @@ fn find(daemon: &Daemon, arguments: &UpArguments) -> Result<(String, String)> {
 }
 
 fn discovery(arguments: &UpArguments) -> DiscoverPools {
-    DiscoverPools { search: arguments.search.clone(), destroyed: arguments.destroyed, pool: None }
+    DiscoverPools {
+        search: arguments.search.clone(),
+        destroyed: arguments.destroyed,
+        ..DiscoverPools::default()
+    }
 }
 
 /// In words for whoever asked for a pool that is not there, which are.

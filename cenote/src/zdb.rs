@@ -45,7 +45,8 @@ use anyhow::{Context, Result, ensure};
 use engine::dataset::dsl::Dsl;
 use engine::dmu::Objset;
 use engine::pool::import::{ImportOptions, Rewind};
-use ondisk::{ObjsetId, Txg};
+use ondisk::{Guid, ObjsetId, Txg};
+use server::cachefile;
 
 use crate::exported::PoolPlace;
 use opened::Opened;
@@ -54,8 +55,8 @@ use text::Numbers;
 /// Arguments of `cenote zdb`. Letters may be joined and repeated: `-dddd`, `-bcc`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// What to look at: POOL, POOL/DATASET[@SNAPSHOT], POOL/OBJSET-ID; with -l a device, with -E a block pointer
-    #[arg(value_name = "TARGET")]
+    /// What to look at (without it and with -C: the cache file): POOL, POOL/DATASET[@SNAPSHOT], POOL/OBJSET-ID; with -l a device, with -E a block pointer
+    #[arg(value_name = "TARGET", default_value = "", hide_default_value = true)]
     pub target: String,
     /// With -d: numbers of objects or ranges of them (FIRST:LAST[:TYPES]); with -m: VDEV [METASLAB...]; with -R:
     /// VDEV:OFFSET:SIZE[:FLAGS]
@@ -65,6 +66,9 @@ pub struct Arguments {
     /// Directory with the pool's disks or image files, or one of them (may be repeated; default: where the daemon has it open, then /dev)
     #[arg(short = 'p', long = "path", value_name = "DIR|DEVICE")]
     pub places: Vec<PathBuf>,
+    /// Cache file that tells where the devices of pools are (default: the daemon's)
+    #[arg(short = 'U', long = "cachefile", value_name = "FILE")]
+    pub cachefile: Option<PathBuf>,
     /// Key or passphrase of an encrypted dataset
     #[arg(short = 'K', long = "key", value_name = "KEY", conflicts_with = "key_file")]
     pub key: Option<String>,
@@ -191,9 +195,14 @@ fn dispatch(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
     if arguments.labels > 0 {
         return device::block_on(label::dump(arguments, out));
     }
+    if arguments.target.is_empty() {
+        ensure!(arguments.config > 0, "a pool, dataset or device is needed, but for -C; '--help' tells more");
+        return config::dump_cachefile(arguments, out);
+    }
     let (pool, _) = arguments.pool();
     // Whoever says where the devices are is not sent elsewhere.
-    let mut opened = match arguments.exported || !arguments.places.is_empty() {
+    let elsewhere = arguments.exported || !arguments.places.is_empty() || arguments.cachefile.is_some();
+    let mut opened = match elsewhere {
         true => None,
         false => Opened::ask(pool)?,
     };
@@ -275,6 +284,28 @@ impl Arguments {
         }
     }
 
+    /// The file that tells where pools are.
+    fn cachefile(&self) -> Option<PathBuf> {
+        self.cachefile.clone().or_else(|| cachefile::default_path(&server::http::default_socket()))
+    }
+
+    /// Guid and devices of a pool, as the cache file tells them.
+    fn cached(&self, pool: &str) -> Result<Option<(Guid, Vec<PathBuf>)>> {
+        let Some(file) = self.cachefile().filter(|_| !self.exported && self.places.is_empty()) else {
+            return Ok(None);
+        };
+        let pools = cachefile::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let by_guid = pool.parse().ok().map(Guid);
+        let found = pools.into_iter().find(|cached| cached.name == pool || Some(cached.guid) == by_guid);
+        // Who names a file means what is in it.
+        let is_there = found.is_some() || self.cachefile.is_none();
+        ensure!(is_there, "'{pool}' is not in {}", file.display());
+        Ok(found.map(|cached| {
+            let places = cached.devices.into_iter().map(|(_, path)| path).filter(|path| path.exists());
+            (cached.guid, places.collect())
+        }))
+    }
+
     fn place(&self) -> PoolPlace {
         PoolPlace { places: self.places.clone(), key: self.key_file.clone() }
     }
@@ -293,7 +324,12 @@ impl<'a> View<'a> {
         let (name, _) = arguments.pool();
         let (place, options) = (arguments.place(), arguments.import_options());
         let pool = match opened {
-            None => place.open_pool(name, &options).await?,
+            None => match arguments.cached(name)? {
+                None => place.open_pool(name, &options).await?,
+                Some((guid, places)) => {
+                    PoolPlace { places, ..place }.open_pool(&guid.to_string(), &options).await?
+                }
+            },
             Some(opened) => {
                 let place = PoolPlace { places: opened.devices(), ..place };
                 // Who asks for an older state gets what the devices still have of it.

@@ -18,6 +18,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `pools` | import |
+//! | `cached` | the pools that come back when the daemon starts anew |
 //! | `closing` | export, and the end of all pools, whatever state they are in |
 //! | `devices` | devices of open pools: offline, online, errors cleared |
 //! | `creating`, `disks`, `replication`, `pool_properties` | new pools, their devices, whether these go together, what properties may be |
@@ -36,6 +37,7 @@
 //! | `holding` | committed states that programs read from the devices themselves |
 //! | `users` | the system's names of users and groups |
 
+mod cached;
 mod closing;
 mod compatibility;
 mod covering;
@@ -96,6 +98,8 @@ pub struct Daemon {
     gives_up: bool,
     /// Whether load is put on volumes for whoever asks.
     takes_loads: bool,
+    /// The file with the pools that come back after the next start.
+    cachefile: Option<PathBuf>,
     /// The threads that serve volumes, once they do.
     shards: OnceLock<Weak<Shards>>,
     ending: Ending,
@@ -129,6 +133,7 @@ impl Daemon {
             link: None,
             gives_up: false,
             takes_loads: false,
+            cachefile: None,
             shards: OnceLock::new(),
             ending: Ending::default(),
             stop: Notify::new(),

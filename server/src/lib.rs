@@ -1,6 +1,7 @@
 //! The daemon: HTTP API, NBD exports, FUSE mounts.
 
 pub mod api;
+pub mod cachefile;
 pub mod daemon;
 pub mod descriptors;
 pub mod fuse;

@@ -1,11 +1,11 @@
-//! `-C`: the pool's configuration as its own meta object set tells it.
+//! `-C`: the pool's configuration as its own meta object set tells it; without a pool, those in the cache file.
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use engine::Pool;
 use ondisk::nvlist::{NvValue, Nvlist};
 use serde_json::Value;
 
-use super::Out;
+use super::{Arguments, Out};
 
 /// How far the configuration is indented.
 const INDENT: usize = 8;
@@ -14,6 +14,18 @@ const INDENT: usize = 8;
 pub(super) fn dump(pool: &Pool, out: &mut Out<'_>) -> Result<()> {
     writeln!(out, "\nMOS Configuration:")?;
     write_nvlist(&pool.config().raw, INDENT, out)
+}
+
+/// The pools of the cache file.
+pub(super) fn dump_cachefile(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
+    let file = arguments.cachefile().context("there is no cache file here; -U names one")?;
+    let cannot = || format!("cannot open '{}'", file.display());
+    ensure!(file.exists(), "{}: it does not exist", cannot());
+    let list = server::cachefile::read_list(&file).with_context(cannot)?;
+    if arguments.json {
+        return super::write_json(json(&list).as_object().cloned().unwrap_or_default(), out);
+    }
+    write_nvlist(&list, 0, out)
 }
 
 /// A list, one value on a line.

@@ -23,6 +23,9 @@ pub struct Arguments {
     /// Look into this directory, or at this device, instead of the places under /dev
     #[arg(short = 'd', value_name = "DIR|DEVICE")]
     search: Vec<PathBuf>,
+    /// Look for the pools of this cache file, on the devices that it names
+    #[arg(short = 'c', value_name = "CACHEFILE", conflicts_with = "search")]
+    cachefile: Option<PathBuf>,
     /// Destroyed pools instead of the others
     #[arg(short = 'D')]
     destroyed: bool,
@@ -117,8 +120,17 @@ impl Arguments {
         places.iter().map(|place| typed::absolute(place)).collect()
     }
 
+    fn cachefile(&self) -> Result<Option<PathBuf>> {
+        self.cachefile.as_deref().map(typed::absolute).transpose()
+    }
+
     fn list(&self, search: Vec<PathBuf>) -> Result<()> {
-        let found = client::call(&DiscoverPools { search, destroyed: self.destroyed, pool: None })?;
+        let found = client::call(&DiscoverPools {
+            search,
+            cachefile: self.cachefile()?,
+            destroyed: self.destroyed,
+            pool: None,
+        })?;
         if self.json.json {
             let numbers = self.json.numbers(false);
             // By guid: several may have one name.
@@ -169,6 +181,7 @@ impl Arguments {
             new_name: self.new_name.clone(),
             temporary: self.temporary,
             search,
+            cachefile: self.cachefile()?,
             destroyed: self.destroyed,
             force: self.force,
             rewind: self.rewind_policy()?,
@@ -207,6 +220,7 @@ impl Arguments {
     fn newest_states(&self, request: &ImportPool) -> Result<Vec<(u64, u64)>> {
         let discover = DiscoverPools {
             search: request.search.clone(),
+            cachefile: request.cachefile.clone(),
             destroyed: request.destroyed,
             pool: request.pool.clone(),
         };
@@ -229,6 +243,7 @@ fn explain(error: anyhow::Error, request: &ImportPool) -> anyhow::Error {
 fn in_use_elsewhere(request: &ImportPool) -> Option<String> {
     let discover = DiscoverPools {
         search: request.search.clone(),
+        cachefile: request.cachefile.clone(),
         destroyed: request.destroyed,
         pool: request.pool.clone(),
     };

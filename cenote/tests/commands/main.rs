@@ -1,5 +1,6 @@
 //! `cenote zpool` and `cenote zfs` through the real binary, each test with a daemon of its own.
 
+mod cachefile;
 mod completion;
 mod created;
 mod devices;

@@ -45,6 +45,24 @@ impl Session {
         Self::start_with(Stdio::piped())
     }
 
+    /// A daemon whose pools come back by this cache file.
+    pub fn start_keeping(cachefile: &Path, environment: &[(&str, &str)]) -> Self {
+        let cachefile = cachefile.to_str().unwrap();
+        Self::start_as(Stdio::inherit(), &["--cachefile", cachefile], environment)
+    }
+
+    /// Ends the daemon with SIGTERM.
+    pub fn stop(mut self) {
+        self.terminate();
+        assert!(self.daemon.wait().unwrap().success());
+    }
+
+    /// Ends the daemon as a crash does.
+    pub fn kill(mut self) {
+        self.daemon.kill().unwrap();
+        self.daemon.wait().unwrap();
+    }
+
     /// Ends the daemon with SIGTERM, and tells how it ended.
     pub fn end(mut self) -> Ended {
         self.terminate();
@@ -61,6 +79,10 @@ impl Session {
     }
 
     fn start_with(log: Stdio) -> Self {
+        Self::start_as(log, &[], &[])
+    }
+
+    fn start_as(log: Stdio, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("api.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
@@ -68,6 +90,8 @@ impl Session {
             .arg("serve")
             .arg("--socket")
             .arg(&socket)
+            .args(arguments)
+            .envs(environment.iter().copied())
             .env("CENOTE_LOG", "error")
             .stdin(Stdio::null())
             .stderr(log)

@@ -18,6 +18,8 @@ pub struct ImportPool {
     pub temporary: bool,
     /// Directories and devices to look into; empty means the places under `/dev`.
     pub search: Vec<PathBuf>,
+    /// Look for the pools of this cache file instead.
+    pub cachefile: Option<PathBuf>,
     /// Also pools that were destroyed.
     pub destroyed: bool,
     /// Import although another machine seems to use the pool.

@@ -114,6 +114,8 @@ pub struct DedupRow {
 pub struct DiscoverPools {
     /// Directories and devices to look into; empty means the places under `/dev`.
     pub search: Vec<PathBuf>,
+    /// Look for the pools of this cache file instead.
+    pub cachefile: Option<PathBuf>,
     /// Destroyed pools instead of the others.
     pub destroyed: bool,
     /// Only the pool of this name or guid.

@@ -210,6 +210,7 @@ impl Daemon {
         let mut exported = Vec::new();
         for pool in pools {
             self.close(&pool, &order)?;
+            self.keep_no_more(&pool);
             exported.push(pool.name().to_owned());
         }
         Ok(exported)

@@ -85,6 +85,7 @@ impl Daemon {
         drop(opening);
         let mut opened = self.serve(&open, &changing, request.no_mount, false).await;
         opened.warnings.extend(kept::notes(&request.root_properties));
+        opened.warnings.extend(self.keep(&open));
         Ok(opened)
     }
 
@@ -141,6 +142,7 @@ impl Daemon {
             }
         }
         edits::change(live, request.command.clone(), |_| async { Ok(()) }).await?;
+        self.keep(&pool);
         Ok(root)
     }
 
@@ -164,6 +166,7 @@ impl Daemon {
         }
         let order = Order { force: request.force, state: PoolState::Destroyed, command: request.command };
         self.close(&pool, &order)?;
+        self.keep_no_more(&pool);
         Ok(done)
     }
 
@@ -228,8 +231,9 @@ impl Daemon {
             return Err(ApiError::invalid(format!("{doing}: {fault}")));
         }
         if request.property == "cachefile" {
-            pool.set_cachefile(Some(request.value).filter(|value| !value.is_empty()));
-            return Ok(());
+            let kept = self.keep_in(&pool, request.value);
+            return kept
+                .map_err(|error| ApiError { message: format!("{doing}: {}", error.message), ..error });
         }
         let live = pool.writable(&doing)?;
         let (property, value) = (request.property, request.value);
@@ -256,7 +260,9 @@ impl Daemon {
         }
         live.reguid(guid).await.map_err(|error| refused(&doing, error))?;
         let noted = edits::change(live, request.command, |_| async { Ok(()) });
-        noted.await.map_err(|error| refused(&doing, error))
+        noted.await.map_err(|error| refused(&doing, error))?;
+        self.keep(&pool);
+        Ok(())
     }
 
     /// Takes a checkpoint, or gives it up.

@@ -134,6 +134,7 @@ impl Daemon {
         }
         if !listed.entries.is_empty() {
             edits::change(live, request.command, |_| async { Ok(()) }).await?;
+            self.keep(&pool);
         }
         Ok(listed)
     }

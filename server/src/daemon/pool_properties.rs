@@ -13,7 +13,7 @@ use engine::pool::properties::table::POOL_TABLE;
 use ondisk::features::Feature;
 use ondisk::nearest::meant;
 
-use super::compatibility;
+use super::{cached, compatibility};
 
 /// Sector sizes as powers of two.
 const ASHIFT: std::ops::RangeInclusive<u64> = 9..=16;
@@ -108,12 +108,7 @@ fn fault(name: &str, value: &str, when: When) -> Option<String> {
         )),
         PoolProp::Comment => comment_fault(value),
         PoolProp::Compatibility => features_of(value).err(),
-        PoolProp::Cachefile => {
-            let fine = matches!(value, "" | "none");
-            (!fine).then(|| {
-                format!("property '{name}' must be empty or 'none': no such file is kept; 'zpool import' finds pools on their devices")
-            })
-        }
+        PoolProp::Cachefile => cached::fault(value),
         PoolProp::Bootfs if when == When::Create => {
             Some(format!("property '{name}' cannot be set at creation time"))
         }

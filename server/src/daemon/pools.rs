@@ -227,7 +227,10 @@ impl Daemon {
     /// What the search says, and where one pool was asked for, why it could not be opened.
     pub async fn import(&self, request: api::ImportPool) -> Result<Imported, ApiError> {
         let options = Options::parse(&request)?;
-        let mut found = self.search(&request.search).await?;
+        let mut found = match &request.cachefile {
+            Some(file) => self.search_cached(file).await?,
+            None => self.search(&request.search).await?,
+        };
         found.retain(|pool| (pool.state() == PoolState::Destroyed) == request.destroyed);
         let Some(wanted) = &request.pool else {
             if request.new_name.is_some() {
@@ -256,7 +259,7 @@ impl Daemon {
         Ok(found)
     }
 
-    async fn import_one(
+    pub(super) async fn import_one(
         &self,
         found: &FoundPool,
         request: &api::ImportPool,
@@ -329,7 +332,9 @@ impl Daemon {
         if found.name != open.name() {
             fuse::clear_stale_of(&found.name);
         }
-        Ok(self.serve(&open, &changing, request.no_mount, request.load_keys).await)
+        let mut opened = self.serve(&open, &changing, request.no_mount, request.load_keys).await;
+        opened.warnings.extend(self.keep(&open));
+        Ok(opened)
     }
 
     /// Serves a pool that was just opened: keys, volumes, filesystems.
@@ -439,7 +444,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    fn parse(request: &api::ImportPool) -> Result<Self, ApiError> {
+    pub(super) fn parse(request: &api::ImportPool) -> Result<Self, ApiError> {
         let mut options = Self::of(request.altroot.clone(), &request.properties)?;
         options.rewind = match &request.rewind {
             None => import::Rewind::Never,
@@ -447,7 +452,8 @@ impl Options {
             Some(api::Rewind { extreme: true, .. }) => import::Rewind::Extreme,
             Some(_) => import::Rewind::Recent,
         };
-        for (name, value) in &options.to_set {
+        let cachefile = request.properties.iter().filter(|(name, _)| name == "cachefile");
+        for (name, value) in cachefile.chain(&options.to_set) {
             if let Some(fault) = pool_properties::refusal(name, value, When::Import) {
                 return Err(ApiError::invalid(fault));
             }

@@ -40,7 +40,10 @@ impl Daemon {
     /// # Errors
     /// What the search says.
     pub async fn discover(&self, request: api::DiscoverPools) -> Result<Vec<ImportablePool>, ApiError> {
-        let mut found = self.search(&request.search).await?;
+        let mut found = match &request.cachefile {
+            Some(file) => self.search_cached(file).await?,
+            None => self.search(&request.search).await?,
+        };
         found.retain(|pool| (pool.state() == PoolState::Destroyed) == request.destroyed);
         if let Some(wanted) = &request.pool {
             found.retain(|pool| pool.name == *wanted || wanted.parse() == Ok(pool.guid.0));

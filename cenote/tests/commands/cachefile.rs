@@ -1,0 +1,123 @@
+//! Pools that come back after the daemon's end, by the cache file.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::session::Session;
+
+/// Pools `kept` and `loose`, on a file each, and where the daemon keeps them.
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for disk in ["kept", "loose"] {
+            File::create(directory.path().join(disk)).unwrap().set_len(128 << 20).unwrap();
+        }
+        Self { directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn cachefile(&self) -> PathBuf {
+        self.path("state/zpool.cache")
+    }
+
+    fn start(&self, environment: &[(&str, &str)]) -> Session {
+        Session::start_keeping(&self.cachefile(), environment)
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn open(session: &Session) -> String {
+    session.print(&["zpool", "list", "-H", "-o", "name"])
+}
+
+#[test]
+fn pools_on_files_come_back_after_the_end_of_the_daemon_however_it_came() {
+    let place = Place::new();
+    let session = place.start(&[]);
+    session.print(&["zpool", "create", "-m", "none", "kept", text(&place.path("kept"))]);
+    session.print(&[
+        "zpool",
+        "create",
+        "-m",
+        "none",
+        "-o",
+        "cachefile=none",
+        "loose",
+        text(&place.path("loose")),
+    ]);
+    session.print(&["zfs", "create", "kept/fs"]);
+    let cachefile = place.cachefile();
+    if let Some(theirs) = testkit::oracle::zdb(&["-U", text(&cachefile), "-C", "kept"]) {
+        assert!(theirs.contains(text(&place.path("kept"))), "{theirs}");
+    }
+    assert_eq!(open(&session), "kept\nloose\n");
+
+    // In good order.
+    session.stop();
+    let session = place.start(&[]);
+    assert_eq!(open(&session), "kept\n");
+    assert!(session.print(&["zfs", "list", "-H", "-o", "name"]).contains("kept/fs"));
+
+    // As in a crash. Another host does not take it without being told to.
+    session.kill();
+    let session = place.start(&[("ZFS_HOSTID", "0x12345678")]);
+    assert_eq!(open(&session), "");
+    session.stop();
+    let session = place.start(&[]);
+    assert_eq!(open(&session), "kept\n");
+
+    // What is exported stays so.
+    session.print(&["zpool", "export", "kept"]);
+    assert!(!cachefile.exists());
+    session.stop();
+    assert_eq!(open(&place.start(&[])), "");
+}
+
+#[test]
+fn a_cache_file_of_ones_own_is_kept_and_imported_from() {
+    let place = Place::new();
+    let session = place.start(&[]);
+    let own = place.path("own.cache");
+    let property = format!("cachefile={}", text(&own));
+    session.print(&["zpool", "create", "-m", "none", "-o", &property, "kept", text(&place.path("kept"))]);
+    assert!(own.exists() && !place.cachefile().exists());
+    assert_eq!(
+        session.print(&["zpool", "get", "-H", "-o", "value", "cachefile", "kept"]),
+        format!("{}\n", text(&own))
+    );
+    session.print(&["zpool", "set", "cachefile=", "kept"]);
+    assert!(!own.exists() && place.cachefile().exists());
+    session.print(&["zpool", "set", &property, "kept"]);
+    assert!(own.exists() && !place.cachefile().exists());
+    let copy = place.path("copy.cache");
+    fs::copy(&own, &copy).unwrap();
+    session.print(&["zpool", "export", "kept"]);
+    assert!(!own.exists());
+
+    let listed = session.print(&["zpool", "import", "-c", text(&copy)]);
+    assert!(listed.contains("pool: kept"), "{listed}");
+    session.print(&["zpool", "import", "-c", text(&copy), "kept"]);
+    assert_eq!(open(&session), "kept\n");
+    assert!(place.cachefile().exists());
+    // Nothing of a pool that may only be read is kept.
+    session.print(&["zpool", "export", "kept"]);
+    session.print(&["zpool", "import", "-o", "readonly=on", "-c", text(&copy), "kept"]);
+    assert!(!place.cachefile().exists());
+    for wrong in ["cachefile=relative", "cachefile=/no/such/directory/file"] {
+        let refused = session.run(&["zpool", "set", wrong, "kept"]);
+        assert!(
+            refused.code == 1 && refused.err.contains("cachefile") || refused.err.contains("not a valid"),
+            "{refused:?}"
+        );
+    }
+}

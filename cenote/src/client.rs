@@ -11,6 +11,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use server::api::{Action, ApiError};
+use server::public;
 use tokio::net::UnixStream;
 
 /// How long a daemon may take to listen after it was started.
@@ -23,7 +24,12 @@ const LOOK: Duration = Duration::from_millis(50);
 pub fn call<A: Action>(action: &A) -> Result<A::Reply> {
     runtime()?.block_on(async {
         let path = server::http::default_socket();
-        let stream = match connect(&path).await? {
+        // Who only asks is not in need of a daemon of his own.
+        let stream = match public::is_for_anyone(A::NAME) {
+            true => connect_or_read(&path).await?,
+            false => connect(&path).await?,
+        };
+        let stream = match stream {
             Some(stream) => stream,
             None => start_daemon(&path).await?,
         };
@@ -63,7 +69,7 @@ pub fn call_at_unless<A: Action>(
 /// Like [`call`], but `None` when no daemon runs: for what makes no sense without one.
 pub fn call_running<A: Action>(action: &A) -> Result<Option<A::Reply>> {
     runtime()?.block_on(async {
-        match connect(&server::http::default_socket()).await? {
+        match connect_or_read(&server::http::default_socket()).await? {
             Some(stream) => exchange(stream, action).await.map(Some),
             None => Ok(None),
         }
@@ -123,6 +129,24 @@ async fn connect(path: &Path) -> Result<Option<UnixStream>> {
             Err(error).with_context(|| format!("cannot use the daemon on {}", path.display()))
         }
         Err(_) => Ok(None),
+    }
+}
+
+/// The same; where that is another user's daemon, or there is none, the socket on which root's daemon answers anyone what all
+/// may see. It refuses everything else, with a word about permissions.
+async fn connect_or_read(path: &Path) -> Result<Option<UnixStream>> {
+    let own = connect(path).await;
+    if let Ok(Some(stream)) = own {
+        return Ok(Some(stream));
+    }
+    let is_asked_for = std::env::var_os("CENOTE_SOCKET").is_some();
+    let public = match is_asked_for {
+        true => path.with_file_name(public::FILE_NAME),
+        false => public::of_the_machine(),
+    };
+    match server::socket::connect(&public).await {
+        Ok(stream) => Ok(Some(stream)),
+        Err(_) => own,
     }
 }
 

@@ -9,8 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use device::modelled::Link;
 use device::simulated::Model;
+use futures_util::FutureExt;
 use server::daemon::{Daemon, TcpEndpoint};
 use server::http::{self, ApiSocket};
+use server::public::{self, PublicSocket};
 use server::runtime::Shards;
 use server::socket::{self, SocketFile};
 use tokio::net::UnixListener;
@@ -21,6 +23,8 @@ use crate::cli::{ServeArguments, TcpArguments};
 
 /// How long requests under way may take once the daemon is to stop.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the pools of the cache file may take before requests are answered. What is not open by then comes later.
+const IMPORT_LIMIT: Duration = Duration::from_secs(30);
 /// How long memory is kept that nobody needs; at most twice as long.
 const MEMORY_LOOK: Duration = Duration::from_secs(10);
 
@@ -29,6 +33,7 @@ pub struct Sockets {
     api: ApiSocket,
     nbd: (UnixListener, SocketFile),
     nbd_tcp: Option<TcpEndpoint>,
+    public: Option<PublicSocket>,
 }
 
 impl Sockets {
@@ -40,13 +45,25 @@ impl Sockets {
             api: ApiSocket::bind(api).await.with_context(|| listening(api))?,
             nbd: socket::listen(&nbd).await.with_context(|| listening(&nbd))?,
             nbd_tcp: tcp.listen().await?,
+            public: None,
         })
     }
 
-    /// Answers requests and serves volumes until `stop` completes.
+    /// Listens on a socket beside the API's too, on which anyone may ask what all may see.
+    pub async fn and_for_anyone(self, api: &Path) -> Result<Self> {
+        let path = api.with_file_name(public::FILE_NAME);
+        let socket = PublicSocket::bind(&path).await;
+        Ok(Self {
+            public: Some(socket.with_context(|| format!("cannot listen on {}", path.display()))?),
+            ..self
+        })
+    }
+
+    /// Serves volumes, and answers requests once `ready` completes, until `stop` completes.
     pub async fn serve(
         self,
         daemon: &Arc<Daemon>,
+        ready: impl Future<Output = ()>,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<()> {
         // A write beyond the largest file that this process may have is to fail, and not to end it.
@@ -57,6 +74,18 @@ impl Sockets {
         let stop = async move {
             stop.await;
             drop(stopping);
+        }
+        .shared();
+        let requests = async {
+            tokio::select! { () = ready => {}, () = stop.clone() => return Ok(()) }
+            let for_owner = http::serve(self.api, Arc::clone(daemon), stop.clone());
+            match self.public {
+                None => for_owner.await,
+                Some(socket) => {
+                    let for_anyone = public::serve(socket, Arc::clone(daemon), stop.clone());
+                    tokio::try_join!(for_owner, for_anyone).map(|_| ())
+                }
+            }
         };
         let grace = async move {
             // Its other end is dropped, which is what it is for.
@@ -64,7 +93,7 @@ impl Sockets {
             tokio::time::sleep(GRACE).await;
         };
         tokio::select! {
-            served = http::serve(self.api, Arc::clone(daemon), stop) => served.context("the API server failed"),
+            served = requests => served.context("the API server failed"),
             served = volumes => served.context("the NBD server failed"),
             () = grace => Ok(()),
             () = give_memory_back() => Ok(()),
@@ -81,6 +110,29 @@ async fn give_memory_back() {
             // SAFETY: it may be called at any time, by any thread.
             unsafe { libmimalloc_sys::mi_collect(true) };
         }
+    }
+}
+
+/// The file with the pools that come back.
+fn cachefile(arguments: &ServeArguments, socket: &Path) -> Result<Option<PathBuf>> {
+    match arguments.cachefile.as_deref() {
+        None => Ok(server::cachefile::default_path(socket)),
+        Some(path) if path == Path::new("none") => Ok(None),
+        Some(path) => Ok(Some(std::path::absolute(path).context("cannot find the cache file's directory")?)),
+    }
+}
+
+/// Imports the pools of the cache file, on a thread of its own. Those that take long are open later.
+async fn import_cached(daemon: &Arc<Daemon>) {
+    let (done, is_done) = oneshot::channel::<()>();
+    let daemon = Arc::clone(daemon);
+    let import = move || {
+        let _done = done;
+        daemon.import_cached();
+    };
+    match std::thread::Builder::new().name("import".into()).spawn(import) {
+        Ok(_) => drop(tokio::time::timeout(IMPORT_LIMIT, is_done).await),
+        Err(error) => tracing::error!(%error, "the pools of the cache file are not imported"),
     }
 }
 
@@ -101,10 +153,15 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     };
     let runtime = server::runtime::for_requests()?;
     let daemon = arguments.memory.daemon();
-    let daemon =
-        Arc::new(daemon.behind(link).giving_up(arguments.give_up).taking_loads(arguments.take_loads));
+    let daemon = daemon.behind(link).giving_up(arguments.give_up).taking_loads(arguments.take_loads);
+    let daemon = Arc::new(daemon.keeping(cachefile(arguments, &socket)?));
     let served = runtime.block_on(async {
-        let sockets = Sockets::bind(&socket, &arguments.tcp).await?;
+        let mut sockets = Sockets::bind(&socket, &arguments.tcp).await?;
+        // Only root's directories can be got at by others.
+        // SAFETY: geteuid has no preconditions and cannot fail.
+        if unsafe { libc::geteuid() } == 0 {
+            sockets = sockets.and_for_anyone(&socket).await?;
+        }
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let asked = Arc::clone(&daemon);
@@ -112,8 +169,11 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, () = asked.stopped() => {} }
             notify::tell(notify::STOPPING);
         };
-        notify::tell(notify::READY);
-        sockets.serve(&daemon, stop).await
+        let ready = async {
+            import_cached(&daemon).await;
+            notify::tell(notify::READY);
+        };
+        sockets.serve(&daemon, ready, stop).await
     });
     // A request that hangs must not keep the process.
     runtime.shutdown_background();

@@ -118,6 +118,11 @@ fn hold_view(daemon: &Daemon, body: &[u8]) -> Result<Response, ApiError> {
 }
 
 async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {
+    answer(daemon, action, body).await
+}
+
+/// Does what was asked.
+pub(crate) async fn answer(daemon: Arc<Daemon>, action: String, body: Bytes) -> Response {
     let answer = if action == RunLoad::NAME {
         // It waits for no device itself. A client that goes away drops this, and with it the load.
         Ok(daemon::dispatch_load(&daemon, &body).await)
@@ -131,18 +136,22 @@ async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>
         let act = move || device::block_on(daemon::dispatch(&daemon, &action, &body));
         tokio::task::spawn_blocking(act).await
     };
-    let (status, body) = match answer {
-        Ok(Ok(body)) => (StatusCode::OK, body),
-        Ok(Err(error)) => error_body(&error),
-        Err(panic) => error_body(&ApiError {
+    match answer {
+        Ok(Ok(body)) => response(StatusCode::OK, body),
+        Ok(Err(error)) => refusal(&error),
+        Err(panic) => refusal(&ApiError {
             kind: ErrorKind::Failed,
             message: format!("the daemon failed inside this request: {panic}"),
         }),
-    };
+    }
+}
+
+fn response(status: StatusCode, body: Vec<u8>) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-fn error_body(error: &ApiError) -> (StatusCode, Vec<u8>) {
+/// An error as it travels.
+pub(crate) fn refusal(error: &ApiError) -> Response {
     let status = StatusCode::from_u16(error.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    (status, serde_json::to_vec(error).unwrap_or_default())
+    response(status, serde_json::to_vec(error).unwrap_or_default())
 }

@@ -8,6 +8,7 @@ pub mod fuse;
 pub mod http;
 mod load;
 pub mod nbd;
+pub mod public;
 pub mod runtime;
 pub mod sizes;
 pub mod socket;

@@ -1,4 +1,4 @@
-//! Unix sockets that only their owner may connect to.
+//! Unix sockets that only their owner may connect to, or anyone.
 //!
 //! # Who is trusted
 //! Keys travel through them, so both sides look whom they deal with. A socket lies in a directory in which nobody else can put another one in its place: its own user's or root's, and
@@ -71,17 +71,31 @@ fn require_private(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Listens on `path` (mode 0600), making its directory (mode 0700) where needed. A file left by a process that died is
+/// Listens on `path` (mode 0600), making its directory where needed: closed to other users, but for root's, in which there
+/// may be sockets that anyone may use. A file left by a process that died is
 /// replaced.
 ///
 /// # Errors
 /// Another process listens there, the directory is not private, or the system refuses.
 pub async fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    listen_with_mode(path, 0o600).await
+}
+
+/// The same with a socket that anyone may connect to who can get to its directory.
+///
+/// # Errors
+/// As those of [`listen`].
+pub async fn listen_to_anyone(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    listen_with_mode(path, 0o666).await
+}
+
+async fn listen_with_mode(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     let directory = match path.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => directory,
         _ => Path::new("."),
     };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let mode_of_directory = if own_user() == 0 { 0o755 } else { 0o700 };
+    std::fs::DirBuilder::new().recursive(true).mode(mode_of_directory).create(directory)?;
     require_private(directory)?;
     if path.exists() {
         if UnixStream::connect(path).await.is_ok() {
@@ -92,7 +106,7 @@ pub async fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     }
     let listener = UnixListener::bind(path)?;
     let file = SocketFile(path.to_owned());
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     Ok((listener, file))
 }
 

@@ -50,7 +50,7 @@ impl Host {
                     // Either way its other end is gone.
                     let _ = stopped.await;
                 };
-                let serving = sockets.serve(&daemon, stop);
+                let serving = sockets.serve(&daemon, std::future::ready(()), stop);
                 let mut serving = std::pin::pin!(serving);
                 // Its first step tells the daemon where the volumes are.
                 tokio::select! { biased; served = &mut serving => return served, () = std::future::ready(()) => {} }

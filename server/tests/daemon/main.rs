@@ -11,6 +11,7 @@ mod loads;
 mod mounts;
 mod places;
 mod pools;
+mod public;
 mod semantics;
 mod views;
 mod volumes;

@@ -1,0 +1,301 @@
+//! The socket that anyone may ask: what OpenZFS lets every user see of pools, and nothing else.
+//!
+//! # What is answered
+//! Listings of pools, vdevs and datasets with their properties, status and transfer statistics, holds and mounts. Not the
+//! names of damaged files, the space of users, the history, or anything of keys; OpenZFS keeps these from users too. No
+//! request changes anything or makes the daemon look at devices that belong to no pool. Everything else is refused in
+//! OpenZFS's words.
+//!
+//! # What a user cannot do
+//! Hold up others. Connections are few for each user ([`MAX_OF_USER`]) and in all ([`MAX_CONNECTIONS`]), and none lasts
+//! longer than [`DEADLINE`], so that the threads for requests cannot run out. Requests are small ([`MAX_BODY_BYTES`]).
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path as UrlPath, State};
+use axum::response::Response;
+use axum::routing::post;
+use axum::serve::Listener;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::Sleep;
+
+use crate::api::{
+    Action, ApiError, GetIoStats, GetStatus, Hello, ListDatasets, ListHolds, ListMounts, ListPools,
+    ListVdevs, PoolHistory,
+};
+use crate::daemon::Daemon;
+use crate::http;
+use crate::socket::{self, SocketFile};
+
+/// Name of the socket, beside the API's.
+pub const FILE_NAME: &str = "read.sock";
+/// Largest request, in bytes.
+const MAX_BODY_BYTES: usize = 64 << 10;
+/// Most connections.
+const MAX_CONNECTIONS: usize = 128;
+/// Most connections of one user.
+const MAX_OF_USER: usize = 16;
+/// How long a connection lasts.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// What anyone may ask.
+const FOR_ANYONE: [&str; 8] = [
+    Hello::NAME,
+    ListPools::NAME,
+    ListVdevs::NAME,
+    GetStatus::NAME,
+    GetIoStats::NAME,
+    ListDatasets::NAME,
+    ListHolds::NAME,
+    ListMounts::NAME,
+];
+/// Properties that tell what users have in a filesystem.
+const OF_USERS: [&str; 4] = ["user", "group", "project", "id"];
+
+/// The socket of the machine's daemon, for users who have no daemon of their own.
+pub fn of_the_machine() -> PathBuf {
+    Path::new("/run/cenote").join(FILE_NAME)
+}
+
+/// Whether anyone may ask for an action.
+pub fn is_for_anyone(action: &str) -> bool {
+    FOR_ANYONE.contains(&action)
+}
+
+/// The request as it is answered to anyone: without what only some may see.
+fn permitted(action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+    let wrong = |error: serde_json::Error| ApiError::invalid(format!("{action}: {error}"));
+    let again = |error: serde_json::Error| ApiError::failed(error.to_string());
+    match action {
+        GetStatus::NAME => {
+            let request: GetStatus = serde_json::from_slice(body).map_err(wrong)?;
+            serde_json::to_vec(&GetStatus { files: false, ..request }).map_err(again)
+        }
+        ListDatasets::NAME => {
+            let request: ListDatasets = serde_json::from_slice(body).map_err(wrong)?;
+            match request.properties.iter().find(|name| is_of_users(name)) {
+                Some(name) => Err(denied(&format!("cannot get property '{name}'"))),
+                None => Ok(body.to_vec()),
+            }
+        }
+        PoolHistory::NAME => {
+            let request: PoolHistory = serde_json::from_slice(body).map_err(wrong)?;
+            let of = request.pools.first().map_or_else(String::new, |pool| format!(" for pool '{pool}'"));
+            Err(denied(&format!("cannot show history{of}")))
+        }
+        _ if is_for_anyone(action) => Ok(body.to_vec()),
+        _ => Err(denied("only root, and the user who runs the daemon, may ask for that")),
+    }
+}
+
+fn denied(what: &str) -> ApiError {
+    ApiError::refused(format!("{what}: permission denied"))
+}
+
+/// `userused@…`, `groupobjquota@…` and their kin.
+fn is_of_users(property: &str) -> bool {
+    let Some((name, _)) = property.split_once('@') else { return false };
+    OF_USERS.iter().any(|of| name.starts_with(of)) && (name.ends_with("used") || name.ends_with("quota"))
+}
+
+/// A listening socket for anyone, which removes its file when dropped.
+#[derive(Debug)]
+pub struct PublicSocket {
+    listener: UnixListener,
+    _file: SocketFile,
+    users: Arc<Users>,
+}
+
+impl PublicSocket {
+    /// Listens on `path`.
+    ///
+    /// # Errors
+    /// As those of [`socket::listen`].
+    pub async fn bind(path: &Path) -> io::Result<Self> {
+        let (listener, file) = socket::listen_to_anyone(path).await?;
+        Ok(Self { listener, _file: file, users: Arc::default() })
+    }
+}
+
+/// How many connections each user has.
+#[derive(Debug, Default)]
+struct Users(Mutex<HashMap<u32, usize>>);
+
+impl Users {
+    /// One more, unless there are too many.
+    fn admit(self: &Arc<Self>, user: u32) -> Option<Place> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (all, own) = (counts.values().sum::<usize>(), counts.get(&user).copied().unwrap_or(0));
+        if all >= MAX_CONNECTIONS || own >= MAX_OF_USER {
+            return None;
+        }
+        counts.insert(user, own + 1);
+        Some(Place { users: Arc::clone(self), user })
+    }
+}
+
+/// One connection of a user.
+#[derive(Debug)]
+struct Place {
+    users: Arc<Users>,
+    user: u32,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.users.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.user) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                counts.remove(&self.user);
+            }
+        }
+    }
+}
+
+/// A connection with an end.
+#[derive(Debug)]
+pub struct Bounded {
+    stream: UnixStream,
+    deadline: Pin<Box<Sleep>>,
+    _place: Place,
+}
+
+impl Bounded {
+    fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.deadline.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the connection lasted too long")),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Bounded {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(context)?;
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Bounded {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check(context)?;
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl Listener for PublicSocket {
+    type Io = Bounded;
+    type Addr = tokio::net::unix::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, address)) => {
+                    let user = stream.peer_cred().ok().map(|peer| peer.uid());
+                    let Some(place) = user.and_then(|user| self.users.admit(user)) else {
+                        tracing::debug!(user, "too many connections of a user");
+                        continue;
+                    };
+                    let deadline = Box::pin(tokio::time::sleep(DEADLINE));
+                    return (Bounded { stream, deadline, _place: place }, address);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// Answers what anyone may ask, until `stop` completes.
+///
+/// # Errors
+/// When the listener itself fails.
+pub async fn serve(
+    socket: PublicSocket,
+    daemon: Arc<Daemon>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let router = axum::Router::new()
+        .route("/v1/{action}", post(act))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(daemon);
+    axum::serve(socket, router).with_graceful_shutdown(stop).await
+}
+
+async fn act(State(daemon): State<Arc<Daemon>>, UrlPath(action): UrlPath<String>, body: Bytes) -> Response {
+    match permitted(&action, &body) {
+        Ok(body) => http::answer(daemon, action, body.into()).await,
+        Err(error) => http::refusal(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listings_are_for_anyone_and_only_what_users_may_see() {
+        for action in
+            ["pool-destroy", "key-load", "key-list", "pool-view", "shutdown", "userspace", "no-such-action"]
+        {
+            let refused = permitted(action, b"{}").unwrap_err();
+            assert!(refused.message.ends_with("permission denied"), "{action}: {refused}");
+        }
+        let history = permitted("pool-history", br#"{"pools": ["tank"]}"#).unwrap_err();
+        assert_eq!(history.message, "cannot show history for pool 'tank': permission denied");
+        let status = permitted("pool-status", br#"{"pools": [], "files": true, "dedup": false}"#).unwrap();
+        assert!(!serde_json::from_slice::<GetStatus>(&status).unwrap().files);
+        let listing = |property: &str| {
+            let request = ListDatasets { properties: vec![property.into()], ..ListDatasets::default() };
+            permitted("dataset-list", &serde_json::to_vec(&request).unwrap())
+        };
+        for property in ["userused@root", "groupobjquota@1", "projectquota@5", "userobjused@x"] {
+            assert!(listing(property).is_err(), "{property}");
+        }
+        for property in ["used", "written@now", "org:user@used", "keystatus"] {
+            assert!(listing(property).is_ok(), "{property}");
+        }
+    }
+
+    #[test]
+    fn a_user_has_few_connections_and_leaves_room_for_others() {
+        let users = Arc::<Users>::default();
+        let mut places: Vec<Place> = std::iter::from_fn(|| users.admit(7)).collect();
+        assert_eq!(places.len(), MAX_OF_USER);
+        assert!(users.admit(8).is_some());
+        places.pop();
+        assert!(users.admit(7).is_some());
+        let all: Vec<Place> = (100..1000).flat_map(|user| users.admit(user)).collect();
+        assert_eq!(all.len() + places.len(), MAX_CONNECTIONS);
+    }
+}

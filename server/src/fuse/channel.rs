@@ -23,8 +23,9 @@ use super::buffer::Buffer;
 use super::filesystem::{Mounted, Outcome};
 use super::incoming::{Incoming, is_large_write};
 use super::readers::{PATIENCE, Reader, Readers};
+use super::seeking::Seek;
 use super::session::{Device, Life, MAX_DATA_BYTES};
-use super::wire::{ANSWER_HEADER_BYTES, answer_header};
+use super::wire::{ANSWER_HEADER_BYTES, Room, answer_header};
 use crate::descriptors::Share;
 
 /// `_IOR(229, 0, u32)`: makes a freshly opened device one of a connection.
@@ -146,6 +147,10 @@ impl Channel {
                         reply(&device, unique, answer, &mut [0; ANSWER_HEADER_BYTES]);
                     });
                 }
+                Outcome::WhenWrittenBack(seek) => {
+                    drop(inside);
+                    self.seek(&device, request.unique, seek);
+                }
                 Outcome::Nothing => {}
                 Outcome::End => {
                     drop(inside);
@@ -157,6 +162,15 @@ impl Channel {
             incoming.expect(is_large_write, || self.record_bytes());
         }
         Ok(())
+    }
+
+    /// Answers where data or a hole are as soon as the kernel wrote back its pages, which others answer.
+    fn seek(&self, device: &Device, unique: u64, seek: Seek) {
+        let (answering, mounted) = (Arc::clone(device), self.mounted.clone());
+        let work = move || reply_offset(&answering, unique, mounted.look_for_with_pages(&seek));
+        if self.mounted.waiters.elsewhere(Box::new(work)).is_err() {
+            reply_offset(device, unique, self.mounted.look_for_in_data(&seek));
+        }
     }
 
     /// Bytes of a record of what is written here.
@@ -208,6 +222,13 @@ fn next(device: &Device, incoming: &mut Incoming, reader: &mut Reader, is_patien
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Answers with an offset.
+fn reply_offset(device: &Device, unique: u64, found: Result<u64, Errno>) {
+    let mut outgoing = [0; ANSWER_HEADER_BYTES + size_of::<u64>()];
+    let answer = found.and_then(|found| Room::new(&mut outgoing[ANSWER_HEADER_BYTES..]).offset(found));
+    reply(device, unique, answer, &mut outgoing);
 }
 
 /// Answers with what is in `outgoing` behind the room for a header.

@@ -52,7 +52,7 @@ pub enum OpenFile {
 /// An open file of a filesystem that never changes.
 #[derive(Debug)]
 pub struct FixedFile {
-    file: File,
+    pub(super) file: File,
     /// Where it is in a snapshot below `.zfs`, keeps that from being destroyed.
     _held: Option<SnapshotHeld>,
 }
@@ -60,8 +60,8 @@ pub struct FixedFile {
 /// An open file of a filesystem that is written.
 #[derive(Debug)]
 pub struct LiveFile {
-    zpl: Arc<LiveZpl>,
-    object: ObjectId,
+    pub(super) zpl: Arc<LiveZpl>,
+    pub(super) object: ObjectId,
     access: Access,
     /// Absent for a directory.
     reader: Option<Reader>,
@@ -151,7 +151,8 @@ impl OpenFile {
     }
 }
 
-fn stale() -> Error {
+/// Of a file that is no more.
+pub(super) fn stale() -> Error {
     Error::Os { what: "a file that is gone".into(), errno: libc::ESTALE }
 }
 
@@ -162,10 +163,11 @@ pub(super) fn is_strangers(stat: &Stat, by: Caller) -> bool {
 
 impl Served {
     /// Opens a file, by the flags of `open`; the number of its handle.
-    pub(super) fn open(&self, number: INodeNo, flags: i32) -> Result<FileHandle> {
+    pub(super) fn open(&self, number: INodeNo, flags: i32, by: Caller) -> Result<FileHandle> {
         if flags & libc::O_ACCMODE != libc::O_RDONLY {
             let (zpl, object) = self.changeable(number)?;
-            device::block_on(zpl.require_open_for_writing(object, flags & libc::O_APPEND != 0))?;
+            let append = flags & libc::O_APPEND != 0;
+            device::block_on(zpl.require_open_for_writing(object, append, by.uid == 0))?;
         }
         let (tree, object) = self.object(number)?;
         let access = Access::of(flags);
@@ -243,7 +245,8 @@ impl Served {
         }
     }
 
-    fn file(&self, number: INodeNo, handle: FileHandle) -> Result<Arc<OpenFile>> {
+    /// The file behind a handle.
+    pub(super) fn file(&self, number: INodeNo, handle: FileHandle) -> Result<Arc<OpenFile>> {
         if let Some(file) = self.files().get(&handle.0) {
             return Ok(Arc::clone(file));
         }
@@ -410,33 +413,5 @@ impl Served {
         self.drop_bits(zpl, to.0, target, by)?;
         self.drop_capability(zpl, target)?;
         self.with_room(|| zpl.copy_range(source, from.1, target, to.1, length))
-    }
-
-    /// The first data or hole from an offset on.
-    pub(super) fn seek(
-        &self,
-        number: INodeNo,
-        handle: FileHandle,
-        from: u64,
-        whence: i32,
-    ) -> Result<Option<u64>> {
-        let file = self.file(number, handle)?;
-        let is_data = match whence {
-            libc::SEEK_DATA => true,
-            libc::SEEK_HOLE => false,
-            _ => return Err(Error::Invalid(format!("seek of kind {whence}"))),
-        };
-        match &*file {
-            OpenFile::Live(LiveFile { zpl, object, .. }) => match is_data {
-                true => device::block_on(zpl.seek_data(*object, from)),
-                false => device::block_on(zpl.seek_hole(*object, from)),
-            },
-            OpenFile::Stale => Err(stale()),
-            OpenFile::Fixed(FixedFile { file, .. }) if from >= file.node().size() => Ok(None),
-            OpenFile::Fixed(FixedFile { file, .. }) => match is_data {
-                true => device::block_on(file.node().next_data(from)),
-                false => device::block_on(file.node().next_hole(from)),
-            },
-        }
     }
 }

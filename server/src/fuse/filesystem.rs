@@ -12,6 +12,7 @@ use super::gate::{Gate, Pass};
 use super::listing::Part;
 use super::names::Told;
 use super::node::{Node, Tree};
+use super::seeking::{Seek, Sought, WHAT, told};
 use super::served::Served;
 use super::waiting::Waiters;
 use super::wire::{Entry, Figures, Operation, Request, Room};
@@ -24,6 +25,9 @@ pub enum Outcome {
     Answer(Result<usize, Errno>),
     /// An answer when [`Mounted::make_stable`] is done, which takes as long as a device takes.
     WhenStable(INodeNo),
+    /// An answer when the kernel wrote back pages: by [`Mounted::look_for_with_pages`], not on a thread that reads
+    /// requests.
+    WhenWrittenBack(Seek),
     /// Nobody waits for an answer.
     Nothing,
     /// An answer, and then no more requests.
@@ -80,6 +84,18 @@ impl Mounted {
                 Outcome::WhenStable(node)
             }
             Operation::Destroy => Outcome::End,
+            Operation::Seek { handle, offset, whence } => {
+                wakeful::note_request();
+                let seek = match Seek::new(node, handle, offset, whence) {
+                    Ok(seek) => seek,
+                    Err(error) => return Outcome::Answer(Err(error)),
+                };
+                Outcome::Answer(match served.look_for(&seek, &(0..0)) {
+                    Ok(Sought::Perhaps(_)) => return Outcome::WhenWrittenBack(seek),
+                    Ok(Sought::At(found)) => told(found).and_then(|found| Room::new(room).offset(found)),
+                    Err(error) => Err(served.failed(WHAT, node, &error)),
+                })
+            }
             _ => Outcome::Answer(served.answered(request, room)),
         }
     }
@@ -197,7 +213,7 @@ impl Served {
                 self.done("rename in", node, self.rename((node, name), (to, new_name), flags, by))
             }
             Operation::Link { file, name } => entry(room, "create a name in", self.link(file, node, name)),
-            Operation::Open { flags } => match self.open(node, flags) {
+            Operation::Open { flags } => match self.open(node, flags, by) {
                 Ok(handle) => {
                     self.is_opened(handle, flags);
                     let keeps = self.may_keep(node, flags);
@@ -303,14 +319,6 @@ impl Served {
                 let allocated = self.allocate(node, offset, length, mode, by);
                 self.done("allocate in", node, allocated)
             }
-            Operation::Seek { handle, offset, whence } => {
-                let from = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-                match self.seek(node, handle, from, whence) {
-                    Ok(Some(found)) if found <= i64::MAX as u64 => room.offset(found),
-                    Ok(_) => Err(Errno::ENXIO),
-                    Err(error) => Err(failed("look for data or holes in", error)),
-                }
-            }
             Operation::CopyRange { offset, to, to_offset, length } => {
                 // The answer has 32 bits for what was copied. What goes on behind it begins with a block, so that it can be shared as this was.
                 let length = length.min(MOST_COPIED_BYTES);
@@ -320,7 +328,8 @@ impl Served {
                 }
             }
             Operation::Malformed => Err(Errno::EINVAL),
-            Operation::Unknown
+            Operation::Seek { .. }
+            | Operation::Unknown
             | Operation::Forget
             | Operation::ForgetMany(_)
             | Operation::Sync

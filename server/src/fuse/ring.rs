@@ -48,6 +48,7 @@ use io_uring::{IoUring, cqueue, squeue};
 
 use super::filesystem::{Mounted, Outcome};
 use super::session::{Device, Life};
+use super::wire::Room;
 use crate::wakeful;
 use entry::{Entry, Given};
 
@@ -309,6 +310,10 @@ impl Crew {
                 let answer = self.mounted.make_stable(number);
                 queue.staff().waiting -= 1;
                 answer
+            }
+            // The threads of a queue answer the kernel's pages too: none waits for them.
+            Outcome::WhenWrittenBack(seek) => {
+                self.mounted.look_for_in_data(&seek).and_then(|found| Room::new(room).offset(found))
             }
             // The last request; the kernel itself ends the connection.
             Outcome::End => Ok(0),

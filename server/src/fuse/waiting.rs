@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-type Work = Box<dyn FnOnce() + Send>;
+/// What is done by a thread that waits.
+pub type Work = Box<dyn FnOnce() + Send>;
 
 /// Most that wait where they were read: fewer than the threads of a mount.
 const MAX_HERE: usize = 3;
@@ -70,35 +71,39 @@ impl Waiters {
     pub fn wait(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) {
         match Place::take(&self.here) {
             Some(_place) => work(),
-            None => self.elsewhere(work),
+            None => {
+                if let Err(work) = self.elsewhere(Box::new(work)) {
+                    work();
+                }
+            }
         }
     }
 
-    /// Does `work` on another thread; on this one where there can be none.
-    fn elsewhere(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) {
+    /// Does `work` on another thread.
+    ///
+    /// # Errors
+    /// The work, where there can be no thread.
+    pub fn elsewhere(self: &Arc<Self>, work: Work) -> Result<(), Work> {
         let mut state = self.state();
-        state.line.push_back(Box::new(work));
+        state.line.push_back(work);
         if state.idle >= state.line.len() || state.threads >= MAX_THREADS {
             self.more.notify_one();
-            return;
+            return Ok(());
         }
-        state.threads += 1;
-        drop(state);
         let waiters = Arc::clone(self);
         let spawned = std::thread::Builder::new()
             .name("fuse-wait".into())
             .stack_size(device::STACK_BYTES)
             .spawn(move || waiters.serve());
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread for an fsync");
-            let mut state = self.state();
-            state.threads -= 1;
-            let own = if state.threads == 0 { state.line.pop_back() } else { None };
-            drop(state);
-            if let Some(work) = own {
-                work();
+        match spawned {
+            Ok(_) => state.threads += 1,
+            Err(error) if state.threads > 0 => tracing::warn!(%error, "requests wait for few threads"),
+            Err(error) => {
+                tracing::warn!(%error, "no thread for a request that waits");
+                return state.line.pop_back().map_or(Ok(()), Err);
             }
         }
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -13,5 +13,6 @@ mod places;
 mod pools;
 mod public;
 mod semantics;
+mod sparse;
 mod views;
 mod volumes;

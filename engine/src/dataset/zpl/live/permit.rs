@@ -1,13 +1,14 @@
 //! What the attributes of files forbid: immutable, append-only, not to be unlinked, read-only.
 //!
-//! They hold for everybody, whatever the mode says, but not for what the intent log tells: that was allowed when it was done. A file that may not be changed keeps its name and links; a directory keeps its entries.
+//! They hold for everybody, whatever the mode says; but root may open a read-only file to write, as with a mode that
+//! lets nobody write. They do not hold for what the intent log tells: that was allowed when it was done. A file that may not be changed keeps its name and links; a directory keeps its entries.
 //!
 //! | attribute | write, truncate | attributes, xattrs | remove, rename it | link it | entries of a directory |
 //! |---|---|---|---|---|---|
 //! | immutable | no | only attributes like this one; reading counts as access | no | no | stay |
 //! | append-only | at the end | as immutable, and both times of this moment | no | no | can only be added |
 //! | nounlink | yes | yes | no | yes | as without |
-//! | read-only | files that are open already | yes | yes | yes | as without |
+//! | read-only | root, and files that are open already | yes | yes | yes | as without |
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_acl.c`, `zfs_vnops.c`, and of Linux `may_create`, `may_delete`, `notify_change`.
 
@@ -22,11 +23,13 @@ use crate::error::{Error, Result};
 const FIXED: u64 = ZnodeFlags::IMMUTABLE.0 | ZnodeFlags::APPENDONLY.0;
 
 impl LiveZpl {
-    /// Whether a regular file may be opened to be written; `append`: at its end only.
-    pub async fn require_open_for_writing(&self, file: ObjectId, append: bool) -> Result<()> {
+    /// Whether a regular file may be opened to be written; `append`: at its end only. `by_root`: by who may write
+    /// whatever the mode says.
+    pub async fn require_open_for_writing(&self, file: ObjectId, append: bool, by_root: bool) -> Result<()> {
         let node = self.node(file).await?;
         let append_only = if append { 0 } else { ZnodeFlags::APPENDONLY.0 };
-        node.forbid(ZnodeFlags::IMMUTABLE.0 | ZnodeFlags::READONLY.0 | append_only)
+        let read_only = if by_root { 0 } else { ZnodeFlags::READONLY.0 };
+        node.forbid(ZnodeFlags::IMMUTABLE.0 | read_only | append_only)
     }
 }
 

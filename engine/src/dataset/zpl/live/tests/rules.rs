@@ -28,7 +28,7 @@ fn immutable_files_stay_as_they_are_until_they_are_not_immutable() {
         is_errno(zpl.write(file, 100, b"more", &options).await, errno::EPERM);
         is_errno(zpl.truncate(file, 0).await, errno::EPERM);
         is_errno(zpl.allocate(file, AllocateMode::Punch, 0, 3).await, errno::EPERM);
-        is_errno(zpl.require_open_for_writing(file, true).await, errno::EPERM);
+        is_errno(zpl.require_open_for_writing(file, true, true).await, errno::EPERM);
         is_errno(zpl.unlink(root, b"file").await, errno::EPERM);
         is_errno(zpl.link(file, root, b"link").await, errno::EPERM);
         is_errno(zpl.rename(root, b"file", root, b"other", RenameMode::Replace).await, errno::EPERM);
@@ -70,8 +70,8 @@ fn append_only_files_grow_and_files_that_are_not_to_be_unlinked_keep_their_names
         let atime = SetAttributes { atime: Some(Time::now()), ..SetAttributes::default() };
         is_errno(zpl.set_attributes(file, &atime).await, errno::EPERM);
         is_errno(zpl.unlink(root, b"file").await, errno::EPERM);
-        is_errno(zpl.require_open_for_writing(file, false).await, errno::EPERM);
-        zpl.require_open_for_writing(file, true).await.unwrap();
+        is_errno(zpl.require_open_for_writing(file, false, true).await, errno::EPERM);
+        zpl.require_open_for_writing(file, true, false).await.unwrap();
         let kept = zpl.create(root, b"kept", &FILE).await.unwrap();
         set_flags(&zpl, kept, ZnodeFlags::NOUNLINK).await;
         is_errno(zpl.unlink(root, b"kept").await, errno::EPERM);
@@ -265,4 +265,19 @@ fn whoever_asks_for_an_attribute_of_a_file_that_has_none_waits_for_nobody() {
         assert_eq!(block_on(zpl.list_xattrs(file)).unwrap(), [b"user.a"]);
     }
     assert!(matches!(block_on(zpl.xattr(ObjectId(1 << 20), b"user.a")), Err(Error::NotFound(_))));
+}
+
+#[test]
+fn a_read_only_file_is_opened_to_be_written_by_root_alone() {
+    let Some((txgs, objset)) = objset(CaseSensitivity::Sensitive) else { return };
+    let zpl = open(&txgs, &objset);
+    let root = zpl.zpl().root();
+    block_on(async {
+        let file = zpl.create(root, b"file", &FILE).await.unwrap();
+        set_flags(&zpl, file, ZnodeFlags::READONLY).await;
+        is_errno(zpl.require_open_for_writing(file, true, false).await, errno::EPERM);
+        zpl.require_open_for_writing(file, false, true).await.unwrap();
+        // What was opened before goes on writing.
+        zpl.write(file, 0, b"content", &WriteOptions::default()).await.unwrap();
+    });
 }

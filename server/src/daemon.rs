@@ -53,6 +53,7 @@ mod listing;
 mod loads;
 mod mounts;
 mod names;
+mod nested;
 mod places;
 mod pool_properties;
 mod pools;

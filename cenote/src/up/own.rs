@@ -133,10 +133,12 @@ fn open(daemon: &Daemon, directory: &Path) -> Result<(OpenedPool, bool)> {
             vdevs: vec![NewVdev { layout: NewLayout::Mirror, class: Default::default(), devices: disks }],
             ..NewDevices::default()
         },
+        // Files lie on filesystems whose blocks have 4 KiB.
+        properties: vec![("ashift".into(), "12".into())],
         force: true,
         no_mount: true,
         altroot,
-        command: Some(format!("zpool create {POOL} mirror {}", names.join(" "))),
+        command: Some(format!("zpool create -o ashift=12 {POOL} mirror {}", names.join(" "))),
         ..CreatePool::default()
     };
     Ok((block_on(daemon.create_pool(create))?, true))

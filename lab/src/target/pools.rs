@@ -120,6 +120,10 @@ impl Bench<'_> {
             let name = name.strip_prefix(POOL).unwrap_or(name);
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
+        if pools.disks.is_empty() && settings.get("ashift").is_none() {
+            // Files lie on filesystems whose blocks have 4 KiB.
+            arguments.extend(["-o".to_owned(), "ashift=12".to_owned()]);
+        }
         arguments.push(pool.to_owned());
         let first = arguments.len() + usize::from(layout.vdevs().first().is_some_and(|it| *it != Vdev::Disk));
         for vdev in layout.vdevs() {

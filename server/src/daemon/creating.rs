@@ -58,8 +58,8 @@ impl Daemon {
             check_mountpoint(name, options.altroot.as_deref(), &request.root_properties)?;
         }
         let devices = &request.devices;
-        let mut opened =
-            disks::open(devices, &doing, Allowed::all(request.force), &self.guids(), None).await?;
+        let (guids, how) = (self.guids(), (None, asked_ashift(&request.properties)));
+        let mut opened = disks::open(devices, &doing, Allowed::all(request.force), &guids, how).await?;
         let mut new = new_pool(&request, &options, features);
         new.tops = opened.tops.clone();
         // What the devices hold is still there when this is refused, and a dry run is refused what the pool would be.
@@ -114,14 +114,19 @@ impl Daemon {
             in_use: request.force || request.allow_in_use,
             replication: request.force || request.allow_replication_mismatch,
         };
-        let mut opened =
-            disks::open(&request.devices, &doing, allowed, &self.guids(), existing.as_ref()).await?;
         // Where none is asked for, the pool's own property says it.
-        let ashift = match asked_ashift(&request.properties) {
+        let asked = match asked_ashift(&request.properties) {
             Some(ashift) => Some(ashift),
             None => pool_ashift(&dsl).await?,
         };
         drop(dsl);
+        let how = (existing.as_ref(), asked);
+        let mut opened = disks::open(&request.devices, &doing, allowed, &self.guids(), how).await?;
+        let are_files = opened.tops.iter().flat_map(|top| &top.leaves).all(|leaf| leaf.is_file);
+        // Files have no sectors of their own: these get those of the pool.
+        let tops = pool.live().map(|live| live.pool().vdevs().tops.iter());
+        let of_pool = tops.into_iter().flatten().filter_map(|top| u8::try_from(top.ashift).ok()).max();
+        let ashift = asked.or(of_pool.filter(|_| are_files));
         let mixed = request.force || request.allow_ashift_mismatch;
         let check = |live: &LivePool| {
             live.check_addition(&opened.tops, ashift, mixed).map_err(|error| refused(&doing, error))
@@ -201,6 +206,7 @@ impl Daemon {
                     listed.failed.push(dataset_error("sync", pool.name(), error));
                     continue;
                 }
+                pool.space_is_known();
             }
             listed.entries.push(pool.name().to_owned());
         }

@@ -29,6 +29,8 @@ use crate::api::{ApiError, NewClass, NewDevices, NewLayout};
 
 /// The smallest device that a pool is made of.
 const MIN_DEVICE_BYTES: u64 = 64 << 20;
+/// `ashift` of files, unless another one was asked for.
+const FILE_ASHIFT: u8 = 9;
 /// How long the system may take to show a partition.
 const PARTITION_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -77,13 +79,13 @@ impl Faults {
 }
 
 /// Opens and checks the devices for a pool. `doing` begins what is said of them, `open_pools` are those of this daemon, `existing` are vdevs that
-/// the pool has already. Nothing is written to them yet.
+/// the pool has already. Nothing is written to them yet. `ashift` is what was asked for.
 pub(super) async fn open(
     devices: &NewDevices,
     doing: &str,
     allowed: Allowed,
     open_pools: &[(Guid, String)],
-    existing: Option<&Replication>,
+    (existing, ashift): (Option<&Replication>, Option<u8>),
 ) -> Result<Opened, ApiError> {
     let mut faults = Faults::default();
     let mut opened = Opened::default();
@@ -100,7 +102,7 @@ pub(super) async fn open(
                 )));
             }
             seen.push(same);
-            leaves.push(open_one(&path, doing, open_pools, faults).await?);
+            leaves.push(open_one(&path, doing, (open_pools, ashift), faults).await?);
         }
         Ok(leaves)
     };
@@ -225,7 +227,7 @@ fn find(path: &Path) -> Result<PathBuf, ApiError> {
 async fn open_one(
     path: &Path,
     doing: &str,
-    open_pools: &[(Guid, String)],
+    (open_pools, ashift): (&[(Guid, String)], Option<u8>),
     faults: &mut Faults,
 ) -> Result<NewLeaf, ApiError> {
     let shown = path.display();
@@ -266,7 +268,12 @@ async fn open_one(
             check_partition(&partition, open_pools, faults).await;
         }
     }
-    let device = match OpenOptions::read_write().open_device(path) {
+    let options = match is_block {
+        true => OpenOptions::read_write(),
+        // Sectors of files are as small as the pool's, whatever the filesystem that they are in can do directly.
+        false => OpenOptions::read_write().unit_at_most(1 << ashift.unwrap_or(FILE_ASHIFT)),
+    };
+    let device = match options.open_device(path) {
         Ok(device) => device,
         Err(error) if matches!(error.cause, Cause::InUse) => {
             faults.errors.push(match is_block {

@@ -346,6 +346,7 @@ impl Daemon {
         load_keys: bool,
     ) -> OpenedPool {
         let mut opened = described(open);
+        opened.warnings.extend(self.nested(open));
         if load_keys {
             opened.warnings.extend(self.load_keys_from_files(open, changing).await);
         }

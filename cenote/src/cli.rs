@@ -15,13 +15,14 @@ use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArgu
 use crate::lab::Lab;
 use crate::mount_helper;
 use crate::output;
+use crate::unmount_helper;
 use crate::up::UpArguments;
 use crate::zdb;
 use crate::zfs::Zfs;
 use crate::zpool::Zpool;
 
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
-const APPLETS: [&str; 5] = ["zpool", "zfs", "zdb", "mount.cenote", "mount.fuse.cenote"];
+const APPLETS: [&str; 6] = ["zpool", "zfs", "zdb", "mount.cenote", "mount.fuse.cenote", "umount.fuse.cenote"];
 
 /// What the environment says, for the help.
 const ENVIRONMENT: &str = "\
@@ -67,6 +68,9 @@ pub enum Command {
     /// Mount a filesystem with mountpoint=legacy; what mount(8) runs when linked as /sbin/mount.cenote
     #[command(name = "mount.cenote", alias = "mount.fuse.cenote")]
     MountHelper(mount_helper::Arguments),
+    /// Unmount, and return when all is on disk; what umount(8) runs when linked as /sbin/umount.fuse.cenote
+    #[command(name = "umount.fuse.cenote")]
+    UnmountHelper(unmount_helper::Arguments),
     /// Find out by experiments which settings help, and prove it
     #[command(subcommand)]
     Lab(Lab),
@@ -190,6 +194,7 @@ impl Command {
             Self::Extract(arguments) => copy::extract::run(&arguments),
             Self::Zdb(arguments) => zdb::run(&arguments),
             Self::MountHelper(arguments) => arguments.run(),
+            Self::UnmountHelper(arguments) => arguments.run(),
             Self::Lab(command) => command.run(),
             Self::Completion(arguments) => output::print(arguments.script()),
             Self::Complete(arguments) => output::print(&arguments.candidates()),

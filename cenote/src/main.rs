@@ -18,6 +18,7 @@ mod property_list;
 mod serve;
 mod table;
 mod typed;
+mod unmount_helper;
 mod up;
 mod version;
 mod zdb;

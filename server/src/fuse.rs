@@ -8,10 +8,12 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `place` | where it is mounted, and whether it still is |
+//! | `holders` | who keeps it busy |
 //! | `naming` | what the kernel's table of mounts calls it, when that changes |
 //! | `carried` | what is mounted below it when it is |
 //! | `gate` | what stands between requests and what is served, so that this can be exchanged |
 //! | `replacing` | another tree behind a mount that stays (`zfs rollback`) |
+//! | `seeking` | where data and holes are, also in pages that only the kernel has |
 //! | `kept_times` | times that are set of files that are mapped and changed |
 //! | `wire` | the protocol: bytes and requests |
 //! | `channel` | how requests and answers travel: through the device |
@@ -43,6 +45,7 @@ mod filesystem;
 mod flags;
 mod gate;
 mod groups;
+mod holders;
 mod incoming;
 mod kept_times;
 mod listing;
@@ -54,6 +57,7 @@ mod place;
 mod readers;
 mod replacing;
 mod ring;
+mod seeking;
 mod served;
 mod session;
 mod trees;
@@ -62,7 +66,8 @@ mod wire;
 mod writeback;
 mod xattrs;
 
-pub use carried::Carried;
+pub use carried::{Carried, copy_of_tree, move_mount};
+pub use holders::Holders;
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
 pub use options::MountOptions;
 pub use place::{Table, answers, clear_stale, clear_stale_of, device_at};
@@ -78,6 +83,7 @@ use std::time::{Duration, Instant};
 
 use engine::dataset::zpl::{AclType, LiveZpl};
 
+use crate::committing::commit;
 use gate::{Closed, Gate};
 use naming::Unnamed;
 use place::{Aside, Place};
@@ -126,10 +132,12 @@ pub enum MountError {
         error: std::io::Error,
     },
     /// Files are open below the mountpoint.
-    #[error("cannot unmount '{}': pool or dataset is busy", at.display())]
+    #[error("cannot unmount '{}': pool or dataset is busy{holders}", at.display())]
     Busy {
         /// The mountpoint.
         at: PathBuf,
+        /// Who has them open, as far as that can be seen.
+        holders: Holders,
     },
     /// Something else was mounted over it.
     #[error("cannot unmount '{}': pool or dataset is busy: something else was mounted over it", at.display())]
@@ -380,7 +388,16 @@ impl FuseMount {
             // What is mapped and changed is written back first, as long as that is allowed.
             self.write_back();
         }
+        let was_writable = served.is_writable();
         served.set_writable(wanted.writable);
+        if let Some(pool) = served.trees.pool().filter(|_| was_writable && !wanted.writable)
+            && let Err(error) = commit(pool, None)
+        {
+            tracing::warn!(
+                dataset = self.dataset,
+                "read-only, and what was written last is not on disk: {error}"
+            );
+        }
         let is_kept = |options: &MountOptions| {
             let MountOptions { writable, exec, setuid, devices, sync_all, sync_names, .. } = *options;
             (writable, exec, setuid, devices, sync_all, sync_names)
@@ -427,6 +444,13 @@ impl FuseMount {
     /// Files that somebody has open, or that are kept for the kernel.
     pub fn files_held(&self) -> usize {
         self.gate.served().map_or(0, |served| served.files_held())
+    }
+
+    /// All was committed: the space that files take is known, and the kernel is to ask for it.
+    pub fn space_is_known(&self) {
+        if let Some(served) = self.gate.served() {
+            served.forget_brief();
+        }
     }
 
     /// Closes snapshots below `.zfs/snapshot` to whoever would open a file there, as long as what is returned is kept.
@@ -488,7 +512,14 @@ impl FuseMount {
             }
             let kept = self.aside().take();
             let aside = kept.or_else(|| place.aside().ok());
-            place.unmount(false)?;
+            match place.unmount(false) {
+                Err(MountError::Busy { at, .. }) => {
+                    // It is not this that keeps it busy.
+                    drop(aside);
+                    return Err(MountError::Busy { at, holders: Holders::of(place.device(), place.path()) });
+                }
+                unmounted => drop(unmounted?),
+            }
             if aside.is_some() && place::is_elsewhere(place.device()) {
                 *self.aside() = aside;
                 return Ok(Left::Elsewhere);
@@ -514,7 +545,9 @@ impl FuseMount {
             return Err(busy());
         }
         let mut kept = self.aside();
-        let aside = kept.take().or_else(|| self.place().aside().ok()).ok_or_else(busy)?;
+        let elsewhere = kept.take().or_else(|| self.place().aside().ok());
+        // Where it is in no directory any more, and files are open in it, the connection has a mount of it made.
+        let aside = elsewhere.or_else(|| self.another(options)).ok_or_else(busy)?;
         match aside.put(at) {
             Ok(place) => *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place,
             Err(error) => {
@@ -524,6 +557,13 @@ impl FuseMount {
         }
         drop(kept);
         self.update(options, true)
+    }
+
+    /// Another mount of it, in no directory.
+    fn another(&self, options: &MountOptions) -> Option<Aside> {
+        let connection = self.session().as_ref().map(Session::connection)?;
+        let attributes = naming::attributes_of(options);
+        naming::named(connection.as_fd(), &place::shown(&self.dataset), attributes).ok().map(Aside::new)
     }
 
     /// Has the kernel's table of mounts call it by the name that its dataset has now, which takes another mount in its place. Where somebody is in it, or something is mounted inside, or this is not root, it keeps the one that it has.

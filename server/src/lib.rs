@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod cachefile;
+mod committing;
 pub mod daemon;
 pub mod descriptors;
 pub mod fuse;

@@ -275,10 +275,9 @@ fn what_programs_mapped_and_changed_is_kept_however_a_filesystem_goes() {
 
     let mapped = Mapped::of(&file);
     mapped.fill(4);
-    assert_eq!(
-        session.run(&["zfs", "unmount", "tank/fs"]).err,
-        format!("cannot unmount '{root}/tank/fs': pool or dataset is busy\n")
-    );
+    let busy = session.run(&["zfs", "unmount", "tank/fs"]).err;
+    let said = format!("cannot unmount '{root}/tank/fs': pool or dataset is busy\nin use by ");
+    assert!(busy.starts_with(&said) && busy.ends_with("/tank/fs/file is mapped)\n"), "{busy}");
     session.print(&["zfs", "unmount", "-f", "tank/fs"]);
     session.print(&["zfs", "mount", "tank/fs"]);
     holds(4);
@@ -405,4 +404,66 @@ fn a_filesystem_that_somebody_has_elsewhere_leaves_its_place_and_comes_back_as_i
     session.print(&["zfs", "mount", "tank/fs"]);
     assert_eq!(fs::read(moved.join("file")).unwrap(), b"after");
     session.print(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn what_was_written_is_on_disk_when_it_is_unmounted() {
+    let Some((session, disks)) = root_session("durable unmounts") else { return };
+    let at = disks.path().join("root/tank/fs");
+    let root = disks.path().join("root").to_str().unwrap().to_owned();
+    let disk = disks.path().join("disk");
+    let copies = tempfile::tempdir().unwrap();
+    // What a crash in this moment leaves.
+    let mut copied = 0;
+    let mut has = |name: &str| {
+        copied += 1;
+        let copy = copies.path().join(copied.to_string());
+        let copying = Command::new("cp").arg("--sparse=always").args([&disk, &copy]).status().unwrap();
+        assert!(copying.success());
+        let target = format!("tank/fs:/{name}");
+        let ended = session.run(&["cat", "-d", copy.to_str().unwrap(), &target]);
+        assert_eq!((ended.code, ended.out.as_str()), (0, name), "{}", ended.err);
+        fs::remove_file(copy).unwrap();
+    };
+    let write = |name: &str| fs::write(at.join(name), name).unwrap();
+    write("by-name");
+    session.print(&["zfs", "unmount", "tank/fs"]);
+    has("by-name");
+    session.print(&["zfs", "mount", "tank/fs"]);
+    write("all");
+    session.print(&["zfs", "unmount", "-a"]);
+    has("all");
+    session.print(&["zfs", "mount", "-a"]);
+    write("forced");
+    let open = File::open(at.join("forced")).unwrap();
+    session.print(&["zfs", "unmount", "-f", "tank/fs"]);
+    has("forced");
+    drop(open);
+    session.print(&["zfs", "mount", "tank/fs"]);
+    write("helper");
+    session.print(&["umount.fuse.cenote", at.to_str().unwrap()]);
+    has("helper");
+    session.print(&["zfs", "mount", "tank/fs"]);
+    write("lazy");
+    let open = File::open(at.join("lazy")).unwrap();
+    session.print(&["umount.fuse.cenote", "-l", at.to_str().unwrap()]);
+    has("lazy");
+    drop(open);
+    // The system's own call tells the daemon nothing before it returns: the daemon commits as soon as it notices.
+    session.print(&["zfs", "mount", "tank/fs"]);
+    write("system");
+    assert!(Command::new("umount").arg("-i").arg(&at).status().unwrap().success());
+    session.print(&["zfs", "mount", "tank/fs"]);
+    write("read-only");
+    session.print(&["zfs", "mount", "-o", "remount,ro", "tank/fs"]);
+    has("read-only");
+    session.print(&["zfs", "mount", "-o", "remount,rw", "tank/fs"]);
+    write("moved");
+    session.print(&["zfs", "set", "mountpoint=/moved", "tank/fs"]);
+    has("moved");
+    fs::write(format!("{root}/moved/exported"), "exported").unwrap();
+    session.print(&["zpool", "export", "tank"]);
+    has("exported");
+    let refused = session.run(&["umount.fuse.cenote", at.to_str().unwrap()]);
+    assert_eq!(refused.code, 32);
 }

@@ -427,6 +427,11 @@ impl Dsl {
         Ok(objset)
     }
 
+    /// When the snapshots of a filesystem or volume changed last, in seconds since 1970; `None` where that is not known.
+    pub async fn snapshots_changed(&self, dataset: &Dataset) -> Result<Option<u64>> {
+        self.dir_field(&dataset.dir, ondisk::dsl_dir::field::SNAPSHOTS_CHANGED).await
+    }
+
     /// A number that a directory keeps beyond its fixed fields.
     pub(crate) async fn dir_field(&self, dir: &Dir, field: &str) -> Result<Option<u64>> {
         if !dir.zapified {

@@ -2,7 +2,12 @@
 //!
 //! That would hide it. So it comes to the same path in what is mounted there, as if it had been mounted afterwards, and goes on as it is ([`Carried`]); directories are made for it as
 //! for a mount. Where that cannot be, nothing is mounted. It may be of another pool. What others mounted is hidden, as by every mount.
+//!
+//! A pool below an altroot is a guest: no directory is made in it for mounts of other pools, and none in those for its
+//! own. When its filesystems are taken away by force, those of other pools inside them stay where they are
+//! ([`Bystanders`]).
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +16,7 @@ use device::in_words;
 use super::mounts::{leads_nowhere_else, make_directories, remove_directories};
 use super::{Daemon, OpenPool, lock};
 use crate::api::ApiError;
-use crate::fuse::{Carried, FuseMount};
+use crate::fuse::{Carried, FuseMount, copy_of_tree, device_at, move_mount};
 
 /// Mounts that are about to be hidden.
 #[derive(Debug)]
@@ -86,7 +91,11 @@ impl Inside {
         };
         let mut made: Vec<Vec<PathBuf>> = Vec::new();
         for hidden in &mounts {
+            let is_foreign = hidden.pool.is_some() && pool.altroot().is_some();
             let ready = match leads_nowhere_else(&hidden.at, Some(&real)) {
+                true if is_foreign && !hidden.at.exists() => {
+                    Err("there is no directory for it then; unmount it, or use another altroot".to_owned())
+                }
                 true => make_directories(&hidden.at).map_err(|error| in_words(&error)),
                 false => Err("that leads elsewhere then".to_owned()),
             };
@@ -122,6 +131,84 @@ impl Inside {
         match failed {
             Some(error) => Err((error, hidden_still == all)),
             None => Ok(kept),
+        }
+    }
+}
+
+/// Refuses to make a mountpoint of a pool below an altroot inside a filesystem of another pool.
+pub(super) fn require_own_ground(daemon: &Daemon, pool: &OpenPool, at: &Path) -> Result<(), String> {
+    let existing = at.ancestors().find(|path| path.exists());
+    let Some(ground) = existing.filter(|path| *path != at && pool.altroot().is_some()) else { return Ok(()) };
+    let Ok(device) = device_at(ground) else { return Ok(()) };
+    for other in daemon.open_pools().iter().filter(|other| !std::ptr::eq(&***other, pool)) {
+        let mounts = lock(&other.mounts);
+        if let Some((name, _)) = mounts.iter().find(|(_, mount)| mount.fuse().device() == device) {
+            let at = at.display();
+            return Err(format!(
+                "{at} would be made in '{name}', which is of another pool; make it, or use another altroot"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Filesystems of other pools that are mounted inside those of a pool which are about to go by force.
+#[derive(Debug, Default)]
+pub(super) struct Bystanders(Vec<Bystander>);
+
+#[derive(Debug)]
+struct Bystander {
+    pool: Arc<OpenPool>,
+    name: String,
+    mount: Arc<FuseMount>,
+    /// One more mount of it, with what is inside.
+    copy: OwnedFd,
+}
+
+impl Bystanders {
+    /// Those inside the mounts of `pool`. Only root can keep them.
+    pub fn of(daemon: &Daemon, pool: &OpenPool) -> Self {
+        let own: Vec<PathBuf> = lock(&pool.mounts).values().map(|mount| mount.fuse().real_path()).collect();
+        let mut found = Self::default();
+        for other in daemon.open_pools().into_iter().filter(|other| !std::ptr::eq(&**other, pool)) {
+            let mounts: Vec<_> = {
+                let mounts = lock(&other.mounts);
+                mounts.iter().map(|(name, mount)| (name.clone(), mount.fuse())).collect()
+            };
+            for (name, mount) in mounts {
+                let at = mount.real_path();
+                if !own.iter().any(|path| at != *path && at.starts_with(path)) || !mount.is_in_place() {
+                    continue;
+                }
+                match copy_of_tree(&at) {
+                    Ok(copy) => found.0.push(Bystander { pool: Arc::clone(&other), name, mount, copy }),
+                    Err(error) => tracing::warn!(%error, "'{name}' may go with what it is mounted in"),
+                }
+            }
+        }
+        // What is inside another one of them comes after it.
+        found.0.sort_by_key(|bystander| bystander.mount.real_path().components().count());
+        found
+    }
+
+    /// Puts them where they were, if they are not there any more.
+    pub fn put_back(self) {
+        for Bystander { pool, name, mount, copy } in self.0 {
+            let at = mount.real_path();
+            if mount.is_in_place() {
+                continue;
+            }
+            let put = make_directories(&at).and_then(|made| {
+                let put = move_mount(copy.as_raw_fd(), &at);
+                put.inspect_err(|_| remove_directories(&made)).map(|()| made)
+            });
+            match put {
+                Ok(mut made) => {
+                    made.extend(pool.exchange_made(&name, Vec::new()));
+                    pool.exchange_made(&name, made);
+                }
+                Err(error) => tracing::warn!(%error, "'{name}' went with what it was mounted in"),
+            }
         }
     }
 }

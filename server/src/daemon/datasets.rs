@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use engine::dataset::dsl::{Dsl, Entry};
 
-use super::volumes::Closed;
+use super::volumes::{Closed, InUse};
 use super::{Daemon, OpenPool, edits, names};
 use crate::api::{ApiError, DatasetKind, ErrorKind};
 
@@ -83,7 +83,10 @@ pub(super) fn is_at_or_below(name: &str, top: &str) -> bool {
 impl OpenPool {
     /// Refuses when a client has one of these volumes. None comes to them as long as what is returned is kept.
     fn keep_unused(&self, doing: &str, is_meant: impl Fn(&str) -> bool) -> Result<Closed<'_>, ApiError> {
-        self.close_to_clients(is_meant).map_err(|_| ApiError::busy(format!("{doing}: dataset is busy")))
+        self.close_to_clients(is_meant).map_err(|InUse(volumes)| {
+            let volumes = volumes.join("', '");
+            ApiError::busy(format!("{doing}: dataset is busy\nan NBD client is connected to '{volumes}'"))
+        })
     }
 }
 

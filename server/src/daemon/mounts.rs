@@ -118,6 +118,12 @@ impl OpenPool {
         meant.iter().for_each(|mount| mount.write_back());
     }
 
+    /// All was committed: whoever looks at files from now on sees what space they take.
+    pub(super) fn space_is_known(&self) {
+        let mounts: Vec<_> = lock(&self.mounts).values().map(Mount::fuse).collect();
+        mounts.iter().for_each(|mount| mount.space_is_known());
+    }
+
     fn find_mount(&self, is_wanted: impl Fn(&Path) -> bool) -> Option<Mounted> {
         self.mounts_described().into_iter().find(|mount| is_wanted(&mount.mountpoint))
     }

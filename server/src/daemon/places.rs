@@ -1,10 +1,12 @@
 //! Where filesystems are to be mounted, and what becomes of their mounts when that changes.
 //!
 //! # The rules
-//! They are OpenZFS's. Only filesystems are touched that are to be somewhere else afterwards: the one whose `mountpoint` is set, and those below it that inherit it. What
-//! was mounted is mounted at its new place, whatever `canmount` says but `off`; what was not stays so. Where `mountpoint` was `none` or `legacy` before, all that are mounted without
-//! being asked for (`canmount=on`) are mounted. `canmount` itself moves something only when it becomes `off`. What becomes zoned (`zoned=on`), with those below that inherit it, is
-//! unmounted: it is a container's, and nobody mounts it here.
+//! They are OpenZFS's. Setting or inheriting `mountpoint` touches the filesystem itself and those below that inherit it:
+//! - What was mounted is mounted at its new place, whatever `canmount` says but `off`.
+//! - What was not mounted is mounted too where nobody has to ask for it (`canmount=on`), if its key is loaded.
+//!
+//! `canmount` itself moves something only when it becomes `off`. What becomes zoned (`zoned=on`), with those below that
+//! inherit it, is unmounted: it is a container's, and this daemon does not mount it.
 //!
 //! What is mounted inside a filesystem that has to be unmounted goes with it, and comes back to where it was.
 //!
@@ -35,6 +37,8 @@ pub(super) struct Place {
     pub canmount: String,
     /// `zoned`: it is somebody else's to mount.
     pub is_zoned: bool,
+    /// It is not encrypted, or its key is loaded.
+    has_key: bool,
     /// The dataset whose `mountpoint` it inherits: its own name where that is set there, `None` where it is the default.
     from: Option<String>,
     /// The same of `zoned`.
@@ -57,10 +61,11 @@ impl Place {
         let is_zoned = zoned.is_some_and(|shown| shown.value == "on");
         let value = mountpoint.map(|shown| shown.value);
         let is_legacy = value.as_deref() == Some("legacy");
+        let has_key = shown(Prop::Keystatus).is_none_or(|shown| shown.value != "unavailable");
         let at = value.filter(|value| value.starts_with('/'));
         let canmount = shown(Prop::Canmount).map(|shown| shown.value).unwrap_or_default();
         let (name, at) = (name.to_owned(), at.map(PathBuf::from));
-        Ok(Self { name, at, is_legacy, canmount, is_zoned, from, zoned_from })
+        Ok(Self { name, at, is_legacy, canmount, is_zoned, has_key, from, zoned_from })
     }
 
     /// Whether it is another one when `mountpoint` of the filesystem `top`, at or above it, is.
@@ -196,10 +201,9 @@ impl Daemon {
         if let Some(value) = change.mountpoint {
             let stays = top.from.as_deref() == Some(name)
                 && value.is_some_and(|value| is_same(top.at.as_deref(), value, pool.altroot()));
-            let follow = places.iter().filter(|place| !stays && place.follows(name));
-            moved.extend(follow.map(|place| place.name.clone()));
-            if top.at.is_none() {
-                also = moved.clone();
+            also.extend(places.iter().filter(|place| place.follows(name)).map(|place| place.name.clone()));
+            if !stays {
+                moved.clone_from(&also);
             }
         }
         for place in &places {
@@ -244,12 +248,15 @@ impl Daemon {
                 Err(error) => failed.push(error.into()),
             }
         }
+        let mounted = pool.mounted();
         for name in &moving.also {
-            if wanted.iter().any(|again| again.dataset == *name) {
+            if mounted.contains_key(name) || wanted.iter().any(|again| again.dataset == *name) {
                 continue;
             }
             match pool.place_of(name).await {
-                Ok(Place { at: Some(at), canmount, is_zoned: false, .. }) if canmount == "on" => {
+                Ok(Place { at: Some(at), canmount, is_zoned: false, has_key: true, .. })
+                    if canmount == "on" =>
+                {
                     let (dataset, given) = (name.clone(), Vec::new());
                     wanted.push(Again { dataset, at, is_place: true, given, by_system: false });
                 }
@@ -348,6 +355,7 @@ mod tests {
             is_legacy: false,
             canmount: "on".into(),
             is_zoned: false,
+            has_key: true,
             from: from.map(str::to_owned),
             zoned_from: from.map(str::to_owned),
         };

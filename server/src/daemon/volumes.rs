@@ -85,9 +85,9 @@ impl Drop for Closed<'_> {
     }
 }
 
-/// A volume has a client.
+/// These volumes have clients.
 #[derive(Debug)]
-pub(super) struct InUse;
+pub(super) struct InUse(pub Vec<String>);
 
 /// One connection's view of a volume.
 #[derive(Debug)]
@@ -391,10 +391,9 @@ impl OpenPool {
             leaving.changes += 1;
             leaving.names.extend(closed.names.iter().cloned());
         }
-        match self.connected_volumes_settled().iter().any(|volume| is_meant(volume)) {
-            true => Err(InUse),
-            false => Ok(closed),
-        }
+        let mut connected = self.connected_volumes_settled();
+        connected.retain(|volume| is_meant(volume));
+        if connected.is_empty() { Ok(closed) } else { Err(InUse(connected)) }
     }
 
     /// Waits a moment for clients that have gone away, as long as their connections still know nothing of it. Names of the volumes that

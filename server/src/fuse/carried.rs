@@ -74,6 +74,17 @@ pub fn copy_of(from: RawFd, path: &std::ffi::CStr, flags: libc::c_int) -> io::Re
     }
 }
 
+/// Another mount of what is mounted at a path, with all that is mounted inside, which follows no others.
+///
+/// # Errors
+/// What the system says: only root may.
+pub fn copy_of_tree(at: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(at.as_os_str().as_bytes())?;
+    let copy = copy_of(libc::AT_FDCWD, &path, libc::AT_RECURSIVE | libc::AT_SYMLINK_NOFOLLOW)?;
+    leave_groups(&copy)?;
+    Ok(copy)
+}
+
 /// Makes a tree of mounts follow no others.
 fn leave_groups(mounts: &OwnedFd) -> io::Result<()> {
     set_propagation(mounts, libc::MS_PRIVATE, libc::AT_RECURSIVE)
@@ -100,6 +111,9 @@ pub fn set_propagation(mounts: &OwnedFd, propagation: u64, flags: libc::c_int) -
 }
 
 /// Puts the mount that a descriptor is of at a directory.
+///
+/// # Errors
+/// What the system says.
 pub fn move_mount(from: RawFd, at: &Path) -> io::Result<()> {
     const MOVE_MOUNT_F_EMPTY_PATH: libc::c_int = 4;
     let path = CString::new(at.as_os_str().as_bytes())?;

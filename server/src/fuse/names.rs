@@ -6,11 +6,12 @@
 //! (`zfs rollback`) tells it so (`replacing`). The exceptions:
 //!
 //! - Names of which several spellings name one file (`casesensitivity`, `normalization`): creating one makes others exist. They are asked for each time.
-//! - Space allocated (`st_blocks`) is known when the group is committed. Attributes of a file that changed lately last a second.
+//! - Space allocated (`st_blocks`) is known when the group is committed. Attributes of a file that changed lately last
+//!   a second, and who has the pool commit (`zpool sync`) sees the new ones at once.
 //! - Snapshots of a pool that is written come and go, and so do their names.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::dataset::zpl::{LONGEST_NAME, Stat, Time, Zpl};
 use engine::{Error, Result};
@@ -27,6 +28,8 @@ use super::wire::{self, Attributes};
 pub const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long attributes last whose space is not known yet.
 const BRIEFLY: Duration = Duration::from_secs(1);
+/// Most nodes of which is known that they were told such. Attributes of more are old until they expire.
+const MOST_BRIEF: usize = 1 << 14;
 /// A change is committed by then.
 const LATELY_NS: i128 = 60_000_000_000;
 
@@ -74,12 +77,43 @@ impl Served {
     }
 
     /// How long attributes of a file last.
-    fn attributes_last(&self, tree: Tree, attr: &Attributes) -> Duration {
+    fn attributes_last(&self, tree: Tree, number: INodeNo, attr: &Attributes) -> Duration {
         if tree != Tree::Head || self.live().is_none() {
             return FOREVER;
         }
         let since = Time::now().as_nanoseconds() - attr.ctime.as_nanoseconds();
-        if since > LATELY_NS { FOREVER } else { BRIEFLY }
+        if since > LATELY_NS {
+            return FOREVER;
+        }
+        self.note_brief(number);
+        BRIEFLY
+    }
+
+    /// Attributes of a node were told that do not last.
+    fn note_brief(&self, number: INodeNo) {
+        let mut brief = self.brief();
+        let now = Instant::now();
+        if brief.len() >= MOST_BRIEF {
+            brief.retain(|_, told| now.duration_since(*told) <= BRIEFLY);
+        }
+        // Those of more expire by themselves.
+        if brief.len() < MOST_BRIEF {
+            brief.insert(number, now);
+        }
+    }
+
+    /// All was committed: lets the kernel forget attributes whose space was not known when they were told. Not for a
+    /// thread that answers requests.
+    pub fn forget_brief(&self) {
+        let brief = std::mem::take(&mut *self.brief());
+        let lasting = brief.into_iter().filter(|(_, told)| told.elapsed() <= BRIEFLY);
+        lasting.for_each(|(number, _)| self.forget_attributes(number));
+    }
+
+    /// The mounted root has one directory more where `.zfs` is listed.
+    fn seen(&self, number: INodeNo, attr: Attributes) -> Attributes {
+        let is_counted = number.0 == 1 && self.zfs_dir_is_visible();
+        Attributes { links: attr.links.saturating_add(u32::from(is_counted)), ..attr }
     }
 
     fn control_attributes(&self, node: Node) -> Result<Attributes> {
@@ -90,7 +124,14 @@ impl Served {
             _ => {
                 let snapshots = self.trees.snapshot_names()?.len();
                 let links = u32::try_from(snapshots).unwrap_or(u32::MAX).saturating_add(2);
-                synthetic_directory(INodeNo(SNAPSHOT_DIR), links, &like)
+                let directory = synthetic_directory(INodeNo(SNAPSHOT_DIR), links, &like);
+                let changed = self.trees.snapshots_changed()?.and_then(|seconds| i64::try_from(seconds).ok());
+                let changed = changed.map(|seconds| Time { seconds, nanoseconds: 0 });
+                Attributes {
+                    mtime: changed.unwrap_or(directory.mtime),
+                    ctime: changed.unwrap_or(directory.ctime),
+                    ..directory
+                }
             }
         })
     }
@@ -110,8 +151,8 @@ impl Served {
     fn told_in(&self, zpl: &Arc<Zpl>, tree: Tree, object: ObjectId) -> Result<Told> {
         let stat = device::block_on(zpl.stat(object))?;
         let number = self.number(tree, object)?;
-        let attr = attributes(number, &stat);
-        let lasts = self.attributes_last(tree, &attr);
+        let attr = self.seen(number, attributes(number, &stat));
+        let lasts = self.attributes_last(tree, number, &attr);
         let generation = self.told_generation(tree, object, stat.generation);
         Ok(Told { attr, lasts, name_lasts: FOREVER, generation })
     }
@@ -176,8 +217,8 @@ impl Served {
                 let stat: Stat = node.stat()?;
                 // Of the root programs see the object's.
                 let shown = if number.0 == 1 { INodeNo(stat.ino) } else { number };
-                let attr = attributes(shown, &stat);
-                Ok((attr, self.attributes_last(tree, &attr)))
+                let attr = self.seen(number, attributes(shown, &stat));
+                Ok((attr, self.attributes_last(tree, number, &attr)))
             }
         }
     }

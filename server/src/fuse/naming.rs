@@ -10,9 +10,11 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
-use super::MountError;
+use engine::dataset::zpl::live::AtimeMode;
+
 use super::carried::{move_mount, set_propagation};
 use super::place::{Place, Row, Table, shown};
+use super::{MountError, MountOptions};
 
 /// What `fsconfig` is to do.
 const SET_STRING: libc::c_uint = 1;
@@ -97,8 +99,27 @@ fn propagation(old: &Row) -> Option<u64> {
     }
 }
 
+/// What the kernel keeps of a mount with these options.
+pub fn attributes_of(options: &MountOptions) -> u64 {
+    let atime = match options.atime {
+        AtimeMode::Off => libc::MOUNT_ATTR_NOATIME,
+        AtimeMode::Relative => libc::MOUNT_ATTR_RELATIME,
+        AtimeMode::On => libc::MOUNT_ATTR_STRICTATIME,
+    };
+    let denied = [
+        (options.writable, libc::MOUNT_ATTR_RDONLY),
+        (options.setuid, libc::MOUNT_ATTR_NOSUID),
+        (options.devices, libc::MOUNT_ATTR_NODEV),
+        (options.exec, libc::MOUNT_ATTR_NOEXEC),
+    ];
+    denied.into_iter().filter(|(allowed, _)| !allowed).fold(atime, |all, (_, attribute)| all | attribute)
+}
+
 /// Another mount of the filesystem that has a connection. It is in no directory.
-fn named(connection: BorrowedFd<'_>, name: &str, attributes: u64) -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// What the system says: only root may.
+pub fn named(connection: BorrowedFd<'_>, name: &str, attributes: u64) -> io::Result<OwnedFd> {
     let kind = c"fuse";
     // SAFETY: the string is terminated and lives through the call.
     let context = opened(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), libc::FSOPEN_CLOEXEC) })?;

@@ -34,6 +34,7 @@ use std::time::Duration;
 use engine::dataset::zpl::live::AtimeMode;
 
 use super::carried::{copy_of, move_mount};
+use super::holders::Holders;
 use super::{MountError, MountOptions};
 
 /// The helper, and where it finds the number of the socket.
@@ -182,6 +183,11 @@ impl Aside {
         copy_of(libc::AT_FDCWD, &path, libc::AT_SYMLINK_NOFOLLOW).map(Self)
     }
 
+    /// One that was just made.
+    pub fn new(mount: OwnedFd) -> Self {
+        Self(mount)
+    }
+
     /// Puts it at a directory.
     ///
     /// # Errors
@@ -199,6 +205,13 @@ impl Aside {
     /// What the system says.
     pub fn directory(&self) -> io::Result<std::fs::File> {
         std::fs::File::open(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+}
+
+impl Row {
+    /// For messages.
+    pub fn shown(&self) -> String {
+        format!("'{}' at {}", self.name.display(), self.at.display())
     }
 }
 
@@ -290,6 +303,11 @@ impl Table {
         self.0.iter().any(|row| row.device == place.device && row.at == place.at)
     }
 
+    /// What is mounted below a directory.
+    pub fn inside(&self, at: &Path) -> impl Iterator<Item = &Row> {
+        self.0.iter().filter(move |row| row.at != at && row.at.starts_with(at))
+    }
+
     /// What the kernel forbids in a filesystem at its place.
     pub fn forbidden(&self, place: &Place) -> Option<Forbidden> {
         let row = self.0.iter().find(|row| row.device == place.device && row.at == place.at)?;
@@ -356,8 +374,17 @@ pub fn answers(at: &Path) -> bool {
 
 /// The number of the filesystem at a path, of which the kernel knows by itself: no session is asked.
 pub fn device_at(at: &Path) -> io::Result<libc::dev_t> {
+    device_by(at, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+/// The same of what a link of `/proc` leads to.
+pub fn device_of_link(link: &Path) -> io::Result<libc::dev_t> {
+    device_by(link, 0)
+}
+
+fn device_by(at: &Path, flags: libc::c_int) -> io::Result<libc::dev_t> {
     let path = CString::new(at.as_os_str().as_bytes())?;
-    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
+    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT | flags;
     // SAFETY: an all-zero `statx` is a valid one.
     let mut answer: libc::statx = unsafe { mem::zeroed() };
     // Asked for nothing else, the kernel tells this to everybody.
@@ -579,7 +606,7 @@ fn unmount_path(at: &Path, lazily: bool) -> Result<(), MountError> {
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        Some(libc::EBUSY) => return Err(MountError::Busy { at: at.to_owned() }),
+        Some(libc::EBUSY) => return Err(MountError::Busy { at: at.to_owned(), holders: Holders::default() }),
         Some(libc::EPERM) => {}
         _ => return Err(failed(error.to_string())),
     }
@@ -596,7 +623,11 @@ fn unmount_path(at: &Path, lazily: bool) -> Result<(), MountError> {
     if said.contains("not found in /etc/mtab") {
         return Ok(());
     }
-    if said.contains("busy") { Err(MountError::Busy { at: at.to_owned() }) } else { Err(failed(said)) }
+    if said.contains("busy") {
+        Err(MountError::Busy { at: at.to_owned(), holders: Holders::default() })
+    } else {
+        Err(failed(said))
+    }
 }
 
 #[cfg(test)]

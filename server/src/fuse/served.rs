@@ -5,6 +5,7 @@
 //! | `names` | looking up, attributes |
 //! | `listing` | listing directories |
 //! | `files` | open files: reading, writing, ranges |
+//! | `seeking` | where data and holes are |
 //! | `changes` | creating, linking, renaming, removing, changing attributes |
 //! | `xattrs` | extended attributes, POSIX ACLs among them |
 //! | `flags` | the ioctls of `lsattr`, `chattr` and projects |
@@ -14,6 +15,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
 
 use engine::dataset::zpl::{AclType, LiveZpl, Znode};
 use engine::pool::live::with_room;
@@ -59,6 +61,7 @@ impl Habits {
 /// | `habits` | what mount options ask for; held to look or change | taken alone |
 /// | `files` | the open files; held to look one up | taken alone |
 /// | `stale` | files that are gone; for a few lines | taken alone |
+/// | `brief` | whose attributes do not last; for a few lines | taken alone |
 /// | `listings` | what open directories keep of their lists; held to take or keep it | taken alone |
 #[derive(Debug)]
 pub struct Served {
@@ -77,6 +80,8 @@ pub struct Served {
     pub(super) listings: Listings,
     next_handle: AtomicU64,
     pub(super) kept_times: KeptTimes,
+    /// Nodes whose attributes were told and do not last, and when.
+    brief: Mutex<HashMap<INodeNo, Instant>>,
     /// Tells the kernel what it does not know; absent until the session began.
     notifier: OnceLock<Notifier>,
 }
@@ -97,6 +102,7 @@ impl Served {
             listings: Listings::default(),
             next_handle: AtomicU64::new(1),
             kept_times: KeptTimes::default(),
+            brief: Mutex::default(),
             notifier: OnceLock::new(),
         }
     }
@@ -286,6 +292,10 @@ impl Served {
 
     pub(super) fn files(&self) -> MutexGuard<'_, HashMap<u64, Arc<OpenFile>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn brief(&self) -> MutexGuard<'_, HashMap<INodeNo, Instant>> {
+        self.brief.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Files that somebody has open, or that are kept for the kernel.

@@ -46,6 +46,10 @@ impl Drop for Life {
     fn drop(&mut self) {
         if let Some(served) = self.gate.end() {
             served.release_all();
+            // The system's `umount` returned already. What was written is to be on disk soon.
+            if let Some(pool) = served.trees.pool() {
+                pool.txgs().kick();
+            }
         }
     }
 }

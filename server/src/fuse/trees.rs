@@ -80,13 +80,16 @@ impl Source {
         }
     }
 
-    /// The snapshots, as `pool` has them.
-    async fn snapshots(&self, pool: &Arc<Pool>) -> Result<Vec<Dataset>> {
+    /// The snapshots, as `pool` has them, and when they changed last.
+    async fn snapshots(&self, pool: &Arc<Pool>) -> Result<(Vec<Dataset>, Option<u64>)> {
         match self {
-            Self::Committed(dsl, dataset) => dsl.snapshots(dataset).await,
+            Self::Committed(dsl, dataset) => {
+                Ok((dsl.snapshots(dataset).await?, dsl.snapshots_changed(dataset).await?))
+            }
             Self::Live(live) => {
                 let dsl = Dsl::open(pool).await?;
-                dsl.snapshots(&dsl.dataset_of_object(live.dataset.object).await?).await
+                let dataset = dsl.dataset_of_object(live.dataset.object).await?;
+                Ok((dsl.snapshots(&dataset).await?, dsl.snapshots_changed(&dataset).await?))
             }
         }
     }
@@ -195,6 +198,8 @@ struct Snapshots {
     as_of: Option<Txg>,
     places: Vec<Place>,
     by_objset: HashMap<ObjsetId, usize>,
+    /// When snapshots came or went last, in seconds since 1970.
+    changed: Option<u64>,
 }
 
 /// The filesystems behind one mount.
@@ -345,6 +350,11 @@ impl Trees {
         Ok(named.filter_map(|(place, snapshot)| Some((place, snapshot.name.clone()?))).collect())
     }
 
+    /// When snapshots came or went last, in seconds since 1970; `None` where that is not known.
+    pub fn snapshots_changed(&self) -> Result<Option<u64>> {
+        Ok(self.listed()?.changed)
+    }
+
     /// The place of the snapshot `name`.
     pub fn snapshot_place(&self, name: &str) -> Result<Option<usize>> {
         Ok(self.listed()?.places.iter().position(|place| place.name.as_deref() == Some(name)))
@@ -371,7 +381,8 @@ impl Trees {
         if snapshots.as_of.is_some_and(|listed| listed >= as_of) {
             return Ok(snapshots);
         }
-        let datasets = device::block_on(self.source.snapshots(&pool))?;
+        let (datasets, changed) = device::block_on(self.source.snapshots(&pool))?;
+        snapshots.changed = changed;
         for place in &mut snapshots.places {
             place.name = None;
         }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use device::block_on;
 use server::api::{
-    ApiError, CreateDataset, DestroyDataset, ErrorKind, ListMounts, Mount, MountsChanged, RenameDataset,
-    SetProperties, Unmount,
+    ApiError, CreateDataset, CreatePool, DestroyDataset, ErrorKind, ExportPool, ImportPool, ListMounts,
+    Mount, MountsChanged, NewDevices, NewLayout, NewVdev, OpenedPool, RenameDataset, SetProperties, Unmount,
 };
 
 use crate::filesystems::{again, again_as, create, errno, judge, names, set, snapshot, start};
@@ -57,7 +57,7 @@ fn rename(running: &Running, from: &str, to: &str, no_remount: bool) {
 }
 
 #[test]
-fn only_what_is_to_be_elsewhere_is_moved_and_what_was_unmounted_stays_so() {
+fn only_what_is_to_be_elsewhere_is_moved_and_what_was_unmounted_is_mounted() {
     let Some((running, _)) = start() else { return };
     create(&running, "tank/a", &[]);
     for name in ["tank/a/b", "tank/a/left", "tank/a/auto"] {
@@ -73,12 +73,19 @@ fn only_what_is_to_be_elsewhere_is_moved_and_what_was_unmounted_stays_so() {
     assert_eq!(at(&running, "tank/a"), place("/moved"));
     assert_eq!(at(&running, "tank/a/b"), place("/moved/b"));
     assert_eq!(at(&running, "tank/a/auto"), place("/moved/auto"));
-    assert_eq!((at(&running, "tank/a/own"), at(&running, "tank/a/left")), (place("/own"), None));
+    assert_eq!(
+        (at(&running, "tank/a/own"), at(&running, "tank/a/left")),
+        (place("/own"), place("/moved/left"))
+    );
     // Where it is already.
+    unmount(&running, "tank/a/left");
+    unmount(&running, "tank/a/auto");
     let inside = File::create(running.altroot().join("moved/file")).unwrap();
     set(&running, "tank/a", "mountpoint", "/moved");
     (&inside).write_all(b"there").unwrap();
     drop(inside);
+    assert_eq!((at(&running, "tank/a/left"), at(&running, "tank/a/auto")), (place("/moved/left"), None));
+    unmount(&running, "tank/a/left");
     set(&running, "tank/a/left", "canmount", "on");
     assert_eq!(at(&running, "tank/a/left"), None);
     set(&running, "tank/a/b", "canmount", "off");
@@ -166,7 +173,8 @@ fn a_renamed_filesystem_loses_no_mount() {
     mount_one(&running, "tank/a/auto", None);
     let options = ["nosuid", "noatime"].map(str::to_owned).to_vec();
     let legacy = Some("tank/a/legacy".into());
-    mount(&running, Mount { dataset: legacy, at: Some(by_hand.clone()), options, ..Mount::default() });
+    let by_hand_again = Mount { at: Some(by_hand.clone()), options, ..Mount::default() };
+    mount(&running, Mount { dataset: legacy, ..by_hand_again.clone() });
     mount_one(&running, "tank/a/own@one", Some(&running.place.path().join("one")));
     let (own, one) = (running.altroot().join("own"), running.place.path().join("one"));
     let called = || [&by_hand, &own, &one].map(|at| in_table(at).0);
@@ -198,8 +206,10 @@ fn a_renamed_filesystem_loses_no_mount() {
     drop(file);
     unmount(&running, "tank/q");
     mount_one(&running, "tank/q", None);
+    mount_one(&running, "tank/q/own", None);
+    mount(&running, Mount { dataset: Some("tank/q/legacy".into()), ..by_hand_again });
     assert_eq!(fs::read(running.altroot().join("tank/q/file")).unwrap(), b"still");
-    assert_eq!(called(), ["tank/a/legacy", "tank/a/own", "tank/z/own@one"]);
+    assert_eq!(called(), ["tank/q/legacy", "tank/q/own", "tank/z/own@one"]);
 
     // Otherwise the kernel's table has the new name too, of the same filesystem with the same options.
     share(&by_hand);
@@ -529,4 +539,195 @@ fn what_a_killed_daemon_left_mounted_anywhere_goes_with_the_import() {
     again_as(&running, Some("barrel"));
     assert_eq!(table(&place), [other.to_str().unwrap()], "nor by the name that it had");
     unmount_lazily(&other);
+}
+
+/// One more pool on a file, below the same altroot.
+fn create_pool(running: &Running, name: &str, root_properties: &[(&str, &str)]) -> OpenedPool {
+    let disk = running.place.path().join(name);
+    File::create(&disk).unwrap().set_len(128 << 20).unwrap();
+    create_pool_on(running, name, disk, root_properties)
+}
+
+fn create_pool_on(
+    running: &Running,
+    name: &str,
+    disk: PathBuf,
+    root_properties: &[(&str, &str)],
+) -> OpenedPool {
+    let vdev = NewVdev { layout: NewLayout::Single, class: Default::default(), devices: vec![disk] };
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let create = CreatePool {
+        name: name.into(),
+        devices: NewDevices { vdevs: vec![vdev], ..NewDevices::default() },
+        root_properties: root_properties.iter().map(owned).collect(),
+        altroot: Some(running.altroot()),
+        ..CreatePool::default()
+    };
+    block_on(running.daemon.create_pool(create)).unwrap()
+}
+
+fn export(running: &Running, pool: &str, force: bool) -> Result<(), ApiError> {
+    let export = ExportPool { pools: vec![pool.into()], force, ..ExportPool::default() };
+    block_on(running.daemon.export(export)).map(drop)
+}
+
+#[test]
+fn children_are_unmounted_wherever_they_are() {
+    let Some((running, top)) = start() else { return };
+    create(&running, "tank/a", &[]);
+    create(&running, "tank/a/near", &[]);
+    create(&running, "tank/a/far", &[("mountpoint", "/far")]);
+    create(&running, "tank/a/far/off", &[("mountpoint", "/off")]);
+    let path = top.join("a");
+    for target in ["tank/a", path.to_str().unwrap()] {
+        unmount(&running, target);
+        assert_eq!(mounted(&running).into_keys().collect::<Vec<_>>(), ["tank"]);
+        mount(&running, Mount::default());
+    }
+    // All stay where one of them is in use.
+    let before = mounted(&running);
+    let used = File::create(running.altroot().join("off/file")).unwrap();
+    let request = Unmount { target: Some("tank/a".into()), ..Unmount::default() };
+    assert_eq!(block_on(running.daemon.unmount(request)).unwrap_err().kind, ErrorKind::Busy);
+    assert_eq!(mounted(&running), before);
+    drop(used);
+}
+
+#[test]
+fn over_all_pools_mounts_come_and_go_from_the_inside_out() {
+    let Some((running, _)) = start() else { return };
+    create(&running, "tank/outer", &[("mountpoint", "/outer")]);
+    create_pool(&running, "pond", &[("canmount", "off"), ("mountpoint", "/outer")]);
+    fs::create_dir(running.altroot().join("outer/inner")).unwrap();
+    create(&running, "pond/inner", &[]);
+    // And the other way round.
+    create(&running, "pond/house", &[("mountpoint", "/house")]);
+    fs::create_dir(running.altroot().join("house/room")).unwrap();
+    create(&running, "tank/room", &[("mountpoint", "/house/room")]);
+    let before = mounted(&running);
+    assert_eq!(before["pond/inner"], place("/outer/inner").unwrap());
+    for _ in 0..2 {
+        let all = block_on(running.daemon.unmount(Unmount::default())).unwrap();
+        assert!(all.failed.is_empty(), "{:?}", all.failed);
+        assert!(mounted(&running).is_empty());
+        let all = mount(&running, Mount::default());
+        assert!(all.failed.is_empty(), "{:?}", all.failed);
+        assert_eq!(mounted(&running), before);
+    }
+    block_on(running.daemon.unmount(Unmount::default())).unwrap();
+}
+
+#[test]
+fn a_pool_below_an_altroot_makes_nothing_in_others_and_leaves_their_mounts_where_they_are() {
+    let Some((running, top)) = start() else { return };
+    create(&running, "tank/data", &[("mountpoint", "/guest/data")]);
+    let data = running.altroot().join("guest/data/file");
+    fs::write(&data, b"there").unwrap();
+
+    // It would hide one, and a directory would have to be made in it.
+    create_pool(&running, "guest", &[("mountpoint", "none")]);
+    let properties = vec![("mountpoint".into(), "/guest".into())];
+    let request = SetProperties { datasets: vec!["guest".into()], properties, ..SetProperties::default() };
+    let refused = block_on(running.daemon.set_properties(request)).unwrap().failed;
+    assert!(refused[0].message.contains("it would hide 'tank/data'"), "{refused:?}");
+    assert_eq!((at(&running, "guest"), fs::read(&data).unwrap()), (None, b"there".to_vec()));
+    let properties = vec![("mountpoint".into(), "/tank/sub".into())];
+    let request = CreateDataset { name: "guest/sub".into(), properties, ..CreateDataset::default() };
+    let warnings = block_on(running.daemon.create_dataset(request)).map(|created| {
+        created.warnings.into_iter().chain(created.unmounted.into_iter()).collect::<Vec<_>>().join(" ")
+    });
+    let said = warnings.unwrap_or_else(|error| error.message);
+    assert!(said.contains("would be made in 'tank', which is of another pool"), "{said}");
+    assert!(!top.join("sub").exists());
+
+    // Where there is a directory it is shown, and stays when the pool goes.
+    mount_one(&running, "guest", Some(&running.place.path().join("aside")));
+    fs::create_dir(running.place.path().join("aside/data")).unwrap();
+    unmount(&running, "guest");
+    mount_one(&running, "guest", None);
+    assert_eq!((at(&running, "guest"), at(&running, "tank/data")), (place("/guest"), place("/guest/data")));
+    let busy = export(&running, "guest", false).unwrap_err();
+    assert!(busy.message.contains("in use by the mount of 'tank/data'"), "{busy}");
+    let mut open = File::options().read(true).write(true).open(&data).unwrap();
+    export(&running, "guest", true).unwrap();
+    assert_eq!(at(&running, "tank/data"), place("/guest/data"));
+    assert_eq!(fs::read(&data).unwrap(), b"there");
+    open.write_all(b"still").unwrap();
+    assert_eq!(fs::read(&data).unwrap(), b"still");
+}
+
+#[test]
+fn who_keeps_a_mount_busy_is_told() {
+    let Some((running, _)) = start() else { return };
+    create(&running, "tank/a", &[]);
+    let path = running.altroot().join("tank/a/file");
+    let file = File::create(&path).unwrap();
+    let own = std::process::id();
+    let request = || Unmount { target: Some("tank/a".into()), ..Unmount::default() };
+    let busy = block_on(running.daemon.unmount(request())).unwrap_err();
+    let (first, second) = busy.message.split_once('\n').unwrap();
+    assert!(first.ends_with("/tank/a': pool or dataset is busy"), "{first}");
+    let expected = format!("(process {own}: {} is open)", path.display());
+    assert!(second.starts_with("in use by ") && second.ends_with(&expected), "{second}");
+    let busy = export(&running, "tank", false).unwrap_err();
+    assert!(busy.message.starts_with("cannot export 'tank': ") && busy.message.contains(&expected), "{busy}");
+    let busy = destroy(&running, "tank/a").unwrap_err();
+    assert!(busy.message.contains(&expected), "{busy}");
+    drop(file);
+    let mut there = std::process::Command::new("sleep");
+    there.arg("1000").current_dir(path.parent().unwrap()).stdout(std::process::Stdio::null());
+    let mut there = there.stderr(std::process::Stdio::null()).spawn().unwrap();
+    let busy = block_on(running.daemon.unmount(request()));
+    there.kill().unwrap();
+    there.wait().unwrap();
+    let expected = format!("in use by sleep (process {}: its working directory)", there.id());
+    assert!(busy.unwrap_err().message.ends_with(&expected));
+}
+
+#[test]
+fn a_pool_on_files_of_a_mount_is_told_and_goes_before_what_it_lies_on() {
+    let Some((running, top)) = start() else { return };
+    let disk = top.join("disk");
+    File::create(&disk).unwrap().set_len(100 << 20).unwrap();
+    let opened = create_pool_on(&running, "inner", disk.clone(), &[]);
+    assert!(opened.warnings[0].contains("'inner' lies on files of 'tank'"), "{:?}", opened.warnings);
+    let file = running.altroot().join("inner/file");
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let busy = export(&running, "tank", false).unwrap_err();
+    assert!(busy.message.contains("disk is open"), "{busy}");
+    // Both at once, by force, as at the end of the daemon.
+    let all = ExportPool { all: true, force: true, ..ExportPool::default() };
+    assert_eq!(block_on(running.daemon.export(all)).unwrap(), ["inner", "tank"]);
+    let import = |pool: &str, search: PathBuf| {
+        let (pool, search) = (Some(pool.to_owned()), vec![search]);
+        let import = ImportPool { pool, search, altroot: Some(running.altroot()), ..ImportPool::default() };
+        block_on(running.daemon.import(import)).unwrap()
+    };
+    import("tank", running.place.path().join("disk"));
+    let ashift = {
+        let label = block_on(engine::pool::discovery::scan(&[&disk])).unwrap();
+        format!("{:?}", label[0])
+    };
+    assert!(ashift.contains("ashift: Some(9)"), "{ashift}");
+    import("inner", disk);
+    assert_eq!(fs::read(&file).unwrap(), vec![7; 1 << 20]);
+}
+
+#[test]
+fn what_left_its_place_with_open_files_comes_back_as_it_is() {
+    let Some((running, _)) = start() else { return };
+    create(&running, "tank/a", &[("exec", "off")]);
+    let path = running.altroot().join("tank/a/file");
+    let mut file = File::create(&path).unwrap();
+    let device = fs::metadata(&path).unwrap().dev();
+    unmount_lazily(path.parent().unwrap());
+    file.write_all(b"before").unwrap();
+    assert_eq!(at(&running, "tank/a"), None);
+    mount_one(&running, "tank/a", None);
+    file.write_all(b" and after").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"before and after");
+    assert_eq!(fs::metadata(&path).unwrap().dev(), device, "the same session");
+    assert!(in_table(path.parent().unwrap()).1.contains("noexec"));
+    drop(file);
+    judge(&running);
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use device::block_on;
 use server::api::{ImportPool, Mount, Unmount};
 
-use crate::filesystems::{again, as_user, create, errno, names, start, terminated};
+use crate::filesystems::{again, as_user, create, errno, names, set, snapshot, start, terminated};
 use crate::harness::Running;
 
 /// Mounts a filesystem again, with options.
@@ -217,4 +217,64 @@ fn a_mount_with_sync_or_dirsync_has_made_stable_what_it_answered() {
             assert_eq!(fs::metadata(dir.join("new")).unwrap().mode() & 0o777, 0o600);
         }
     }
+}
+
+#[test]
+fn after_a_sync_everybody_sees_what_space_a_file_takes() {
+    let Some((running, at)) = start() else { return };
+    set(&running, "tank", "compression", "off");
+    for number in 0..8 {
+        let file = at.join(number.to_string());
+        fs::write(&file, vec![number; 300_000]).unwrap();
+        // The kernel keeps what it is told, for a moment.
+        let before = fs::metadata(&file).unwrap().blocks();
+        block_on(running.daemon.sync_pools(Default::default())).unwrap();
+        let after = fs::metadata(&file).unwrap().blocks();
+        assert!(after >= 300_000 / 512, "{before} blocks, then {after}");
+    }
+}
+
+#[test]
+fn the_directory_of_snapshots_counts_where_it_is_shown_and_is_as_old_as_their_last_change() {
+    let Some((running, at)) = start() else { return };
+    let links = || fs::metadata(&at).unwrap().nlink();
+    let hidden = links();
+    set(&running, "tank", "snapdir", "visible");
+    assert_eq!(links(), hidden + 1);
+    set(&running, "tank", "snapdir", "hidden");
+    assert_eq!(links(), hidden);
+
+    // That is no change of the filesystem itself.
+    let past = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    File::open(&at).unwrap().set_times(FileTimes::new().set_modified(past)).unwrap();
+    let seconds = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let before = seconds();
+    snapshot(&running, "tank@one");
+    let times = fs::metadata(at.join(".zfs/snapshot")).unwrap();
+    assert!((before..=seconds()).contains(&(times.mtime() as u64)), "{}", times.mtime());
+    assert_eq!(times.ctime(), times.mtime());
+}
+
+#[test]
+fn root_writes_files_that_dos_calls_read_only() {
+    /// `ZFS_IOC_SETDOSFLAGS`.
+    const SET_DOS_FLAGS: libc::c_ulong = 0x4008_8302;
+    let read_only = 1u64 << 32;
+    let Some((_running, at)) = start() else { return };
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    fs::set_permissions(&at, fs::Permissions::from_mode(0o777)).unwrap();
+    let path = at.join("file");
+    let file = File::create(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    // SAFETY: the descriptor is open, and the argument lives through the call.
+    let code = unsafe { libc::ioctl(file.as_raw_fd(), SET_DOS_FLAGS, &raw const read_only) };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+    fs::write(&path, "root").unwrap();
+    as_user(1000, 1000, || {
+        assert_eq!(errno(OpenOptions::new().append(true).open(&path)), libc::EPERM);
+        assert_eq!(fs::read(&path).unwrap(), b"root");
+    });
 }

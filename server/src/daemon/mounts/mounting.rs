@@ -15,7 +15,7 @@ use super::directories::{leads_nowhere_else, make_directories, remove_directorie
 use super::unmounting::Emptied;
 use super::{Again, Mount, is_root, mount_error};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
-use crate::daemon::covering::Inside;
+use crate::daemon::covering::{Inside, require_own_ground};
 use crate::daemon::datasets::is_at_or_below;
 use crate::daemon::pools::Changing;
 use crate::daemon::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
@@ -35,6 +35,13 @@ struct Plan {
     is_legacy: bool,
     /// The system's `mount` mounts it.
     by_system: bool,
+}
+
+impl Plan {
+    /// Filesystems that others are in come first.
+    fn order(&self) -> (usize, PathBuf) {
+        (self.at.components().count(), self.at.clone())
+    }
 }
 
 /// Why a filesystem is not mounted with the others.
@@ -115,6 +122,38 @@ impl OpenPool {
         }))
     }
 
+    /// What of a pool, or of what is at or below one filesystem, is to be mounted and is not; and why others are not.
+    async fn plans(&self, below: Option<&str>) -> (Vec<Plan>, MountsChanged) {
+        let (mut plans, mut changed) = (Vec::new(), MountsChanged::default());
+        let listed = async {
+            let dsl = self.dsl().await?;
+            Ok((dsl.list(None, Walk::HEADS).await?, dsl))
+        };
+        let (entries, dsl) = match listed.await {
+            Ok(listed) => listed,
+            Err(error) => {
+                changed.failed.push(dataset_error("list", self.name(), error));
+                return (plans, changed);
+            }
+        };
+        let mounted = self.mounted();
+        for entry in &entries {
+            let (Kind::Filesystem, Some(dataset)) = (entry.kind, entry.dataset()) else { continue };
+            if mounted.contains_key(&dataset.name)
+                || below.is_some_and(|top| !is_at_or_below(&dataset.name, top))
+            {
+                continue;
+            }
+            match self.plan(&dsl, entry, dataset, &mounted).await {
+                Ok(Ok(plan)) => plans.push(plan),
+                Ok(Err(Left::AsConfigured)) => {}
+                Ok(Err(Left::With(warning))) => changed.warnings.push(warning),
+                Err(error) => changed.failed.push(dataset_error("mount", &dataset.name, error)),
+            }
+        }
+        (plans, changed)
+    }
+
     /// Mounts one filesystem, making its mountpoint.
     async fn mount_planned(
         &self,
@@ -156,6 +195,7 @@ impl OpenPool {
                 plan.at.display()
             ))));
         }
+        require_own_ground(daemon, self, &plan.at).map_err(|why| ApiError::refused(refuse(why)))?;
         let made = make_directories(&plan.at).map_err(|error| {
             let shown = plan.at.display();
             ApiError::failed(refuse(format!("failed to create mountpoint {shown}: {}", in_words(&error))))
@@ -265,36 +305,35 @@ impl Daemon {
         words: &[String],
         overlay: bool,
     ) -> MountsChanged {
-        let mut changed = MountsChanged::default();
-        let listed = async {
-            let dsl = pool.dsl().await?;
-            Ok((dsl.list(None, Walk::HEADS).await?, dsl))
-        };
-        let (entries, dsl) = match listed.await {
-            Ok(listed) => listed,
-            Err(error) => {
-                changed.failed.push(dataset_error("list", pool.name(), error));
-                return changed;
-            }
-        };
-        let mounted = pool.mounted();
-        let mut plans = Vec::new();
-        for entry in &entries {
-            let (Kind::Filesystem, Some(dataset)) = (entry.kind, entry.dataset()) else { continue };
-            if mounted.contains_key(&dataset.name)
-                || below.is_some_and(|top| !is_at_or_below(&dataset.name, top))
-            {
-                continue;
-            }
-            match pool.plan(&dsl, entry, dataset, &mounted).await {
-                Ok(Ok(plan)) => plans.push(plan),
-                Ok(Err(Left::AsConfigured)) => {}
-                Ok(Err(Left::With(warning))) => changed.warnings.push(warning),
-                Err(error) => changed.failed.push(dataset_error("mount", &dataset.name, error)),
+        let (mut plans, mut changed) = pool.plans(below).await;
+        plans.sort_by_key(Plan::order);
+        for plan in &plans {
+            match pool.mount_planned(self, plan, words, overlay).await {
+                Ok(mounted) => changed.done.push(mounted),
+                Err(error) => changed.failed.push(error),
             }
         }
-        plans.sort_by_key(|plan| (plan.at.components().count(), plan.at.clone()));
-        for plan in &plans {
+        changed
+    }
+
+    /// The same of several pools, those filesystems first that others are in.
+    async fn mount_all_of(&self, pools: &[Arc<OpenPool>], words: &[String], overlay: bool) -> MountsChanged {
+        let mut changed = MountsChanged::default();
+        let mut planned: Vec<(&Arc<OpenPool>, Plan)> = Vec::new();
+        for pool in pools {
+            let Ok(_changing) = pool.change().await else { continue };
+            let (plans, of_pool) = pool.plans(None).await;
+            planned.extend(plans.into_iter().map(|plan| (pool, plan)));
+            changed.failed.extend(of_pool.failed);
+            changed.warnings.extend(of_pool.warnings);
+        }
+        planned.sort_by_key(|(_, plan)| plan.order());
+        for (pool, plan) in &planned {
+            // A pool that was closed meanwhile mounts nothing.
+            let Ok(_changing) = pool.change().await else { continue };
+            if pool.mounted().contains_key(&plan.dataset.name) {
+                continue;
+            }
             match pool.mount_planned(self, plan, words, overlay).await {
                 Ok(mounted) => changed.done.push(mounted),
                 Err(error) => changed.failed.push(error),
@@ -495,17 +534,15 @@ impl Daemon {
             Some(name) => vec![self.pool(name)?],
             None => self.open_pools(),
         };
-        let mut all = MountsChanged::default();
-        for pool in pools {
-            let Ok(changing) = pool.change().await else { continue };
-            if request.load_keys {
-                all.warnings.extend(self.load_keys_from_files(&pool, &changing).await);
+        let mut warnings = Vec::new();
+        if request.load_keys {
+            for pool in &pools {
+                let Ok(changing) = pool.change().await else { continue };
+                warnings.extend(self.load_keys_from_files(pool, &changing).await);
             }
-            let changed = self.mount_all(&pool, &changing, None, &request.options, request.overlay).await;
-            all.done.extend(changed.done);
-            all.failed.extend(changed.failed);
-            all.warnings.extend(changed.warnings);
         }
+        let mut all = self.mount_all_of(&pools, &request.options, request.overlay).await;
+        all.warnings.splice(..0, warnings);
         Ok(all)
     }
 }

@@ -1,15 +1,24 @@
 //! Unmounting: what somebody names with what is mounted below it, all of a pool, and what is in the way of a change of datasets.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use engine::dataset::dsl::Kind;
 
 use super::directories::remove_directories;
 use super::{is_root, mount_error};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
+use crate::committing::commit;
+use crate::daemon::covering::Bystanders;
+use crate::daemon::datasets::is_at_or_below;
 use crate::daemon::pools::Changing;
 use crate::daemon::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
 use crate::fuse::{self, MountError};
+
+/// How long a mount that is taken away by force may take to be on disk.
+const COMMITTED_WITHIN: Duration = Duration::from_secs(20);
 
 /// What becomes of directories that were made for a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,10 +69,15 @@ impl OpenPool {
         remove_directories(&removed);
     }
 
-    /// Unmounts what is mounted at or below `top`, deepest first: until one fails, or with `force` all that can be.
-    fn unmount_below(&self, top: &Path, force: bool) -> MountsChanged {
+    /// Unmounts the filesystems that are meant and what is mounted inside them, deepest first: until one fails, or
+    /// with `force` all that can be.
+    fn unmount_with_what_is_inside(&self, is_meant: impl Fn(&str) -> bool, force: bool) -> MountsChanged {
         let mut mounts = self.mounts_deepest_first();
-        mounts.retain(|mount| mount.mountpoint.starts_with(top));
+        let tops: Vec<PathBuf> = {
+            let meant = mounts.iter().filter(|mount| is_meant(&mount.dataset));
+            meant.map(|mount| mount.mountpoint.clone()).collect()
+        };
+        mounts.retain(|mount| tops.iter().any(|top| mount.mountpoint.starts_with(top)));
         let mut changed = MountsChanged::default();
         for mount in mounts {
             match self.unmount_one(&mount.dataset, force, Emptied::KeptInside) {
@@ -81,6 +95,17 @@ impl OpenPool {
             changed.done.iter().for_each(|gone| fuse::clear_stale(&gone.mountpoint));
         }
         changed
+    }
+
+    /// Returns when what was written to filesystems that were unmounted is on disk. What is said where it is not: a
+    /// pool that is suspended, or is told to by force and takes long, is not waited for.
+    fn commit_unmounted(&self, unmounted: &[Mounted], force: bool) -> Option<String> {
+        let live = self.live().filter(|_| !unmounted.is_empty())?;
+        let error = commit(live, force.then_some(COMMITTED_WITHIN)).err()?;
+        let name = self.name();
+        Some(format!(
+            "what was written last to '{name}' is not on disk yet, although it was unmounted: {error}"
+        ))
     }
 
     /// Serves no mount any longer, whoever has it.
@@ -132,7 +157,9 @@ impl Daemon {
         _: &Changing<'_>,
         force: bool,
     ) -> MountsChanged {
-        let mut changed = pool.unmount_below(Path::new("/"), force);
+        let bystanders = if force { Bystanders::of(self, pool) } else { Bystanders::default() };
+        let mut changed = pool.unmount_with_what_is_inside(|_| true, force);
+        bystanders.put_back();
         if !changed.failed.is_empty() && !force {
             return changed;
         }
@@ -150,15 +177,20 @@ impl Daemon {
         changed
     }
 
-    /// Unmounts what `zfs mount -a` mounts: what says so itself is left alone (`canmount=noauto`, `mountpoint=legacy` or `none`), and so are snapshots.
-    async fn unmount_those_of_mount_all(
-        &self,
-        pool: &OpenPool,
-        _: &Changing<'_>,
-        force: bool,
-    ) -> MountsChanged {
+    /// Unmounts what `zfs mount -a` mounts, over all pools from the inside out. What says so itself is left alone
+    /// (`canmount=noauto`, `mountpoint=legacy` or `none`), and so are snapshots.
+    async fn unmount_those_of_mount_all(&self, force: bool) -> MountsChanged {
         let mut changed = MountsChanged::default();
-        for mount in pool.mounts_deepest_first() {
+        let mut all: Vec<(Arc<OpenPool>, Mounted)> = Vec::new();
+        for pool in self.open_pools() {
+            let mounts = pool.mounts_deepest_first();
+            all.extend(mounts.into_iter().map(|mount| (Arc::clone(&pool), mount)));
+        }
+        all.sort_by_key(|(_, mount)| Reverse(mount.mountpoint.components().count()));
+        let mut unmounted: Vec<(Arc<OpenPool>, Vec<Mounted>)> = Vec::new();
+        for (pool, mount) in all {
+            // A pool that was closed meanwhile has nothing mounted.
+            let Ok(_changing) = pool.change().await else { continue };
             let name = &mount.dataset;
             let is_meant = match pool.place_of(name).await {
                 Ok(place) => place.canmount != "noauto" && place.at.is_some(),
@@ -171,9 +203,16 @@ impl Daemon {
                 continue;
             }
             match pool.unmount_one(name, force, Emptied::KeptInside) {
-                Ok(done) => changed.done.extend(done),
+                Ok(done) => match unmounted.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &pool)) {
+                    Some((_, of_pool)) => of_pool.extend(done),
+                    None => unmounted.push((Arc::clone(&pool), done.into_iter().collect())),
+                },
                 Err(error) => changed.failed.push(error),
             }
+        }
+        for (pool, done) in unmounted {
+            changed.warnings.extend(pool.commit_unmounted(&done, force));
+            changed.done.extend(done);
         }
         changed
     }
@@ -203,16 +242,8 @@ impl Daemon {
     /// # Errors
     /// Where one filesystem was asked for, why it cannot be unmounted.
     pub async fn unmount(&self, request: api::Unmount) -> Result<MountsChanged, ApiError> {
-        let mut all = MountsChanged::default();
         let Some(target) = &request.target else {
-            for pool in self.open_pools() {
-                let changed = {
-                    let Ok(changing) = pool.change().await else { continue };
-                    self.unmount_those_of_mount_all(&pool, &changing, request.force).await
-                };
-                all.done.extend(changed.done);
-                all.failed.extend(changed.failed);
-            }
+            let mut all = self.unmount_those_of_mount_all(request.force).await;
             if request.unload_keys {
                 all.failed.extend(self.unload_keys_of(&all.done).await);
             }
@@ -231,11 +262,15 @@ impl Daemon {
             if is_path {
                 self.check_unmountable(&mount.dataset).await?;
             }
-            let mut changed = pool.unmount_below(&mount.mountpoint, request.force);
+            // Children go with it wherever they are mounted; snapshots of theirs do not.
+            let is_child = |name: &str| !name.contains('@') && is_at_or_below(name, &mount.dataset);
+            let is_meant = |name: &str| name == mount.dataset || is_child(name);
+            let mut changed = pool.unmount_with_what_is_inside(is_meant, request.force);
             if !changed.failed.is_empty() && !request.force {
                 self.mount_again(&pool, &changing, std::mem::take(&mut changed.done)).await;
             }
             drop(changing);
+            changed.warnings.extend(pool.commit_unmounted(&changed.done, request.force));
             if request.unload_keys && changed.failed.is_empty() {
                 changed.failed.extend(self.unload_keys_of(&changed.done).await);
             }

@@ -47,7 +47,7 @@ pub fn commit(live: &Arc<LivePool>, limit: Option<Duration>) -> Result<(), Uncom
     if live.suspended().is_some() {
         return Err(Uncommitted::Suspended);
     }
-    thread::Builder::new().name("commit".into()).spawn(wait)?;
+    thread::Builder::new().name("commit".into()).stack_size(device::STACK_BYTES).spawn(wait)?;
     loop {
         match told.recv_timeout(LOOK_INTERVAL) {
             Ok(committed) => return Ok(committed?),

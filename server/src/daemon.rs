@@ -46,6 +46,7 @@ mod datasets;
 mod devices;
 mod disks;
 mod edits;
+mod entrance;
 mod holding;
 mod io;
 mod keys;

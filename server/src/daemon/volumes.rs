@@ -26,6 +26,7 @@ use engine::pool::live::{LiveDataset, LivePool, with_room};
 use engine::pool::suspend::FailMode;
 use tokio::net::{TcpListener, UnixListener};
 
+use super::entrance::Entrance;
 use super::recording::Recorder;
 use super::{Daemon, NbdAddresses, OpenPool, lock};
 use crate::api::{self, ApiError, ServedVolume, TracedOperation};
@@ -40,6 +41,8 @@ const DEFAULT_BLOCK_BYTES: u32 = 4096;
 const SETTLE_LIMIT: Duration = Duration::from_millis(500);
 /// How often that is looked at.
 const SETTLE_STEP: Duration = Duration::from_millis(5);
+/// How long requests of clients may take that a rollback waits for.
+const REQUESTS_LIMIT: Duration = Duration::from_secs(30);
 
 /// A volume, or a snapshot of one, that can be read.
 #[derive(Debug, Clone)]
@@ -85,6 +88,40 @@ impl Drop for Closed<'_> {
     }
 }
 
+/// Clients of a volume whose requests wait.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct HeldClients<'a> {
+    _closed: Closed<'a>,
+    connected: Vec<Arc<VolumeExport>>,
+}
+
+impl HeldClients<'_> {
+    /// Goes on with what the volume is now. What cannot be opened answers nothing any more.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub async fn go_on_with(self, live: &Arc<LivePool>, dataset: &Dataset) -> engine::Result<()> {
+        for connection in &self.connected {
+            match open_live(live, dataset).await {
+                Ok((access, _)) => connection.access.exchange(access),
+                Err(error) => {
+                    self.connected.iter().for_each(|connection| connection.access.remove());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for HeldClients<'_> {
+    fn drop(&mut self) {
+        // Those that were exchanged are open.
+        self.connected.iter().for_each(|connection| connection.access.reopen());
+    }
+}
+
 /// These volumes have clients.
 #[derive(Debug)]
 pub(super) struct InUse(pub Vec<String>);
@@ -97,8 +134,8 @@ pub struct VolumeExport {
     is_writable: bool,
     /// What is modelled between the client and this.
     link: Option<Arc<Link>>,
-    /// Taken away when the pool is closed by force.
-    access: RwLock<Option<Arc<Access>>>,
+    /// Taken away when the pool is closed by force, and exchanged by a rollback.
+    access: Entrance<Access>,
     /// Told of each request.
     recorder: Arc<Recorder>,
 }
@@ -111,8 +148,8 @@ enum Access {
 }
 
 impl VolumeExport {
-    fn access(&self) -> Result<Arc<Access>, ExportError> {
-        self.access.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(|| ExportError {
+    async fn access(&self) -> Result<Arc<Access>, ExportError> {
+        self.access.enter().await.ok_or_else(|| ExportError {
             errno: Errno::Shutdown,
             message: format!("the pool of '{}' was exported", self.name),
         })
@@ -125,11 +162,12 @@ impl VolumeExport {
         }
     }
 
-    /// The volume to change.
-    fn writing(&self) -> Result<Arc<LiveZvol>, ExportError> {
-        match &*self.access()? {
+    /// The volume to change, and what has to be kept until that is done.
+    async fn writing(&self) -> Result<(Arc<LiveZvol>, Arc<Access>), ExportError> {
+        let access = self.access().await?;
+        match &*access {
             Access::Writing(reader, dataset) if self.is_writable && !dataset.is_read_only() => {
-                Ok(Arc::clone(reader.volume()))
+                Ok((Arc::clone(reader.volume()), access))
             }
             _ => Err(ExportError { errno: Errno::Perm, message: format!("'{}' is read-only", self.name) }),
         }
@@ -156,11 +194,11 @@ impl VolumeExport {
 
 impl Export for VolumeExport {
     fn size_bytes(&self) -> u64 {
-        match self.access().as_deref() {
-            Ok(Access::Reading(zvol)) => zvol.size(),
-            Ok(Access::Writing(reader, _)) => reader.volume().size(),
-            Err(_) => 0,
-        }
+        let size = self.access.look(|access| match access {
+            Access::Reading(zvol) => zvol.size(),
+            Access::Writing(reader, _) => reader.volume().size(),
+        });
+        size.unwrap_or(0)
     }
 
     fn block_bytes(&self) -> u32 {
@@ -173,7 +211,7 @@ impl Export for VolumeExport {
 
     async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Read, offset, into.len() as u64);
-        let read = match &*self.access()? {
+        let read = match &*self.access().await? {
             Access::Reading(zvol) => zvol.read_at(offset, into).await,
             Access::Writing(reader, _) => reader.read_at(offset, into).await,
         };
@@ -183,7 +221,7 @@ impl Export for VolumeExport {
     }
 
     async fn extent(&self, offset: u64) -> Result<Extent, ExportError> {
-        let extent = match &*self.access()? {
+        let extent = match &*self.access().await? {
             Access::Reading(zvol) => zvol
                 .object()
                 .span(offset)
@@ -200,7 +238,7 @@ impl Export for VolumeExport {
     async fn write(&self, offset: u64, data: IoBuf, stable: bool) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Write, offset, data.len() as u64);
         self.note_stable(stable);
-        let volume = self.writing()?;
+        let (volume, _inside) = self.writing().await?;
         if let Some(link) = &self.link {
             link.bring(data.len() as u64).await;
         }
@@ -211,7 +249,8 @@ impl Export for VolumeExport {
     async fn trim(&self, offset: u64, len_bytes: u64, stable: bool) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Trim, offset, len_bytes);
         self.note_stable(stable);
-        self.writing()?.trim(offset, len_bytes, stable).await.map_err(|error| self.failed(error))
+        let (volume, _inside) = self.writing().await?;
+        volume.trim(offset, len_bytes, stable).await.map_err(|error| self.failed(error))
     }
 
     async fn write_zeroes(
@@ -223,7 +262,7 @@ impl Export for VolumeExport {
     ) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Trim, offset, len_bytes);
         self.note_stable(stable);
-        let volume = self.writing()?;
+        let (volume, _inside) = self.writing().await?;
         let written =
             with_room(volume.txgs(), || volume.write_zeroes(offset, len_bytes, allocate, stable)).await;
         written.map_err(|error| self.failed(error))
@@ -231,7 +270,7 @@ impl Export for VolumeExport {
 
     async fn flush(&self) -> Result<(), ExportError> {
         self.recorder.note(TracedOperation::Flush, 0, 0);
-        if let Access::Writing(reader, _) = &*self.access()? {
+        if let Access::Writing(reader, _) = &*self.access().await? {
             reader.volume().flush().await.map_err(|error| self.failed(error))?;
         }
         self.replied(0).await;
@@ -371,7 +410,7 @@ impl OpenPool {
         match lock(&self.connections).as_mut() {
             Some(connections) => {
                 connections.retain(|other| other.strong_count() > 0);
-                let access = RwLock::new(Some(Arc::new(access)));
+                let access = Entrance::new(access);
                 let export =
                     Arc::new(VolumeExport { name, block_bytes, is_writable, link, access, recorder });
                 connections.push(Arc::downgrade(&export));
@@ -383,17 +422,40 @@ impl OpenPool {
 
     /// Lets no client come to the volumes that are meant, as long as what is returned is kept. Fails where one of them has a client.
     pub(super) fn close_to_clients(&self, is_meant: impl Fn(&str) -> bool) -> Result<Closed<'_>, InUse> {
-        let names: Vec<String> =
-            self.volumes().into_iter().map(|volume| volume.name).filter(|name| is_meant(name)).collect();
-        let closed = Closed { pool: self, names };
-        {
-            let mut leaving = lock(&self.leaving);
-            leaving.changes += 1;
-            leaving.names.extend(closed.names.iter().cloned());
-        }
+        let closed = self.close_to_others(&is_meant);
         let mut connected = self.connected_volumes_settled();
         connected.retain(|volume| is_meant(volume));
         if connected.is_empty() { Ok(closed) } else { Err(InUse(connected)) }
+    }
+
+    /// Lets no more clients come to the volumes that are meant, as long as what is returned is kept.
+    fn close_to_others(&self, is_meant: impl Fn(&str) -> bool) -> Closed<'_> {
+        let names: Vec<String> =
+            self.volumes().into_iter().map(|volume| volume.name).filter(|name| is_meant(name)).collect();
+        let closed = Closed { pool: self, names };
+        let mut leaving = lock(&self.leaving);
+        leaving.changes += 1;
+        leaving.names.extend(closed.names.iter().cloned());
+        drop(leaving);
+        closed
+    }
+
+    /// Has all requests of a volume's clients wait, as long as what is returned is kept. Blocks the thread.
+    ///
+    /// # Errors
+    /// Requests are under way that do not end.
+    pub(super) fn hold_clients(&self, name: &str) -> Result<HeldClients<'_>, InUse> {
+        let closed = self.close_to_others(|other| other == name);
+        let connected: Vec<_> = {
+            let connections = lock(&self.connections);
+            let connected = connections.iter().flatten().filter_map(Weak::upgrade);
+            connected.filter(|connection| connection.name == name).collect()
+        };
+        let held = HeldClients { _closed: closed, connected };
+        match held.connected.iter().all(|connection| connection.access.close(REQUESTS_LIMIT)) {
+            true => Ok(held),
+            false => Err(InUse(vec![name.to_owned()])),
+        }
     }
 
     /// Waits a moment for clients that have gone away, as long as their connections still know nothing of it. Names of the volumes that
@@ -425,7 +487,7 @@ impl OpenPool {
     pub(super) fn disconnect(&self) {
         let connections = lock(&self.connections).take();
         for connection in connections.iter().flatten().filter_map(Weak::upgrade) {
-            *connection.access.write().unwrap_or_else(PoisonError::into_inner) = None;
+            connection.access.remove();
         }
     }
 }

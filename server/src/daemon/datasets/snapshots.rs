@@ -206,7 +206,11 @@ impl Daemon {
         let gone = api::DestroyDataset { name: of.clone(), force: request.force, ..Default::default() };
         self.destroy_all(&pool, doomed, None, &gone).await?;
         let changing = pool.change().await?;
-        let _closed = pool.keep_unused(&doing, |volume| volume == of)?;
+        let clients = pool.hold_clients(&of).map_err(|_| {
+            ApiError::busy(format!(
+                "{doing}: requests of an NBD client of '{of}' are under way and do not end"
+            ))
+        })?;
         let inside = pool.mounted_inside(&of);
         pool.keep_mounts(&inside);
         let begun = async {
@@ -236,7 +240,15 @@ impl Daemon {
         let done = done.await.map_err(|error| said(&doing, error));
         let mut warnings = Vec::new();
         match &done {
-            Ok(_) => warnings.extend(self.end_exchange(&pool, &changing, &of, exchange).await.err()),
+            Ok(_) => {
+                warnings.extend(self.end_exchange(&pool, &changing, &of, exchange).await.err());
+                let went_on = async {
+                    let dataset = pool.dsl().await?.find(&of).await?;
+                    clients.go_on_with(live, &dataset).await
+                };
+                let failed = |error| ApiError::failed(format!("clients of '{of}' lost it: {error}"));
+                warnings.extend(went_on.await.map_err(failed).err());
+            }
             Err(_) => self.call_exchange_off(&pool, &changing, exchange).await,
         }
         self.mount_displaced(&pool, &changing, inside).await;

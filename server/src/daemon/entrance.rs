@@ -1,0 +1,156 @@
+//! How connections get at a volume, which can be exchanged under them.
+//!
+//! Each request goes in and keeps what it found until it is answered. Who exchanges the volume closes the entrance,
+//! waits until the requests that are inside have come out, and opens it again with another one; requests wait
+//! meanwhile. A volume that is gone answers nothing any more.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `state` | whether it is open, and what is inside; for a few lines | taken alone |
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// How often it is looked whether all requests have come out.
+const STEP: Duration = Duration::from_millis(5);
+
+/// An entrance to an `A`.
+#[derive(Debug)]
+pub(super) struct Entrance<A> {
+    state: Mutex<State<A>>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+enum State<A> {
+    Open(Arc<A>),
+    /// Requests wait.
+    Closed(Arc<A>),
+    /// It is gone.
+    Gone,
+}
+
+impl<A> Entrance<A> {
+    /// One that is open.
+    pub fn new(access: A) -> Self {
+        Self { state: Mutex::new(State::Open(Arc::new(access))), changed: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<A>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes in, as soon as it is open; `None` where it is gone.
+    pub async fn enter(&self) -> Option<Arc<A>> {
+        if let State::Open(access) = &*self.state() {
+            return Some(Arc::clone(access));
+        }
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            match &*self.state() {
+                State::Open(access) => return Some(Arc::clone(access)),
+                State::Gone => return None,
+                State::Closed(_) => {}
+            }
+            changed.await;
+        }
+    }
+
+    /// What is inside, for who does not use it.
+    pub fn look<T>(&self, look: impl FnOnce(&A) -> T) -> Option<T> {
+        match &*self.state() {
+            State::Open(access) | State::Closed(access) => Some(look(access)),
+            State::Gone => None,
+        }
+    }
+
+    /// Closes it, and waits until all requests have come out. False where that takes longer than `limit`: it is open
+    /// then. Blocks the thread. There must be one at a time who closes it.
+    pub fn close(&self, limit: Duration) -> bool {
+        let began = Instant::now();
+        {
+            let mut state = self.state();
+            if let State::Open(access) = &*state {
+                let access = Arc::clone(access);
+                *state = State::Closed(access);
+            }
+        }
+        loop {
+            match &*self.state() {
+                State::Closed(access) if Arc::strong_count(access) > 1 => {}
+                _ => return true,
+            }
+            if began.elapsed() > limit {
+                self.reopen();
+                return false;
+            }
+            std::thread::sleep(STEP);
+        }
+    }
+
+    /// Opens it as it was, if it is closed.
+    pub fn reopen(&self) {
+        let mut state = self.state();
+        if let State::Closed(access) = &*state {
+            let access = Arc::clone(access);
+            *state = State::Open(access);
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Opens it with something else inside, unless it is gone.
+    pub fn exchange(&self, access: A) {
+        let mut state = self.state();
+        if !matches!(&*state, State::Gone) {
+            *state = State::Open(Arc::new(access));
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Nothing is inside any more.
+    pub fn remove(&self) {
+        *self.state() = State::Gone;
+        self.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use device::block_on;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn who_exchanges_it_waits_for_who_is_inside_and_others_get_the_new_one() {
+        let entrance = Entrance::new(1);
+        let inside = block_on(entrance.enter()).unwrap();
+        assert!(!entrance.close(Duration::ZERO), "somebody is inside");
+        assert_eq!(block_on(entrance.enter()).as_deref(), Some(&1), "it is open again");
+        thread::scope(|scope| {
+            let closing = scope.spawn(|| entrance.close(PATIENCE));
+            while !matches!(&*entrance.state(), State::Closed(_)) {
+                thread::yield_now();
+            }
+            let waits = scope.spawn(|| block_on(entrance.enter()));
+            drop(inside);
+            assert!(closing.join().unwrap());
+            assert_eq!(entrance.look(|inside| *inside), Some(1));
+            entrance.exchange(2);
+            assert_eq!(waits.join().unwrap().as_deref(), Some(&2));
+        });
+        assert!(entrance.close(PATIENCE));
+        entrance.remove();
+        entrance.exchange(3);
+        assert_eq!(block_on(entrance.enter()), None);
+    }
+}

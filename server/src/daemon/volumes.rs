@@ -14,7 +14,7 @@
 //!
 //! A client that opens a volume of a suspended pool waits, for as long as a handshake may take, or is told at once with `failmode=continue`.
 
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use device::IoBuf;

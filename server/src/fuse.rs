@@ -30,6 +30,9 @@
 //! a remount, which takes root. `acltype` is agreed on when the session begins, and changes with the next one.
 //!
 //! # Unmounting
+//! What was written is on disk when the daemon has unmounted. When others do (`umount`), the session ends first, and the
+//! daemon commits then.
+//!
 //! As `umount` does, [`FuseMount::take_away`] refuses while files are open, and leaves alone what others mounted: at the same place, or of this filesystem elsewhere (a bind mount, a container), which keeps the
 //! session. Mounted again it comes back with that session ([`FuseMount::put_back`]): two of one filesystem would each keep what the other changes.
 //!

@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::buffer::Buffer;
-use super::filesystem::{Mounted, Outcome};
+use super::filesystem::{Mounted, Outcome, unless_it_panics};
 use super::incoming::{Incoming, is_large_write};
 use super::readers::{PATIENCE, Reader, Readers};
 use super::seeking::Seek;
@@ -167,7 +167,10 @@ impl Channel {
     /// Answers where data or a hole are as soon as the kernel wrote back its pages, which others answer.
     fn seek(&self, device: &Device, unique: u64, seek: Seek) {
         let (answering, mounted) = (Arc::clone(device), self.mounted.clone());
-        let work = move || reply_offset(&answering, unique, mounted.look_for_with_pages(&seek));
+        let work = move || {
+            let found = unless_it_panics(|| mounted.look_for_with_pages(&seek));
+            reply_offset(&answering, unique, found.unwrap_or(Err(Errno::EIO)));
+        };
         if self.mounted.waiters.elsewhere(Box::new(work)).is_err() {
             reply_offset(device, unique, self.mounted.look_for_in_data(&seek));
         }

@@ -110,7 +110,7 @@ impl Mounted {
 
 /// Does what a request asks for. A panic ends the request alone, whose client gets an error: its thread goes on, and
 /// nobody waits for an answer for ever. What it changed by half stops its pool ([`engine::txg::Tx`]).
-fn unless_it_panics<T>(work: impl FnOnce() -> T) -> Option<T> {
+pub(super) fn unless_it_panics<T>(work: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(work));
     if done.is_err() {
         tracing::error!("a request of a mount ended with a panic");

@@ -205,7 +205,7 @@ impl Daemon {
             true => self.open_pools(),
             false => request.pools.iter().map(|name| self.pool(name)).collect::<Result<_, _>>()?,
         };
-        let pools = self.from_the_inside_out(pools).into_iter().flatten();
+        let pools = self.inside_out(pools).into_iter().flatten();
         let order =
             Order { force: request.force, state: PoolState::Exported, command: request.command.clone() };
         let mut exported = Vec::new();
@@ -224,7 +224,7 @@ impl Daemon {
     pub fn close_all(self: &Arc<Self>) -> Result<(), ApiError> {
         let mut failed: Vec<String> = self.ending.begin();
         let order = Order { force: true, state: PoolState::Exported, command: None };
-        let groups = self.from_the_inside_out(self.open_pools()).into_iter();
+        let groups = self.inside_out(self.open_pools()).into_iter();
         let closed = groups.flat_map(|pools| self.close_side_by_side(pools, &order)).collect::<Vec<_>>();
         // One that is not there any more was closed by a request meanwhile.
         let failures = closed.into_iter().filter_map(Result::err);

@@ -57,7 +57,7 @@ impl Daemon {
 
     /// Pools in the order in which they can be closed: those of one group side by side, inner ones before those
     /// that they lie on.
-    pub(super) fn from_the_inside_out(&self, mut pools: Vec<Arc<OpenPool>>) -> Vec<Vec<Arc<OpenPool>>> {
+    pub(super) fn inside_out(&self, mut pools: Vec<Arc<OpenPool>>) -> Vec<Vec<Arc<OpenPool>>> {
         if pools.len() < 2 {
             return vec![pools];
         }

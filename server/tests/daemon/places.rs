@@ -633,9 +633,8 @@ fn a_pool_below_an_altroot_makes_nothing_in_others_and_leaves_their_mounts_where
     assert_eq!((at(&running, "guest"), fs::read(&data).unwrap()), (None, b"there".to_vec()));
     let properties = vec![("mountpoint".into(), "/tank/sub".into())];
     let request = CreateDataset { name: "guest/sub".into(), properties, ..CreateDataset::default() };
-    let warnings = block_on(running.daemon.create_dataset(request)).map(|created| {
-        created.warnings.into_iter().chain(created.unmounted.into_iter()).collect::<Vec<_>>().join(" ")
-    });
+    let warnings = block_on(running.daemon.create_dataset(request))
+        .map(|created| created.warnings.into_iter().chain(created.unmounted).collect::<Vec<_>>().join(" "));
     let said = warnings.unwrap_or_else(|error| error.message);
     assert!(said.contains("would be made in 'tank', which is of another pool"), "{said}");
     assert!(!top.join("sub").exists());

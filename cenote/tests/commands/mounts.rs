@@ -370,7 +370,7 @@ fn a_filesystem_that_somebody_has_elsewhere_leaves_its_place_and_comes_back_as_i
         unmounted.err
     );
     session.print(&["zfs", "set", "mountpoint=/new", "tank/new"]);
-    session.print(&["zfs", "mount", "tank/new"]);
+    assert_eq!(session.print(&["zfs", "get", "-Ho", "value", "mounted", "tank/new"]), "yes\n");
     let unmounted = session.run(&["zfs", "set", "mountpoint=/file", "tank/new"]);
     assert_eq!(unmounted.code, 1);
     assert!(

@@ -30,7 +30,7 @@ fn what_a_program_mapped_and_wrote_is_data_to_who_copies() {
     let places = [0, 300_000, 1 << 20];
     for (name, is_sparse) in [("hole", true), ("written", false)] {
         let path = at.join(name);
-        let file = File::options().read(true).write(true).create(true).open(&path).unwrap();
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         file.set_len(SIZE as u64).unwrap();
         if !is_sparse {
             file.write_all_at(b"x", 0).unwrap();
@@ -81,7 +81,7 @@ fn what_a_program_mapped_and_wrote_is_data_to_who_copies() {
         unsafe { libc::munmap(mapped.cast(), SIZE) };
     }
     // A hole that nobody wrote to stays one, also where the file is open for reading and writing.
-    let file = File::options().read(true).write(true).create(true).open(at.join("holes")).unwrap();
+    let file = File::options().read(true).write(true).create_new(true).open(at.join("holes")).unwrap();
     file.set_len(8 << 20).unwrap();
     file.write_all_at(&[7; 4096], 4 << 20).unwrap();
     let data = data_of(&file);

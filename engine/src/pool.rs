@@ -12,6 +12,7 @@ pub mod import;
 pub mod live;
 mod load;
 pub mod properties;
+mod repairs;
 pub mod space;
 pub mod status;
 pub mod suspend;
@@ -59,6 +60,7 @@ pub struct Shared {
     pub(crate) vdevs: VdevTree,
     pub(crate) root_errors: ErrorCounters,
     pub(crate) damage: Damage,
+    pub(crate) repairs: Arc<repairs::Repairs>,
     pub(crate) suspension: suspend::Suspension,
     pub(crate) salt: OnceLock<[u8; 32]>,
     pub(crate) keystore: Keystore,
@@ -108,6 +110,7 @@ impl Pool {
             vdevs,
             root_errors: ErrorCounters::default(),
             damage: Damage::default(),
+            repairs: Arc::default(),
             suspension: Default::default(),
             salt: OnceLock::new(),
             keystore: Keystore::default(),

@@ -126,6 +126,15 @@ impl Object {
         })
     }
 
+    /// As [`Object::blkptr`], by the number that the block has within its level, as bookmarks tell it.
+    pub async fn blkptr_at(&self, level: u8, id: u64) -> Result<Option<ondisk::blkptr::Blkptr>> {
+        let shift = self.dnode().pointers_per_indirect_shift() * u32::from(level);
+        match if shift < 64 { id.checked_mul(1 << shift) } else { (id == 0).then_some(0) } {
+            Some(first) => self.blkptr(level, first).await,
+            None => Ok(None),
+        }
+    }
+
     /// The name of block `id` in messages.
     pub fn bookmark(&self, id: u64) -> Bookmark {
         self.tree.bookmark(0, id)

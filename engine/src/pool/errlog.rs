@@ -127,7 +127,7 @@ async fn birth_of(dsl: &Dsl, version: &Dataset, error: &HeadError) -> Result<Opt
     let Ok(level) = u8::try_from(error.level) else { return Ok(None) };
     let found = async {
         let objset = dsl.open_objset(version).await?;
-        objset.object(error.object).await?.blkptr(level, error.block.0).await
+        objset.object(error.object).await?.blkptr_at(level, error.block.0).await
     };
     match found.await {
         Ok(pointer) => Ok(pointer.map(|pointer| pointer.logical_birth())),

@@ -31,6 +31,7 @@
 //! | `properties` | setting pool properties |
 //! | `room` | refusing data for which there is no room |
 //! | `features` | reference counts of features |
+//! | `repair` | read repair |
 //! | `scan` | scrubs that OpenZFS left unfinished |
 //! | `brt` | blocks with several references |
 //! | `checkpoint` | the state that the pool can go back to |
@@ -53,6 +54,7 @@ mod multihost;
 mod open;
 pub mod properties;
 mod remove;
+mod repair;
 mod room;
 mod scan;
 mod shares;

@@ -223,6 +223,7 @@ impl Assembly<'_> {
                 vdevs,
                 root_errors: Default::default(),
                 damage: Default::default(),
+                repairs: Arc::default(),
                 suspension: Default::default(),
                 salt: OnceLock::new(),
                 keystore: Default::default(),

@@ -1,6 +1,7 @@
 //! Reading through the vdev tree: requests, verdicts, leaves, and the dispatch by kind.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Instant;
 
@@ -18,6 +19,24 @@ pub(super) const MAX_DEPTH: u32 = 64;
 /// Says whether bytes are the ones asked for, and if not, how they fail.
 pub type Verdict<'a> = &'a (dyn Fn(&[u8]) -> Result<(), Failure> + Sync);
 
+/// The leaves that failed while a block was read: what they hold of it is worth rewriting when another place had the right bytes.
+#[derive(Debug, Default)]
+pub struct Noticed(Mutex<Vec<Guid>>);
+
+impl Noticed {
+    fn note(&self, vdev: &Vdev) {
+        let mut leaves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if vdev.children.is_empty() && !leaves.contains(&vdev.guid) {
+            leaves.push(vdev.guid);
+        }
+    }
+
+    /// The leaves, each once.
+    pub fn into_leaves(self) -> Vec<Guid> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The bytes, or everything that was tried.
 pub type ReadResult = Result<IoBuf, Vec<Attempt>>;
 
@@ -34,6 +53,8 @@ pub struct Request<'a> {
     pub txg: u64,
     /// What the bytes must satisfy. `None`: nothing can tell right bytes from wrong ones here.
     pub verdict: Option<Verdict<'a>>,
+    /// Is told which leaves failed.
+    pub(super) noticed: Option<&'a Noticed>,
     /// Whether the block may not exist (the end of an intent log is found so): failures are not the devices' fault and are not counted.
     pub(super) speculative: bool,
     /// The offset counts from the boot area, where an interrupted raidz expansion keeps sectors.
@@ -45,7 +66,12 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// A request to a top-level vdev.
     pub fn new(tree: &'a VdevTree, offset: u64, size: usize, txg: u64, verdict: Option<Verdict<'a>>) -> Self {
-        Self { tree, offset, size, txg, verdict, speculative: false, scratch: false, depth: 0 }
+        Self { tree, offset, size, txg, verdict, noticed: None, speculative: false, scratch: false, depth: 0 }
+    }
+
+    /// The same request, which tells `noticed` of the leaves that fail.
+    pub fn noticing(self, noticed: Option<&'a Noticed>) -> Self {
+        Self { noticed, ..self }
     }
 
     /// The same request for a block that may not exist.
@@ -62,12 +88,18 @@ impl<'a> Request<'a> {
         if !self.speculative {
             vdev.errors.count_read();
         }
+        if let Some(noticed) = self.noticed {
+            noticed.note(vdev);
+        }
     }
 
     /// Counts wrong bytes from `vdev`.
     pub(super) fn count_checksum(&self, vdev: &Vdev) {
         if !self.speculative {
             vdev.errors.count_checksum();
+        }
+        if let Some(noticed) = self.noticed {
+            noticed.note(vdev);
         }
     }
 

@@ -55,6 +55,7 @@ pub struct Stats {
     since: Instant,
     by_transfer: [Counters; 6],
     under_way: [AtomicU64; 5],
+    healed_bytes: AtomicU64,
 }
 
 /// A transfer that is under way for as long as this lives.
@@ -69,7 +70,12 @@ impl Drop for UnderWay<'_> {
 
 impl Default for Stats {
     fn default() -> Self {
-        Self { since: Instant::now(), by_transfer: Default::default(), under_way: Default::default() }
+        Self {
+            since: Instant::now(),
+            by_transfer: Default::default(),
+            under_way: Default::default(),
+            healed_bytes: AtomicU64::new(0),
+        }
     }
 }
 
@@ -134,6 +140,16 @@ impl Stats {
         counters.latency[bucket].fetch_add(1, Ordering::Relaxed);
         let bucket = ((bytes >> 9).max(1).ilog2() as usize).min(SIZE_BUCKETS - 1);
         counters.sizes[bucket].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Wrong bytes of the vdev were replaced by the right ones.
+    pub(crate) fn count_healed(&self, bytes: u64) {
+        self.healed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that were wrong when they were read, and were rewritten (`vs_self_healed`).
+    pub fn healed_bytes(&self) -> u64 {
+        self.healed_bytes.load(Ordering::Relaxed)
     }
 
     /// For how long this was counted.

@@ -26,6 +26,7 @@
 //! | `Unflushed` | what one leaf was given since its last flush; held for a few lines | taken alone |
 
 mod discard;
+mod heal;
 mod initialize;
 mod label;
 mod plan;
@@ -46,6 +47,7 @@ use super::stats::Transfer;
 use super::{Kind, Vdev, VdevTree};
 use crate::error::{Attempt, Failure, Result};
 pub use discard::Unused;
+pub(crate) use heal::Known;
 pub(super) use label::copy_labels_to_end;
 use plan::Plan;
 pub(crate) use transfer::Stable;

@@ -25,7 +25,7 @@ use super::Bookmark;
 use crate::error::{Attempt, Error, Failure, Result};
 use crate::pool::Pool;
 use crate::vdev::Vdev;
-use crate::vdev::read::{ReadResult, Request};
+use crate::vdev::read::{Noticed, ReadResult, Request};
 
 /// Block pointers in a gang header.
 const GANG_POINTERS: usize = 3;
@@ -44,7 +44,9 @@ pub(crate) struct GangTree {
 
 /// How a block is read.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct How {
+pub(crate) struct How<'n> {
+    /// Is told which leaves failed.
+    pub noticed: Option<&'n Noticed>,
     /// The block may not exist: failures are not counted.
     pub speculative: bool,
     /// Gang headers on the way to it.
@@ -53,13 +55,13 @@ pub(crate) struct How {
     pub gang_headers_left: Option<Arc<AtomicU32>>,
 }
 
-impl How {
-    fn deeper(&self) -> Self {
+impl How<'_> {
+    pub(super) fn deeper(&self) -> Self {
         Self { gang_depth: self.gang_depth + 1, ..self.clone() }
     }
 
     /// Counts the headers from here on, unless that has begun further up.
-    fn counting(self, bp: &Blkptr) -> Self {
+    pub(super) fn counting(self, bp: &Blkptr) -> Self {
         // A header leads to at least two parts of at least a sector; parts may be tried again through other copies of the header.
         let most = || ((bp.psize().get() >> 9) * 4 + 64).min(MAX_GANG_HEADERS);
         let left = self.gang_headers_left.unwrap_or_else(|| Arc::new(AtomicU32::new(most() as u32)));
@@ -83,8 +85,11 @@ impl Pool {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(IoBuf::zeroed(0));
         }
-        let how = How { speculative: at.level == Bookmark::LEVEL_ZIL, ..How::default() };
-        self.read_copies(bp, &how).await.map_err(|tried| {
+        let noticed = Noticed::default();
+        let speculative = at.level == Bookmark::LEVEL_ZIL;
+        let how = How { speculative, noticed: Some(&noticed), ..How::default() };
+        let read = self.read_copies(bp, &how).await;
+        let read = read.map_err(|tried| {
             if !how.speculative {
                 self.damage.note(at);
             }
@@ -104,10 +109,16 @@ impl Pool {
                     Error::Io { at: *at, tried }
                 }
             }
-        })
+        })?;
+        let failed = noticed.into_leaves();
+        if !failed.is_empty() {
+            self.repairs.ask(bp, at, failed);
+        }
+        Ok(read)
     }
 
-    fn read_copies<'a>(&'a self, bp: &'a Blkptr, how: &'a How) -> BoxFuture<'a, ReadResult> {
+    /// One copy after the other, until one is right.
+    pub(super) fn read_copies<'a>(&'a self, bp: &'a Blkptr, how: &'a How<'a>) -> BoxFuture<'a, ReadResult> {
         Box::pin(async move {
             let mut dvas: Vec<Dva> = bp.dvas().collect();
             dvas.sort_by_key(|dva| {
@@ -125,7 +136,7 @@ impl Pool {
     }
 
     /// One copy, from wherever its vdev can get it.
-    pub(crate) async fn read_copy(&self, bp: &Blkptr, dva: &Dva, how: &How) -> ReadResult {
+    pub(crate) async fn read_copy(&self, bp: &Blkptr, dva: &Dva, how: &How<'_>) -> ReadResult {
         let top = self.top_for(dva)?;
         if dva.gang {
             return self.read_gang(bp, dva, top, how).await;
@@ -142,10 +153,10 @@ impl Pool {
             txg,
             if has_checksum { Some(&verdict) } else { None },
         );
-        top.read(request.speculative(how.speculative)).await
+        top.read(request.speculative(how.speculative).noticing(how.noticed)).await
     }
 
-    fn top_for(&self, dva: &Dva) -> Result<&Vdev, Vec<Attempt>> {
+    pub(super) fn top_for(&self, dva: &Dva) -> Result<&Vdev, Vec<Attempt>> {
         let (id, offset_bytes) = (dva.vdev.get(), dva.offset.get());
         let refuse = |failure| vec![Attempt { vdev: format!("vdev {id}"), offset_bytes, failure }];
         let top = self.vdevs.top(id).ok_or_else(|| refuse(Failure::Unavailable))?;
@@ -179,8 +190,19 @@ impl Pool {
         bp: &Blkptr,
         dva: &Dva,
         top: &Vdev,
-        how: &How,
+        how: &How<'_>,
     ) -> Result<Vec<Blkptr>, Vec<Attempt>> {
+        Ok(self.whole_gang_header(bp, dva, top, how).await?.0)
+    }
+
+    /// The pointers of the gang header that a DVA leads to, and the header as it lies on disk.
+    pub(super) async fn whole_gang_header(
+        &self,
+        bp: &Blkptr,
+        dva: &Dva,
+        top: &Vdev,
+        how: &How<'_>,
+    ) -> Result<(Vec<Blkptr>, IoBuf), Vec<Attempt>> {
         let attempt =
             |failure| vec![Attempt { vdev: top.name.clone(), offset_bytes: dva.offset.get(), failure }];
         let malformed = |why: &str| attempt(Failure::Malformed(why.into()));
@@ -198,7 +220,7 @@ impl Pool {
             Err(other) => Err(Failure::Malformed(other.to_string())),
         };
         let request = Request::new(&self.vdevs, offset, GANG_HEADER_SIZE, birth, Some(&verdict));
-        let request = request.speculative(how.speculative);
+        let request = request.speculative(how.speculative).noticing(how.noticed);
         let header = top.read(request).await?;
         let order = verify(&header).map_err(|_| attempt(Failure::Checksum))?;
         let mut reader = Reader::new("gang header", &header, order);
@@ -214,14 +236,14 @@ impl Pool {
         if joined != size {
             return Err(malformed("gang members are not the parts of the block"));
         }
-        Ok(members)
+        Ok((members, header))
     }
 
     /// What the gang headers of a block point to, at all depths. All copies of a header say the same.
     pub(crate) fn gang_members<'a>(
         &'a self,
         bp: &'a Blkptr,
-        how: How,
+        how: How<'a>,
         members: &'a mut Vec<Blkptr>,
     ) -> BoxFuture<'a, Result<(), Vec<Attempt>>> {
         Box::pin(async move {
@@ -251,7 +273,7 @@ impl Pool {
     pub(crate) fn gang_tree<'a>(
         &'a self,
         bp: &'a Blkptr,
-        how: How,
+        how: How<'a>,
     ) -> BoxFuture<'a, Result<GangTree, Vec<Attempt>>> {
         Box::pin(async move {
             let how = how.counting(bp);
@@ -280,7 +302,7 @@ impl Pool {
         })
     }
 
-    async fn read_gang(&self, bp: &Blkptr, dva: &Dva, top: &Vdev, how: &How) -> ReadResult {
+    async fn read_gang(&self, bp: &Blkptr, dva: &Dva, top: &Vdev, how: &How<'_>) -> ReadResult {
         let how = how.clone().counting(bp);
         let attempt =
             |failure| vec![Attempt { vdev: top.name.clone(), offset_bytes: dva.offset.get(), failure }];

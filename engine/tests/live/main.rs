@@ -22,6 +22,7 @@ mod log;
 mod multihost;
 mod quotas;
 mod random;
+mod repair;
 mod scan;
 mod space;
 mod support;

@@ -168,6 +168,7 @@ impl LivePool {
             .spawn(run);
         let thread = thread.map_err(|error| Error::os("starting the thread that commits", &error))?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        self.begin_repairs();
         self.resume_sweeps();
         Ok(())
     }
@@ -200,6 +201,7 @@ impl LivePool {
     pub(super) fn stop(&self, error: Error) {
         self.txgs.stop(error);
         self.pool.suspension.give_up();
+        self.pool.repairs.give_up();
     }
 
     /// Commits everything, gives the logs back, marks the labels as exported (or destroyed) and stops. The pool must not be in use.
@@ -220,7 +222,10 @@ impl LivePool {
         self.end_thread();
         self.view().end_loads_ahead(LOADS_AHEAD_PATIENCE);
         match committed {
-            Ok(()) => self.txgs.stop(Error::Busy(format!("pool '{}' is closed", self.pool.name()))),
+            Ok(()) => {
+                self.pool.repairs.give_up();
+                self.txgs.stop(Error::Busy(format!("pool '{}' is closed", self.pool.name())));
+            }
             Err(_) => self.let_go(),
         }
         committed
@@ -261,6 +266,8 @@ impl LivePool {
         for dataset in open {
             dataset.zil.close().await?;
         }
+        // What they write is flushed with the last group.
+        self.repairs_done().await;
         // So that the pool opens quickly.
         self.allocator().flush_all();
         self.change(move |s| async move {
@@ -431,6 +438,7 @@ impl LivePool {
         if self.allocator().waits_for_much() {
             self.views.end_lent();
         }
+        self.pool.repairs.committed(txg);
         self.allocator().sync_done(txg, self.views.oldest());
         for dataset in self.datasets().values() {
             dataset.zil.synced(txg);

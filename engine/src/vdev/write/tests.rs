@@ -20,12 +20,13 @@ use proptest::prelude::*;
 use super::super::config::{Devices, build_tree};
 use super::super::label::{best_label, read_labels, read_uberblocks};
 use super::super::read::Request;
-use super::super::{LABEL_END_BYTES, LABEL_START_BYTES, State, VdevTree};
+use super::super::{Aux, LABEL_END_BYTES, LABEL_START_BYTES, State, Status, VdevTree};
 use super::*;
 
 mod blocks;
 mod discard;
 mod flush;
+mod heal;
 mod labels;
 mod stable;
 

@@ -1,0 +1,148 @@
+//! Read repair: places that held a block wrong when it was read are rewritten.
+//!
+//! # The idea
+//! The reader goes on as soon as it has right bytes from somewhere; the repair is asked for ([`crate::pool::repairs`]) and done in the background. Closing the pool waits for it.
+//!
+//! # Never over somebody else's block
+//! What the reader had was a pointer, and since it was looked up the block may have been freed, and its space given to another one. So the repair looks the
+//! block up anew, by its bookmark, in the last committed state, and goes on only when the pointer there is the very same. It holds the view of that state until
+//! the last byte is written, and space that a view refers to is not reused while it is held. A block that is of a group not committed yet may still be written again in
+//! its place; it waits for its group.
+//!
+//! # Never without a right
+//! Nothing is written when the pool is suspended, has lost its lease to another host, or stopped. A device that is offline or given up is not written either
+//! ([`crate::vdev::write`]). A repair that fails is an error of the device, not of the read.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use ondisk::blkptr::Blkptr;
+use ondisk::{ObjectId, ObjsetId};
+
+use super::LivePool;
+use crate::dataset::dsl::Dsl;
+use crate::dmu::Objset;
+use crate::error::Result;
+use crate::pool::Pool;
+use crate::pool::repairs::{Repair, Running};
+use crate::txg::Txgs;
+use crate::zio::{Bookmark, Healing};
+
+/// Repairs for which one view is held.
+const BATCH: usize = 64;
+/// Of these, so many are under way at a time.
+const AT_A_TIME: usize = 8;
+
+/// Numbers that accounting objects have in bookmarks.
+const USER_USED: u64 = u64::MAX;
+const GROUP_USED: u64 = u64::MAX - 1;
+const PROJECT_USED: u64 = u64::MAX - 2;
+
+impl LivePool {
+    /// From now on repairs that reads ask for are made.
+    pub(super) fn begin_repairs(self: &Arc<Self>) {
+        let live = Arc::downgrade(self);
+        self.pool.repairs.begin(move |running| {
+            let live = Weak::clone(&live);
+            if let Some(pool) = live.upgrade().map(|live| Arc::clone(&live.pool)) {
+                pool.load_ahead(repair_all(live, running));
+            }
+        });
+    }
+
+    /// Waits until the repairs that were asked for are made.
+    pub async fn repairs_done(&self) {
+        self.pool.repairs.done().await;
+    }
+}
+
+/// Makes repairs until none is asked for any more.
+async fn repair_all(live: Weak<LivePool>, mut running: Running) {
+    loop {
+        let batch = running.take(BATCH);
+        if batch.is_empty() {
+            return;
+        }
+        let Some((view, txgs)) = live.upgrade().map(|live| (live.view(), Arc::clone(&live.txgs))) else {
+            return;
+        };
+        repair(&view, &txgs, batch, &running).await;
+    }
+}
+
+async fn repair(view: &Arc<Pool>, txgs: &Arc<Txgs>, batch: Vec<Repair>, running: &Running) {
+    let mut state = State { view, objsets: HashMap::new() };
+    let mut found = Vec::new();
+    for repair in batch {
+        if repair.bp.physical_birth() > view.uberblock().txg {
+            running.put_off(repair);
+        } else if matches!(state.pointer(&repair.at).await, Ok(Some(bp)) if bp == repair.bp) {
+            found.push(repair);
+        }
+    }
+    let repairs = found.into_iter().map(|repair| async move {
+        if txgs.stopped().is_some() || view.suspension.why().is_some() {
+            return;
+        }
+        let healing = Healing { txg: txgs.open_txg(), counted: &repair.counted };
+        let (bytes, failed) = view.heal(&repair.bp, healing).await;
+        let (pool, at) = (view.name(), &repair.at);
+        if bytes > 0 {
+            tracing::info!(pool, %at, bytes, "rewrote what a device held wrong of a block");
+        }
+        if failed > 0 {
+            tracing::warn!(pool, %at, failed, "a device did not take the right bytes of a block");
+        }
+    });
+    stream::iter(repairs).buffer_unordered(AT_A_TIME).collect::<()>().await;
+}
+
+/// The last committed state, in which blocks are looked up.
+struct State<'a> {
+    view: &'a Arc<Pool>,
+    /// Object sets that were opened, with the pointers to them.
+    objsets: HashMap<u64, Arc<Objset>>,
+}
+
+impl State<'_> {
+    /// The pointer that the state has in this place.
+    async fn pointer(&mut self, at: &Bookmark) -> Result<Option<Blkptr>> {
+        let objset = match self.objsets.get(&at.objset) {
+            Some(objset) => Arc::clone(objset),
+            None => {
+                let root = self.root(at.objset).await?;
+                if at.level == Bookmark::LEVEL_ROOT {
+                    return Ok(Some(root));
+                }
+                // Its structure can be followed without a key.
+                let objset = Objset::open_without_key(self.view, ObjsetId(at.objset), &root).await?;
+                self.objsets.insert(at.objset, Arc::clone(&objset));
+                objset
+            }
+        };
+        if at.level == Bookmark::LEVEL_ROOT {
+            return Ok(Some(*objset.root()));
+        }
+        let object = match at.object {
+            0 => Some(objset.meta_dnode()),
+            USER_USED => objset.user_used(),
+            GROUP_USED => objset.group_used(),
+            PROJECT_USED => objset.project_used(),
+            id => Some(objset.object(ObjectId(id)).await?),
+        };
+        let (Some(object), Ok(level)) = (object, u8::try_from(at.level)) else { return Ok(None) };
+        if at.blkid == Bookmark::BLKID_SPILL && level == 0 {
+            return Ok(object.dnode().spill);
+        }
+        object.blkptr_at(level, at.blkid).await
+    }
+
+    async fn root(&self, objset: u64) -> Result<Blkptr> {
+        if objset == ObjsetId::MOS.get() {
+            return Ok(*self.view.root_blkptr());
+        }
+        Ok(Dsl::open(self.view).await?.dataset_of_object(ObjectId(objset)).await?.phys.bp)
+    }
+}

@@ -1,0 +1,179 @@
+//! Blocks that were read although some place held them wrong: what read repair has to do.
+//!
+//! A read that had to pass over wrong bytes asks for a repair here and goes on. A pool that is written takes the requests up ([`super::live`], its module `repair`); one that is
+//! only read never does, and remembers few of them.
+//!
+//! Blocks of intent logs are not noted. A log is read when a pool is imported, and given back as soon as it is replayed.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `state` | all; for a few lines, never across an await | taken alone |
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use ondisk::blkptr::Blkptr;
+use ondisk::{Guid, Txg};
+
+use crate::zio::Bookmark;
+
+/// Most requests that wait in a pool that is written: about 16 MiB. A block that finds no place is asked for again when it is read again.
+const MAX_WAITING: usize = 1 << 16;
+/// Most that wait for a pool to be opened for writing.
+const MAX_BEFORE_OPENING: usize = 1 << 10;
+
+/// A block that was not right everywhere.
+#[derive(Debug, Clone)]
+pub(crate) struct Repair {
+    /// The pointer by which it was read.
+    pub bp: Blkptr,
+    /// Which block that was.
+    pub at: Bookmark,
+    /// The leaves whose errors were counted.
+    pub counted: Vec<Guid>,
+}
+
+/// The requests.
+#[derive(Default)]
+pub(crate) struct Repairs {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Repair>,
+    /// Blocks of groups that were not committed yet.
+    later: Vec<Repair>,
+    /// Starts what takes requests up; absent while nothing does.
+    start: Option<Arc<dyn Fn(Running) + Send + Sync>>,
+    is_running: bool,
+    is_over: bool,
+    waiters: Vec<Waker>,
+}
+
+/// Held by what takes requests up.
+pub(crate) struct Running(Option<Arc<Repairs>>);
+
+impl std::fmt::Debug for Repairs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state();
+        f.debug_struct("Repairs").field("waiting", &state.waiting.len()).finish_non_exhaustive()
+    }
+}
+
+impl Repairs {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a repair of a block in which these leaves were wrong.
+    pub(crate) fn ask(self: &Arc<Self>, bp: &Blkptr, at: &Bookmark, counted: Vec<Guid>) {
+        if at.level == Bookmark::LEVEL_ZIL {
+            return;
+        }
+        let mut state = self.state();
+        let limit = if state.start.is_some() { MAX_WAITING } else { MAX_BEFORE_OPENING };
+        if !state.is_over && state.waiting.len() + state.later.len() < limit {
+            state.waiting.push_back(Repair { bp: *bp, at: *at, counted });
+            self.run(state);
+        }
+    }
+
+    /// From now on requests are taken up by what `start` starts.
+    pub(crate) fn begin(self: &Arc<Self>, start: impl Fn(Running) + Send + Sync + 'static) {
+        let mut state = self.state();
+        state.start = Some(Arc::new(start));
+        self.run(state);
+    }
+
+    fn run(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if state.is_running || state.waiting.is_empty() {
+            return;
+        }
+        let Some(start) = state.start.clone() else { return };
+        state.is_running = true;
+        drop(state);
+        start(Running(Some(Arc::clone(self))));
+    }
+
+    /// A group was committed: its blocks can be looked up.
+    pub(crate) fn committed(self: &Arc<Self>, txg: Txg) {
+        let mut state = self.state();
+        if state.later.is_empty() {
+            return;
+        }
+        let ripe: Vec<Repair> =
+            state.later.extract_if(.., |repair| repair.bp.physical_birth() <= txg).collect();
+        state.waiting.extend(ripe);
+        self.run(state);
+    }
+
+    /// Forgets all requests, and takes no more.
+    pub(crate) fn give_up(&self) {
+        let mut state = self.state();
+        state.is_over = true;
+        state.start = None;
+        state.waiting.clear();
+        state.later.clear();
+        state.waiters.drain(..).for_each(Waker::wake);
+    }
+
+    /// Waits until nothing is asked for that can be done now, or all was given up.
+    pub(crate) async fn done(&self) {
+        poll_fn(|context| {
+            let mut state = self.state();
+            if state.is_over || (!state.is_running && state.waiting.is_empty()) {
+                return Poll::Ready(());
+            }
+            state.waiters.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Running {
+    /// Up to `count` requests. When there are none any more, this ends.
+    pub(crate) fn take(&mut self, count: usize) -> Vec<Repair> {
+        let Some(repairs) = &self.0 else { return Vec::new() };
+        let mut state = repairs.state();
+        if state.waiting.is_empty() {
+            state.end();
+            drop(state);
+            self.0 = None;
+            return Vec::new();
+        }
+        let count = count.min(state.waiting.len());
+        state.waiting.drain(..count).collect()
+    }
+
+    /// Keeps a request until a later group is committed.
+    pub(crate) fn put_off(&self, repair: Repair) {
+        if let Some(repairs) = &self.0 {
+            let mut state = repairs.state();
+            if !state.is_over {
+                state.later.push(repair);
+            }
+        }
+    }
+}
+
+impl State {
+    fn end(&mut self) {
+        self.is_running = false;
+        self.waiters.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(repairs) = &self.0 {
+            // It ended before its time: with its pool, or by a panic.
+            let mut state = repairs.state();
+            state.waiting.clear();
+            state.end();
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Rewriting what a leaf holds of a block when it is not what the block is made of.
+//!
+//! # The idea
+//! The right bytes of a block are known. The block is taken apart as if it were written anew (`plan`): mirror children, raidz and draid columns, parity and spares
+//! included. Each part is read back and compared; the parts that differ, or cannot be read, are written.
+//!
+//! The caller guarantees that the place belongs to the block until this is done ([`crate::pool::live`]), and that the bytes are right.
+//!
+//! # What is left alone
+//! - Leaves that cannot be used now, that are gone, or that missed the block's group: a resilver brings them what they missed.
+//! - Sectors of a raidz block that hold nothing.
+//! - Removed vdevs: their pieces are rewritten in their new places, where whole sectors of those are concerned.
+//!
+//! A part that cannot be written counts as a write error of its leaf. It misses nothing that it had before, so its dirty time log stays as it is.
+
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use ondisk::{ByteOffset, Guid, Txg};
+
+use super::super::health::is_gone;
+use super::super::read::{Load, MAX_DEPTH};
+use super::super::stats::{Queue, Transfer};
+use super::super::{Kind, Vdev, VdevTree};
+use super::plan::{Part, Plan};
+use super::{Piece, Until, transfer};
+
+/// A block whose right bytes are known, in one of its places.
+#[derive(Debug, Clone)]
+pub(crate) struct Known<'a> {
+    /// The place, and the bytes.
+    pub piece: Piece,
+    /// The group in which it was written there.
+    pub birth: Txg,
+    /// Leaves whose errors were counted when the block was read.
+    pub counted: &'a [Guid],
+}
+
+/// What was done about one place of a block.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Healed {
+    /// Bytes that were rewritten.
+    pub bytes: u64,
+    /// Parts that were to be rewritten and could not.
+    pub failed: usize,
+}
+
+/// What a leaf holds in the place of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Right,
+    Wrong,
+    Unreadable,
+    /// The leaf cannot be used.
+    Nothing,
+}
+
+impl VdevTree {
+    /// Rewrites what differs. `txg` is the group that is open: a flush that fails concerns what it is given.
+    pub(crate) async fn heal(&self, known: Known<'_>, txg: Txg) -> Healed {
+        let mut plan = Plan::new(self, known.birth);
+        for piece in self.present_places(known.piece) {
+            // Not judged: what cannot be written now is missing from nowhere that had it.
+            let _ = plan.piece(piece);
+        }
+        let birth = known.birth.get();
+        let parts = plan.into_parts().into_iter();
+        let parts: Vec<Part<'_>> =
+            parts.filter(|part| !part.filler && !part.owner().is_stale(birth)).collect();
+        let held = join_all(parts.iter().map(holds)).await;
+        let mut wrong = Vec::new();
+        for (part, held) in parts.into_iter().zip(held) {
+            let (leaf, is_counted) = (part.owner(), known.counted.contains(&part.owner().guid));
+            match held {
+                Holds::Right | Holds::Nothing => continue,
+                Holds::Wrong if !is_counted => leaf.errors.count_checksum(),
+                Holds::Unreadable if !is_counted => leaf.errors.count_read(),
+                Holds::Wrong | Holds::Unreadable => {}
+            }
+            // A leaf may have been taken away meanwhile.
+            if leaf.status().is_readable() && part.leaf.status().is_readable() {
+                wrong.push(part);
+            }
+        }
+        let failed = transfer::perform(txg, &wrong, Until::Taken).await;
+        let written = wrong.iter().enumerate().filter(|(index, _)| !failed.contains_key(index));
+        let mut healed = Healed { bytes: 0, failed: failed.len() };
+        for (_, part) in written {
+            let bytes = part.data.len() as u64;
+            part.owner().stats.count_healed(bytes);
+            healed.bytes += bytes;
+        }
+        healed
+    }
+
+    /// A piece, or where a removed vdev's bytes of it are now. What cannot be moved by whole sectors is left out.
+    fn present_places(&self, piece: Piece) -> Vec<Piece> {
+        let mut present = Vec::new();
+        let mut pending = vec![(piece, 0)];
+        while let Some((piece, moves)) = pending.pop() {
+            let Some(top) = self.top(piece.top) else { continue };
+            let Kind::Indirect(moved) = &top.kind else {
+                present.push(piece);
+                continue;
+            };
+            let Some(moved) = moved.get().filter(|_| moves < MAX_DEPTH) else { continue };
+            let source = ByteOffset(piece.offset_bytes);
+            let Ok(places) = moved.mapping.pieces(source, piece.data.len() as u64) else { continue };
+            let mut start = 0;
+            for place in places {
+                // At most as long as the piece.
+                let length = place.length_bytes as usize;
+                let sector = self.top(place.vdev.get()).and_then(|top| 1u64.checked_shl(top.ashift));
+                let is_whole = sector
+                    .is_some_and(|sector| (place.offset.get() | place.length_bytes).is_multiple_of(sector));
+                if is_whole && start + length <= piece.data.len() {
+                    let data = piece.data.slice(start..start + length);
+                    let (top, offset_bytes) = (place.vdev.get(), place.offset.get());
+                    pending.push((Piece { top, offset_bytes, data }, moves + 1));
+                }
+                start += length;
+            }
+        }
+        present
+    }
+}
+
+impl<'a> Part<'a> {
+    /// The leaf whose errors its errors are.
+    fn owner(&self) -> &'a Vdev {
+        self.spare.unwrap_or(self.leaf)
+    }
+}
+
+async fn holds(part: &Part<'_>) -> Holds {
+    let size = part.data.len();
+    let _load = Load::on(part.leaf, Queue::Scrub);
+    let started = Instant::now();
+    match part.device.read(part.position, size).await {
+        Ok(bytes) => {
+            part.leaf.stats.count(Transfer::Read, size as u64, started);
+            part.leaf.stats.count(Transfer::Scrub, size as u64, started);
+            let right: &[u8] = &part.data;
+            if bytes[..] == *right { Holds::Right } else { Holds::Wrong }
+        }
+        Err(error) if is_gone(&error) => {
+            part.leaf.errors.count_read();
+            Holds::Nothing
+        }
+        Err(_) => Holds::Unreadable,
+    }
+}

@@ -1,0 +1,99 @@
+//! Rewriting the places of a block that do not hold what it is made of: all copies, and of gangs the headers and members.
+//!
+//! The right bytes come from whichever place has them and satisfy the block's checksum. A block without a checksum is never rewritten, because nothing tells which
+//! of two contents is right. What the members of a gang hold is known from the whole, so that one copy of a gang can mend another. Members are judged by their own checksums
+//! before they are believed.
+//!
+//! Nothing is read for others here: failures are not counted but by the tree, for leaves whose errors the reader did not count ([`crate::vdev::write`]).
+
+use device::SharedBuf;
+use futures_util::future::BoxFuture;
+use ondisk::blkptr::{Blkptr, ChecksumType};
+use ondisk::{Guid, Txg};
+
+use super::physical::How;
+use crate::pool::Pool;
+use crate::vdev::write::{Known, Piece};
+
+/// What heals of a block need to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Healing<'a> {
+    /// The open group.
+    pub txg: Txg,
+    /// Leaves whose errors were counted when the block was read.
+    pub counted: &'a [Guid],
+}
+
+impl Pool {
+    /// Rewrites what is wrong of a block, which must stay where it is until this is done. Gives the bytes that were rewritten, and how many parts could not be.
+    pub(crate) async fn heal(&self, bp: &Blkptr, healing: Healing<'_>) -> (u64, usize) {
+        if bp.is_hole() || bp.is_embedded() || !has_checksum(bp) {
+            return (0, 0);
+        }
+        let how = How { speculative: true, ..How::default() };
+        let Ok(right) = self.read_copies(bp, &how).await else { return (0, 0) };
+        let mut done = (0, 0);
+        self.heal_known(bp, right.into(), &how.counting(bp), healing, &mut done).await;
+        done
+    }
+
+    /// Rewrites what is wrong of a block that is made of these bytes.
+    fn heal_known<'a>(
+        &'a self,
+        bp: &'a Blkptr,
+        right: SharedBuf,
+        how: &'a How<'a>,
+        healing: Healing<'a>,
+        done: &'a mut (u64, usize),
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let mut gang = None;
+            for dva in bp.dvas() {
+                let Ok(top) = self.top_for(&dva) else { continue };
+                if !dva.gang {
+                    self.heal_place(bp, &dva, right.clone(), healing, done).await;
+                } else if gang.is_none() {
+                    // All copies of a header are the same.
+                    gang = self.whole_gang_header(bp, &dva, top, how).await.ok();
+                }
+            }
+            let Some((members, header)) = gang else { return };
+            let header = SharedBuf::from(header);
+            for dva in bp.dvas().filter(|dva| dva.gang && self.top_for(dva).is_ok()) {
+                self.heal_place(bp, &dva, header.clone(), healing, done).await;
+            }
+            let mut start = 0;
+            for member in &members {
+                // The sizes were compared with the block's.
+                let end = start + member.psize().get() as usize;
+                if end > right.len() {
+                    return;
+                }
+                let part = right.slice(start..end);
+                if has_checksum(member) && self.verify(member, &part).is_ok() {
+                    self.heal_known(member, part, &how.deeper(), healing, done).await;
+                }
+                start = end;
+            }
+        })
+    }
+
+    async fn heal_place(
+        &self,
+        bp: &Blkptr,
+        dva: &ondisk::blkptr::Dva,
+        data: SharedBuf,
+        healing: Healing<'_>,
+        done: &mut (u64, usize),
+    ) {
+        let piece = Piece { top: dva.vdev.get(), offset_bytes: dva.offset.get(), data };
+        let known = Known { piece, birth: bp.physical_birth(), counted: healing.counted };
+        let healed = self.vdevs.heal(known, healing.txg).await;
+        done.0 += healed.bytes;
+        done.1 += healed.failed;
+    }
+}
+
+fn has_checksum(bp: &Blkptr) -> bool {
+    !matches!(bp.checksum_type(), ChecksumType::Off | ChecksumType::NoParity)
+}

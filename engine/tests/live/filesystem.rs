@@ -210,3 +210,43 @@ fn writers_of_one_file_lose_nothing_while_groups_are_committed() {
     });
     disks.judge("tank");
 }
+
+#[test]
+fn a_file_that_was_cut_to_nothing_keeps_blocks_of_a_power_of_two() {
+    let disks = Disks::new(128 << 20);
+    block_on(async {
+        let top = disks.top(Layout::Single, Class::Normal, "d", 1);
+        let pool = LivePool::create(new_pool(vec![top], 12), surroundings(1)).await.unwrap();
+        let zpl = open(&pool).await;
+        let bytes: Vec<u8> = (0..600_000u32).map(|at| (at >> 3) as u8 | 1).collect();
+        // With a commit after each step, and with none: in every place where a group may end.
+        for commits in 0..8 {
+            let commit = async |step: u32| {
+                if commits & (1 << step) != 0 {
+                    pool.sync().await.unwrap();
+                }
+            };
+            let file = zpl.create(zpl.zpl().root(), format!("f{commits}").as_bytes(), &FILE).await.unwrap();
+            zpl.set_record_size(512);
+            zpl.write(file, 0, &bytes, &WriteOptions::default()).await.unwrap();
+            commit(0).await;
+            zpl.truncate(file, 0).await.unwrap();
+            commit(1).await;
+            zpl.set_record_size(128 << 10);
+            zpl.write(file, 0, &bytes[..33_348], &WriteOptions::default()).await.unwrap();
+            commit(2).await;
+            let mut read = vec![0; 33_348];
+            zpl.read(file, 0, &mut read).await.unwrap();
+            assert!(read == bytes[..33_348]);
+        }
+        pool.sync().await.unwrap();
+        for id in 0..64 {
+            let Ok(object) = zpl.objset().object(ObjectId(id)).await else { continue };
+            let (dnode, size) = (object.dnode(), object.block_size());
+            assert!(dnode.levels == 1 || size.is_power_of_two(), "object {id}: {size} bytes");
+        }
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}

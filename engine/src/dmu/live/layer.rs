@@ -138,6 +138,14 @@ impl State {
         (at, true)
     }
 
+    /// As [`super::LiveObject::fitting_block_size`].
+    pub(super) fn fitting_block_size(&self, bytes: u32) -> u32 {
+        let is_tall = self.tree.dnode().levels > 1 || self.committed_end > 1;
+        // A tree gets its levels when the group of a layer is written, and has them from then on.
+        let gets_tall = self.layers.iter().any(|layer| layer.end > 1);
+        if is_tall || gets_tall { bytes.next_power_of_two() } else { bytes.next_multiple_of(512) }
+    }
+
     /// Whether block `id` lies behind all that was there as of the last sync.
     pub(super) fn is_new(&self, id: u64) -> bool {
         id >= self.committed_end

@@ -123,8 +123,14 @@ impl LiveObject {
         }
     }
 
-    /// Another block size: a multiple of 512, and a power of two as soon as there is to be a second block. Refused when the object has
-    /// more than its first block.
+    /// The size that blocks of at least `bytes` can have: whole sectors, and a power of two where the object has, or had in a group that is not written yet, more than its
+    /// first block. Such an object keeps the levels of its tree, and the blocks below an indirect one are of a power of two.
+    pub fn fitting_block_size(&self, bytes: u32) -> u32 {
+        self.core.lock().fitting_block_size(bytes)
+    }
+
+    /// Another block size: a multiple of 512, a power of two as soon as there is to be a second block, and as
+    /// [`LiveObject::fitting_block_size`] says. Refused when the object has more than its first block.
     pub async fn set_block_size(&self, tx: &Tx, bytes: u32) -> Result<()> {
         if bytes == 0 || !bytes.is_multiple_of(512) || u64::from(bytes) > MAX_BLOCK_SIZE {
             return Err(Error::Invalid(format!("{self:?}: blocks of {bytes} bytes")));
@@ -152,6 +158,10 @@ impl LiveObject {
                 Block::from(buffer)
             });
             let mut state = self.core.lock();
+            if state.fitting_block_size(bytes) != bytes {
+                let why = "an object of several levels";
+                return Err(Error::Invalid(format!("{self:?}: blocks of {bytes} bytes in {why}")));
+            }
             if state.block_size != before || state.end > 1 || !state.find(0).is_same(&base) {
                 continue;
             }

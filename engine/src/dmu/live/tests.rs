@@ -229,6 +229,24 @@ fn a_block_that_was_read_does_not_change_when_it_is_written_again() {
 }
 
 #[test]
+fn an_object_that_had_several_blocks_keeps_to_powers_of_two() {
+    let Some(objset) = objset() else { return };
+    let object = object(&objset, 512);
+    block_on(async {
+        object.write_at(&tx(10), 0, &[7; 4096]).await.unwrap();
+        object.punch(&tx(10), 0, u64::MAX).await.unwrap();
+        assert_eq!(object.fitting_block_size(1000), 1024);
+        assert_eq!(object.fitting_block_size(1100), 1536, "of that no group will have more than a block");
+        // What one group writes and the next cuts off leaves its levels behind.
+        object.write_at(&tx(10), 0, &[7; 4096]).await.unwrap();
+        object.punch(&tx(11), 0, u64::MAX).await.unwrap();
+        assert_eq!((object.end(), object.fitting_block_size(1100)), (0, 2048));
+        assert!(matches!(object.set_block_size(&tx(11), 1536).await, Err(Error::Invalid(_))));
+        object.set_block_size(&tx(11), 2048).await.unwrap();
+    });
+}
+
+#[test]
 fn the_block_size_changes_as_long_as_there_is_one_block() {
     let Some(objset) = objset() else { return };
     let object = object(&objset, 512);

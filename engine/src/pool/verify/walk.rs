@@ -400,6 +400,12 @@ impl Shared<'_> {
 
     fn dnode(&self, work: &Work, object: u64, dnode: &Dnode, found: &mut Vec<Work>, results: &mut Results) {
         let level = i64::from(dnode.levels) - 1;
+        if let Some(detail) = fault_of_blocks(dnode.levels, dnode.max_block_id.get(), dnode.data_block_size())
+        {
+            let at = Bookmark { objset: work.at.objset, object, level: 0, blkid: 0 };
+            let fatal = Some(Error::corrupt(format!("objset {}, object {object}", at.objset), detail));
+            results.report(self.progress, BlockError { at, tried: Vec::new(), fatal });
+        }
         for (blkid, bp) in (0u64..).zip(&dnode.blkptrs) {
             let at = Bookmark { objset: work.at.objset, object, level, blkid };
             self.pointer(Ok(*bp), work, at, found, results);
@@ -479,6 +485,12 @@ impl Shared<'_> {
     }
 }
 
+/// What is wrong with the blocks of an object: below indirect blocks, and where there are several, they must be of a power of two.
+fn fault_of_blocks(levels: u8, max_block_id: u64, size: u64) -> Option<String> {
+    let may_be_any = (levels == 1 && max_block_id == 0) || size.is_power_of_two();
+    (!may_be_any).then(|| format!("blocks of {size} bytes, which is no power of two, in {levels} levels"))
+}
+
 fn log_header(work: &Work, phys: &ObjsetPhys, order: ByteOrder) -> Result<ZilHeader> {
     let mut reader = Reader::new("intent log header", &phys.zil_header, order);
     ZilHeader::read(&mut reader).map_err(Error::format(format!("objset {}", work.at.objset)))
@@ -496,4 +508,19 @@ fn dataset_root(object: u64, dnode: &Dnode, min_txg: Txg) -> Result<Option<Work>
     let min_txg = phys.prev_snap_txg.max(min_txg);
     let work = Work { bp: phys.bp, at, min_txg, is_snapshot, log_only, is_leaving: false };
     Ok(if nothing_new { None } else { Some(work) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fault_of_blocks;
+
+    #[test]
+    fn only_the_only_block_of_an_object_may_be_of_any_size() {
+        assert!(fault_of_blocks(1, 0, 33_792).is_none());
+        assert!(fault_of_blocks(3, 900, 131_072).is_none());
+        // As openzfs/zfs#18322 leaves files behind.
+        let fault = fault_of_blocks(2, 0, 33_792).expect("it has levels");
+        assert!(fault.contains("33792 bytes") && fault.contains("2 levels"), "{fault}");
+        assert!(fault_of_blocks(1, 1, 1536).is_some());
+    }
 }

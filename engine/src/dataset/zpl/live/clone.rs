@@ -144,7 +144,9 @@ impl LiveZpl {
 fn cloneable(copy: &Copy, source: &Node, target: &Node) -> Result<Option<u64>> {
     let block_size = source.object.block_size();
     let (source_size, target_size) = (source.number(Attr::Size)?, target.number(Attr::Size)?);
-    let same = target.object.block_size() == block_size || (target_size == 0 && target.object.end() == 0);
+    let may_take = || u64::from(target.object.fitting_block_size(block_size as u32)) == block_size;
+    let same = target.object.block_size() == block_size
+        || (target_size == 0 && target.object.end() == 0 && may_take());
     let aligned = copy.from_offset.is_multiple_of(block_size) && copy.to_offset.is_multiple_of(block_size);
     let length = copy.length.min(source_size.saturating_sub(copy.from_offset));
     // Of a size that is no power of two there is one block only.

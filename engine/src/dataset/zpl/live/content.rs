@@ -222,7 +222,9 @@ impl LiveZpl {
         let single = node.object.end() <= block_size;
         let wanted = end.min(record.max(block_size.next_power_of_two())).next_multiple_of(SECTOR);
         let may_grow = end > block_size && single && (block_size < record || !block_size.is_power_of_two());
-        may_grow.then_some(wanted as u32).filter(|wanted| u64::from(*wanted) != block_size)
+        // At most 16 MiB.
+        let wanted = node.object.fitting_block_size(wanted as u32);
+        may_grow.then_some(wanted).filter(|wanted| u64::from(*wanted) != block_size)
     }
 
     /// Makes the only block of a file that ends at `end` large enough. All of the content is locked if it has to grow.

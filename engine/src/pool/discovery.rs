@@ -30,8 +30,9 @@ use crate::vdev::config::Devices;
 use crate::vdev::label::{best_label, read_labels};
 use crate::vdev::open::reopen_for_writing;
 
-/// Most top-level vdevs that a pool is believed to have.
-const MAX_TOPS: u64 = 1 << 16;
+/// Top-level vdevs without any device that labels are believed: missing ones, and removed ones, which have none. What is known of more is told by the pool's own
+/// configuration, once that can be read.
+const MAX_TOPS_WITHOUT_DEVICES: u64 = 1 << 10;
 /// Most entries of one directory that are looked at.
 const MAX_ENTRIES: usize = 1 << 16;
 /// Smaller files cannot hold four labels and a boot area.
@@ -276,7 +277,9 @@ fn tree_of(label: &PoolConfig, devices: &[Candidate]) -> Option<VdevConfig> {
         }
     }
     let known = tops.keys().next_back().map_or(0, |last| last + 1);
-    let count = label.vdev_children.unwrap_or(0).max(known).min(MAX_TOPS);
+    // Each costs memory, and labels may say anything.
+    let limit = tops.len() as u64 + MAX_TOPS_WITHOUT_DEVICES;
+    let count = label.vdev_children.unwrap_or(0).max(known).min(limit);
     let children = (0..count)
         .map(|id| match tops.get(&id) {
             _ if label.hole_array.contains(&id) => placeholder("hole", id),
@@ -294,4 +297,44 @@ fn placeholder(kind: &str, id: u64) -> Option<VdevConfig> {
     config.push("id", id);
     config.push("guid", 0u64);
     VdevConfig::parse(&config).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use device::MemoryDevice;
+
+    use super::*;
+
+    fn candidate(vdev_children: u64, id: u64) -> Candidate {
+        let mut top = Nvlist::new();
+        top.push("type", "file");
+        top.push("id", id);
+        top.push("guid", 7u64);
+        top.push("ashift", 12u64);
+        let mut label = Nvlist::new();
+        for (name, value) in [
+            ("version", 5000u64),
+            ("state", 0),
+            ("txg", 10),
+            ("pool_guid", 3),
+            ("top_guid", 7),
+            ("guid", 7),
+            ("vdev_children", vdev_children),
+        ] {
+            label.push(name, value);
+        }
+        label.push("name", "tank");
+        label.push("vdev_tree", top);
+        let label = PoolConfig::parse(label).expect("well-formed");
+        Candidate { device: Arc::new(MemoryDevice::new("<memory>", 1 << 20)), label }
+    }
+
+    #[test]
+    fn labels_are_not_believed_any_number_of_vdevs() {
+        for (vdev_children, id) in [(u64::MAX, 0), (1 << 16, 0), (1, u64::from(u32::MAX) - 1)] {
+            let found = group(vec![candidate(vdev_children, id)]);
+            assert_eq!(found[0].tree.children.len() as u64, 1 + MAX_TOPS_WITHOUT_DEVICES);
+        }
+        assert_eq!(group(vec![candidate(90, 4)])[0].tree.children.len(), 90, "missing ones are listed");
+    }
 }

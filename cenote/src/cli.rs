@@ -10,6 +10,7 @@ use server::daemon::{Daemon, TcpEndpoint};
 use server::nbd::{self, Limits, Tls};
 use tokio::net::TcpListener;
 
+use crate::attach::{self, AttachArguments, DetachArguments};
 use crate::completion;
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
 use crate::lab::Lab;
@@ -65,6 +66,10 @@ pub enum Command {
     /// Look at what is stored, from labels to blocks, and verify it (no root, no daemon)
     #[command(disable_help_flag = true)]
     Zdb(Box<zdb::Arguments>),
+    /// Make a block device of the kernel for a volume, or list those that there are
+    Attach(AttachArguments),
+    /// End the block device of a volume
+    Detach(DetachArguments),
     /// Mount a filesystem with mountpoint=legacy; what mount(8) runs when linked as /sbin/mount.cenote
     #[command(name = "mount.cenote", alias = "mount.fuse.cenote")]
     MountHelper(mount_helper::Arguments),
@@ -193,6 +198,8 @@ impl Command {
             Self::Cat(arguments) => copy::cat::run(&arguments),
             Self::Extract(arguments) => copy::extract::run(&arguments),
             Self::Zdb(arguments) => zdb::run(&arguments),
+            Self::Attach(arguments) => attach::attach(&arguments),
+            Self::Detach(arguments) => attach::detach(&arguments),
             Self::MountHelper(arguments) => arguments.run(),
             Self::UnmountHelper(arguments) => arguments.run(),
             Self::Lab(command) => command.run(),

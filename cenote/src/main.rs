@@ -3,6 +3,7 @@
 // The doc comments of arguments are their help texts, where brackets mean what may be left out.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+mod attach;
 mod cli;
 mod client;
 mod columns;

@@ -168,6 +168,9 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         let stop = async move {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, () = asked.stopped() => {} }
             notify::tell(notify::STOPPING);
+            // As long as volumes are served, and no longer than requests may take.
+            let detached = tokio::task::spawn_blocking(move || asked.detach_all_devices());
+            let _ = tokio::time::timeout(GRACE, detached).await;
         };
         let ready = async {
             import_cached(&daemon).await;

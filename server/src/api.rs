@@ -8,6 +8,7 @@
 //! Adding an action: a request type here with its [`Action`] implementation, and its line in `daemon::dispatch`. [`RunLoad`] has no line there: it runs on the threads that serve
 //! volumes, and ends with whoever asked for it. Nor has [`HoldView`], whose answer lasts as long as the connection.
 
+mod attached;
 mod changes;
 mod creating;
 mod datasets;
@@ -24,6 +25,7 @@ mod userspace;
 mod vdevs;
 mod views;
 
+pub use attached::*;
 pub use changes::*;
 pub use creating::*;
 pub use datasets::*;

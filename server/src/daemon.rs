@@ -18,6 +18,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `pools` | import |
+//! | `attached` | volumes as block devices of the kernel |
 //! | `cached` | the pools that come back when the daemon starts anew |
 //! | `closing` | export, and the end of all pools, whatever state they are in |
 //! | `devices` | devices of open pools: offline, online, errors cleared |
@@ -37,6 +38,7 @@
 //! | `holding` | committed states that programs read from the devices themselves |
 //! | `users` | the system's names of users and groups |
 
+mod attached;
 mod cached;
 mod closing;
 mod compatibility;
@@ -78,6 +80,7 @@ use tokio::sync::Notify;
 use crate::api::{self, Action, ApiError, ErrorKind};
 use crate::runtime::Shards;
 
+pub use attached::DeviceMaker;
 use closing::Ending;
 pub use pool_properties::fault_of_new as new_pool_fault;
 pub use pools::OpenPool;
@@ -100,6 +103,8 @@ pub struct Daemon {
     gives_up: bool,
     /// Whether load is put on volumes for whoever asks.
     takes_loads: bool,
+    /// Makes block devices of volumes.
+    device_maker: DeviceMaker,
     /// The file with the pools that come back after the next start.
     cachefile: Option<PathBuf>,
     /// The threads that serve volumes, once they do.
@@ -136,6 +141,7 @@ impl Daemon {
             gives_up: false,
             takes_loads: false,
             cachefile: None,
+            device_maker: DeviceMaker::default(),
             shards: OnceLock::new(),
             ending: Ending::default(),
             stop: Notify::new(),
@@ -148,6 +154,28 @@ impl Daemon {
 /// # Errors
 /// An unknown action, a body that is not of the action's type, or what the action itself refuses.
 pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+    let answer = act(daemon, action, body).await;
+    if CHANGES_OF_VOLUMES.contains(&action) {
+        // Failed ones too: what stood in their way was detached.
+        daemon.settle_devices().await;
+    }
+    answer
+}
+
+/// After these there may be other volumes, or volumes may be something else.
+const CHANGES_OF_VOLUMES: [&str; 9] = [
+    api::CreateDataset::NAME,
+    api::CloneSnapshot::NAME,
+    api::DestroyDataset::NAME,
+    api::RenameDataset::NAME,
+    api::Rollback::NAME,
+    api::SetProperties::NAME,
+    api::InheritProperty::NAME,
+    api::LoadKey::NAME,
+    api::UnloadKey::NAME,
+];
+
+async fn act(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
     match action {
         api::Hello::NAME => answer(body, async |request| daemon.hello(request)).await,
         api::Shutdown::NAME => answer(body, async |request| daemon.shutdown(request).await).await,
@@ -208,6 +236,9 @@ pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result
         api::Mount::NAME => answer(body, async |request| daemon.mount(request).await).await,
         api::Unmount::NAME => answer(body, async |request| daemon.unmount(request).await).await,
         api::ListMounts::NAME => answer(body, async |request| daemon.list_mounts(request)).await,
+        api::AttachVolume::NAME => answer(body, async |request| daemon.attach_volume(request).await).await,
+        api::DetachVolume::NAME => answer(body, async |request| daemon.detach_volume(request).await).await,
+        api::ListAttached::NAME => answer(body, async |request| daemon.list_attached(request)).await,
         api::ListVolumes::NAME => answer(body, async |request| daemon.list_volumes(request)).await,
         _ => Err(ApiError::not_found(format!("there is no action '{action}'"))),
     }

@@ -1,6 +1,7 @@
 //! The daemon: HTTP API, NBD exports, FUSE mounts.
 
 pub mod api;
+pub mod blockdev;
 pub mod cachefile;
 mod committing;
 pub mod daemon;

@@ -14,6 +14,7 @@
 //! | `extents` | block status |
 //! | `listener` | sockets, and which shard gets a connection |
 //! | `limits` | how many clients there may be, and how much memory they may take together |
+//! | `client` | the client's side of a handshake, for the kernel |
 //! | `tls` | certificates, and the beginning of TLS |
 //!
 //! # What a client cannot do
@@ -23,6 +24,7 @@
 //!
 //! Source of the facts: the NBD project's `doc/proto.md`.
 
+mod client;
 mod extents;
 mod handshake;
 mod limits;
@@ -35,6 +37,7 @@ use std::{future::Future, sync::Arc};
 
 use device::IoBuf;
 
+pub use client::{Chosen, choose};
 pub use limits::{Limits, OWN_BYTES};
 pub use listener::{serve_tcp, serve_unix};
 pub use protocol::Errno;

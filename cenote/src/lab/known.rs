@@ -118,7 +118,7 @@ mod tests {
             ),
             ("filesystem", "secondarycache", "\"all\", \"none\"", "no second level"),
             ("volume", "volthreading", "\"on\", \"off\"", "kernel module"),
-            ("volume", "volmode", "\"dev\", \"none\"", "no devices of volumes"),
+            ("volume", "volmode", "\"dev\", \"none\"", "which volumes are devices"),
             (
                 "filesystem",
                 "pool.comment",

@@ -312,8 +312,14 @@ impl Daemon {
         if closing.is_called_off() {
             return Err(suspended(&doing));
         }
+        let in_use = open.detach_devices(|_| true, order.force).into_iter().next().filter(|_| !order.force);
+        if let Some(error) = in_use {
+            self.settle_devices_of(open).await;
+            return Err(ApiError { message: format!("{doing}: {}", error.message), ..error });
+        }
         let connected = if order.force { Vec::new() } else { open.connected_volumes_settled() };
         if let Some(volume) = connected.first() {
+            self.settle_devices_of(open).await;
             return Err(ApiError::busy(format!(
                 "{doing}: volume '{volume}' has an NBD client; disconnect it, or force"
             )));
@@ -330,6 +336,7 @@ impl Daemon {
         if failed.is_some() || !closing.becomes(Step::Final) {
             // A failed export changes nothing: what could be unmounted is mounted again.
             self.mount_again(open, &changing, changed.done).await;
+            self.settle_devices_of(open).await;
             return Err(match failed {
                 Some(error) => ApiError { message: format!("{doing}: {}", error.message), ..error },
                 None => suspended(&doing),

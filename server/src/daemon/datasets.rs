@@ -83,6 +83,11 @@ pub(super) fn is_at_or_below(name: &str, top: &str) -> bool {
 impl OpenPool {
     /// Refuses when a client has one of these volumes. None comes to them as long as what is returned is kept.
     fn keep_unused(&self, doing: &str, is_meant: impl Fn(&str) -> bool) -> Result<Closed<'_>, ApiError> {
+        // A device that nothing uses is no reason against it.
+        let in_use = self.detach_devices(&is_meant, false);
+        if let Some(error) = in_use.into_iter().next() {
+            return Err(ApiError::busy(format!("{doing}: dataset is busy\n{}", error.message)));
+        }
         self.close_to_clients(is_meant).map_err(|InUse(volumes)| {
             let volumes = volumes.join("', '");
             ApiError::busy(format!("{doing}: dataset is busy\nan NBD client is connected to '{volumes}'"))

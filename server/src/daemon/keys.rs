@@ -76,6 +76,7 @@ impl Daemon {
         }
         let is_user = |dataset: &str| users.contains(dataset.split('@').next().unwrap_or(dataset));
         let in_use = pool.in_use_where(is_user);
+        pool.detach_devices(|_| true, false);
         let connected = pool.connected_volumes_settled();
         if let Some(user) = in_use.first().or_else(|| connected.iter().find(|volume| is_user(volume))) {
             return Err(ApiError::busy(format!("cannot unload key for '{name}': '{user}' is in use")));

@@ -25,6 +25,7 @@ use engine::txg::Limits;
 use ondisk::vdev_config::PoolState;
 use ondisk::{Guid, Txg};
 
+use super::attached::Devices;
 use super::creating::refused;
 use super::holding::Holds;
 use super::mounts::Mount;
@@ -57,6 +58,7 @@ pub struct OpenPool {
     pub(super) leaving: Mutex<Leaving>,
     pub(super) recorders: Recorders,
     pub(super) holds: Holds,
+    pub(super) devices: Devices,
 }
 
 /// How a pool is open.
@@ -106,6 +108,7 @@ impl OpenPool {
             leaving: Mutex::default(),
             recorders: Recorders::default(),
             holds: Holds::default(),
+            devices: Devices::default(),
         }
     }
 
@@ -354,6 +357,7 @@ impl Daemon {
             opened.warnings.push(format!("not all volumes of '{}' are served: {error}", open.name()));
         }
         opened.volumes = self.served_volumes(open);
+        opened.warnings.extend(self.settle_devices_of(open).await);
         fuse::clear_stale_of(open.name());
         if !no_mount {
             let changed = self.mount_all(open, changing, None, &[], false).await;

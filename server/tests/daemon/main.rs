@@ -1,5 +1,6 @@
 //! The daemon as its clients see it: golden pools imported, mounted, served, listed and exported.
 
+mod attached;
 mod datasets;
 mod filesystems;
 #[allow(clippy::duplicate_mod, reason = "the same tests on mounts that are made otherwise")]

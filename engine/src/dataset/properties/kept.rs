@@ -7,8 +7,8 @@ use super::set::Value;
 use super::table::{Kind, Prop};
 use super::typed;
 
-/// What nothing reads here: shares (over iSCSI too), labels of SELinux, scanners and locks that Linux has not, cache devices, how volumes are shown in `/dev`, and how OpenZFS reads.
-pub const KEPT: [Prop; 16] = [
+/// What nothing reads here: shares (over iSCSI too), labels of SELinux, scanners and locks that Linux has not, cache devices, snapshots in `/dev`, and how OpenZFS reads.
+pub const KEPT: [Prop; 15] = [
     Prop::Sharenfs,
     Prop::Sharesmb,
     Prop::Context,
@@ -18,7 +18,6 @@ pub const KEPT: [Prop; 16] = [
     Prop::Vscan,
     Prop::Nbmand,
     Prop::Secondarycache,
-    Prop::Volmode,
     Prop::Snapdev,
     Prop::Prefetch,
     Prop::Volthreading,

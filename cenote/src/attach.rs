@@ -1,0 +1,54 @@
+//! `cenote attach`, `cenote detach`: volumes as block devices of the kernel.
+
+use anyhow::{Result, anyhow};
+use server::api::{AttachVolume, DetachVolume, ListAttached};
+
+use crate::{client, output};
+
+/// Arguments of `cenote attach`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = ABOUT)]
+pub struct AttachArguments {
+    /// The volume, or a snapshot of one; without it, those that are attached are listed
+    #[arg(value_name = "VOLUME")]
+    volume: Option<String>,
+}
+
+/// Arguments of `cenote detach`.
+#[derive(Debug, clap::Args)]
+pub struct DetachArguments {
+    /// Although it is mounted or otherwise in use: who uses it gets errors
+    #[arg(short)]
+    force: bool,
+    /// The volume
+    #[arg(value_name = "VOLUME")]
+    volume: String,
+}
+
+const ABOUT: &str = "The device is one of the kernel's NBD client (/dev/nbdN; 'modprobe nbd' if there is none), with a link \
+/dev/zvol/POOL/VOLUME. It is there until it is detached, the volume or its pool goes, or the daemon ends. Volumes with \
+volmode=dev or volmode=full get one by themselves.\n\nThe daemon serves the device, so nothing that the daemon needs may depend \
+on it: no swap, and no pool of the same daemon. With little memory left, the kernel may wait for the daemon to write what is \
+dirty on the device while the daemon waits for memory. Leave memory free (vm.min_free_kbytes), keep dirty data small \
+(vm.dirty_bytes), and use the volume's NBD socket for virtual machines instead.";
+
+/// Makes the device of a volume, or lists those that there are.
+pub fn attach(arguments: &AttachArguments) -> Result<()> {
+    let absent = || anyhow!("no daemon runs: import the pool first");
+    let Some(volume) = &arguments.volume else {
+        let attached = client::call_running(&ListAttached {})?.unwrap_or_default();
+        let lines = attached
+            .iter()
+            .map(|it| format!("{}\t{}\t{}\n", it.volume, it.node.display(), it.link.display()));
+        return output::print(&lines.collect::<String>());
+    };
+    let attached = client::call_running(&AttachVolume { volume: volume.clone() })?.ok_or_else(absent)?;
+    output::print(&format!("{}\n", attached.node.display()))
+}
+
+/// Ends the device of a volume.
+pub fn detach(arguments: &DetachArguments) -> Result<()> {
+    let request = DetachVolume { volume: arguments.volume.clone(), force: arguments.force };
+    let absent = || anyhow!("cannot detach '{}': it is not attached", arguments.volume);
+    client::call_running(&request)?.ok_or_else(absent)
+}

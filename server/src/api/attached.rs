@@ -1,0 +1,55 @@
+//! Requests about block devices of the kernel for volumes.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::Action;
+
+/// Makes a block device of the kernel for a volume, until it is detached, the volume goes, or the daemon ends.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttachVolume {
+    /// The volume, or a snapshot of one.
+    pub volume: String,
+}
+
+/// A volume that is a block device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachedVolume {
+    /// The volume.
+    pub volume: String,
+    /// The device.
+    pub node: PathBuf,
+    /// The link to it that has the volume's name.
+    pub link: PathBuf,
+}
+
+impl Action for AttachVolume {
+    const NAME: &'static str = "volume-attach";
+    type Reply = AttachedVolume;
+}
+
+/// Ends the block device of a volume.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DetachVolume {
+    /// The volume.
+    pub volume: String,
+    /// Although it is mounted or otherwise in use: who uses it gets errors.
+    pub force: bool,
+}
+
+impl Action for DetachVolume {
+    const NAME: &'static str = "volume-detach";
+    type Reply = ();
+}
+
+/// Lists the volumes that are block devices.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ListAttached {}
+
+impl Action for ListAttached {
+    const NAME: &'static str = "volume-attached";
+    type Reply = Vec<AttachedVolume>;
+}

@@ -153,6 +153,48 @@ fn copies_of_stored_blocks_share_them_until_the_last_is_gone() {
 }
 
 #[test]
+fn a_copy_of_a_copy_of_the_same_group_shares_blocks_whatever_becomes_of_the_first() {
+    let disks = Disks::new(128 << 20);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(5)).await.unwrap();
+        let zpl = open(&pool, "tank").await;
+        let root = zpl.zpl().root();
+        let node = NewNode { kind: NewKind::Regular, mode: 0o640, umask: 0, uid: 7, gid: 8 };
+        let mut files = Vec::new();
+        for name in 0..3 {
+            files.push(zpl.create(root, format!("f{name}").as_bytes(), &node).await.unwrap());
+        }
+        let bytes: Vec<u8> = (0..8 * BLOCK).map(|at| ((at * 2_654_435_761) >> 13) as u8).collect();
+        zpl.write(files[0], 0, &bytes, &WriteOptions::default()).await.unwrap();
+        pool.sync().await.unwrap();
+        let size = bytes.len() as u64;
+        for (from, to) in [(0, 1), (1, 2)] {
+            assert_eq!(zpl.copy_range(files[from], 0, files[to], 0, size).await.unwrap(), size);
+        }
+        pool.sync().await.unwrap();
+        assert_eq!(pool.saved_by_clones(), 2 * size);
+        // Again, and both sources go in that same group.
+        for name in [b"f3", b"f4"] {
+            files.push(zpl.create(root, name, &node).await.unwrap());
+        }
+        for (from, to) in [(2, 3), (3, 4)] {
+            assert_eq!(zpl.copy_range(files[from], 0, files[to], 0, size).await.unwrap(), size);
+        }
+        for name in [b"f0", b"f1", b"f2", b"f3"] {
+            zpl.unlink(root, name).await.unwrap();
+        }
+        pool.sync().await.unwrap();
+        assert_eq!(pool.saved_by_clones(), 0);
+        assert!(content(&zpl, files[4]).await == bytes);
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        disks.judge("tank");
+    });
+}
+
+#[test]
 fn clones_in_a_log_are_applied_although_their_source_is_written_over() {
     let disks = Disks::new(96 << 20);
     let bytes: Vec<u8> = (0..3 * BLOCK).map(|at| ((at * 2_654_435_761) >> 13) as u8).collect();

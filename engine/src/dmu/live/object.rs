@@ -487,7 +487,9 @@ impl LiveObject {
     pub async fn stored(&self, id: u64) -> Result<Stored> {
         loop {
             let tree = match self.core.lock().find(id) {
-                Base::Written(_) | Base::Cloned(_) => return Ok(Stored::Changed),
+                Base::Written(_) => return Ok(Stored::Changed),
+                // What it refers to is stored, and is kept by this reference from the group on that has it.
+                Base::Cloned(pointer) => return Ok(Stored::Block(pointer)),
                 Base::Hole => return Ok(Stored::Hole),
                 Base::Committed(tree) => tree,
             };
@@ -602,11 +604,11 @@ impl LiveObject {
 /// What of a data block is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored {
-    /// It was changed since the last commit.
+    /// It was written since the last commit.
     Changed,
     /// It is a hole.
     Hole,
-    /// The block.
+    /// The block; one that it refers to since the last commit, too.
     Block(Blkptr),
 }
 

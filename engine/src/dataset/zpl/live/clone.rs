@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //! A copy of whole blocks need not move data: the blocks of the target become references to the stored blocks of the source, which are counted when the
-//! group is written ([`crate::pool::live`], feature `block_cloning`). What that does not fit is copied as ever: blocks that were changed since the last
+//! group is written ([`crate::pool::live`], feature `block_cloning`). What that does not fit is copied as ever: blocks that were written since the last
 //! commit and so are stored nowhere yet, parts of blocks, files with blocks of another size.
 //!
 //! # Rules

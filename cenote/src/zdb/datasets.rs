@@ -247,6 +247,11 @@ pub(super) async fn dump_objset(
     }
     if let Some(dataset) = dataset {
         dump_deadlist(view, dataset.phys.deadlist, "Deadlist", out).await?;
+        if !dataset.is_snapshot()
+            && let Some(livelist) = view.dsl.livelist(&dataset.dir).await?
+        {
+            dump_deadlist(view, livelist, "Livelist", out).await?;
+        }
         if verbosity >= 4 && !dataset.is_snapshot() {
             dump_bookmarks(view, dataset, out).await?;
         }

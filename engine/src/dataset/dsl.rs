@@ -448,6 +448,12 @@ impl Dsl {
         self.mos.u64(dataset.object, field).await
     }
 
+    /// The object that lists the blocks which a clone has of its own, where there is one.
+    pub async fn livelist(&self, dir: &Dir) -> Result<Option<ObjectId>> {
+        let object = self.dir_field(dir, dsl_dir::field::LIVELIST).await?;
+        Ok(object.filter(|object| *object != 0).map(ObjectId))
+    }
+
     /// The object that holds a directory's encryption key, where it is encrypted.
     pub(crate) async fn crypto_object(&self, dir: &Dir) -> Result<Option<ObjectId>> {
         let object = self.dir_field(dir, dsl_dir::field::CRYPTO_KEY_OBJ).await?;

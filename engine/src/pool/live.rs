@@ -571,6 +571,11 @@ impl LivePool {
         self.datasets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The host that the pool is open on, as its labels have it.
+    pub(crate) fn host_name(&self) -> String {
+        self.config().host.1.clone()
+    }
+
     fn config(&self) -> MutexGuard<'_, Config> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }

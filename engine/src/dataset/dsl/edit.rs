@@ -23,6 +23,7 @@
 //! | `create`, `contents`, `clone`, `rename`, `promote`, `destroy` | filesystems and volumes |
 //! | `snapshot`, `destroy_snapshot`, `bookmark`, `clones` | snapshots and who depends on them |
 //! | `freeing` | freeing what was destroyed, in steps |
+//! | `events` | what is noted of changes in the pool's history |
 //! | `features`, `properties`, `policy` | what datasets use, and how they are written |
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_*.c`, `bpobj.c`, `bptree.c`.
@@ -38,6 +39,7 @@ mod create;
 mod deadlist;
 mod destroy;
 mod destroy_snapshot;
+mod events;
 mod features;
 mod freeing;
 mod limits;

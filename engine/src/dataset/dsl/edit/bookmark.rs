@@ -15,7 +15,7 @@ use ondisk::zap::ZapValue;
 use ondisk::{Guid, ObjectId, Txg};
 
 use super::space::{counts, sum, weigh};
-use super::{check_component, clones, deadlist, find_head, find_snapshot, objects};
+use super::{check_component, clones, deadlist, events, find_head, find_snapshot, objects};
 use crate::dmu::Space;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
@@ -168,7 +168,13 @@ pub async fn create_bookmark(s: &Syncing, mark: &str, source: &str) -> Result<()
     if phys.flags & FLAG_HAS_FBN != 0 {
         s.use_feature(Feature::BookmarkWritten, 1).await?;
     }
-    insert(s, head.object, short, &phys).await
+    insert(s, head.object, short, &phys).await?;
+    let of = match source.contains('#') {
+        true => format!("source_guid={}", phys.guid.0),
+        false => format!("target_snap={} redact_obj=0", find_snapshot(s, source).await?.object),
+    };
+    let text = format!("name={short} creation_txg={} {of}", phys.creation_txg);
+    events::note(s, "bookmark", &head.name, head.object, &text).await
 }
 
 /// Forgets what a bookmark's features count, as it goes.
@@ -216,7 +222,7 @@ pub async fn destroy_bookmark(s: &Syncing, name: &str) -> Result<()> {
         drop_names(s, zap).await?;
         objects::take(s, head.object, &objects::name(BOOKMARK_NAMES)).await?;
     }
-    Ok(())
+    events::note(s, "remove bookmark", &head.name, head.object, &format!("name={short}")).await
 }
 
 async fn drop_names(s: &Syncing, zap: ObjectId) -> Result<()> {

@@ -13,8 +13,8 @@ use super::limits::{self, Counted};
 use super::properties::{self, Assignment, Setting};
 use super::space::{Change, Used, did_use, difference, out_of_space, sum, transfer};
 use super::{
-    FoundHead, account, bookmark, contents, deadlist, destroy, features, find_head, find_snapshot, livelist,
-    objects, origin_snapshot, policy,
+    FoundHead, account, bookmark, contents, deadlist, destroy, events, features, find_head, find_snapshot,
+    livelist, objects, origin_snapshot, policy,
 };
 use crate::dataset::properties::Prop;
 use crate::dmu::{LiveObjset, Space};
@@ -75,6 +75,8 @@ pub async fn clone(
             properties::apply_space(s, id, prop, 0, properties::assigned(&plan, prop).unwrap_or(0)).await?;
         }
     }
+    let text = format!("origin={} ({})", of.name, of.object);
+    events::note(s, "clone", name, id, &text).await?;
     Ok(ObjsetId(id.get()))
 }
 
@@ -102,10 +104,14 @@ pub async fn rollback(s: &Syncing, name: &str, snapshot: Option<&str>) -> Result
     limits::begin(s, dir).await?;
     let clone = create::create_dataset(s, dir, Some(head.phys.prev_snap)).await?;
     swap(s, clone, head.object).await?;
+    let (hidden, text) =
+        (format!("{name}/%rollback"), format!("parent={}", name.rsplit('/').next().unwrap_or(name)));
+    events::note(s, "clone swap", &hidden, clone, &text).await?;
     forget_log(s, head.object).await?;
     let clone_phys = objects::dataset(s, clone).await?;
-    let clone = FoundHead { name: format!("{name}/%rollback"), object: clone, phys: clone_phys };
+    let clone = FoundHead { name: hidden, object: clone, phys: clone_phys };
     destroy::destroy_head(s, &clone).await?;
+    events::note(s, "destroy", &clone.name, clone.object, events::NOTHING).await?;
     s.forget_dataset(ObjsetId(head.object.get()));
     Ok(ObjsetId(head.object.get()))
 }

@@ -19,8 +19,8 @@ use super::limits::{self, Counted};
 use super::objects;
 use super::properties::{Assignment, Setting};
 use super::{
-    account, bookmark, bpobj, check_component, contents, deadlist, features, find_head, origin_snapshot,
-    policy, properties, snapshot, space,
+    account, bookmark, bpobj, check_component, contents, deadlist, events, features, find_head,
+    origin_snapshot, policy, properties, snapshot, space,
 };
 use crate::dataset::properties::Prop;
 use crate::dmu::LiveObjset;
@@ -124,7 +124,9 @@ pub async fn create(s: &Syncing, new: &NewDataset) -> Result<ObjsetId> {
 
     let dir = create_dir(s, Some(parent.phys.dir), short).await?;
     limits::begin(s, dir).await?;
-    fill_dir(s, dir, new, &plan).await
+    let objset = fill_dir(s, dir, new, &plan).await?;
+    events::note(s, "create", &new.name, ObjectId(objset.0), events::NOTHING).await?;
+    Ok(objset)
 }
 
 /// Checks a name that a person gave to something new.

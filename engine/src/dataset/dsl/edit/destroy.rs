@@ -15,8 +15,8 @@ use ondisk::{ObjectId, ObjsetId};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundHead, account, bookmark, bpobj, bptree, clones, contents, deadlist, destroy_snapshot, features,
-    find_head, livelist, objects, properties, snapshot,
+    FoundHead, account, bookmark, bpobj, bptree, clones, contents, deadlist, destroy_snapshot, events,
+    features, find_head, livelist, objects, properties, snapshot,
 };
 use crate::dataset::properties::Prop;
 use crate::dmu::Space;
@@ -38,6 +38,7 @@ pub async fn destroy(s: &Syncing, name: &str) -> Result<Destroyed> {
     let head = find_head(s, name).await?;
     check(s, &head).await?;
     let destroyed = destroy_head(s, &head).await?;
+    events::note(s, "destroy", name, head.object, events::NOTHING).await?;
     s.forget_dataset(destroyed.objset);
     Ok(destroyed)
 }

@@ -18,7 +18,7 @@ use ondisk::{ObjectId, Txg};
 use super::limits::{self, Counted};
 use super::space::{Change, Used, did_use};
 use super::{
-    FoundSnapshot, account, bookmark, clones, deadlist, features, find_snapshot, objects, properties,
+    FoundSnapshot, account, bookmark, clones, deadlist, events, features, find_snapshot, objects, properties,
     snapshot,
 };
 use crate::dataset::properties::Prop;
@@ -39,12 +39,15 @@ pub async fn destroy_snapshots(s: &Syncing, names: &[String], defer: bool) -> Re
             found.push(snapshot);
         }
     }
-    for FoundSnapshot { object, phys, .. } in found {
-        if defer && (phys.num_children > 1 || snapshot::count_holds(s, &phys).await? > 0) {
+    for FoundSnapshot { name, object, phys } in found {
+        let event = if defer && (phys.num_children > 1 || snapshot::count_holds(s, &phys).await? > 0) {
             objects::change_dataset(s, object, |phys| phys.flags |= dsl_dataset::FLAG_DEFER_DESTROY).await?;
+            "defer_destroy"
         } else {
             destroy_now(s, object).await?;
-        }
+            "destroy"
+        };
+        events::note(s, event, &name, object, events::NOTHING).await?;
     }
     Ok(())
 }

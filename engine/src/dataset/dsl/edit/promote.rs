@@ -15,8 +15,8 @@ use ondisk::{ObjectId, Txg};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use, difference, sum};
 use super::{
-    FoundHead, account, bookmark, clones, deadlist, destroy, find_head, livelist, objects, origin_snapshot,
-    snapshot,
+    FoundHead, account, bookmark, clones, deadlist, destroy, events, find_head, livelist, objects,
+    origin_snapshot, snapshot,
 };
 use crate::dmu::Space;
 use crate::error::{Error, Result};
@@ -112,7 +112,8 @@ pub async fn promote(s: &Syncing, name: &str) -> Result<()> {
     }
     limits::snapshots_changed(s, plan.origin_dir).await?;
     limits::snapshots_changed(s, dir).await?;
-    move_space(s, dir, &plan).await
+    move_space(s, dir, &plan).await?;
+    events::note(s, "promote", name, head.object, events::NOTHING).await
 }
 
 /// The clones of a snapshot that moves are clones of its new directory.

@@ -22,7 +22,7 @@ use ondisk::{ObjectId, ObjsetId};
 use super::create::{NewContents, NewDataset};
 use super::policy::{self, LARGE_BLOCK_BYTES};
 use super::space::{self, Change, Used, did_use};
-use super::{FoundHead, contents, features, find_head, find_snapshot, limits, objects};
+use super::{FoundHead, contents, events, features, find_head, find_snapshot, limits, objects};
 use crate::dataset::properties::table::TABLE;
 use crate::dataset::properties::{Prop, Types, Value, is_user, typed};
 use crate::dmu::zap::edit::NewZap;
@@ -33,6 +33,8 @@ use crate::pool::live::Syncing;
 const MAX_NAME_BYTES: usize = 256;
 /// Largest record that may be asked for (`zfs_max_recordsize`).
 const MAX_RECORD_BYTES: u64 = 16 << 20;
+/// The version of new filesystems.
+const CURRENT_VERSION: u64 = 5;
 /// `off` of `dedup` and `encryption`.
 const OFF: u64 = 2;
 /// What a new volume's blocks are when nobody says.
@@ -279,6 +281,12 @@ fn check_value(is_enabled: impl Fn(Feature) -> bool, assignment: &Assignment) ->
             if let Some(feature) = checksum.and_then(features::of_checksum) {
                 needs(feature)?;
             }
+        }
+        Prop::Version if value != CURRENT_VERSION => {
+            return Err(Error::Unsupported(format!(
+                "filesystems of version {value} cannot be created by this version, only those of version \
+                 {CURRENT_VERSION}: leave 'version' out"
+            )));
         }
         Prop::Dedup if value != OFF => {
             return Err(Error::Unsupported("deduplication is not supported by this version".to_owned()));
@@ -534,6 +542,13 @@ pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, Stri
     for (prop, old, new) in effects {
         apply_space(s, head.object, prop, old, new).await?;
     }
+    for Assignment { name: property, value, .. } in &plan {
+        let text = match value {
+            Value::Number(number) => format!("{property}={number}"),
+            Value::Text(text) => format!("{property}={text}"),
+        };
+        events::note(s, "set", name, head.object, &text).await?;
+    }
     changed.policies = super::objsets_below(s, name).await?;
     policy::refresh(s, &changed.policies).await?;
     Ok(changed)
@@ -580,6 +595,7 @@ pub async fn inherit_property(s: &Syncing, name: &str, property: &str, received:
         let new = number(s, head.phys.dir, prop).await?;
         apply_space(s, head.object, prop, old, new).await?;
     }
+    events::note(s, "inherit", name, head.object, &format!("{stored_name}=")).await?;
     let policies = super::objsets_below(s, name).await?;
     policy::refresh(s, &policies).await?;
     Ok(Changed { policies, volsize: None })

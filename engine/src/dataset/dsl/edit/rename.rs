@@ -8,7 +8,7 @@ use ondisk::{ObjectId, ObjsetId};
 
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
-use super::{create, features, find_head, objects, policy, snapshot};
+use super::{create, events, features, find_head, objects, policy, snapshot};
 use crate::dmu::Space;
 use crate::error::{Error, Result};
 use crate::pool::live::Syncing;
@@ -52,6 +52,7 @@ pub async fn rename(s: &Syncing, from: &str, to: &str) -> Result<()> {
     objects::take(s, old, &objects::name(old_short)).await?;
     objects::change_dir(s, dir_id, |dir| dir.parent = parent.phys.dir).await?;
     objects::add(s, new, &objects::name(short), &objects::one(dir_id.get())).await?;
+    events::note(s, "rename", from, head.object, &format!("-> {to}")).await?;
     // Others may be inherited from now on.
     let moved = objsets_below(s, to).await?;
     policy::refresh(s, &moved).await

@@ -18,8 +18,8 @@ use ondisk::{Guid, ObjectId, Txg};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundHead, FoundSnapshot, bookmark, check_component, clones, create, deadlist, features, find_head,
-    find_snapshot, objects, policy, properties,
+    FoundHead, FoundSnapshot, bookmark, check_component, clones, create, deadlist, events, features,
+    find_head, find_snapshot, objects, policy, properties,
 };
 use crate::dataset::properties::Prop;
 use crate::dmu::zap::edit::NewZap;
@@ -66,6 +66,7 @@ pub async fn snapshot(s: &Syncing, new: &[NewSnapshot]) -> Result<()> {
     for ((head, short), one) in heads.iter().zip(new) {
         let id = take(s, head.object, short).await?;
         properties::store_snapshot(s, id, &one.properties).await?;
+        events::note(s, "snapshot", &one.name, id, events::NOTHING).await?;
     }
     Ok(())
 }
@@ -213,6 +214,8 @@ pub async fn rename_snapshots(s: &Syncing, names: &[(String, String)]) -> Result
         objects::take(s, head.phys.snapnames_zap, &objects::name(&stored)).await?;
         objects::add(s, head.phys.snapnames_zap, &objects::name(&new), &objects::one(id.get())).await?;
         limits::snapshots_changed(s, head.phys.dir).await?;
+        let from = format!("{}@{stored}", head.name);
+        events::note(s, "rename", &from, id, &format!("-> @{new}")).await?;
     }
     Ok(())
 }
@@ -260,13 +263,16 @@ pub async fn hold(s: &Syncing, snapshots: &[String], tag: &str) -> Result<()> {
         }
         found.push(snapshot);
     }
-    for FoundSnapshot { object, phys, .. } in found {
+    for FoundSnapshot { name, object, phys } in found {
+        let before = count_holds(s, &phys).await?;
         let mut holds = phys.userrefs;
         if holds.is_none() {
             holds = objects::create_zap(s, NewZap::of(DmuType::USERREFS)).await?;
             objects::change_dataset(s, object, |phys| phys.userrefs = holds).await?;
         }
         objects::add(s, holds, &objects::name(tag), &objects::one(s.now())).await?;
+        let text = format!("tag={tag} temp=0 refs={}", before + 1);
+        events::note(s, "hold", &name, object, &text).await?;
     }
     Ok(())
 }
@@ -288,6 +294,9 @@ pub async fn release(s: &Syncing, snapshots: &[String], tag: &str) -> Result<Vec
     let mut destroyed = Vec::new();
     for snapshot in found {
         release_one(s, &snapshot, tag).await?;
+        let left = count_holds(s, &snapshot.phys).await?;
+        let text = format!("tag={tag} refs={left}");
+        events::note(s, "release", &snapshot.name, snapshot.object, &text).await?;
         if super::destroy_snapshot::is_unneeded(s, snapshot.object).await? {
             super::destroy_snapshot::destroy_now(s, snapshot.object).await?;
             destroyed.push(snapshot.name);

@@ -22,10 +22,10 @@ const INHERIT: u32 = 0x200;
 #[command(args_override_self = true)]
 pub struct Arguments {
     /// Only the directory itself, not what is in it
-    #[arg(short = 'd')]
+    #[arg(short = 'd', overrides_with = "recursive")]
     directory: bool,
     /// Also what is in directories, at any depth
-    #[arg(short = 'r')]
+    #[arg(short = 'r', overrides_with = "directory")]
     recursive: bool,
     /// Say which files have another project, or do not pass it on
     #[arg(short = 'c')]
@@ -80,9 +80,6 @@ impl Arguments {
             (false, false, true) => Action::Set { inherit: self.set },
             _ => return Err(usage("only one of '-c', '-C' and '-s' (or '-p') may be given")),
         };
-        if self.directory && self.recursive {
-            return Err(usage("'-d' and '-r' are mutually exclusive"));
-        }
         if self.nul && !self.check {
             return Err(usage("'-0' is only for '-c'"));
         }

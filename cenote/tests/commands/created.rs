@@ -599,3 +599,133 @@ fn a_pool_that_is_open_is_looked_at_wherever_its_devices_are() {
     assert_eq!(session.run(&["zdb", "-C", "other"]).code, 1);
     assert!(session.print(&["zdb", "-e", "-p", place, "-C", "live"]).contains("MOS Configuration:"));
 }
+
+#[test]
+fn what_is_given_at_create_is_kept_or_refused_and_dry_runs_check_all_of_it() {
+    let session = Session::start();
+    let (_, disks) = disks(&session, "disks", 3);
+    let said = |line: &str| {
+        let ended = session.run(&words(line, &disks));
+        (ended.code, ended.err)
+    };
+    let refused = |line: &str, why: &str| {
+        let (code, err) = said(line);
+        assert!(code != 0 && err.contains(why), "{line}: {code} {err}");
+    };
+    refused("zpool create -n -O doesnotexist=on tank %0", "invalid property 'doesnotexist'");
+    refused("zpool create -n -O checksum=nonsense tank %0", "'checksum' must be one of");
+    refused("zpool create -m none -O version=1 tank %0", "filesystems of version 1 cannot be created");
+    session.print(&words("zpool create -m none -o ashift=9 -O userquota@root=1000000 tank %0", &disks));
+    let get = |line: &str| session.print(&words(&format!("{line} tank"), &[]));
+    assert_eq!(get("zpool get -Ho value,source ashift"), "9\tlocal\n");
+    assert_eq!(get("zfs get -Hpo value userquota@root"), "1000000\n");
+    // Vdevs that are added have the same sectors.
+    session.print(&words("zpool add tank %1", &disks));
+    let sectors = session.print(&words("zpool get -Ho value ashift tank all-vdevs", &[]));
+    assert!(sectors.lines().all(|line| line == "9"), "{sectors}");
+
+    session.print(&words("zfs create -o groupobjquota@7=12 tank/a", &[]));
+    assert_eq!(session.print(&words("zfs get -Hpo value groupobjquota@7 tank/a", &[])), "12\n");
+    for unknown in ["userquota@no_such_user", "groupused@", "projectquota@abc"] {
+        let shown = session.print(&["zfs", "get", "-Ho", "value,source", unknown, "tank/a"]);
+        assert_eq!(shown, "-\t-\n", "{unknown}");
+    }
+    refused("zfs create -o userquota@0=1G -V 10m tank/v", "do not apply to volumes");
+    refused("zfs create -o version=3 tank/b", "filesystems of version 3 cannot be created");
+    refused("zfs create -n -o nosuchprop=42 tank/x", "cannot verify 'tank/x': invalid property 'nosuchprop'");
+    refused("zfs create -p -n -o checksum=nonsense tank/x/y", "'checksum' must be one of");
+    refused("zfs create -p -o checksum=nonsense tank/x/y", "'checksum' must be one of");
+    refused("zfs list tank/x", "dataset does not exist");
+    refused("zfs create -V 10m -u tank/v", "'-u' can only be used when creating a filesystem");
+    let verbose = session.print(&words("zfs create -p -P -s -b 4K -V 10m tank/p/v", &[]));
+    assert_eq!(
+        verbose,
+        "create_ancestors\ttank/p/v\ncreate\ttank/p/v\nproperty\tvolsize\t10485760\nproperty\tvolblocksize\t4096\n"
+    );
+    let verbose = session.print(&words("zfs create -n -v -V 10m tank/p/w", &[]));
+    assert!(verbose.starts_with("would create tank/p/w\n\tvolsize=10485760\n\trefreservation="), "{verbose}");
+    assert_eq!(said("zfs create -p -V 10m tank/p/v"), (0, String::new()));
+    refused("zfs create -p tank/p/v", "dataset already exists");
+    session.print(&words("zfs snapshot tank/p/v@s", &[]));
+    for _ in 0..2 {
+        assert_eq!(said("zfs clone -p tank/p/v@s tank/x/y"), (0, String::new()));
+    }
+
+    session.print(&words("zfs create -o normalization=formC tank/n", &[]));
+    session.print(&words("zfs create -o utf8only=off tank/n/off", &[]));
+    let names = session.print(&words("zfs get -Ho value normalization,utf8only tank/n/off", &[]));
+    assert_eq!(names, "none\noff\n");
+    refused("zfs create -o utf8only=off -o normalization=formD tank/n/x", "must be set 'on'");
+
+    session.print(&words("zfs snapshot tank/a@s", &[]));
+    for (bootfs, shown) in [("tank/a@s", "tank/a@s"), ("tank/a", "tank/a"), ("", "-")] {
+        session.print(&["zpool", "set", &format!("bootfs={bootfs}"), "tank"]);
+        assert_eq!(get("zpool get -Ho value bootfs"), format!("{shown}\n"));
+    }
+    refused("zpool set bootfs=tank/p/v tank", "is no filesystem");
+    session.print(&words("zpool set a:b=hello tank", &[]));
+    session.print(&words("zpool set a:b= tank", &[]));
+    assert_eq!(get("zpool get -Ho value,source a:b"), "-\tdefault\n");
+
+    session.print(&words("zpool create -m none other %2", &disks));
+    refused("zfs snapshot tank@x other@x", "must be of one pool");
+    refused("zfs snapshot tank@x tank@y", "multiple snapshots of same fs not allowed");
+    assert!(!session.print(&words("zfs list -Ho name -t snapshot", &[])).contains("@x"));
+}
+
+#[test]
+fn the_history_tells_what_became_of_datasets() {
+    let session = Session::start();
+    let (_, disks) = disks(&session, "disks", 1);
+    session.print(&words("zpool create -m none tank %0", &disks));
+    for line in [
+        "zfs create tank/a",
+        "zfs snapshot -r tank@s",
+        "zfs hold keep tank/a@s",
+        "zfs release keep tank/a@s",
+        "zfs rename tank/a@s tank/a@t",
+        "zfs bookmark tank/a@t tank/a#m",
+        "zfs destroy tank/a#m",
+        "zfs rollback tank/a@t",
+        "zfs set atime=off tank/a",
+        "zfs inherit atime tank/a",
+        "zfs clone tank/a@t tank/c",
+        "zfs promote tank/c",
+        "zfs rename tank/c tank/d",
+        "zfs destroy tank/a",
+        "zfs destroy -r tank/d",
+    ] {
+        session.print(&words(line, &[]));
+    }
+    let history = session.print(&words("zpool history -i tank", &[]));
+    let event = |line: &str| {
+        let (_, event) = line.split_once("] ")?;
+        let words = event.split(' ').map(|word| match word.bytes().any(|byte| byte.is_ascii_digit()) {
+            true => "N",
+            false => word,
+        });
+        Some(words.collect::<Vec<_>>().join(" ").trim_end().to_owned())
+    };
+    let events: Vec<String> = history.lines().filter_map(event).collect();
+    let expected = [
+        "create tank/a N",
+        "snapshot tank@s N",
+        "snapshot tank/a@s N",
+        "hold tank/a@s N tag=keep N N",
+        "release tank/a@s N tag=keep N",
+        "rename tank/a@s N -> @t",
+        "bookmark tank/a N name=m N N N",
+        "remove bookmark tank/a N name=m",
+        "clone swap tank/a/%rollback N parent=a",
+        "destroy tank/a/%rollback N",
+        "set tank/a N N",
+        "inherit tank/a N atime=",
+        "clone tank/c N origin=tank/a@t N",
+        "promote tank/c N",
+        "rename tank/c N -> tank/d",
+        "destroy tank/a N",
+        "destroy tank/d@t N",
+        "destroy tank/d N",
+    ];
+    assert_eq!(events, expected, "{history}");
+}

@@ -118,7 +118,7 @@ pub struct Warnings {
     pub warnings: Vec<String>,
 }
 
-/// Takes snapshots, all of one pool in the same moment.
+/// Takes snapshots in one pool, all in the same moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TakeSnapshots {

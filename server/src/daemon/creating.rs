@@ -18,6 +18,7 @@ use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
 use super::closing::Order;
+use super::datasets::{set_quotas_at_once, take_quotas};
 use super::disks::{self, Allowed};
 use super::pool_properties::{self, When, refusal};
 use super::pools::{Held, Options};
@@ -57,10 +58,12 @@ impl Daemon {
         if !request.no_mount {
             check_mountpoint(name, options.altroot.as_deref(), &request.root_properties)?;
         }
+        let mut root_properties = request.root_properties.clone();
+        let quotas = take_quotas(&doing, &mut root_properties)?;
         let devices = &request.devices;
         let (guids, how) = (self.guids(), (None, asked_ashift(&request.properties)));
         let mut opened = disks::open(devices, &doing, Allowed::all(request.force), &guids, how).await?;
-        let mut new = new_pool(&request, &options, features);
+        let mut new = NewPool { root_properties, ..new_pool(&request, &options, features) };
         new.tops = opened.tops.clone();
         // What the devices hold is still there when this is refused, and a dry run is refused what the pool would be.
         new.check().map_err(|error| refused(&doing, error))?;
@@ -86,6 +89,13 @@ impl Daemon {
         let mut opened = self.serve(&open, &changing, request.no_mount, false).await;
         opened.warnings.extend(kept::notes(&request.root_properties));
         opened.warnings.extend(self.keep(&open));
+        if let Some(live) = open.live()
+            && let Err(error) = set_quotas_at_once(&open, live, open_name, &quotas).await
+        {
+            opened
+                .warnings
+                .push(format!("pool '{open_name}' was created without its quotas of users: {error}"));
+        }
         Ok(opened)
     }
 

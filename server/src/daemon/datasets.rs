@@ -29,6 +29,8 @@ use super::volumes::{Closed, InUse};
 use super::{Daemon, OpenPool, edits, names};
 use crate::api::{ApiError, DatasetKind, ErrorKind};
 
+pub(super) use userspace::{set_quotas_at_once, take_quotas};
+
 /// What a change says of an engine's error, after what was being done: OpenZFS's sentence where it has one.
 fn said(doing: &str, error: engine::Error) -> ApiError {
     let (kind, why) = match error {

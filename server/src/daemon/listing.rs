@@ -189,8 +189,9 @@ enum Wanted {
     User(String),
     /// Bytes written since a snapshot or bookmark: the whole name, and which one.
     WrittenSince(String, String),
-    /// What a user, group or project uses, or may use: the whole name, the property and who it is.
-    Counted(String, UserProperty, u64),
+    /// What a user, group or project uses, or may use: the whole name, the property and who it is, if there is one of
+    /// that name.
+    Counted(String, UserProperty, Option<u64>),
 }
 
 impl Wanted {
@@ -205,10 +206,7 @@ impl Wanted {
             let since = if mark.contains('#') { mark.to_owned() } else { format!("#{mark}") };
             Ok(Self::WrittenSince(name.to_owned(), since))
         } else if let Some((property, who)) = UserProperty::parse(name) {
-            let id = users::id(property.owner, who).ok_or_else(|| {
-                ApiError::invalid(format!("bad property list: '{name}': nobody is called '{who}'"))
-            })?;
-            Ok(Self::Counted(name.to_owned(), property, id))
+            Ok(Self::Counted(name.to_owned(), property, users::id(property.owner, who)))
         } else if is_user(name) {
             Ok(Self::User(name.to_owned()))
         } else {
@@ -266,9 +264,9 @@ async fn dataset_entry(
                 properties.push(told.unwrap_or_else(|| absent(name)));
             }
             Wanted::Counted(name, property, id) => {
-                let told = match entry.dataset() {
-                    Some(dataset) => counted(dsl, dataset, name, *property, *id).await?,
-                    None => None,
+                let told = match (entry.dataset(), id) {
+                    (Some(dataset), Some(id)) => counted(dsl, dataset, name, *property, *id).await?,
+                    _ => None,
                 };
                 properties.push(told.unwrap_or_else(|| absent(name)));
             }

@@ -15,7 +15,7 @@ use ondisk::nvlist::ByteString;
 use ondisk::pool_directory as directory;
 
 use super::Syncing;
-use crate::dataset::dsl::Dsl;
+use crate::dataset::dsl::{self, Dsl};
 use crate::dataset::properties::typed::parse_number;
 use crate::dataset::properties::{Attr, Kind, index, is_user};
 use crate::dmu::{LiveObject, zap};
@@ -68,9 +68,15 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
         PoolProp::Bootfs => match value {
             "" | "-" => 0,
             dataset => {
-                let dsl = Dsl::open_in(s.mos().view()).await?;
-                let dir = dsl.find_dir(dataset).await?;
-                dir.phys.head_dataset.get()
+                let entry = Dsl::open_in(s.mos().view()).await?.entry(dataset).await?;
+                match (entry.kind, entry.dataset()) {
+                    (dsl::Kind::Filesystem | dsl::Kind::Snapshot { of_volume: false }, Some(found)) => {
+                        found.object.get()
+                    }
+                    _ => {
+                        return Err(invalid(&format!("'{dataset}' is no filesystem, nor a snapshot of one")));
+                    }
+                }
             }
         },
         PoolProp::Multihost if value == "on" && s.pool.config().host.0 == 0 => {

@@ -9,7 +9,7 @@ use engine::vdev::{self, Class, Vdev};
 
 use super::super::edits::{self, New};
 use super::super::{Daemon, OpenPool, names, not_of_this_type};
-use super::userspace::{Quota, set_quotas, take_quotas};
+use super::userspace::{set_quotas_at_once, take_quotas};
 use super::{entry, said};
 use crate::api::{self, ApiError, Created, DatasetKind};
 use crate::sizes::parse_size;
@@ -24,7 +24,7 @@ impl Daemon {
     /// A bad name or property; it exists; no room.
     pub async fn create_dataset(&self, request: api::CreateDataset) -> Result<Created, ApiError> {
         let name = &request.name;
-        let doing = format!("cannot create '{name}'");
+        let doing = format!("cannot {} '{name}'", if request.dry_run { "verify" } else { "create" });
         let kind = if request.volume_bytes.is_some() { DatasetKind::Volume } else { DatasetKind::Filesystem };
         names::check_dataset_name("create", name, kind)?;
         let pool = self.pool_for(&doing, name)?;
@@ -186,20 +186,6 @@ fn shown(
     let reserved = reserved.filter(|_| matches!(volume, Some((_, false))) && is_new("refreservation"));
     shown.extend(reserved.map(|bytes| ("refreservation".to_owned(), bytes.to_string())));
     shown
-}
-
-/// Sets quotas of users of what was just created, and returns when they are on disk.
-async fn set_quotas_at_once(
-    pool: &OpenPool,
-    live: &Arc<LivePool>,
-    name: &str,
-    quotas: &[Quota],
-) -> engine::Result<()> {
-    if quotas.is_empty() {
-        return Ok(());
-    }
-    set_quotas(pool, live, name, quotas).await?;
-    live.txgs().wait_synced(live.txgs().open_txg()).await
 }
 
 /// The names above `name` that do not exist, the uppermost first. With `may_be`, they may be created, and `name` itself

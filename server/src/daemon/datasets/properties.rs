@@ -5,7 +5,7 @@ use engine::dataset::properties::{Prop, Types, kept};
 
 use super::super::places::{Change, Moving};
 use super::super::{Daemon, dataset_error, edits, names, not_of_this_type};
-use super::userspace::{Quota, set_quotas, take_quotas};
+use super::userspace::{Quota, open_for_quotas, set_quotas, take_quotas};
 use super::{is_at_or_below, said};
 use crate::api::{self, ApiError, PropertiesSet};
 
@@ -164,8 +164,13 @@ impl Daemon {
             false => Moving::default(),
         };
         let changed = async {
-            set_quotas(&pool, live, name, quotas).await?;
-            if let Some(bytes) = edits::change(live, command, task).await? {
+            // What can be refused of quotas is before anything is changed.
+            let with_quotas = open_for_quotas(&pool, live, name, quotas).await?;
+            let volsize = edits::change(live, command, task).await?;
+            if let Some(filesystem) = with_quotas {
+                set_quotas(&filesystem, quotas).await?;
+            }
+            if let Some(bytes) = volsize {
                 let id = pool.dsl().await?.find(name).await?.objset_id();
                 edits::resize(live, id, bytes).await?;
             }

@@ -1,5 +1,7 @@
 //! Taking, holding and bookmarking snapshots, and going back to one.
 
+use std::collections::HashSet;
+
 use engine::dataset::dsl::{Found, Kind, edit};
 
 use super::super::{Daemon, dataset_error, edits, names, not_of_this_type};
@@ -8,49 +10,52 @@ use super::{entry, said};
 use crate::api::{self, ApiError, DatasetKind, Warnings};
 
 impl Daemon {
-    /// Takes snapshots: those of one pool in the same moment.
+    /// Takes snapshots of datasets of one pool, all in the same moment.
     ///
     /// # Errors
-    /// A bad name, a dataset that does not exist, a snapshot that does. Those of other pools may be taken all the same.
+    /// A bad name, a dataset that does not exist, a snapshot that does, datasets of several pools.
     pub async fn take_snapshots(&self, request: api::TakeSnapshots) -> Result<Vec<String>, ApiError> {
-        let mut by_pool: Vec<(String, Vec<String>)> = Vec::new();
+        let first = request.names.first().map_or("", String::as_str);
         for name in &request.names {
             names::check_dataset_name("create snapshot", name, DatasetKind::Snapshot)?;
-            let pool = names::pool_of(name).to_owned();
-            match by_pool.iter_mut().find(|(known, _)| *known == pool) {
-                Some((_, names)) => names.push(name.clone()),
-                None => by_pool.push((pool, vec![name.clone()])),
+            if names::pool_of(name) != names::pool_of(first) {
+                let detail = "they are taken in the same moment, and so must be of one pool";
+                return Err(ApiError::invalid(format!(
+                    "cannot create snapshots '{first}' and '{name}': {detail}"
+                )));
             }
         }
-        let mut taken = Vec::new();
-        for (_, names) in by_pool {
-            let first = names.first().map_or("", String::as_str);
-            let doing = format!("cannot create snapshot '{first}'");
-            let pool = self.pool_of(first)?;
-            let live = pool.writable(&doing)?;
-            let all = self.snapshots_of(&names, request.recursive).await?;
-            let dsl = pool.dsl().await.map_err(|error| said(&doing, error))?;
-            for name in &all {
-                let doing = format!("cannot create snapshot '{name}'");
-                if entry(&dsl, name).await.map_err(|error| said(&doing, error))?.is_some() {
-                    let rest = if all.len() > 1 { "\nno snapshots were created" } else { "" };
-                    return Err(ApiError::busy(format!("{doing}: dataset already exists{rest}")));
-                }
-            }
-            drop(dsl);
-            let _changing = pool.change().await?;
-            pool.write_back(|mounted| all.iter().any(|name| name.split('@').next() == Some(mounted)));
-            let (wanted, properties) = (all.clone(), request.properties.clone());
-            let done = edits::change(live, request.command.clone(), move |s| async move {
-                edits::snapshot(&s, &wanted, &properties).await
-            });
-            done.await.map_err(|error| said(&doing, error))?;
-            taken.extend(all);
-            if let Err(error) = pool.find_volumes().await {
-                tracing::warn!(%error, pool = pool.name(), "not all volumes are served");
+        let doing = format!("cannot create snapshot '{first}'");
+        let pool = self.pool_of(first)?;
+        let live = pool.writable(&doing)?;
+        let all = self.snapshots_of(&request.names, request.recursive).await?;
+        let mut seen = HashSet::new();
+        if let Some(twice) = all.iter().find(|name| !seen.insert(name.split('@').next())) {
+            return Err(ApiError::invalid(format!(
+                "cannot create snapshot '{twice}': multiple snapshots of same fs not allowed\n\
+                 no snapshots were created"
+            )));
+        }
+        let dsl = pool.dsl().await.map_err(|error| said(&doing, error))?;
+        for name in &all {
+            let doing = format!("cannot create snapshot '{name}'");
+            if entry(&dsl, name).await.map_err(|error| said(&doing, error))?.is_some() {
+                let rest = if all.len() > 1 { "\nno snapshots were created" } else { "" };
+                return Err(ApiError::busy(format!("{doing}: dataset already exists{rest}")));
             }
         }
-        Ok(taken)
+        drop(dsl);
+        let _changing = pool.change().await?;
+        pool.write_back(|mounted| all.iter().any(|name| name.split('@').next() == Some(mounted)));
+        let (wanted, properties) = (all.clone(), request.properties.clone());
+        let done = edits::change(live, request.command.clone(), move |s| async move {
+            edits::snapshot(&s, &wanted, &properties).await
+        });
+        done.await.map_err(|error| said(&doing, error))?;
+        if let Err(error) = pool.find_volumes().await {
+            tracing::warn!(%error, pool = pool.name(), "not all volumes are served");
+        }
+        Ok(all)
     }
 
     /// The snapshots of these names, and with `recursive` those that everything below would have.
@@ -66,7 +71,7 @@ impl Daemon {
             let shown = dirs.iter().filter(|dir| !dir.name.contains(['$', '%']));
             all.extend(shown.map(|dir| format!("{}@{short}", dir.name)));
         }
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         all.retain(|name| seen.insert(name.clone()));
         Ok(all)
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use engine::Error;
 use engine::dataset::dsl::Kind;
 use engine::dataset::properties::{UserProperty, typed};
+use engine::dataset::zpl::LiveZpl;
 use engine::pool::live::LivePool;
 use ondisk::accounting::{AccountingObject, Counted};
 
@@ -17,7 +18,7 @@ use crate::api::{self, ApiError, Owner, SpaceOf};
 
 /// A quota that is to be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Quota {
+pub(in crate::daemon) struct Quota {
     property: UserProperty,
     id: u64,
     value: u64,
@@ -69,7 +70,7 @@ impl Daemon {
 }
 
 /// Takes the quotas out of properties that are to be set.
-pub(super) fn take_quotas(
+pub(in crate::daemon) fn take_quotas(
     doing: &str,
     properties: &mut Vec<(String, String)>,
 ) -> Result<Vec<Quota>, ApiError> {
@@ -95,15 +96,15 @@ pub(super) fn take_quotas(
     Ok(quotas)
 }
 
-/// Sets quotas, which the next commit writes.
-pub(super) async fn set_quotas(
+/// The filesystem that quotas are to be set of, if there are any.
+pub(super) async fn open_for_quotas(
     pool: &OpenPool,
     live: &Arc<LivePool>,
     name: &str,
     quotas: &[Quota],
-) -> engine::Result<()> {
+) -> engine::Result<Option<Arc<LiveZpl>>> {
     if quotas.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let dsl = pool.dsl().await?;
     let found = dsl.entry(name).await?;
@@ -114,11 +115,27 @@ pub(super) async fn set_quotas(
         }
         _ => return Err(Error::Invalid("this property does not apply to datasets of this type".to_owned())),
     };
-    let filesystem = live.filesystem(id).await?;
+    live.filesystem(id).await.map(Some)
+}
+
+/// Sets quotas, which the next commit writes.
+pub(super) async fn set_quotas(filesystem: &LiveZpl, quotas: &[Quota]) -> engine::Result<()> {
     for Quota { property, id, value } in quotas {
         filesystem.set_quota(*property, *id, *value).await?;
     }
     Ok(())
+}
+
+/// Sets quotas of users of what was just created, and returns when they are on disk.
+pub(in crate::daemon) async fn set_quotas_at_once(
+    pool: &OpenPool,
+    live: &Arc<LivePool>,
+    name: &str,
+    quotas: &[Quota],
+) -> engine::Result<()> {
+    let Some(filesystem) = open_for_quotas(pool, live, name, quotas).await? else { return Ok(()) };
+    set_quotas(&filesystem, quotas).await?;
+    live.txgs().wait_synced(live.txgs().open_txg()).await
 }
 
 #[cfg(test)]

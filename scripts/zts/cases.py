@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""Which cases of OpenZFS's test suite Cenote is asked, and what became of them. For scripts/run-zts.
+
+cases.py classes                                    how many cases there are of each class, and why they are left out
+cases.py groups                                     the groups with cases that are asked
+cases.py path DIR                                   makes DIR, the only PATH of the cases
+cases.py parameters DIR                             makes DIR/zfs/parameters: files that change nothing
+cases.py runfile GROUP OUT SECONDS [CASE,CASE...]   the run file of a group, for test-runner.py
+cases.py again OUTPUT                               the cases that failed after another of their group
+cases.py compare RESULTS LIST                       counts the results; exit 1 where they differ from the list
+
+A case is of the first class whose words its script, or the setup of its group, has:
+
+| class | what such a case needs |
+|---|---|
+| feature | a feature that Cenote does not have yet: `FEATURES` shrinks when one comes |
+| device | device nodes of volumes |
+| kernel | something else of the kernel module, or a kernel module that is not OpenZFS's |
+| tool | a program of OpenZFS that talks to its module, or tests its own code |
+| tunable | parameters of the module: asked, as many cases only set what holds here anyway |
+| plain | nothing of these: asked |
+"""
+import collections
+import os
+import re
+import shutil
+import sys
+
+SUITE = '/usr/share/zfs/zfs-tests'
+RUNFILES = '/usr/share/zfs/runfiles'
+FUNCTIONAL = 'tests/functional/'
+ASKED = ('plain', 'tunable')
+
+# Whole groups that need a feature to come.
+FEATURES = {
+    'channel_program': 'zfs program', 'zfs_program': 'zfs program', 'rsend': 'send and receive', 'redacted_send': 'send and receive',
+    'zfs_send': 'send and receive', 'zfs_receive': 'send and receive', 'zfs_diff': 'zfs diff', 'zfs_share': 'zfs share',
+    'zfs_unshare': 'zfs share', 'zfs_change-key': 'encryption', 'zfs_load-key': 'encryption', 'zfs_unload-key': 'encryption',
+    'pam': 'encryption', 'zfs_wait': 'zfs wait', 'delegate': 'zfs allow', 'zpool_attach': 'attach', 'zpool_detach': 'detach',
+    'zpool_replace': 'replace', 'replacement': 'replace', 'zpool_resilver': 'resilver', 'zpool_scrub': 'scrub',
+    'scrub_mirror': 'scrub', 'zpool_split': 'split', 'zpool_events': 'events', 'events': 'events', 'l2arc': 'L2ARC',
+    'dedup': 'dedup', 'fault': 'zinject', 'zinject': 'zinject', 'log_spacemap': 'zinject', 'zpool_prefetch': 'zpool prefetch',
+}
+# Whole groups that ask something else than a storage system in userspace.
+GROUPS = {
+    'zvol': ('device', 'device nodes of volumes'), 'mmp': ('tunable-only', 'multihost parameters, zhack, ztest'),
+    'deadman': ('tunable-only', 'parameters of the deadman'), 'zap_shrink': ('tunable-only', 'parameters'),
+    'crypto': ('tool', 'tests OpenZFS\'s own code'), 'hkdf': ('tool', 'tests OpenZFS\'s own code'), 'btree': ('tool', 'tests OpenZFS\'s own code'),
+    'zhack': ('tool', 'zhack'), 'pyzfs': ('kernel', '/dev/zfs'), 'libzfs': ('kernel', '/dev/zfs'), 'zpool_influxdb': ('kernel', '/dev/zfs'),
+    'zfs_sysfs': ('kernel', '/sys/module/zfs'), 'user_namespace': ('kernel', 'zones'), 'zfs_jail': ('kernel', 'jails of FreeBSD'),
+    'idmap_mount': ('kernel', 'mounts with mapped ids'), 'luks': ('kernel', 'device mapper'), 'vdev_disk': ('kernel', 'block layer'),
+    'simd': ('kernel', '/proc and /sys of the module'), 'procfs': ('kernel', '/proc/spl'), 'arc': ('kernel', 'kstats'),
+    'privilege': ('kernel', 'privileges of Solaris'),
+}
+# Cases that run a test of OpenZFS's own code.
+OWN_CODE = {'run_edonr_test', 'run_sha2_test', 'run_skein_test', 'run_blake3_test', 'zpool_create_draid_004_pos'}
+# Groups in which only what Cenote can remove is removed: logs, caches, spares.
+REMOVES_NO_DATA = {'slog', 'cache', 'zpool_remove', 'zpool_add', 'cachefile', 'inuse', 'alloc_class', 'zpool_status', 'history', 'zpool_set'}
+REMOVAL = re.compile(r'REMOVAL|\bzpool remove\b')
+# What a script says -> class, reason; the first that is found counts.
+WORDS = [(re.compile(words), kind, reason) for words, kind, reason in [
+    (r'\bzfs (send|receive|recv|redact)\b|\bzstream\b|\$send|get_diff|\bbadsend\b', 'feature', 'send and receive'),
+    (r'\bzpool (replace|attach|detach|split)\b', 'feature', 'replace, attach, detach, split'),
+    (r'scrub', 'feature', 'scrub'),
+    (r'resilver', 'feature', 'resilver'),
+    (r'\bzinject\b|inject', 'feature', 'zinject'),
+    (r'\bzfs diff\b', 'feature', 'zfs diff'),
+    (r'\bzfs (allow|unallow)\b', 'feature', 'zfs allow'),
+    (r'\bzfs program\b|log_must_program', 'feature', 'zfs program'),
+    (r'\bzfs (share|unshare)\b|sharenfs|sharesmb', 'feature', 'zfs share'),
+    (r'encryption=(on|aes)|keyformat|change-key|load-key|-o encrypt|ENCRYPT', 'feature', 'encryption'),
+    (r'\bzfs wait\b', 'feature', 'zfs wait'),
+    (r'dedup=(on|sha|verify|blake)', 'feature', 'dedup'),
+    (r'\bzpool events\b|zed_start|zed_setup|zed_events|file_wait_event', 'feature', 'events'),
+    (r'scsi_debug', 'kernel', 'scsi_debug'),
+    (r'mdadm|dmsetup|cryptsetup|multipath', 'kernel', 'device mapper, md'),
+    (r'/proc/spl|\bkstat\b|get_arcstat|kstat_', 'kernel', 'kstats'),
+    (r'\b[gs]et_tunable(32|64)?\b|save_tunable|restore_tunable|/sys/module/zfs|set_zfs_txg_timeout|tunable_exists', 'tunable', 'parameters'),
+    (r'ZVOL_R?DEVDIR|/dev/zvol|block_device_wait.*zvol|\bnewfs\b.*vol|swapon|swapctl|is_swap', 'device', 'device nodes of volumes'),
+    (r'exportfs|showmount|\bnfs\b', 'kernel', 'NFS server'),
+    (r'\bztest\b|\bzhack\b|raidz_test|zfs_ids_to_path|libzfs_input_check|arcstat|arc_summary|dbufstat|zilstat', 'tool', 'a tool of OpenZFS'),
+    (r'user_ns_exec|unshare -', 'kernel', 'zones'),
+]]
+
+# OpenZFS 2.3's defaults of the parameters that cases read. All others are 0.
+PARAMETERS = {
+    'zfs_async_block_max_blocks': 2**64 - 1, 'zfs_commit_timeout_pct': 10, 'zfs_compressed_arc_enabled': 1, 'dbuf_cache_shift': 5,
+    'zfs_deadman_checktime_ms': 60000, 'zfs_deadman_failmode': 'wait', 'zfs_deadman_synctime_ms': 600000, 'zfs_deadman_ziotime_ms': 300000,
+    'zfs_dmu_offset_next_sync': 1, 'zfs_initialize_chunk_size': 1 << 20, 'zfs_initialize_value': 0xdeadbeefdeadbeee,
+    'zfs_livelist_max_entries': 500000, 'zfs_livelist_min_percent_shared': 75, 'zfs_max_dataset_nesting': 50,
+    'zfs_multihost_fail_intervals': 10, 'zfs_multihost_import_intervals': 20, 'zfs_multihost_interval': 1000,
+    'zfs_remove_max_segment': 1 << 24, 'spa_asize_inflation': 24, 'spa_load_verify_data': 1, 'spa_load_verify_metadata': 1,
+    'zfs_trim_extent_bytes_min': 32768, 'zfs_trim_txg_batch': 32, 'zfs_txg_timeout': 5, 'vdev_file_logical_ashift': 9,
+    'vdev_file_physical_ashift': 9, 'zfs_vdev_max_auto_ashift': 14, 'zfs_vdev_min_ms_count': 16, 'zfs_bclone_enabled': 1,
+    'zfs_dio_enabled': 1, 'zfs_zil_saxattr': 1, 'zfs_lua_max_memlimit': 104857600, 'zvol_volmode': 1,
+}
+
+Case = collections.namedtuple('Case', 'group name run')
+
+
+def read(path):
+    with open(path, errors='replace') as file:
+        return file.read()
+
+
+def script(group, name):
+    """The script of a case, or None."""
+    places = (f'{SUITE}/{FUNCTIONAL}{group}/{name}{end}' for end in ('', '.ksh', '.sh'))
+    return next((place for place in places if os.path.isfile(place)), None)
+
+
+def code(path):
+    return ''.join(line for line in read(path).splitlines(True) if not line.strip().startswith('#'))
+
+
+def cases():
+    """All cases of the suite, each with the properties of its group's section in the run file."""
+    seen = set()
+    for runfile in ('common', 'linux'):
+        text = read(f'{RUNFILES}/{runfile}.run')
+        for section, body in re.findall(r'^\[(tests/[^\]]+)\]\s*$(.*?)(?=^\[|\Z)', text, re.M | re.S):
+            tests = re.search(r'^tests = \[(.*?)\]', body, re.M | re.S)
+            if not tests or '/perf/' in section:
+                continue
+            group = section.split(':')[0].removeprefix(FUNCTIONAL)
+            run = dict(re.findall(r'^(\w+) =[ \t]*(.*)$', body, re.M))
+            for name in re.findall(r"'([^']+)'", tests.group(1)):
+                if (group, name) not in seen:
+                    seen.add((group, name))
+                    yield Case(group, name, run)
+
+
+def classify(case):
+    """The class of a case, and why."""
+    base = os.path.basename(case.group)
+    if case.name in OWN_CODE:
+        return 'tool', 'tests OpenZFS\'s own code'
+    if base in FEATURES:
+        return 'feature', FEATURES[base]
+    if base in GROUPS:
+        return GROUPS[base]
+    path = script(case.group, case.name)
+    if path is None:
+        return 'kernel', 'no script'
+    source = code(path)
+    if base not in REMOVES_NO_DATA and REMOVAL.search(source):
+        return 'feature', 'removal of data vdevs'
+    setup = script(case.group, 'setup')
+    for text in [source] + ([code(setup)] if setup else []):
+        for words, kind, reason in WORDS:
+            if words.search(text):
+                return kind, reason
+    return 'plain', ''
+
+
+def asked():
+    return [case for case in cases() if classify(case)[0] in ASKED]
+
+
+def print_classes():
+    of_class, of_reason = collections.Counter(), collections.Counter()
+    for case in cases():
+        kind, reason = classify(case)
+        of_class[kind] += 1
+        of_reason[kind, reason] += 1
+    total = sum(of_class.values())
+    print(f'{total} cases, of which {sum(of_class[kind] for kind in ASKED)} are asked')
+    for (kind, reason), count in sorted(of_reason.items(), key=lambda item: -item[1]):
+        print(f'{count:5} {kind:13} {reason}')
+
+
+def make_path(directory):
+    """Links to the commands that the suite names, Cenote in place of OpenZFS's."""
+    os.mkdir(directory)
+    variables = {}
+    for name, text in re.findall(r"^export (\w+)='(.*?)'", read(f'{SUITE}/include/commands.cfg'), re.M | re.S):
+        variables[name] = text.split()
+    own = variables['ZFSTEST_FILES']
+    system = variables['SYSTEM_FILES_COMMON'] + variables['SYSTEM_FILES_LINUX']
+    tools = ['zhack', 'ztest', 'raidz_test', 'zgenhostid', 'zstream', 'zfs_ids_to_path', 'zed']
+    search = os.environ['PATH'] + ':/usr/lib/zfs-linux'
+    missing = []
+    for name in ('zpool', 'zfs', 'zdb'):
+        os.symlink('/zts/bin/cenote', f'{directory}/{name}')
+    for name in dict.fromkeys(own + tools + system + ['flock', 'find', 'setpriv', 'tac']):
+        at = f'{SUITE}/bin/{name}' if name in own else shutil.which(name, path=search)
+        if at is None or not os.path.exists(at):
+            missing.append(name)
+        elif not os.path.lexists(f'{directory}/{name}'):
+            os.symlink(os.path.realpath(at) if name == 'python3' else at, f'{directory}/{name}')
+    for name, at in {'fsck': 'fsck.ext4', 'newfs': 'mkfs.ext4', 'compress': 'gzip', 'uncompress': 'gunzip'}.items():
+        if not os.path.lexists(f'{directory}/{name}'):
+            os.symlink(shutil.which(at, path=search), f'{directory}/{name}')
+    # Nothing can be injected, so nothing is left to clear.
+    helpers = {'zinject': '[ "$1" = -c ] && exit 0\necho "zinject: not there" >&2\nexit 1', 'mount.zfs': 'exec /sbin/mount.cenote "$@"'}
+    for name, text in helpers.items():
+        with open(f'{directory}/{name}', 'w') as file:
+            file.write(f'#!/bin/sh\n{text}\n')
+        os.chmod(f'{directory}/{name}', 0o755)
+    if missing:
+        print('not on this machine, so some cases may fail:', *missing, file=sys.stderr)
+
+
+def make_parameters(directory):
+    for part in ('zfs/parameters', 'spl/parameters'):
+        os.makedirs(f'{directory}/{part}')
+    values = {'../version': '2.3.2', '../../spl/parameters/spl_hostid': 0}
+    table = read(f'{SUITE}/include/tunables.cfg').split('cat <<', 1)[-1]
+    for line in table.splitlines()[1:]:
+        if line.startswith('%%%%'):
+            break
+        words = line.split()
+        if len(words) >= 3 and words[2] != 'UNSUPPORTED':
+            values[words[2]] = 0
+    values.update(PARAMETERS)
+    for name, value in values.items():
+        with open(f'{directory}/zfs/parameters/{name}', 'w') as file:
+            file.write(f'{value}\n')
+
+
+def print_runfile(group, out, seconds, only):
+    chosen = [case for case in asked() if case.group == group and (not only or case.name in only)]
+    if not chosen:
+        sys.exit(1)
+    run = chosen[0].run
+    user = next((case.run['user'] or 'zts' for case in chosen if 'user' in case.run), 'root')
+    print('[DEFAULT]', 'quiet = False', 'pre_user = root', 'post_user = root', 'user = root', f'timeout = {seconds}', f'outputdir = {out}',
+          'pre = setup', 'post = cleanup', "tags = ['functional']", '', f'[{FUNCTIONAL}{group}]', f'tests = {[case.name for case in chosen]}',
+          f"pre = {run.get('pre', 'setup')}", f"post = {run.get('post', 'cleanup')}", f'user = {user}', "tags = ['functional']", sep='\n')
+
+
+RESULT = re.compile(r'Test: \S*/functional/(\S+)/([^/ ]+) \(run as \S+\) \[[\d:]+\] \[(\w+)\]')
+
+
+def plain_name(name):
+    return re.sub(r'\.(ksh|sh)$', '', name)
+
+
+def results(text):
+    """(group, case) -> its last result."""
+    last = {}
+    for group, name, result in RESULT.findall(text):
+        if plain_name(name) not in ('setup', 'cleanup'):
+            last[group, plain_name(name)] = result
+    return last
+
+
+def print_again(output):
+    failed = [(name, result) for _, name, result in RESULT.findall(read(output)) if result != 'PASS']
+    if failed and plain_name(failed[0][0]) == 'setup':
+        return
+    names = [name for name, result in failed[1:] if result != 'KILLED' and plain_name(name) not in ('setup', 'cleanup')]
+    print(*names, sep='\n', end='\n' if names else '')
+
+
+def compare(output, expected):
+    """What fails is to be what the list says; prints what is not so."""
+    text = read(output)
+    last = results(text)
+    listed = set(re.findall(r'^\| `?([\w./-]+/[\w.-]+?)`? \|', read(expected), re.M))
+    failed = {f'{group}/{name}' for (group, name), result in last.items() if result != 'PASS'}
+    passed = {f'{group}/{name}' for (group, name), result in last.items() if result == 'PASS'}
+    print(f'passed {len(passed)}, failed {len(failed)}')
+    plain = {f'{case.group}/{plain_name(case.name)}' for case in cases() if classify(case)[0] == 'plain'}
+    print(f'of those that need no parameters of the module: passed {len(passed & plain)}, failed {len(failed & plain)}')
+    surprises = [f'{name} fails, and is not listed' for name in sorted(failed - listed)]
+    surprises += [f'{name} passes, although it is listed' for name in sorted(passed & listed)]
+    surprises += re.findall(r'^(?:daemon ended|not begun): .*$', text, re.M)
+    print(*surprises, sep='\n', end='\n' if surprises else '')
+    sys.exit(1 if surprises else 0)
+
+
+def main():
+    command, *arguments = sys.argv[1:] or ['']
+    if command == 'classes' and not arguments:
+        print_classes()
+    elif command == 'groups' and not arguments:
+        print(*dict.fromkeys(case.group for case in asked()), sep='\n')
+    elif command == 'path' and len(arguments) == 1:
+        make_path(arguments[0])
+    elif command == 'parameters' and len(arguments) == 1:
+        make_parameters(arguments[0])
+    elif command == 'runfile' and len(arguments) in (3, 4):
+        group, out, seconds, *only = arguments
+        print_runfile(group, out, int(seconds), [name for name in ','.join(only).split(',') if name])
+    elif command == 'again' and len(arguments) == 1:
+        print_again(arguments[0])
+    elif command == 'compare' and len(arguments) == 2:
+        compare(*arguments)
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == '__main__':
+    main()

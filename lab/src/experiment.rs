@@ -131,7 +131,7 @@ impl Quick {
 }
 
 /// Rounds of a quick experiment, where there are not too many runs: two say little where much is compared.
-const QUICK_ROUNDS: std::ops::RangeInclusive<usize> = 2..=5;
+pub(crate) const QUICK_ROUNDS: std::ops::RangeInclusive<usize> = 2..=5;
 /// What a copy should move at most then: it goes on to its end.
 const QUICK_COPY: Size = Size(16 << 20);
 /// How long a quick form may take until its last round ends, on a machine of any speed; what is made and removed around it comes to that.

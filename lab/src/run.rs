@@ -4,6 +4,8 @@
 //! stopped at any moment, within a run too, and gone on with. The round that was interrupted then is done again as a whole; all others are never done again. Rounds go on beyond the least number while the goal's intervals are too wide; that only
 //! looks at widths, never at who wins, which would find winners where there are none.
 
+mod pace;
+
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +20,8 @@ use crate::size::Size;
 use crate::store::{Run, Stage, Store};
 use crate::target::{Bench, Counters, Lodging};
 use crate::trace::Trace;
+
+pub(crate) use pace::Pace;
 
 /// Something that is made ready before a run, or copied by one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,8 +52,9 @@ impl Part<'_> {
 
 /// Who is told how it goes.
 pub trait Progress {
-    /// A run begins: how many are done, how many there are at least, and what it is.
-    fn begins(&self, done: usize, total: usize, what: &str);
+    /// A run begins: how many are done, how many there are at least, how long these take with this one as far as that is
+    /// known, and what it is.
+    fn begins(&self, done: usize, total: usize, left: Option<Duration>, what: &str);
     /// A run ended.
     fn ended(&self, run: &Run);
     /// A part goes on.
@@ -87,12 +92,13 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
     for (workload, passes) in hold_passes(store)? {
         bench.hold_passes(&workload, passes);
     }
-    if seek::carry_out(store, bench, progress)? == Ended::Stopped {
+    let mut pace = Pace::default();
+    if seek::carry_out(store, bench, progress, &mut pace)? == Ended::Stopped {
         return Ok(Ended::Stopped);
     }
     let measure =
         |round, variant: &_, workload: &_| one(bench, progress, Stage::Rounds, round, variant, workload);
-    match rounds(store, progress, began, measure) {
+    match rounds(store, progress, &mut pace, began, measure) {
         Err(Error::Stopped) => Ok(Ended::Stopped),
         ended => ended,
     }
@@ -102,6 +108,7 @@ pub fn run(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) ->
 pub(crate) fn rounds(
     store: &mut Store,
     progress: &dyn Progress,
+    pace: &mut Pace,
     began: Instant,
     mut measure: impl FnMut(usize, &Variant, &Workload) -> Result<(Run, String)>,
 ) -> Result<Ended> {
@@ -133,8 +140,16 @@ pub(crate) fn rounds(
             let others = store.runs().len() - store.compared().count();
             let total = others + compared * least.max(round + 1);
             let what = format!("round {}: {}, {}", round + 1, variant.name, workload.name);
-            progress.begins(store.runs().len(), total, &what);
+            let planned: Vec<Step> = (round..least.max(round + 1)).flat_map(|it| plan.round(it)).collect();
+            let is_left = |it: &&Step| {
+                let workload = &experiment.workloads[it.workload].name;
+                !store.has(it.round, &plan.variants()[it.variant].name, workload)
+            };
+            let left = pace.rounds(&experiment, &plan, planned.iter().filter(is_left), began.elapsed());
+            progress.begins(store.runs().len(), total, left, &what);
+            let of_run = Instant::now();
             let (run, said) = measure(step.round, variant, workload)?;
+            pace.note(&variant.name, workload, of_run.elapsed(), run.seconds_to_prepare());
             progress.ended(&run);
             store.add(&run, &said)?;
         }
@@ -270,7 +285,7 @@ mod tests {
     struct Silent;
 
     impl Progress for Silent {
-        fn begins(&self, _: usize, _: usize, _: &str) {}
+        fn begins(&self, _: usize, _: usize, _: Option<Duration>, _: &str) {}
         fn ended(&self, _: &Run) {}
         fn stops(&self) -> bool {
             false
@@ -282,7 +297,7 @@ mod tests {
 
     /// Carries rounds out until so many runs are done.
     fn carried(store: &mut Store, mut most: usize) -> Result<Ended> {
-        rounds(store, &Silent, Instant::now(), |round, variant, workload| {
+        rounds(store, &Silent, &mut Pace::default(), Instant::now(), |round, variant, workload| {
             most = most.checked_sub(1).ok_or(Error::Stopped)?;
             ran(round, variant, workload)
         })
@@ -319,21 +334,23 @@ mod tests {
         let mut store = Store::in_memory(Experiment::parse(&text).unwrap());
         let mut made = 0;
         // The second run was over sooner, before results kept how often each replays it.
-        let ended = rounds(&mut store, &Silent, Instant::now(), |round, variant, workload| {
-            made += 1;
-            let read_bytes = 8192 * if made < 2 { 15 } else { 40 };
-            let figures = Figures { read_bytes, ..Figures::default() };
-            let (run, said) = ran(round, variant, workload)?;
-            Ok((Run { figures, ..run }, said))
-        });
+        let ended =
+            rounds(&mut store, &Silent, &mut Pace::default(), Instant::now(), |round, variant, workload| {
+                made += 1;
+                let read_bytes = 8192 * if made < 2 { 15 } else { 40 };
+                let figures = Figures { read_bytes, ..Figures::default() };
+                let (run, said) = ran(round, variant, workload)?;
+                Ok((Run { figures, ..run }, said))
+            });
         assert_eq!(ended.unwrap(), Ended::Complete);
         let expected = [("w".to_owned(), 40)];
         assert_eq!(hold_passes(&mut store).unwrap(), expected);
         assert_eq!(store.compared().map(|(_, run)| run.round).collect::<Vec<_>>(), [1; 3]);
-        let ended = rounds(&mut store, &Silent, Instant::now(), |round, variant, workload| {
-            let (run, said) = ran(round, variant, workload)?;
-            Ok((Run { passes: Some(40), ..run }, said))
-        });
+        let ended =
+            rounds(&mut store, &Silent, &mut Pace::default(), Instant::now(), |round, variant, workload| {
+                let (run, said) = ran(round, variant, workload)?;
+                Ok((Run { passes: Some(40), ..run }, said))
+            });
         assert_eq!((ended.unwrap(), store.compared().count()), (Ended::Complete, 6));
         assert_eq!(hold_passes(&mut store).unwrap(), expected);
         assert_eq!(store.compared().count(), 6);
@@ -357,13 +374,14 @@ mod tests {
         };
         slow(&mut store, "1.0");
         let mut took = 0;
-        let ended = rounds(&mut store, &Silent, Instant::now(), |round, variant, workload| {
-            took += 1;
-            if took == 6 {
-                std::thread::sleep(Duration::from_millis(600));
-            }
-            ran(round, variant, workload)
-        });
+        let ended =
+            rounds(&mut store, &Silent, &mut Pace::default(), Instant::now(), |round, variant, workload| {
+                took += 1;
+                if took == 6 {
+                    std::thread::sleep(Duration::from_millis(600));
+                }
+                ran(round, variant, workload)
+            });
         assert_eq!(ended.unwrap(), Ended::Complete);
         let left_out = store.experiment().left_out();
         assert_eq!((store.compared().count(), left_out.len()), (6, 1));

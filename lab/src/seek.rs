@@ -7,13 +7,14 @@
 //! compares means of runs that are spread over all of its time anyway; it goes on after the last of them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Mode, Settings};
 use crate::plan::{self, Variant};
-use crate::run::{self, Ended, Progress};
+use crate::run::{self, Ended, Pace, Progress};
 use crate::search::{self, MOST_SEARCHED, Measure, Point, Space};
 use crate::stats::Comparison;
 use crate::store::{Run, Stage, Store};
@@ -66,14 +67,19 @@ pub fn found(store: &Store) -> Option<Sought> {
 }
 
 /// Runs what the search of the experiment in `store` still asks for.
-pub fn carry_out(store: &mut Store, bench: &mut Bench<'_>, progress: &dyn Progress) -> Result<Ended> {
+pub(crate) fn carry_out(
+    store: &mut Store,
+    bench: &mut Bench<'_>,
+    progress: &dyn Progress,
+    pace: &mut Pace,
+) -> Result<Ended> {
     let experiment = store.experiment().clone();
     if !experiment.is_searched() {
         return Ok(Ended::Complete);
     }
     tear(store)?;
     let kept = Kept::of(store);
-    let mut measuring = Measuring { store, bench, progress, kept, recent: Vec::new() };
+    let mut measuring = Measuring { store, bench, progress, pace, kept, recent: Vec::new() };
     match seek(&experiment, &mut measuring) {
         Ok(_) => {
             let recent = std::mem::take(&mut measuring.recent);
@@ -195,6 +201,7 @@ struct Measuring<'a, 'b> {
     store: &'a mut Store,
     bench: &'a mut Bench<'b>,
     progress: &'a dyn Progress,
+    pace: &'a mut Pace,
     kept: Kept,
     /// Variants that exist, the one that was used last at the end.
     recent: Vec<String>,
@@ -207,7 +214,9 @@ impl Measuring<'_, '_> {
         let workload = experiment.workloads.iter().find(|workload| workload.name == goal);
         let workload =
             workload.ok_or_else(|| Error::Experiment(format!("goal: there is no workload '{goal}'")))?;
+        let began = Instant::now();
         let (run, said) = run::one(self.bench, self.progress, Stage::Search, round, variant, workload)?;
+        self.pace.note(&variant.name, workload, began.elapsed(), run.seconds_to_prepare());
         let title = experiment.goal.metric.title();
         let worth = worth(experiment, &run)
             .ok_or_else(|| Error::Experiment(format!("goal: a run of '{goal}' says nothing of {title}")))?;
@@ -238,7 +247,10 @@ impl Measure for Measuring<'_, '_> {
         let compared = experiment.variant_count() * experiment.workloads.len() * experiment.rounds;
         let torn = self.store.runs().iter().filter(|run| run.stage == Stage::Torn).count();
         let total = experiment.search_runs() + compared + torn;
-        self.progress.begins(self.store.runs().len(), total, &format!("search: {}", variant.name));
+        let done = self.store.runs().len();
+        let goal = experiment.workloads.iter().find(|it| it.name == experiment.goal_workload());
+        let left = goal.and_then(|goal| self.pace.any(total.saturating_sub(done), goal));
+        self.progress.begins(done, total, left, &format!("search: {}", variant.name));
         self.run(round, &variant).map_err(|error| match error {
             Error::Stopped => None,
             error => Some(error),

@@ -106,6 +106,11 @@ pub struct Prepared {
 }
 
 impl Run {
+    /// Seconds in which what was missing was filled before it.
+    pub(crate) fn seconds_to_prepare(&self) -> f64 {
+        self.prepared.map_or(0.0, |prepared| prepared.seconds)
+    }
+
     /// Bytes that were read from the devices so that others could be written, where the client read none and the counters have the run alone.
     pub fn read_to_write(&self) -> Option<u64> {
         let served = self.served.filter(|served| !served.is_of_more)?;

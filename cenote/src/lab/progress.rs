@@ -3,6 +3,7 @@
 //! What is made ready before a run, and may take longer than that, is told of by how far it is: in the terminal's second line. Where there is no terminal, a line now and then says how far the
 //! experiment is and how long the rest takes, or how far what is made ready is.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use lab::experiment::Metric;
 use lab::report::written;
 use lab::run::{Part, Progress};
@@ -26,8 +27,9 @@ const LINE_EVERY: Duration = Duration::from_secs(30);
 /// A bar on the terminal; Ctrl-C, a hang-up or a request to terminate ends the run that is under way, or what is made ready, and the experiment with it. A second one ends this process at once.
 pub struct Shown {
     bar: ProgressBar,
+    /// How long the rest takes, for the bar.
+    rest: Arc<Mutex<Rest>>,
     stops: Arc<AtomicBool>,
-    began: Instant,
     lines: Mutex<Lines>,
 }
 
@@ -35,12 +37,23 @@ pub struct Shown {
 struct Lines {
     /// When the last line was written.
     told: Instant,
-    /// Runs that were done when this process began with them, and how many that are now.
-    from: Option<usize>,
+    /// Runs that are done.
     done: usize,
     total: usize,
+    rest: Rest,
     /// The run that is under way.
     what: String,
+}
+
+/// How long the rest took as of a moment, if that was known.
+#[derive(Debug, Default, Clone, Copy)]
+struct Rest(Option<(Duration, Instant)>);
+
+impl Rest {
+    /// As of now, to be put behind other words; nothing where it is not known.
+    fn words(self) -> String {
+        self.0.map_or_else(String::new, |(rest, at)| left(rest.saturating_sub(at.elapsed())))
+    }
 }
 
 impl Lines {
@@ -53,30 +66,31 @@ impl Lines {
         is_due
     }
 
-    /// How far the experiment is: runs that are done, of how many, and how long the rest takes at that pace.
-    fn far(&self, elapsed: Duration) -> String {
-        let mut words = format!("{} of {} runs", self.done, self.total);
-        let here = self.done.saturating_sub(self.from.unwrap_or(self.done));
-        if here > 0 {
-            let rest = self.total.saturating_sub(self.done) as f64;
-            words.push_str(&left(elapsed.mul_f64(rest / here as f64)));
-        }
-        format!("{words}; {}", self.what)
+    /// How far the experiment is: runs that are done, of how many, and how long the rest takes.
+    fn far(&self) -> String {
+        format!("{} of {} runs{}; {}", self.done, self.total, self.rest.words(), self.what)
     }
 }
 
 impl Shown {
     /// Begins.
     pub fn start() -> Result<Self> {
-        let style =
-            ProgressStyle::with_template("{elapsed_precise} [{wide_bar}] {pos}/{len}, {eta} left\n{msg}")
-                .context("the progress bar's template is wrong")?;
+        let style = ProgressStyle::with_template("{elapsed_precise} [{wide_bar}] {pos}/{len}{rest}\n{msg}")
+            .context("the progress bar's template is wrong")?;
+        let rest = Arc::new(Mutex::new(Rest::default()));
+        let shown = Arc::clone(&rest);
+        let style = style.with_key("rest", move |_: &ProgressState, text: &mut dyn fmt::Write| {
+            let rest = *shown.lock().unwrap_or_else(PoisonError::into_inner);
+            // A bar that cannot be written is not shown.
+            let _ = text.write_str(&rest.words());
+        });
         let bar = ProgressBar::new(0).with_style(style);
         bar.enable_steady_tick(Duration::from_millis(500));
         let now = Instant::now();
-        let lines = Mutex::new(Lines { told: now, from: None, done: 0, total: 0, what: String::new() });
+        let what = String::new();
+        let lines = Mutex::new(Lines { told: now, done: 0, total: 0, rest: Rest::default(), what });
         let last_words = "ended at once; what was made is left: `cenote lab resume` goes on with it, `cenote lab clean` removes it";
-        Ok(Self { bar, stops: interrupted(last_words)?, began: now, lines })
+        Ok(Self { bar, rest, stops: interrupted(last_words)?, lines })
     }
 
     /// Writes a line where there is no terminal, if it is time for one.
@@ -158,17 +172,18 @@ fn left(rest: Duration) -> String {
 }
 
 impl Progress for Shown {
-    fn begins(&self, done: usize, total: usize, what: &str) {
+    fn begins(&self, done: usize, total: usize, left: Option<Duration>, what: &str) {
+        let rest = Rest(left.map(|left| (left, Instant::now())));
+        *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = rest;
         self.bar.set_length(total as u64);
         self.bar.set_position(done as u64);
         self.bar.set_message(what.to_owned());
         {
             let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-            (lines.done, lines.total) = (done, total);
-            lines.from.get_or_insert(done);
+            (lines.done, lines.total, lines.rest) = (done, total, rest);
             what.clone_into(&mut lines.what);
         }
-        self.tell(|lines| lines.far(self.began.elapsed()));
+        self.tell(Lines::far);
     }
 
     fn ended(&self, run: &Run) {
@@ -192,7 +207,7 @@ impl Progress for Shown {
 
     fn stops(&self) -> bool {
         // This is asked again and again while a run goes on, however long it is.
-        self.tell(|lines| lines.far(self.began.elapsed()));
+        self.tell(Lines::far);
         self.stops.load(Ordering::Acquire)
     }
 }
@@ -205,11 +220,16 @@ mod tests {
     #[test]
     fn it_is_told_how_many_runs_are_done_and_how_long_the_rest_takes() {
         let what = "a".to_owned();
-        let mut lines = Lines { told: Instant::now(), from: Some(4), done: 4, total: 100, what };
-        assert_eq!(lines.far(Duration::from_secs(9)), "4 of 100 runs; a");
-        lines.done = 20;
-        assert_eq!(lines.far(Duration::from_secs(16)), "20 of 100 runs, 80 s left; a");
-        assert_eq!(lines.far(Duration::from_secs(1600)), "20 of 100 runs, 2.2 h left; a");
+        let rest = Rest::default();
+        let mut lines = Lines { told: Instant::now(), done: 4, total: 100, rest, what };
+        assert_eq!(lines.far(), "4 of 100 runs; a");
+        let mut far = |seconds| {
+            let seconds = Duration::from_secs(seconds) + Duration::from_millis(499);
+            lines.rest = Rest(Some((seconds, Instant::now())));
+            lines.far()
+        };
+        assert_eq!(far(80), "4 of 100 runs, 80 s left; a");
+        assert_eq!(far(8000), "4 of 100 runs, 2.2 h left; a");
         assert!(!lines.is_due(Duration::from_secs(60)) && lines.is_due(Duration::ZERO));
     }
 

@@ -168,7 +168,14 @@ impl Setting {
             Ok((run, "{}".to_owned()))
         };
         assert_eq!(
-            run::rounds(&mut store, &Silent, std::time::Instant::now(), &mut measure).unwrap(),
+            run::rounds(
+                &mut store,
+                &Silent,
+                &mut run::Pace::default(),
+                std::time::Instant::now(),
+                &mut measure
+            )
+            .unwrap(),
             Ended::Complete
         );
         store
@@ -182,7 +189,7 @@ fn slower(model: Model, percent: u32) -> Model {
 struct Silent;
 
 impl Progress for Silent {
-    fn begins(&self, _: usize, _: usize, _: &str) {}
+    fn begins(&self, _: usize, _: usize, _: Option<std::time::Duration>, _: &str) {}
     fn ended(&self, _: &Run) {}
     fn stops(&self) -> bool {
         false

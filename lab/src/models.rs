@@ -17,6 +17,7 @@
 
 pub mod compression;
 pub mod dedup;
+pub mod dedup_table;
 pub mod l2arc;
 pub mod rebuild;
 mod sample;

@@ -1,12 +1,15 @@
 //! `cenote lab model`: what formulas foretell.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use lab::layout::Layout;
 use lab::models::compression::Compression;
 use lab::models::dedup::Dedup;
+use lab::models::dedup_table::DedupTable;
 use lab::models::l2arc::L2arc;
 use lab::models::rebuild::{Devices, Rebuild};
 use lab::models::slog::Slog;
@@ -90,8 +93,14 @@ enum Model {
     /// What deduplication finds in your files, and the memory of its table
     Dedup {
         /// Files and directories
-        #[arg(required = true)]
+        #[arg(required_unless_present_any = ["blocks", "zdb"])]
         paths: Vec<PathBuf>,
+        /// Only the memory of a table of so many blocks that differ
+        #[arg(long, value_name = "N", conflicts_with_all = ["paths", "zdb", "block", "compression", "ashift"])]
+        blocks: Option<u64>,
+        /// Only the memory of the tables of a pool, from a file with what `zdb -DD POOL` printed ('-' is standard input)
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "block", "compression", "ashift"])]
+        zdb: Option<PathBuf>,
         /// Size of a block: recordsize or volblocksize
         #[arg(short, long, default_value = "128K")]
         block: Size,
@@ -172,7 +181,11 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
             let told = layouts.iter().map(|layout| Rebuild::of(layout, devices));
             show(&told.collect::<lab::Result<Vec<_>>>()?, json)
         }
-        Model::Dedup { paths, block, compression, ashift, cache } => {
+        Model::Dedup { blocks: Some(blocks), cache, .. } => show(&[DedupTable::of(blocks, cache)?], json),
+        Model::Dedup { zdb: Some(path), cache, .. } => {
+            show(&[DedupTable::of_zdb(&printed_by_zdb(&path)?, cache)?], json)
+        }
+        Model::Dedup { paths, block, compression, ashift, cache, .. } => {
             show(&[Dedup::of(&paths, block, &compression, ashift, cache)?], json)
         }
         Model::L2arc { size, arc, fill } => show(&[L2arc::of(size, arc, fill)?], json),
@@ -187,6 +200,21 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
             show(&[Compression::of(&paths, block, ashift, sample)?], json)
         }
     }
+}
+
+/// Bytes of `zdb -DD` that are read: it prints a few lines for each table.
+const MOST_OF_ZDB: u64 = 1 << 20;
+
+/// What `zdb -DD` printed, from a file or from standard input.
+fn printed_by_zdb(path: &Path) -> Result<String> {
+    let from: Box<dyn Read> = match path == Path::new("-") {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(File::open(path).with_context(|| format!("cannot open {}", path.display()))?),
+    };
+    let mut text = String::new();
+    let read = from.take(MOST_OF_ZDB).read_to_string(&mut text);
+    read.with_context(|| format!("cannot read what zdb printed from {}", path.display()))?;
+    Ok(text)
 }
 
 /// Where data lie on each vdev, from lists of which a single value is that of all.

@@ -66,12 +66,39 @@ pub struct Dedup {
     pub memory: u64,
     /// The cache that it was compared with.
     pub cache: Size,
-    /// Whether it fits a quarter of that.
+    /// Whether it fits that, and what each write costs where it does not.
+    #[serde(flatten)]
+    pub fit: Fit,
+    /// How many blocks occur how often.
+    pub histogram: Vec<Bucket>,
+}
+
+/// Whether a table fits the cache that it shares.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Fit {
+    /// Whether it fits a quarter of the cache.
     pub fits: bool,
     /// Random reads that each write costs in the mean, where it does not.
     pub reads_a_write: f64,
-    /// How many blocks occur how often.
-    pub histogram: Vec<Bucket>,
+}
+
+impl Fit {
+    /// Of a table with so many bytes of memory.
+    pub(super) fn of(memory: f64, cache: Size) -> Self {
+        let room = cache.0 as f64 * CACHE_SHARE;
+        Self { fits: memory <= room, reads_a_write: (1.0 - room / memory).max(0.0) }
+    }
+
+    /// In words.
+    pub(super) fn words(self, cache: Size) -> String {
+        match self.fits {
+            true => format!("that is at most a quarter of a cache of {cache}"),
+            false => format!(
+                "that is more than a quarter of a cache of {cache}: each write costs {:.2} random reads more in the mean",
+                self.reads_a_write
+            ),
+        }
+    }
 }
 
 /// Blocks that occur about equally often.
@@ -159,7 +186,6 @@ impl Dedup {
         let (referenced, allocated) = (whole(&|seen| seen.psize * seen.copies), whole(&|seen| seen.psize));
         let entries = seen.len() as u64 * one_in;
         let memory = table_bytes(entries);
-        let room = cache.0 as f64 * CACHE_SHARE;
         let mut histogram: Vec<Bucket> = Vec::new();
         for power in 0..64 {
             let copies = 1_u64 << power;
@@ -182,15 +208,14 @@ impl Dedup {
             ratio: if allocated == 0 { 1.0 } else { referenced as f64 / allocated as f64 },
             memory: memory as u64,
             cache,
-            fits: memory <= room,
-            reads_a_write: (1.0 - room / memory).max(0.0),
+            fit: Fit::of(memory, cache),
             histogram,
         }
     }
 }
 
 /// Bytes of a table of `entries`: its header, and its leaves.
-fn table_bytes(entries: u64) -> f64 {
+pub(super) fn table_bytes(entries: u64) -> f64 {
     let most = LEAF_CHUNKS / ENTRY_CHUNKS;
     if entries == 0 {
         return 0.0;
@@ -217,6 +242,11 @@ fn at_most(most: u64, expected: f64) -> f64 {
     let deviations = (most as f64 + 0.5 - expected) / expected.max(1e-9).sqrt();
     Normal::standard().cdf(deviations)
 }
+
+/// How the memory of a table is computed, and where that comes from.
+pub(super) const FORMULA_OF_TABLES: &str =
+    "memory: (1 + leaves) * 32 KiB, a leaf of at most 1278 / 5 entries; reads a write: 1 - room / memory";
+pub(super) const SOURCE_OF_TABLES: &str = "OpenZFS 2.3, ddt.c, ddt_zap.c, zap_leaf.h";
 
 impl Model for Dedup {
     const FORMULA: &'static str = "entries: sampled blocks that differ * 2^zero bits; memory: (1 + leaves) * 32 KiB, a leaf of at most 1278 / 5 entries; reads a write: 1 - room / memory";
@@ -249,14 +279,7 @@ impl fmt::Display for Dedup {
             bytes(self.memory as f64),
             self.unique
         )?;
-        match self.fits {
-            true => writeln!(f, "that is at most a quarter of a cache of {}", self.cache),
-            false => writeln!(
-                f,
-                "that is more than a quarter of a cache of {}: each write costs {:.2} random reads more in the mean",
-                self.cache, self.reads_a_write
-            ),
-        }
+        writeln!(f, "{}", self.fit.words(self.cache))
     }
 }
 
@@ -368,8 +391,8 @@ mod tests {
             most: usize::MAX,
         };
         let told = |cache| Dedup::told_by(&sample(1000), Size(8192), "lz4", Size(cache));
-        assert!(told(16 << 30).fits && told(16 << 30).reads_a_write == 0.0);
-        assert!(!told(64 << 20).fits && told(64 << 20).reads_a_write > 0.5);
+        assert!(told(16 << 30).fit.fits && told(16 << 30).fit.reads_a_write == 0.0);
+        assert!(!told(64 << 20).fit.fits && told(64 << 20).fit.reads_a_write > 0.5);
         assert!(told(64 << 20).to_string().contains("random reads more"));
     }
 }

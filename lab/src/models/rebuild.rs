@@ -59,6 +59,9 @@ pub struct Rebuild {
     pub efficiency: f64,
     /// The chance to survive one failure, two, three …, at the same time.
     pub survival: Vec<f64>,
+    /// The chance to survive each of these failures where all before it were survived and none is rebuilt yet: the
+    /// first, the second, the third …
+    pub conditional: Vec<f64>,
     /// The chance to survive one more failure before the first is rebuilt.
     pub next: f64,
     /// Seconds of a rebuild that reads and writes in order.
@@ -151,6 +154,7 @@ impl Rebuild {
                 [first, second, ..] if *first > 0.0 => second / first,
                 _ => 0.0,
             },
+            conditional: conditional(&survival),
             survival,
             seconds_at_best,
             seconds_at_worst,
@@ -185,6 +189,13 @@ fn survival(layout: &Layout, failures: u64) -> f64 {
         ways = with;
     }
     ways[most] / choose(layout.devices(), failures)
+}
+
+/// The chance to survive each failure after all before it: 0 where nothing is left to lose.
+fn conditional(survival: &[f64]) -> Vec<f64> {
+    let before = std::iter::once(&1.0).chain(survival);
+    let each = survival.iter().zip(before);
+    each.map(|(now, before)| if *before > 0.0 { now / before } else { 0.0 }).collect()
 }
 
 /// The chance that at least `least` of `n` do what each does with chance `p`.
@@ -225,16 +236,24 @@ impl fmt::Display for Rebuild {
         let rows: Vec<Vec<String>> = self
             .survival
             .iter()
+            .zip(&self.conditional)
             .enumerate()
-            .map(|(index, chance)| vec![(index + 1).to_string(), percent(*chance), super::bar(*chance)])
+            .map(|(index, (chance, next))| {
+                vec![(index + 1).to_string(), percent(*chance), percent(*next), super::bar(*chance)]
+            })
             .collect();
-        writeln!(f, "\n{}", table::plain(&["failed at once", "survived", ""], &rows))?;
+        let head = ["failed at once", "survived", "after those before", ""];
+        writeln!(f, "\n{}", table::plain(&head, &rows))?;
         let mut rows = vec![vec!["survives the next failure".to_owned(), percent(self.next)]];
         if self.loaded > 0 {
             rows.extend([
                 vec![
-                    "rebuild".to_owned(),
-                    format!("{} to {}", duration(self.seconds_at_best), duration(self.seconds_at_worst)),
+                    "rebuild, in order at full bandwidth".to_owned(),
+                    format!("{} at least", duration(self.seconds_at_best)),
+                ],
+                vec![
+                    format!("rebuild, one random access for each {}", self.devices.piece),
+                    format!("{} at most, if nothing else uses the devices", duration(self.seconds_at_worst)),
                 ],
                 vec!["reads".to_owned(), format!("{} from {} devices", bytes(self.read), self.loaded)],
                 vec!["vdev lost meanwhile".to_owned(), percent(self.lost_meanwhile)],

@@ -71,6 +71,9 @@ pub struct Findings {
     /// The same, sentence by sentence.
     #[serde(default)]
     pub sentences: Vec<String>,
+    /// Whether the first sentence is an answer, and not that more rounds are needed.
+    #[serde(default)]
+    pub is_answered: bool,
     /// What of it was modelled: figures are those of the model, and no such hardware was there. Nothing where all was real.
     #[serde(default)]
     pub modelled: Option<String>,
@@ -241,6 +244,7 @@ pub fn findings(store: &Store) -> Findings {
     let mut all = Findings {
         verdict: String::new(),
         sentences: Vec::new(),
+        is_answered: false,
         modelled: experiment.modelled(),
         unfinished: None,
         few: None,
@@ -272,7 +276,8 @@ pub fn findings(store: &Store) -> Findings {
     all.risks = risks(experiment, &plan);
     all.unfinished = unfinished::told(store, &plan, all.rounds);
     all.few = unfinished::few(store, all.rounds).filter(|_| all.unfinished.is_none());
-    (all.sentences, all.goal_reached) = verdict::verdict(experiment, &plan, &all, &unfinished::resume(store));
+    let said = verdict::verdict(experiment, &plan, &all, &unfinished::resume(store));
+    (all.sentences, all.goal_reached, all.is_answered) = (said.sentences, said.outcome, said.is_answer);
     all.verdict = all.sentences.join(" ");
     all
 }
@@ -436,6 +441,7 @@ mod tests {
     use super::*;
     use crate::fio::Figures;
     use crate::store::Run;
+    use crate::target::Counters;
 
     /// An experiment whose variants have planted speeds: the baseline 1000, the others as given, with 2 % noise and a drift.
     fn planted(ratios: &[f64], rounds: usize, seed: u64) -> Store {
@@ -506,6 +512,30 @@ mod tests {
         assert_eq!(verdicts, [Verdict::NoDifference, Verdict::Better, Verdict::Better, Verdict::Worse]);
         assert!(findings.verdict.starts_with("f=3 has the best IOPS"), "{}", findings.verdict);
         assert_eq!(findings.rounds, 8);
+    }
+
+    #[test]
+    fn what_is_certain_comes_first_where_the_goal_is_undecided() {
+        // IOPS that say nothing, and what was read for each byte, which is sure.
+        let store = planted_by("f", &["0", "1", "2"], &[1.1, 1.2], 0.5, 1.0, 4, 3);
+        let cost = |variant: &str| match variant {
+            "f=1" => 2.0,
+            "f=2" => 4.0,
+            _ => 1.0,
+        };
+        let mut runs = store.runs().to_vec();
+        for run in &mut runs {
+            let read_bytes = (4096.0 * cost(&run.variant) * (1.0 + run.round as f64 / 1000.0)) as u64;
+            run.figures = Figures { read_bytes: 4096, ..run.figures.clone() };
+            run.served = Some(Counters { read_bytes, ..Counters::default() });
+        }
+        let found = findings(&Store::of_runs(store.experiment().clone(), runs));
+        assert_eq!(found.best, None, "{}", found.verdict);
+        let expected = "Certain: reads outside the cache (bytes read from the devices for each byte that the client read) with \"w\": 1.00 with f=0, 2.00 with f=1, 4.01 with f=2.";
+        assert_eq!(found.sentences[0], expected);
+        assert!(found.is_answered && !found.verdict.contains("Undecided:"), "{}", found.verdict);
+        let open = findings(&planted_by("f", &["0", "1", "2"], &[1.1, 1.2], 0.5, 1.0, 4, 3));
+        assert!(!open.is_answered && open.verdict.contains("Undecided:"), "{}", open.verdict);
     }
 
     #[test]

@@ -23,22 +23,32 @@ pub enum Outcome {
     Undecided,
 }
 
-/// The answer, and whether the goal was reached. `resume` is the command that goes on with the experiment.
-pub(super) fn verdict(
-    experiment: &Experiment,
-    plan: &Plan,
-    all: &Findings,
-    resume: &str,
-) -> (Vec<String>, Option<Outcome>) {
+/// What an experiment says.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// Sentence by sentence, the most important first.
+    pub(super) sentences: Vec<String>,
+    /// Whether the goal was reached.
+    pub(super) outcome: Option<Outcome>,
+    /// Whether the first sentence is an answer, and not that more rounds are needed.
+    pub(super) is_answer: bool,
+}
+
+/// The answer. `resume` is the command that goes on with the experiment.
+pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings, resume: &str) -> Said {
     let (metric, workload) = (experiment.goal.metric, experiment.goal_workload());
     let of = |variant: &str| all.find(variant, workload, metric);
     let Some(baseline) = of(BASELINE) else {
-        return (vec!["There is no result yet.".to_owned()], None);
+        return Said { sentences: vec!["There is no result yet.".to_owned()], ..Said::default() };
     };
     let changes: Vec<&Variant> = changes(plan).collect();
     let findings: Vec<&Finding> = changes.iter().filter_map(|variant| of(&variant.name)).collect();
     let best = all.best.as_ref().and_then(|best| Some((best, of(&best.variant)?)));
     let chosen = best.map_or(BASELINE, |(_, finding)| &finding.variant);
+    let certain = match best {
+        None => certain(experiment, all, baseline, &changes),
+        Some(_) => None,
+    };
     let mut sentences = match (findings.is_empty(), best) {
         (true, _) => vec![alone(experiment, baseline)],
         (false, Some((best, finding))) => {
@@ -50,10 +60,11 @@ pub(super) fn verdict(
             sentences
         }
         (false, None) => {
-            vec![none_better(experiment, &findings, all.unfinished.is_some() || all.few.is_some())]
+            let none = none_better(experiment, &findings, all.unfinished.is_some() || all.few.is_some());
+            certain.iter().cloned().chain([none]).collect()
         }
     };
-    sentences.extend(others(&findings, resume));
+    sentences.extend(others(&findings, certain.is_none(), resume));
     sentences.extend(elsewhere(experiment, all));
     sentences.extend(besides(experiment, all, chosen));
     sentences.extend(levels(experiment, all));
@@ -69,7 +80,9 @@ pub(super) fn verdict(
     let judged = best.map_or(baseline, |(_, finding)| finding);
     let outcome = outcome(experiment, judged);
     sentences.extend(outcome.map(|outcome| reached(experiment, judged, outcome)));
-    (sentences, outcome)
+    let is_open = all.unfinished.is_some() || findings.iter().any(|it| is(it, Verdict::Undecided));
+    let is_answer = best.is_some() || certain.is_some() || !is_open;
+    Said { sentences, outcome, is_answer }
 }
 
 /// Whether a finding is what the goal wants.
@@ -233,6 +246,38 @@ fn may_be_better(metric: Metric, findings: &[&Finding], best: &Finding) -> Optio
     (!names.is_empty()).then(|| format!("Better still by the median, but undecided: {}.", names.join(", ")))
 }
 
+/// A figure in which all variants certainly differ from the baseline, where there is one: it is known even if the goal's
+/// figure is not. What each costs comes first.
+fn certain(
+    experiment: &Experiment,
+    all: &Findings,
+    baseline: &Finding,
+    changes: &[&Variant],
+) -> Option<String> {
+    let costs =
+        [Metric::Amplification, Metric::Space, Metric::ReadAmplification, Metric::Cpu, Metric::Memory];
+    let metrics = experiment.goal.also.iter().copied().chain(costs).filter(|it| *it != baseline.metric);
+    let workload = &baseline.workload;
+    let of_metric = |metric: Metric| {
+        let own = all.find(BASELINE, workload, metric)?;
+        let others = changes.iter().map(|variant| all.find(&variant.name, workload, metric));
+        let others = others.collect::<Option<Vec<&Finding>>>()?;
+        let is_told = |it: &&Finding| is(it, Verdict::Better) || is(it, Verdict::Worse);
+        (!others.is_empty() && others.iter().all(is_told)).then(|| {
+            let mut figures: Vec<&Finding> = std::iter::once(own).chain(others).collect();
+            figures.sort_by(|one, other| one.median.value.total_cmp(&other.median.value));
+            let figure = |it: &&Finding| {
+                let value = crate::report::written(metric, it.median.value);
+                format!("{value} with {}", named(experiment, &it.variant))
+            };
+            let figures: Vec<String> = figures.iter().map(figure).collect();
+            let what = metric.meaning().map_or_else(String::new, |meaning| format!(" ({meaning})"));
+            format!("Certain: {}{what} with \"{workload}\": {}.", metric.title(), figures.join(", "))
+        })
+    };
+    metrics.filter_map(of_metric).next()
+}
+
 /// That nothing was shown to be better.
 fn none_better(experiment: &Experiment, findings: &[&Finding], is_unfinished: bool) -> String {
     let (title, workload) = (experiment.goal.metric.title(), experiment.goal_workload());
@@ -287,8 +332,8 @@ fn more_rounds(findings: &[&Finding], resume: &str) -> Option<String> {
     Some(format!("To decide {}, most likely: {resume} --rounds {most}.", decided.join(", ")))
 }
 
-/// The names of all others, by what is known of them.
-fn others(findings: &[&Finding], resume: &str) -> Vec<String> {
+/// The names of all others, by what is known of them; why the rest is undecided where `explains`.
+fn others(findings: &[&Finding], explains: bool, resume: &str) -> Vec<String> {
     let names = |verdict: Verdict| -> Vec<&str> {
         findings.iter().filter(|it| is(it, verdict)).map(|it| it.variant.as_str()).collect()
     };
@@ -308,7 +353,9 @@ fn others(findings: &[&Finding], resume: &str) -> Vec<String> {
     });
     let open: Vec<String> = open.collect();
     if !open.is_empty() {
-        sentences.push(format!("Undecided: {}.", open.join("; ")));
+        if explains {
+            sentences.push(format!("Undecided: {}.", open.join("; ")));
+        }
         sentences.extend(more_rounds(findings, resume));
     }
     sentences

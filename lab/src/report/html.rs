@@ -14,13 +14,13 @@ use crate::table;
 
 /// How pages look.
 pub(crate) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}\
-.verdict{font-size:1.15rem;border-left:4px solid #2a6;padding:.4rem 1rem;background:#f3f8f5}\
+.verdict{font-size:1.15rem;border-left:4px solid #2a6;padding:.4rem 1rem;background:#f3f8f5}.verdict.open{border-color:#999;background:#f5f5f5}\
 .modelled{border-left:4px solid #c83;padding:.4rem 1rem;background:#fbf4ea}\
 svg{max-width:100%;height:auto;font-size:13px}table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}\
 td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child,.words{text-align:left}th{white-space:normal;vertical-align:bottom}td:first-child{white-space:normal;min-width:9rem}.verdict ul{font-size:1rem;margin:.3rem 0;padding-left:1.2rem}\
 rect{fill:#9ab}rect.baseline{fill:#678}rect.better{fill:#2a6}rect.worse{fill:#c55}rect.limit{fill:#ccc}circle{fill:#9ab}circle.marked{fill:#2a6}path.axis{stroke:#888;fill:none}path.grid{stroke:#888;stroke-opacity:.25;fill:none}path.limit{stroke:#c83;fill:none;stroke-dasharray:5 3}\
 path.interval{stroke:#111;fill:none;stroke-width:1.5}code{font-size:12px;word-break:break-all}\
-@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}text{fill:#ddd}.verdict{background:#1d2b23}.modelled{background:#2b2418}td,th{border-color:#333}path.interval{stroke:#eee}}\
+@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}text{fill:#ddd}.verdict{background:#1d2b23}.verdict.open{background:#222}.modelled{background:#2b2418}td,th{border-color:#333}path.interval{stroke:#eee}}\
 @media screen{text{paint-order:stroke;stroke:#fff;stroke-width:3px}}@media screen and (prefers-color-scheme:dark){text{stroke:#161616}}\
 @media print{body{max-width:none;margin:0;font-size:11px}table{overflow:visible;font-size:8.5px}td,th{white-space:normal;padding:.15rem .3rem}td:first-child{min-width:0}svg,tr{break-inside:avoid}text{paint-order:stroke;stroke:#fff;stroke-width:3px}}";
 
@@ -80,7 +80,9 @@ fn answer(findings: &Findings) -> String {
     let Some((first, more)) = findings.sentences.split_first() else { return String::new() };
     let more: String = more.iter().map(|sentence| format!("<li>{}", prose(sentence))).collect();
     let more = if more.is_empty() { more } else { format!("<ul>{more}</ul>") };
-    format!("<div class=\"verdict\">{}{more}</div>", prose(first))
+    // Green is for an answer only.
+    let class = if findings.is_answered { "verdict" } else { "verdict open" };
+    format!("<div class=\"{class}\">{}{more}</div>", prose(first))
 }
 
 fn of_workload(store: &Store, findings: &Findings, plan: &Plan, workload: &Workload) -> String {

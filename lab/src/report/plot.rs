@@ -130,6 +130,9 @@ const SQUARE: f64 = 320.0;
 const MARGIN: f64 = 40.0;
 /// About the height of a line of text.
 const LINE_HEIGHT: f64 = 14.0;
+/// Radius of a dot, and how far its name is from its middle.
+const RADIUS: f64 = 5.0;
+const GAP: f64 = 8.0;
 
 /// An axis from zero on: what is on it, and how a value of that is written.
 pub struct Axis<'a> {
@@ -195,29 +198,38 @@ pub fn dots_of(dots: &[Dot<'_>], x_axis: &Axis<'_>, y_axis: &Axis<'_>) -> String
     }
     svg.push_str(&marks_beside(y_axis, most_y, left, across, y));
     // Left and right ends, and the middle, of what is there already.
-    let of_dot = |dot: &Dot<'_>| (x(dot.x) - 12.0, x(dot.x) - 2.0, y(dot.y));
+    let of_dot = |dot: &Dot<'_>| (x(dot.x) - RADIUS, x(dot.x) + RADIUS, y(dot.y));
     let mut texts: Vec<(f64, f64, f64)> = dots.iter().map(of_dot).collect();
     for dot in dots {
         let (x, y) = (x(dot.x), y(dot.y));
         let class = if dot.is_marked { "marked" } else { "" };
-        // Where dots are near each other, names stand below each other.
+        // A name stands beside its dot, on the right or else on the left. Where others are in the way it stands above or
+        // below, with a line to the dot.
         let text_width = LETTER_WIDTH * dot.label.chars().count() as f64;
-        let is_taken = |below: f64| {
-            let meets = |(left, right, at): &(f64, f64, f64)| {
-                *left < x + text_width && x < *right && (at - below).abs() < LINE_HEIGHT
+        let sides = [(x + GAP, x + GAP + text_width), (x - GAP - text_width, x - GAP)];
+        let sides = sides.into_iter().filter(|(from, _)| *from >= left);
+        let is_free = |left: f64, right: f64, height: f64| {
+            let meets = |(from, to, at): &(f64, f64, f64)| {
+                *from < right && left < *to && (at - height).abs() < LINE_HEIGHT
             };
-            texts.iter().any(meets)
+            !texts.iter().any(meets)
         };
-        let lines =
-            (0..dots.len()).flat_map(|line| [y + LINE_HEIGHT * line as f64, y - LINE_HEIGHT * line as f64]);
-        let below = lines.into_iter().find(|below| !is_taken(*below));
-        let below = below.unwrap_or(y);
-        texts.push((x, x + text_width, below));
+        let places = (0..2 * dots.len()).flat_map(|line| {
+            let away = LINE_HEIGHT * line.div_ceil(2) as f64;
+            let height = if line % 2 == 0 { y - away } else { y + away };
+            sides.clone().map(move |(from, to)| (from, to, height))
+        });
+        let place = places.into_iter().find(|(from, to, height)| is_free(*from, *to, *height));
+        let (from, to, height) = place.unwrap_or((x + GAP, x + GAP + text_width, y));
+        texts.push((from, to, height));
+        let (at, anchor) = if from < x { (to, " text-anchor=\"end\"") } else { (from, "") };
+        if height != y {
+            let _ = write!(svg, "<path class=\"axis\" d=\"M{x:.1} {y:.1}L{at:.1} {height:.1}\"/>");
+        }
         let _ = write!(
             svg,
-            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            x + 8.0,
-            below + 4.0,
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{RADIUS}\"/><text x=\"{at:.1}\" y=\"{:.1}\"{anchor}>{}</text>",
+            height + 4.0,
             escaped(dot.label),
         );
     }
@@ -318,10 +330,11 @@ mod tests {
         assert!(svg.contains(&format!("cx=\"{:.1}\" cy=\"40.0\"", left + 480.0)), "{svg}");
         assert!(svg.matches("class=\"marked\"").count() == 1 && !svg.contains("a<b"), "{svg}");
         assert!(svg.contains(">0.5 u<") && svg.contains(">60 u<"), "{svg}");
-        // Names of dots in one place stand below each other.
-        let same = [dot("a", 1.0, 1.0, false), dot("b", 1.0, 1.0, false)];
+        // Names of dots in one place stand on both sides, then below with a line to their dot.
+        let same = ["a", "b", "c"].map(|label| dot(label, 1.0, 1.0, false));
         let svg = dots_of(&same, &axes[0], &axes[1]);
-        assert!(svg.contains("y=\"44.0\">a<") && svg.contains("y=\"58.0\">b<"), "{svg}");
+        assert!(svg.contains("y=\"44.0\">a<") && svg.contains("y=\"44.0\" text-anchor=\"end\">b<"), "{svg}");
+        assert!(svg.contains("y=\"58.0\">c<") && svg.matches("class=\"axis\" d=\"M").count() == 2, "{svg}");
     }
 
     #[test]

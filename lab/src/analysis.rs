@@ -526,7 +526,7 @@ mod tests {
         let mut runs = store.runs().to_vec();
         for run in &mut runs {
             let read_bytes = (4096.0 * cost(&run.variant) * (1.0 + run.round as f64 / 1000.0)) as u64;
-            run.figures = Figures { read_bytes: 4096, ..run.figures.clone() };
+            run.figures = Figures { read_bytes: 4096, ..run.figures };
             run.served = Some(Counters { read_bytes, ..Counters::default() });
         }
         let found = findings(&Store::of_runs(store.experiment().clone(), runs));

@@ -88,7 +88,7 @@ impl Host {
 struct Silent;
 
 impl Progress for Silent {
-    fn begins(&self, _: usize, _: usize, _: &str) {}
+    fn begins(&self, _: usize, _: usize, _: Option<std::time::Duration>, _: &str) {}
     fn ended(&self, _: &Run) {}
     fn stops(&self) -> bool {
         false

@@ -12,7 +12,7 @@ use lab::target::{Bench, Lodging};
 struct Silent;
 
 impl Progress for Silent {
-    fn begins(&self, _: usize, _: usize, _: &str) {}
+    fn begins(&self, _: usize, _: usize, _: Option<std::time::Duration>, _: &str) {}
     fn ended(&self, _: &Run) {}
     fn stops(&self) -> bool {
         false

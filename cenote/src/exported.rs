@@ -7,8 +7,13 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use engine::Pool;
 use engine::cache::ArcCache;
 use engine::dataset::dsl::{Dataset, Dsl};
+use engine::env::System;
 use engine::pool::discovery;
+use engine::pool::discovery::FoundPool;
 use engine::pool::import::{ImportOptions, import, select};
+use engine::pool::live::Surroundings;
+use engine::pool::replayed;
+use engine::txg::Limits;
 use ondisk::crypto_key::KeyFormat;
 
 use crate::prompt;
@@ -28,18 +33,46 @@ pub struct PoolPlace {
 /// memory that is used again costs less than memory that the system must find and clear first.
 const CACHE_BYTES: u64 = 32 << 20;
 
+/// Memory for what replaying intent logs writes.
+const REPLAY_BYTES: u64 = 1 << 30;
+
 /// Largest key file, in bytes: no format needs more.
 const MAX_KEY_FILE_BYTES: u64 = 4096;
 
 impl PoolPlace {
-    /// The datasets of the pool of this name or guid.
-    pub async fn open(&self, pool: &str) -> Result<Arc<Dsl>> {
-        let pool = self.open_pool(pool, &ImportOptions::read_only()).await?;
-        Ok(Arc::new(Dsl::open(&pool).await.with_context(|| format!("cannot open '{}'", pool.name()))?))
+    /// The datasets of the pool of this name or guid, with what its intent logs hold, replayed in memory. Beside them, the names of those whose logs
+    /// could not be replayed; that is told on the standard error.
+    pub async fn open(&self, pool: &str) -> Result<(Arc<Dsl>, Vec<String>)> {
+        let found = self.find(pool).await?;
+        let options =
+            ImportOptions { cache: Some(Arc::new(ArcCache::new(CACHE_BYTES))), ..ImportOptions::read_only() };
+        let surroundings = Surroundings {
+            env: Arc::new(System),
+            cache: options.cache.clone(),
+            limits: Limits::default(),
+            host: (0, String::new()),
+        };
+        let opened = replayed::open(&found, &options, surroundings, REPLAY_BYTES).await?;
+        let why = opened.why.unwrap_or_else(|| "nothing is known of the reason".into());
+        for name in &opened.not_shown {
+            eprintln!(
+                "warning: the last changes of '{name}' before a crash are in its intent log and not shown here: {why}\n\
+                 'zpool import' without readonly=on brings them back"
+            );
+        }
+        let pool = opened.pool;
+        let dsl = Dsl::open(&pool).await.with_context(|| format!("cannot open '{}'", pool.name()))?;
+        Ok((Arc::new(dsl), opened.not_shown))
     }
 
     /// The pool of this name or guid.
     pub async fn open_pool(&self, pool: &str, options: &ImportOptions) -> Result<Arc<Pool>> {
+        let found = self.find(pool).await?;
+        let cache = options.cache.clone().unwrap_or_else(|| Arc::new(ArcCache::new(CACHE_BYTES)));
+        Ok(import(&found, &ImportOptions { cache: Some(cache), ..options.clone() }).await?)
+    }
+
+    async fn find(&self, pool: &str) -> Result<FoundPool> {
         let defaults = discovery::DEFAULT_DIRECTORIES.map(PathBuf::from);
         let places: Vec<&Path> = match self.places.is_empty() {
             true => defaults.iter().map(PathBuf::as_path).filter(|place| place.exists()).collect(),
@@ -47,15 +80,13 @@ impl PoolPlace {
         };
         let found = discovery::scan(&places).await?;
         let names: Vec<String> = found.iter().map(|pool| pool.name.clone()).collect();
-        let found = select(found, pool).map_err(|error| match names.is_empty() {
+        select(found, pool).map_err(|error| match names.is_empty() {
             true if self.places.is_empty() => {
                 anyhow!("{error}\nno pool was found on this machine's disks; -d DIR looks elsewhere")
             }
             true => anyhow!("{error}\nno pool was found in {}", shown(&self.places)),
             false => anyhow!("{error}\nfound here: {}", names.join(", ")),
-        })?;
-        let cache = options.cache.clone().unwrap_or_else(|| Arc::new(ArcCache::new(CACHE_BYTES)));
-        Ok(import(&found, &ImportOptions { cache: Some(cache), ..options.clone() }).await?)
+        })
     }
 
     /// Makes sure that the key of `dataset` is loaded, if it needs one.

@@ -13,6 +13,7 @@ pub mod live;
 mod load;
 pub mod properties;
 mod repairs;
+pub mod replayed;
 pub mod space;
 pub mod status;
 pub mod suspend;

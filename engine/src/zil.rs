@@ -74,7 +74,7 @@ use crate::txg::{Tx, Txgs};
 use crate::zio::Writer;
 
 pub use backing::{Fetched, Source, Written};
-pub use claim::check;
+pub use claim::{check, has_records};
 pub use replay::{Applied, Replay, Replayed};
 
 /// Whether writes become stable when they are asked to (the property `sync`).

@@ -25,7 +25,7 @@ pub struct CatArguments {
 pub fn run(arguments: &CatArguments) -> Result<()> {
     device::block_on(async {
         let target = &arguments.target;
-        let (_dsl, content) = target.open(&arguments.place).await?;
+        let (_dsl, content, _) = target.open(&arguments.place).await?;
         // Not through `Stdout`, which looks for line ends and holds back what follows the last.
         let mut out = File::from(std::io::stdout().as_fd().try_clone_to_owned().context("cannot write")?);
         let mut buffer = vec![0; PIECE_BYTES];

@@ -57,7 +57,7 @@ pub fn run(arguments: &ExtractArguments) -> Result<()> {
             !arguments.recursive || target.path.is_empty() && !target.dataset.contains('@'),
             "--recursive is for whole filesystems, not for '{target}'"
         );
-        let (dsl, content) = target.open(&arguments.place).await?;
+        let (dsl, content, not_shown) = target.open(&arguments.place).await?;
         let mut extractor = Extractor::new(arguments, &dsl, &target.dataset).await?;
         match content {
             Content::Volume(volume) => {
@@ -81,6 +81,12 @@ pub fn run(arguments: &ExtractArguments) -> Result<()> {
         if arguments.recursive {
             extractor.children(&dsl).await?;
         }
+        let is_wanted = |name: &&String| {
+            let below = name.strip_prefix(&target.dataset).filter(|_| arguments.recursive);
+            **name == target.dataset || below.is_some_and(|rest| rest.starts_with('/'))
+        };
+        // Told when the pool was opened.
+        extractor.failures += not_shown.iter().filter(is_wanted).count() as u64;
         extractor.finish()
     })
 }

@@ -56,7 +56,7 @@ struct Row {
 pub fn run(arguments: &LsArguments) -> Result<()> {
     device::block_on(async {
         let target = &arguments.target;
-        let (_dsl, content) = target.open(&arguments.place).await?;
+        let (_dsl, content, _) = target.open(&arguments.place).await?;
         let Content::Filesystem(zpl) = content else {
             bail!(
                 "'{}' is a volume; it has no files ('cenote cat' or 'extract' copy it out)",

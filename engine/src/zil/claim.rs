@@ -233,3 +233,26 @@ pub async fn check(pool: &Arc<Pool>, objset: ObjsetId, header: &ZilHeader) -> Re
     }
     Ok(())
 }
+
+/// Whether the log of `header` holds records that no committed group has.
+pub async fn has_records(pool: &Arc<Pool>, objset: ObjsetId, header: &ZilHeader) -> bool {
+    let first = match header.claim_txg {
+        Txg::NONE => Txg(pool.uberblock().txg.get().saturating_add(1)),
+        claimed => claimed,
+    };
+    let mut walk = Walk::new(header);
+    while let Some(bp) = walk.block() {
+        let Ok(bytes) = pool.read_raw(&bp, &log_bookmark(objset, &bp)).await else { return false };
+        let Some(block) = walk.follow(&bp, &bytes) else { return false };
+        for record in block.records() {
+            let Ok(record) = record else { return false };
+            if !walk.includes(record.header.seq) {
+                return false;
+            }
+            if record.header.seq > header.replay_seq && record.header.txg >= first {
+                return true;
+            }
+        }
+    }
+    false
+}

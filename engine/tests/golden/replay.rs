@@ -10,6 +10,7 @@ use engine::env::Seeded;
 use engine::pool::discovery::{self, FoundPool};
 use engine::pool::import::ImportOptions;
 use engine::pool::live::{LivePool, Surroundings};
+use engine::pool::replayed;
 use engine::txg::Limits;
 use ondisk::vdev_config::PoolState;
 use testkit::manifest::hex_sha256;
@@ -64,4 +65,26 @@ fn intent_logs_of_openzfs_are_applied() {
             pool.close(PoolState::Exported).await.unwrap();
         });
     }
+}
+
+#[test]
+fn who_only_reads_sees_what_the_logs_hold_and_the_devices_stay_as_they_are() {
+    let Some(golden) = testkit::golden::pool("zilreplay") else { return };
+    block_on(async {
+        let found = discovery::scan(&[&golden.dir]).await.unwrap().into_iter().next().unwrap();
+        assert!(found.candidates.values().all(|candidate| candidate.device.is_read_only()));
+        let options = ImportOptions::read_only();
+        let opened = replayed::open(&found, &options, surroundings(), 1 << 30).await.unwrap();
+        assert!(opened.not_shown.is_empty() && opened.why.is_none(), "{:?}", opened.why);
+        for name in golden.filesystems().unwrap() {
+            let tree = EngineTree::open(&opened.pool, &name).unwrap();
+            let mut differences = golden.manifest(&name).unwrap().differences(&tree);
+            differences.retain(|difference| !difference.contains(": mtime_ns is "));
+            assert!(differences.is_empty(), "{name}: {differences:?}");
+        }
+        // With too little memory the committed state is shown, and that is said.
+        let opened = replayed::open(&found, &options, surroundings(), 64 << 10).await.unwrap();
+        assert!(!opened.not_shown.is_empty() && opened.why.is_some());
+        assert_eq!(replayed::unreplayed(&opened.pool).await.unwrap(), opened.not_shown);
+    });
 }

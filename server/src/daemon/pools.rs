@@ -21,6 +21,7 @@ use engine::pool::Pool;
 use engine::pool::discovery::{self, DEFAULT_DIRECTORIES, FoundPool};
 use engine::pool::import::{self, ImportError, ImportOptions};
 use engine::pool::live::{LivePool, Surroundings};
+use engine::pool::replayed;
 use engine::txg::Limits;
 use ondisk::vdev_config::PoolState;
 use ondisk::{Guid, Txg};
@@ -350,6 +351,13 @@ impl Daemon {
     ) -> OpenedPool {
         let mut opened = described(open);
         opened.warnings.extend(self.nested(open));
+        if let Held::Reading(dsl) = &open.held {
+            let names = replayed::unreplayed(dsl.pool()).await.unwrap_or_default();
+            opened.warnings.extend(names.iter().map(|name| {
+                let what = "before a crash are in its intent log and not shown";
+                format!("the last changes of '{name}' {what}: import the pool without readonly=on for them")
+            }));
+        }
         if load_keys {
             opened.warnings.extend(self.load_keys_from_files(open, changing).await);
         }

@@ -7,11 +7,13 @@ use std::fmt;
 use std::io::Write as _;
 
 use anyhow::{Context, Result};
+use clap::CommandFactory;
 use engine::dataset::properties::Style;
 use engine::dataset::properties::format::{Civil, nicebytes, nicenum};
 use serde_json::{Map, Value};
 use server::api::{Action, ApiError};
 
+use crate::cli::{self, Cli};
 use crate::client;
 
 /// Exit code of a command that was understood and failed.
@@ -44,8 +46,22 @@ pub fn report(error: anyhow::Error) -> Exit {
 
 /// Ends a command whose arguments do not go together.
 pub fn usage(message: impl fmt::Display) -> anyhow::Error {
-    eprintln!("{message}\nFor more information, try '--help'.");
+    eprintln!("{message}\n{}", usage_of_command());
     Exit(USAGE).into()
+}
+
+/// How the command that was typed is used.
+fn usage_of_command() -> String {
+    let mut command = Cli::command();
+    command.build();
+    for word in cli::arguments(std::env::args_os()).iter().skip(1) {
+        match command.find_subcommand(word).cloned() {
+            Some(found) => command = found,
+            None => break,
+        }
+    }
+    let usage = command.render_usage().to_string();
+    format!("{}\nFor more information, try '--help'.", usage.replacen("Usage: cenote ", "usage: ", 1))
 }
 
 /// Says what could not be done; fails if there is anything.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use server::api::{GetStatus, Sweep, SweepAction, SweepDevices, SweepState};
+use server::api::{GetStatus, Sweep, SweepAction, SweepDevices, SweepState, Sweeping};
 
-use crate::output::{complain, usage};
+use crate::output::usage;
 use crate::{client, typed};
 
 /// How often the state is asked for while waiting.
@@ -93,20 +93,20 @@ impl Common {
         let command = typed::command();
         let request = SweepDevices { pool: pool.clone(), devices, work, action, rate_bytes, command };
         let done = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
-        complain(&done.failed)?;
         if self.wait {
-            wait_for(&pool, work)?;
+            wait_for(&pool, work, &done)?;
         }
         Ok(())
     }
 }
 
-/// Returns when nothing of the pool is worked on any more.
-fn wait_for(pool: &str, work: Sweep) -> Result<()> {
+/// Returns when none of these devices is worked on any more.
+fn wait_for(pool: &str, work: Sweep, devices: &[u64]) -> Result<()> {
     loop {
         let status = client::call(&GetStatus { pools: vec![pool.to_owned()], ..GetStatus::default() })?;
         let mut sweeps = status.entries.iter().flat_map(|pool| &pool.sweeps);
-        if !sweeps.any(|sweep| sweep.work == work && sweep.state == SweepState::Active) {
+        let is_ours = |sweep: &Sweeping| sweep.work == work && devices.contains(&sweep.guid);
+        if !sweeps.any(|sweep| is_ours(sweep) && sweep.state == SweepState::Active) {
             return Ok(());
         }
         std::thread::sleep(LOOK_INTERVAL);

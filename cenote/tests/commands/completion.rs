@@ -60,10 +60,13 @@ fn the_prompt_knows_pools_datasets_and_what_is_missing() {
         ("zpool remove -s tank", 1, "zpool remove -s is not there yet; "),
         ("zfs send tank@a", 1, "zfs send is not there yet; "),
         ("zpool sync -Q", 2, "invalid option 'Q'\n"),
+        ("zpool set", 2, "missing property=value argument\nusage: zpool set "),
         ("zfs create -V 1T tank/v", 1, "is available; -s reserves nothing for a volume"),
     ] {
         let ended = session.run(&line.split(' ').collect::<Vec<_>>());
         assert!(ended.code == code && ended.err.contains(text), "{line}: {ended:?}");
     }
+    let help = session.print(&["--help"]);
+    assert!(help.contains("CENOTE_SOCKET") && help.contains("--arc-max"), "{help}");
     session.print(&["zpool", "export", "tank"]);
 }

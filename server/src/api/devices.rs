@@ -138,8 +138,8 @@ pub struct SweepDevices {
 
 impl Action for SweepDevices {
     const NAME: &'static str = "device-sweep";
-    /// Names of the devices that this is about.
-    type Reply = Listed<String>;
+    /// Guids of the devices that this is about.
+    type Reply = Vec<u64>;
 }
 
 /// How far the free space of a device is gone through.

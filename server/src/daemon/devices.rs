@@ -143,7 +143,7 @@ impl Daemon {
     ///
     /// # Errors
     /// The pool is open read-only; a device with which this cannot be done, or that is not gone through.
-    pub async fn sweep_devices(&self, request: api::SweepDevices) -> Result<Listed<String>, ApiError> {
+    pub async fn sweep_devices(&self, request: api::SweepDevices) -> Result<Vec<u64>, ApiError> {
         let pool = self.pool(&request.pool)?;
         let (work, verb, noun) = match request.work {
             api::Sweep::Trim => (Sweep::Trim, "trim", "trim"),
@@ -153,12 +153,10 @@ impl Daemon {
         let live = pool.writable(&doing)?;
         let root = status::vdevs(&pool.view());
         let mut leaves = Vec::new();
-        let mut listed = Listed::default();
         for name in &request.devices {
             let found = root.walk().filter(|vdev| vdev.kind != "root").find(|vdev| is_called(vdev, name));
             let found = found.ok_or_else(|| no_such_device(&format!("cannot {verb} '{name}'")))?;
             leaves.extend(found.walk().filter(|vdev| vdev.children.is_empty()).map(|leaf| Guid(leaf.guid)));
-            listed.entries.push(name.clone());
         }
         if request.devices.is_empty() {
             let data = |vdev: &&api::VdevNode| !matches!(vdev.class, VdevClass::Spare | VdevClass::L2cache);
@@ -175,7 +173,6 @@ impl Daemon {
                 };
                 if is_meant {
                     leaves.push(Guid(leaf.guid));
-                    listed.entries.push(leaf.name.clone());
                 }
             }
         }
@@ -197,7 +194,7 @@ impl Daemon {
         };
         done.map_err(|error| refused(&doing, error))?;
         edits::change(live, request.command, |_| async { Ok(()) }).await?;
-        Ok(listed)
+        Ok(leaves.into_iter().map(Guid::get).collect())
     }
 
     /// Looks again for devices that are missing, and at the sizes of the others.

@@ -110,7 +110,10 @@ impl LivePool {
             return self.change(|s| async move { Auxiliary::Cache.write(&s).await }).await;
         }
         self.txgs.kick();
-        Ok(())
+        match how {
+            TakeOffline::Faulted | TakeOffline::FaultedTemporarily => self.give_up_sweeps(leaf).await,
+            TakeOffline::Persistently | TakeOffline::Temporarily => Ok(()),
+        }
     }
 
     /// Takes a leaf's device back, if it is there; what went through its free space goes on. Returns the leaf's status

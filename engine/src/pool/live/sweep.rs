@@ -410,6 +410,16 @@ impl LivePool {
         Ok(stopped.len())
     }
 
+    /// Gives up what is active on a leaf that failed.
+    pub(super) async fn give_up_sweeps(self: &Arc<Self>, leaf: Guid) -> Result<()> {
+        for work in Sweep::ALL {
+            if self.sweeps.state(work, leaf) == Some(SweepState::Active) {
+                self.stop_sweep(work, &[leaf], Stop::Cancel).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets that leaves were initialized.
     ///
     /// # Errors

@@ -40,9 +40,8 @@ pub fn commit(live: &Arc<LivePool>, limit: Option<Duration>) -> Result<(), Uncom
     let (tell, told) = mpsc::channel();
     let committing = Arc::clone(live);
     let wait = move || {
-        let txgs = committing.txgs();
         // Nobody may wait for it any more.
-        let _ = tell.send(block_on(txgs.wait_synced(txgs.open_txg())));
+        let _ = tell.send(block_on(committing.make_stable()));
     };
     if live.suspended().is_some() {
         return Err(Uncommitted::Suspended);

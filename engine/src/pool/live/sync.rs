@@ -239,13 +239,22 @@ impl LivePool {
         Ok(())
     }
 
-    /// Closes a frozen pool: all that can be logged is, and no label is written.
-    async fn close_frozen(self: &Arc<Self>) -> Result<()> {
+    /// Makes all that was written so far stable: in a group, or of a frozen pool in the intent logs.
+    pub async fn make_stable(self: &Arc<Self>) -> Result<()> {
+        if !self.txgs.is_frozen() {
+            return self.txgs.wait_synced(self.txgs.open_txg()).await;
+        }
         let open: Vec<_> = self.datasets().values().cloned().collect();
         for dataset in open {
-            if let Err(error) = dataset.zil.commit().await {
-                tracing::warn!(%error, objset = %dataset.objset.id(), "not all of a frozen dataset is logged");
-            }
+            dataset.zil.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// Closes a frozen pool: all that can be logged is, and no label is written.
+    async fn close_frozen(self: &Arc<Self>) -> Result<()> {
+        if let Err(error) = self.make_stable().await {
+            tracing::warn!(%error, pool = self.pool.name(), "not all of a frozen pool is logged");
         }
         self.stop(Error::Suspended("the pool was frozen".into()));
         self.end_thread();

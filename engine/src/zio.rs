@@ -21,4 +21,4 @@ pub(crate) use heal::Healing;
 pub use keystore::Keystore;
 pub(crate) use physical::{GangTree, How};
 pub(crate) use transform::{decode, decode_embedded};
-pub use write::{LogRoom, WriteRequest, Writer};
+pub use write::{LogRoom, WriteRequest, Writer, WriterFeatures};

@@ -38,6 +38,7 @@
 //! | `counting` | filesystems that count what features ask for that came later |
 //! | `sweep` | going through free space: initializing and trimming it by hand |
 //! | `trim` | telling devices what became free |
+//! | `version` | pools of old versions, and taking them to newer ones |
 //! | `views` | committed states that are being read |
 //! | `turns` | who may sync or open a dataset now |
 
@@ -62,6 +63,7 @@ mod sweep;
 mod sync;
 mod trim;
 mod turns;
+pub mod version;
 mod views;
 
 pub use add::Auxiliary;
@@ -331,7 +333,7 @@ impl Syncing {
 fn policy_of_mos() -> Policy {
     Policy {
         checksum: ChecksumType::Fletcher4,
-        compress: CompressType::Lz4,
+        compress: CompressType::On,
         zstd_level: 0,
         copies: 3,
         redundant_metadata: 0,
@@ -359,8 +361,10 @@ impl LivePool {
         let room = Arc::<Gauge>::default();
         let shares = Arc::<Shares>::default();
         let log_space = Arc::new(LogSpace { pool: Arc::clone(&room), txgs: Arc::clone(&txgs) });
+        let writer = Writer::new(Arc::clone(&pool), allocator).with_log_room(log_space);
+        writer.set_features(version::writer_features(config.version, &counts));
         Arc::new(Self {
-            writer: Writer::new(Arc::clone(&pool), allocator).with_log_room(log_space),
+            writer,
             txgs,
             mos,
             env: Arc::clone(&surroundings.env),

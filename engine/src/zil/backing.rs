@@ -54,6 +54,9 @@ pub(super) trait Backing: Send + Sync + Debug {
     /// Whether a log of `bytes` is likely to find room.
     fn has_room(&self, bytes: u64) -> bool;
 
+    /// Whether the object set may keep a log, even an empty one.
+    fn may_keep_log(&self) -> bool;
+
     /// Allocates a log block in the open group `txg`.
     fn allocate(&self, txg: Txg, bytes: usize) -> BoxFuture<'_, Result<Blkptr>>;
 
@@ -181,6 +184,10 @@ impl Backing for Live {
 
     fn set_source(&self, source: Weak<dyn Source>) {
         *lock(&self.source) = Some(source);
+    }
+
+    fn may_keep_log(&self) -> bool {
+        self.writer.features().intent_logs
     }
 
     fn has_log_devices(&self) -> bool {

@@ -110,7 +110,10 @@ pub(super) async fn claim_log(
         return Ok(header);
     }
     let bp = &header.log;
-    if bp.checksum_type() != ChecksumType::Zilog2 || bp.byte_order() != ByteOrder::Little {
+    let is_kept = backing.may_keep_log()
+        && bp.checksum_type() == ChecksumType::Zilog2
+        && bp.byte_order() == ByteOrder::Little;
+    if !is_kept {
         backing.free(txg, bp).await?;
         return Ok(ZilHeader::default());
     }

@@ -167,6 +167,10 @@ impl Backing for Fake {
         std::future::ready(found.map(|bytes| Block::from(IoBuf::from(&bytes[..]))).ok_or_else(failed)).boxed()
     }
 
+    fn may_keep_log(&self) -> bool {
+        true
+    }
+
     fn has_log_devices(&self) -> bool {
         self.disk().log_devices
     }

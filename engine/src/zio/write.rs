@@ -20,6 +20,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `encode` | compress, embed, checksum: pure functions |
+//! | `features` | what the pool's features allow |
 //! | `place` | space and pieces of a batch |
 //! | `gang` | blocks in parts |
 //! | `log_block` | blocks of intent logs |
@@ -29,6 +30,7 @@
 //! Source of the facts: OpenZFS 2.3 `zio.c`.
 
 mod encode;
+mod features;
 mod gang;
 mod log_block;
 mod offload;
@@ -46,6 +48,8 @@ use ondisk::{ByteOrder, Lsize, Txg};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 use self::encode::{Encoded, Stored, Units, encode, level_of, predecessor};
+use self::features::LiveWriterFeatures;
+pub use self::features::WriterFeatures;
 use self::gang::{Gang, Refused};
 pub use self::log_block::LogRoom;
 use self::place::Placement;
@@ -73,7 +77,7 @@ pub struct WriteRequest {
     pub dmu_type: DmuType,
     /// Checksum; never `Inherit` or `On`.
     pub checksum: ChecksumType,
-    /// Compression; never `Inherit` or `On`.
+    /// Compression; never `Inherit`. `On` is the pool's own choice ([`WriterFeatures`]).
     pub compress: CompressType,
     /// Level code of zstd (`codec::compress::zstd_level_code`), ignored by others.
     pub zstd_level: u8,
@@ -100,43 +104,25 @@ pub struct WriteRequest {
 pub struct Writer {
     pool: Arc<Pool>,
     allocator: Arc<Allocator>,
-    hole_birth: bool,
-    embedded_data: bool,
+    features: Arc<LiveWriterFeatures>,
     written: Arc<Written>,
     log_room: Option<Arc<dyn LogRoom>>,
 }
 
 impl Writer {
-    /// A writer for a pool that has the features `hole_birth` and `embedded_data`.
+    /// A writer for a pool that has [`WriterFeatures::ALL`].
     pub fn new(pool: Arc<Pool>, allocator: Arc<Allocator>) -> Self {
-        Self {
-            pool,
-            allocator,
-            hole_birth: true,
-            embedded_data: true,
-            written: Arc::default(),
-            log_room: None,
-        }
+        Self { pool, allocator, features: Arc::default(), written: Arc::default(), log_room: None }
     }
 
-    /// Whether holes are to say when they were made: in pools with the feature `hole_birth`.
-    pub fn with_hole_birth(self, hole_birth: bool) -> Self {
-        Self { hole_birth, ..self }
+    /// What the pool's blocks may be.
+    pub fn features(&self) -> WriterFeatures {
+        self.features.get()
     }
 
-    /// Whether holes say when they were made.
-    pub fn has_hole_birth(&self) -> bool {
-        self.hole_birth
-    }
-
-    /// Whether small blocks may stand in their pointers: in pools with the feature `embedded_data`.
-    pub fn with_embedded_data(self, embedded_data: bool) -> Self {
-        Self { embedded_data, ..self }
-    }
-
-    /// Whether small blocks may stand in their pointers.
-    pub fn has_embedded_data(&self) -> bool {
-        self.embedded_data
+    /// Says what the pool's blocks may be from now on. Holds for all clones of this writer.
+    pub fn set_features(&self, features: WriterFeatures) {
+        self.features.set(features);
     }
 
     /// Has logs ask for what they take of the space that is for data; without, they take it.
@@ -161,7 +147,12 @@ impl Writer {
 
     /// Writes a batch, in order: neighbours in the batch become neighbours on the device. One pointer a request. Where a pointer has the same
     /// addresses as the request's `previous`, that was written over or kept; otherwise the caller frees `previous`.
-    pub async fn write(&self, txg: Txg, batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
+    pub async fn write(&self, txg: Txg, mut batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
+        let features = self.features();
+        for request in &mut batch {
+            request.may_embed &= features.embedded_data;
+            request.compress = features.compress(request.compress);
+        }
         let units = Units::of(self.pool.vdevs());
         let salt = self.pool.salt.get().copied();
         let (batch, encoded) = encode_all(batch, units, salt, txg).await?;
@@ -284,7 +275,7 @@ impl Writer {
     /// The pointer to zeroes. What was never anything else has no birth.
     fn hole(&self, request: &WriteRequest, txg: Txg) -> Result<Blkptr> {
         let was_written = request.previous.is_some_and(|previous| previous.logical_birth() != Txg::NONE);
-        if !self.hole_birth || !was_written {
+        if !self.features().hole_birth || !was_written {
             return Ok(Blkptr::HOLE);
         }
         hole(Lsize(request.data.len() as u64), request.dmu_type, level_of(request), txg)

@@ -7,6 +7,7 @@ use engine::Error;
 use engine::dataset::dsl::Dsl;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
 use engine::pool::live::LivePool;
+use ondisk::features::Feature;
 use testkit::Rng;
 use testkit::tree::Tree;
 
@@ -35,6 +36,21 @@ const COMPRESSIONS: &[&str] = &[
 const CHECKSUMS: &[&str] =
     &["on", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "blake3", "off"];
 
+/// The values that the pool's features allow.
+fn allowed(pool: &LivePool, values: &[&'static str]) -> Vec<&'static str> {
+    let needed = |value: &str| match value {
+        "lz4" => Some(Feature::Lz4Compress),
+        "sha512" => Some(Feature::Sha512),
+        "skein" => Some(Feature::Skein),
+        "edonr" => Some(Feature::Edonr),
+        "blake3" => Some(Feature::Blake3),
+        _ if value.starts_with("zstd") => Some(Feature::ZstdCompress),
+        _ => None,
+    };
+    let is_allowed = |value: &&str| needed(value).is_none_or(|feature| pool.feature_count(feature).is_some());
+    values.iter().copied().filter(is_allowed).collect()
+}
+
 /// A pool under test, and what it must hold.
 pub struct History {
     pub pool: Arc<LivePool>,
@@ -48,6 +64,8 @@ pub struct History {
 /// Datasets with properties of all kinds.
 async fn create_datasets(pool: &Arc<LivePool>, rng: &mut Rng, seed: u64) -> Tree<Data> {
     let mut heads = Vec::new();
+    let (compressions, checksums) = (allowed(pool, COMPRESSIONS), allowed(pool, CHECKSUMS));
+    let most = if pool.feature_count(Feature::LargeBlocks).is_some() { 7 } else { 6 };
     for number in 0..5u64 {
         let turn = (seed * 5 + number) as usize;
         let sizes = ["512", "4K", "8K", "16K", "64K", "128K", "1M"];
@@ -67,13 +85,13 @@ async fn create_datasets(pool: &Arc<LivePool>, rng: &mut Rng, seed: u64) -> Tree
                 format!("f{number}"),
                 Data::Files(BTreeMap::new()),
                 NewContents::Filesystem,
-                &sizes[..],
+                &sizes[..most],
                 "recordsize",
             ),
         };
         let properties = [
-            ("compression", COMPRESSIONS[turn % COMPRESSIONS.len()]),
-            ("checksum", CHECKSUMS[turn % CHECKSUMS.len()]),
+            ("compression", compressions[turn % compressions.len()]),
+            ("checksum", checksums[turn % checksums.len()]),
             ("copies", if rng.once_in(4) { "2" } else { "1" }),
             (size_property, rng.pick(sizes).copied().unwrap_or("16K")),
         ];
@@ -151,7 +169,7 @@ impl History {
             0 => ("compression", COMPRESSIONS),
             _ => ("checksum", CHECKSUMS),
         };
-        let value = self.rng.pick(values).copied().unwrap_or("on");
+        let value = self.rng.pick(&allowed(&self.pool, values)).copied().unwrap_or("on");
         let set = vec![(property.to_owned(), value.to_owned())];
         self.open.clear();
         let set = self.pool.change(|s| async move {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use device::block_on;
-use engine::pool::live::{Layout, LivePool, NewTop};
+use engine::pool::live::{Layout, LivePool, NewPool, NewTop};
 use engine::vdev::Class;
 use ondisk::vdev_config::PoolState;
 
@@ -67,14 +67,18 @@ async fn reborn(mut run: History, disks: &Disks, seed: u64) -> History {
 
 /// Random operations through two lives of a pool. The pool is full first, if `fill`.
 fn run(name: &str, tops: Tops, ashift: u8, disk_bytes: u64, fill: bool) {
+    run_on(name, &Disks::new(disk_bytes), fill, |disks| new_pool(tops(disks), ashift));
+}
+
+/// The same of a pool of any form.
+pub fn run_on(name: &str, disks: &Disks, fill: bool, new: impl FnOnce(&Disks) -> NewPool) {
     let given = |name: &str| std::env::var(name).ok()?.parse().ok();
     let of_name = name.bytes().fold(7u64, |sum, byte| sum * 31 % 10_007 + u64::from(byte));
     let seed = given("CENOTE_RANDOM_SEED").unwrap_or(of_name);
     let steps = given("CENOTE_RANDOM_STEPS").unwrap_or(STEPS);
     println!("{name}: CENOTE_RANDOM_SEED={seed}");
-    let disks = Disks::new(disk_bytes);
     block_on(async {
-        let pool = LivePool::create(new_pool(tops(&disks), ashift), surroundings(seed)).await.unwrap();
+        let pool = LivePool::create(new(disks), surroundings(seed)).await.unwrap();
         let mut run = History::begin(pool, seed).await;
         if fill {
             data::fill_up(&run.pool).await;
@@ -82,11 +86,11 @@ fn run(name: &str, tops: Tops, ashift: u8, disk_bytes: u64, fill: bool) {
         for number in 1..=steps {
             run.step(number).await;
             if number == steps / 2 {
-                run = reborn(run, &disks, seed + 1).await;
+                run = reborn(run, disks, seed + 1).await;
             }
         }
         assert_eq!(run.refused > 0, fill, "{} refused", run.refused);
-        let mut run = reborn(run, &disks, seed + 2).await;
+        let mut run = reborn(run, disks, seed + 2).await;
         run.check().await;
     });
 }

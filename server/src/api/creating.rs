@@ -233,7 +233,7 @@ impl Action for CheckpointPool {
     type Reply = ();
 }
 
-/// Enables all features that a pool may have, or tells which those are.
+/// Takes pools to a version and enables all features that they may have, or tells which those are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UpgradePools {
@@ -241,6 +241,8 @@ pub struct UpgradePools {
     pub pools: Vec<String>,
     /// Only tell.
     pub dry_run: bool,
+    /// The version that they are to get; the newest, that of features, where absent. No features are enabled in an older one.
+    pub version: Option<u64>,
     /// For the history.
     pub command: Option<String>,
 }
@@ -250,7 +252,9 @@ pub struct UpgradePools {
 pub struct UpgradedPool {
     /// The pool.
     pub pool: String,
-    /// Features that were not enabled before.
+    /// Its version before.
+    pub version: u64,
+    /// Features that were not enabled before. When it only tells: none of a pool of an older version.
     pub features: Vec<String>,
 }
 

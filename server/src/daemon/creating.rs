@@ -10,7 +10,7 @@ use device::OpenOptions;
 use engine::dataset::dsl::Dsl;
 use engine::dataset::properties::{Style, kept};
 use engine::pool::discovery::Candidate;
-use engine::pool::live::{Auxiliary, LivePool, NewPool};
+use engine::pool::live::{Auxiliary, LivePool, NewPool, version};
 use engine::pool::properties::{PoolEnvironment, PoolProperties};
 use engine::pool::status;
 use engine::vdev::label::wipe_labels;
@@ -47,7 +47,9 @@ impl Daemon {
                 return Err(refuse(fault));
             }
         }
-        let features = pool_properties::features_of_new(request.no_features, &request.properties);
+        let version = pool_properties::version_of_new(&request.properties).map_err(refuse)?;
+        let no_features = request.no_features || version != version::FEATURES;
+        let features = pool_properties::features_of_new(no_features, &request.properties);
         let features = features.map_err(refuse)?;
         let opening = self.begin_opening(&doing, open_name)?;
         if self.find_pool(open_name).is_some() {
@@ -63,7 +65,7 @@ impl Daemon {
         let devices = &request.devices;
         let (guids, how) = (self.guids(), (None, asked_ashift(&request.properties)));
         let mut opened = disks::open(devices, &doing, Allowed::all(request.force), &guids, how).await?;
-        let mut new = NewPool { root_properties, ..new_pool(&request, &options, features) };
+        let mut new = NewPool { root_properties, ..new_pool(&request, &options, (version, features)) };
         new.tops = opened.tops.clone();
         // What the devices hold is still there when this is refused, and a dry run is refused what the pool would be.
         new.check().map_err(|error| refused(&doing, error))?;
@@ -305,7 +307,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Enables all features that pools may have, or tells which.
+    /// Takes pools to a version and enables all features that they may have, or tells which.
     ///
     /// # Errors
     /// None: a pool that cannot be upgraded becomes an entry of `failed`.
@@ -314,9 +316,7 @@ impl Daemon {
         let mut listed = Listed { entries: Vec::new(), failed };
         for pool in pools {
             match upgrade(&pool, &request).await {
-                Ok(features) => {
-                    listed.entries.push(UpgradedPool { pool: pool.name().to_owned(), features });
-                }
+                Ok(upgraded) => listed.entries.push(upgraded),
                 Err(error) => listed.failed.push(error),
             }
         }
@@ -358,18 +358,42 @@ impl Daemon {
     }
 }
 
-async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Vec<String>, ApiError> {
+async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<UpgradedPool, ApiError> {
     let doing = format!("cannot upgrade '{}'", pool.name());
-    let Some(live) = pool.live() else {
-        return match request.dry_run {
-            true => Ok(Vec::new()),
-            false => pool.writable(&doing).map(|_| Vec::new()),
-        };
+    let wanted = request.version.unwrap_or(version::FEATURES);
+    let before = pool.view().uberblock().version;
+    let upgraded = |features: &[Feature]| UpgradedPool {
+        pool: pool.name().to_owned(),
+        version: before,
+        features: features.iter().map(|feature| feature.name().to_owned()).collect(),
     };
-    let missing: Vec<Feature> = edits::features_missing(live);
-    let names = missing.iter().map(|feature| feature.name().to_owned()).collect();
-    if !request.dry_run && !missing.is_empty() {
+    if request.dry_run {
+        let missing = match pool.live() {
+            Some(live) if before == version::FEATURES => edits::features_missing(live),
+            _ => Vec::new(),
+        };
+        return Ok(upgraded(&missing));
+    }
+    let live = pool.writable(&doing)?;
+    if before > wanted {
+        return Ok(upgraded(&[]));
+    }
+    let compatibility = live.compatibility().unwrap_or_default();
+    if before < wanted && compatibility == "legacy" {
+        let why = "Upgrade not performed because 'compatibility' property set to 'legacy'.";
+        return Err(ApiError::refused(why.to_owned()));
+    }
+    let mut missing: Vec<Feature> = Vec::new();
+    if wanted == version::FEATURES {
+        let allowed = pool_properties::features_of(&compatibility);
+        let allowed = allowed.map_err(|why| ApiError::invalid(format!("{doing}: {why}")))?;
+        missing = edits::features_missing(live);
+        missing.retain(|feature| allowed.as_ref().is_none_or(|allowed| allowed.contains(feature)));
+    }
+    let answer = upgraded(&missing);
+    if before < wanted || !missing.is_empty() {
         let changed = edits::change(live, request.command.clone(), move |s| async move {
+            version::set(&s, wanted).await?;
             for feature in missing {
                 edits::enable_feature(&s, feature).await?;
             }
@@ -378,7 +402,7 @@ async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Vec<Str
         changed.await.map_err(|error| refused(&doing, error))?;
         live.count_what_is_enabled();
     }
-    Ok(names)
+    Ok(answer)
 }
 
 /// The sector size that was asked for, as a power of two.
@@ -396,9 +420,14 @@ async fn pool_ashift(dsl: &Dsl) -> Result<Option<u8>, ApiError> {
 }
 
 /// A new pool as the engine wants it, without devices.
-fn new_pool(request: &api::CreatePool, options: &Options, features: Vec<Feature>) -> NewPool {
-    let of_engine =
-        |name: &str| !name.starts_with("feature@") && !["altroot", "cachefile", "readonly"].contains(&name);
+fn new_pool(
+    request: &api::CreatePool,
+    options: &Options,
+    (version, features): (u64, Vec<Feature>),
+) -> NewPool {
+    let of_engine = |name: &str| {
+        !name.starts_with("feature@") && !["altroot", "cachefile", "readonly", "version"].contains(&name)
+    };
     let given = request.properties.iter().filter(|(name, _)| of_engine(name)).cloned();
     let temporary = request.temporary_name.clone().map(|name| ("tname".to_owned(), name));
     NewPool {
@@ -407,6 +436,7 @@ fn new_pool(request: &api::CreatePool, options: &Options, features: Vec<Feature>
         spares: Vec::new(),
         l2cache: Vec::new(),
         ashift: asked_ashift(&request.properties),
+        version,
         features,
         properties: given.chain(temporary).collect(),
         root_properties: request.root_properties.clone(),

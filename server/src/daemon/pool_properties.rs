@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use engine::dataset::properties::typed::parse_number;
 use engine::dataset::properties::{Attr, Kind, index};
-use engine::pool::live::default_features;
+use engine::pool::live::{default_features, version};
 use engine::pool::properties::PoolProp;
 use engine::pool::properties::table::POOL_TABLE;
 use ondisk::features::Feature;
@@ -103,9 +103,15 @@ fn fault(name: &str, value: &str, when: When) -> Option<String> {
         PoolProp::Autoreplace if value == "on" => {
             Some(format!("property '{name}' can only be 'off': devices are never replaced unasked"))
         }
-        PoolProp::Version => Some(format!(
-            "property '{name}': pools with version numbers are not written; leave it out for feature flags"
-        )),
+        PoolProp::Version => match value.parse::<u64>() {
+            Ok(number) if (1..=version::LAST_NUMBERED).contains(&number) => None,
+            Ok(version::FEATURES) if when == When::Create => None,
+            Ok(version::FEATURES) => {
+                Some(format!("property '{name}': 'zpool upgrade' takes a pool to feature flags"))
+            }
+            Ok(number) => Some(format!("property '{name}' number {number} is invalid.")),
+            Err(_) => Some(format!("bad numeric value '{value}'")),
+        },
         PoolProp::Comment => comment_fault(value),
         PoolProp::Compatibility => features_of(value).err(),
         PoolProp::Cachefile => cached::fault(value),
@@ -130,8 +136,18 @@ fn comment_fault(value: &str) -> Option<String> {
         .then(|| format!("comment must not exceed {MAX_COMMENT_BYTES} characters"))
 }
 
+/// The version of a new pool: that of features, unless another is given.
+pub(super) fn version_of_new(properties: &[(String, String)]) -> Result<u64, String> {
+    let given = properties.iter().rev().find(|(name, _)| name == "version");
+    let Some((_, value)) = given else { return Ok(version::FEATURES) };
+    if properties.iter().any(|(name, _)| name.starts_with("feature@")) {
+        return Err("'feature@' and 'version' properties cannot be specified together".to_owned());
+    }
+    value.parse().map_err(|_| format!("bad numeric value '{value}'"))
+}
+
 /// The features that a value of `compatibility` allows; `None` for all.
-fn features_of(value: &str) -> Result<Option<BTreeSet<Feature>>, String> {
+pub(super) fn features_of(value: &str) -> Result<Option<BTreeSet<Feature>>, String> {
     match value {
         "" | "off" => return Ok(None),
         "legacy" => return Ok(Some(BTreeSet::new())),

@@ -65,6 +65,7 @@ fn create(layout: Layout, disks: &[PathBuf], bytes: &[u8]) {
         spares: Vec::new(),
         l2cache: Vec::new(),
         ashift: Some(12),
+        version: engine::pool::live::version::FEATURES,
         features: default_features(),
         properties: Vec::new(),
         root_properties: Vec::new(),

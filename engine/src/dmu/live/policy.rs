@@ -45,7 +45,7 @@ impl Policy {
         let is_metadata = which.level > 0 || which.dmu_type.is_metadata() || which.is_spill;
         let (checksum, compress, copies) = if is_metadata {
             let more = u8::from(self.is_redundant(which));
-            (metadata_checksum(self.checksum), CompressType::Lz4, self.copies.saturating_add(more))
+            (metadata_checksum(self.checksum), CompressType::On, self.copies.saturating_add(more))
         } else {
             let checksum = dnode.map_or(ChecksumType::Inherit, |dnode| dnode.checksum);
             let compress = dnode.map_or(CompressType::Inherit, |dnode| dnode.compress);
@@ -113,9 +113,7 @@ fn data_checksum(of_object: ChecksumType, of_dataset: ChecksumType) -> ChecksumT
 
 fn data_compress(of_object: CompressType, of_dataset: CompressType) -> CompressType {
     match (of_object, of_dataset) {
-        (CompressType::Inherit, CompressType::On | CompressType::Inherit) | (CompressType::On, _) => {
-            CompressType::Lz4
-        }
+        (CompressType::Inherit, CompressType::Inherit) => CompressType::On,
         (CompressType::Inherit, chosen) | (chosen, _) => chosen,
     }
 }
@@ -145,7 +143,7 @@ mod tests {
     fn metadata_always_have_a_checksum_and_compression() {
         for which in [which(1, DmuType::ZVOL), which(0, DmuType::DIRECTORY_CONTENTS)] {
             let way = policy().way(DATASET, None, which);
-            assert_eq!((way.checksum, way.compress), (ChecksumType::Fletcher4, CompressType::Lz4));
+            assert_eq!((way.checksum, way.compress), (ChecksumType::Fletcher4, CompressType::On));
             assert_eq!((way.copies, way.class), (2, Class::Special));
         }
         let data = policy().way(DATASET, None, which(0, DmuType::ZVOL));

@@ -585,7 +585,7 @@ impl<'a> TreeSync<'a> {
             copies: way.copies,
             class: way.class,
             small_bytes: way.small_bytes,
-            may_embed: way.may_embed && self.batcher.writer().has_embedded_data(),
+            may_embed: way.may_embed,
             nopwrite: way.nopwrite,
             previous,
             retain: if self.old.is_cached(&at) { Retain::In } else { Retain::Out },
@@ -606,7 +606,7 @@ impl<'a> TreeSync<'a> {
 
     /// What takes the place of a block that is no more.
     fn hole(&self, level: u8, dmu_type: DmuType) -> Result<Blkptr> {
-        if !self.batcher.writer().has_hole_birth() {
+        if !self.batcher.writer().features().hole_birth {
             return Ok(Blkptr::HOLE);
         }
         let size = if level == 0 { self.dnode.data_block_size() } else { self.dnode.indirect_block_size() };

@@ -31,7 +31,7 @@ use super::brt::Brt;
 use super::config::{Config, blank};
 use super::features::{self, LiveFeatures};
 use super::sync::{new_packed_nvlist, write_packed_nvlist};
-use super::{LivePool, Syncing};
+use super::{LivePool, Syncing, version};
 use crate::alloc::Allocator;
 use crate::cache::ArcCache;
 use crate::dataset::dsl::edit;
@@ -45,8 +45,6 @@ use crate::vdev::Class;
 use crate::vdev::capacity::{size_of_parent, usable_bytes};
 use crate::vdev::config::{Devices, build_auxiliary, build_tree};
 
-/// The version of pools with feature flags.
-const VERSION: u64 = 5000;
 /// The smallest device.
 const MIN_DEVICE_BYTES: u64 = 64 << 20;
 /// The largest sector size that is chosen unasked, 16 KiB, and the smallest.
@@ -112,7 +110,9 @@ pub struct NewPool {
     pub l2cache: Vec<NewLeaf>,
     /// Sector size as a power of two; the devices' own where absent.
     pub ashift: Option<u8>,
-    /// Features to enable; dependencies must be among them.
+    /// Its version: [`version::FEATURES`], or one that is [written](version::is_written).
+    pub version: u64,
+    /// Features to enable; dependencies must be among them. None in a pool of an older version.
     pub features: Vec<Feature>,
     /// Pool properties, as typed. `tname` is the name that the pool has as long as it is open this time.
     pub properties: Vec<(String, String)>,
@@ -141,12 +141,9 @@ impl NewPool {
     /// Refuses what cannot become a pool, without touching the devices.
     ///
     /// # Errors
-    /// Features that are lacking, properties of the root filesystem, layouts or devices that do not go.
+    /// Versions that are not written, features that are lacking, properties of the root filesystem, layouts or devices that do not go.
     pub fn check(&self) -> Result<()> {
-        if let Some(lacking) = features::lacking(|feature| self.features.contains(&feature)) {
-            let detail = "pools without them can only be read here: enable them";
-            return Err(Error::Unsupported(format!("features are not enabled: {lacking}; {detail}")));
-        }
+        check_version(self)?;
         let is_enabled = |feature: Feature| self.features.contains(&feature);
         edit::check_properties(Types::FILESYSTEM, &self.root_properties, is_enabled)?;
         check_tops(&self.tops, self.ashift, is_enabled)?;
@@ -192,7 +189,7 @@ impl LivePool {
         spares.extend(leaf_configs(&new.spares, true, &**env, &mut devices));
         let l2cache = leaf_configs(&new.l2cache, false, &**env, &mut devices);
         let config = Config {
-            version: VERSION,
+            version: new.version,
             name: new.name.clone(),
             state: PoolState::Active,
             guid: pool_guid,
@@ -214,12 +211,12 @@ impl LivePool {
         let cache = ArcCache::or_default(surroundings.cache.as_ref());
         let before_first = Uberblock {
             order: ByteOrder::Little,
-            version: VERSION,
+            version: new.version,
             txg: Txg(Txg::INITIAL.get() - 1),
             guid_sum: config.guid_sum(),
             timestamp: env.now().as_secs(),
             root_bp: Blkptr::HOLE,
-            software_version: VERSION,
+            software_version: version::FEATURES,
             mmp: None,
             checkpoint_txg: Txg::NONE,
             raidz_reflow_info: 0,
@@ -247,6 +244,33 @@ impl LivePool {
     }
 }
 
+/// Checks that a new pool can have its version and features.
+fn check_version(new: &NewPool) -> Result<()> {
+    let is_enabled = |feature: &Feature| new.features.contains(feature);
+    if !version::is_written(new.version) {
+        return Err(Error::Unsupported(format!(
+            "pools of version {} cannot be created; versions {} to {} and {} can",
+            new.version,
+            version::OLDEST_WRITTEN,
+            version::LAST_NUMBERED,
+            version::FEATURES
+        )));
+    }
+    if new.version != version::FEATURES && !new.features.is_empty() {
+        return Err(Error::Invalid(format!("pools of version {} have no features", new.version)));
+    }
+    let lacks = |needed: &&Feature| !is_enabled(needed);
+    for feature in &new.features {
+        if let Some(needed) = feature.info().depends.iter().find(lacks) {
+            let (name, needed) = (feature.name(), needed.name());
+            return Err(Error::Invalid(format!(
+                "feature@{name} needs feature@{needed}, which is not enabled"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Makes the leaves of a new top-level vdev devices of the pool, which none of its states refers to yet.
 pub(super) async fn label_new(pool: &Pool, config: &Config, top: &VdevConfig) -> Result<()> {
     for leaf in top.leaves() {
@@ -272,9 +296,8 @@ async fn make_contents(
     };
     let directory = s.mos().claim(&s.tx, DIRECTORY_OBJECT, directory).await?;
     zap::edit::initialize(&directory, &s.tx, zap::edit::NewZap::of(DmuType::OBJECT_DIRECTORY)).await?;
-    for list in [directory::FEATURES_FOR_READ, directory::FEATURES_FOR_WRITE, directory::FEATURE_DESCRIPTIONS]
-    {
-        s.create_in_directory(list).await?;
+    if new.version == version::FEATURES {
+        version::create_lists(s).await?;
     }
     // The txgs of the others are recorded once this one is there.
     for feature in new.features.iter().filter(|feature| **feature == Feature::EnabledTxg).chain(&new.features)
@@ -282,7 +305,7 @@ async fn make_contents(
         features::enable(s, *feature).await?;
     }
     let number = |value: u64| zap::Value::U64(vec![value]);
-    s.set_in_directory(directory::CREATION_VERSION, number(VERSION)).await?;
+    s.set_in_directory(directory::CREATION_VERSION, number(new.version)).await?;
     s.set_in_directory(directory::DEFLATE, number(1)).await?;
     make_vdev_objects(s, &new.tops).await?;
     let salt = s.pool.pool.salt().get().copied().unwrap_or_default();
@@ -418,7 +441,7 @@ impl LivePool {
                 continue;
             }
             let mut list = Nvlist::new();
-            list.push("version", VERSION);
+            list.push("version", self.version());
             list.push("state", state as u64);
             list.push("guid", vdev.guid.get());
             vdevs.initialize_label(vdev.guid, &list).await.map_err(|tried| cannot_label(&tried))?;

@@ -16,26 +16,6 @@ use super::Syncing;
 use crate::dmu::zap;
 use crate::error::{Error, Result};
 
-/// What every pool that is written here has enabled: its structures are written as these features say.
-const NEEDED: &[Feature] = &[
-    Feature::AsyncDestroy,
-    Feature::EmptyBpobj,
-    Feature::Lz4Compress,
-    Feature::SpacemapHistogram,
-    Feature::EnabledTxg,
-    Feature::HoleBirth,
-    Feature::ExtensibleDataset,
-    Feature::EmbeddedData,
-    Feature::SpacemapV2,
-];
-
-/// Names of the features that a pool lacks to be written here.
-pub(super) fn lacking(is_enabled: impl Fn(Feature) -> bool) -> Option<String> {
-    let names: Vec<&str> =
-        NEEDED.iter().filter(|feature| !is_enabled(**feature)).map(|feature| feature.name()).collect();
-    (!names.is_empty()).then(|| names.join(", "))
-}
-
 /// Counts of the features that are enabled.
 #[derive(Debug, Default)]
 pub(super) struct LiveFeatures {
@@ -127,6 +107,7 @@ async fn store(s: &Syncing, feature: Feature, count: u64) -> Result<()> {
     let key = zap::Key::Name(feature.guid().into());
     zap::edit::set(&list, &s.tx, &key, &zap::Value::U64(vec![count])).await?;
     let before = s.pool.features.counts().insert(feature.guid(), count);
+    s.pool.allow_in_blocks();
     let was_used = before.is_some_and(|count| count > 0);
     if feature.info().flags.contains(Flags::MOS) && was_used != (count > 0) {
         s.pool.config_changed();

@@ -23,10 +23,10 @@ use ondisk::{ByteOrder, ObjectId, ObjsetId};
 
 use super::brt::Brt;
 use super::config::Config;
-use super::features::{self, LiveFeatures};
+use super::features::LiveFeatures;
 use super::multihost::watch;
 use super::sweep::sweeps_of;
-use super::{LivePool, Surroundings, Syncing, checkpoint, scan};
+use super::{LivePool, Surroundings, Syncing, checkpoint, scan, version};
 use crate::alloc::Allocator;
 use crate::dataset::dsl::Dsl;
 use crate::dataset::zpl::LiveZpl;
@@ -40,16 +40,12 @@ use crate::pool::import::{ImportError, ImportOptions};
 use crate::pool::suspend::FailMode;
 use crate::zil::{self, Replayed};
 
-/// The only version that is written.
-const VERSION: u64 = 5000;
-
 /// Features whose structures must be kept up when they are in use, and are not.
 const NOT_WRITTEN: &[(Feature, &str)] = &[
     (Feature::Encryption, "it has encrypted datasets"),
     (Feature::FastDedup, "it has deduplicated blocks"),
     (Feature::RedactedDatasets, "it has redacted datasets"),
     (Feature::RedactionBookmarks, "it has redaction bookmarks"),
-    (Feature::RaidzExpansion, "it has expanded raidz vdevs"),
 ];
 
 impl LivePool {
@@ -202,6 +198,7 @@ async fn claim(s: &Syncing) -> Result<()> {
             super::brt::reference(s, &clones).await?;
         }
     }
+    version::complete(s).await?;
     scan::begin_anew(s).await?;
     s.pool.config().state = PoolState::Active;
     s.pool.config_changed();
@@ -281,16 +278,15 @@ fn with_present_paths(
 
 async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Result<()> {
     let only = |why: &str| Err(Error::Unsupported(why.to_owned()));
-    if pool.uberblock().version != VERSION {
-        return only("it has an old version; OpenZFS can upgrade it (zpool upgrade)");
+    let found = pool.uberblock().version;
+    if !version::is_written(found) {
+        return only(&format!(
+            "it has version {found}, and versions before {} are not written; OpenZFS can upgrade it (zpool upgrade)",
+            version::OLDEST_WRITTEN
+        ));
     }
     if pool.uberblock().order != ByteOrder::Little {
         return only("it was written by a big-endian machine");
-    }
-    if let Some(lacking) = features::lacking(|feature| features.is_enabled(feature)) {
-        return only(&format!(
-            "features are not enabled: {lacking}; OpenZFS can enable them (zpool upgrade)"
-        ));
     }
     for (feature, why) in NOT_WRITTEN {
         if let FeatureState::Active(_) = features.state(*feature) {
@@ -300,6 +296,13 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
     if let Some(unknown) = features.unknown().find(|guid| features.count(guid).is_some_and(|count| count > 0))
     {
         return only(&format!("it uses a feature that is not known here: {unknown}"));
+    }
+    let is_expanding = |vdev: &&crate::vdev::Vdev| {
+        let kind = &vdev.config.kind;
+        matches!(kind, VdevKind::Raidz { expanding: true, .. })
+    };
+    if let Some(vdev) = pool.vdevs().tops.iter().find(|top| is_expanding(top)) {
+        return only(&format!("its vdev {} is being expanded; let OpenZFS finish it", vdev.name));
     }
     let odd = |vdev: &&crate::vdev::Vdev| vdev.config.kind == VdevKind::Missing || vdev.config.removing;
     if let Some(vdev) = pool.vdevs().tops.iter().flat_map(|top| top.walk()).find(odd) {

@@ -14,7 +14,7 @@ use ondisk::nearest::meant;
 use ondisk::nvlist::ByteString;
 use ondisk::pool_directory as directory;
 
-use super::Syncing;
+use super::{Syncing, version};
 use crate::dataset::dsl::{self, Dsl};
 use crate::dataset::properties::typed::parse_number;
 use crate::dataset::properties::{Attr, Kind, index, is_user};
@@ -82,11 +82,11 @@ pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
         PoolProp::Multihost if value == "on" && s.pool.config().host.0 == 0 => {
             return Err(invalid("requires a non-zero system hostid"));
         }
-        PoolProp::Version
-        | PoolProp::Cachefile
-        | PoolProp::Altroot
-        | PoolProp::Readonly
-        | PoolProp::Tname => {
+        PoolProp::Version => {
+            let version = parse_number(value).ok_or_else(|| invalid("a number is needed"))?;
+            return version::set(s, version).await;
+        }
+        PoolProp::Cachefile | PoolProp::Altroot | PoolProp::Readonly | PoolProp::Tname => {
             return Err(invalid("it can only be given when the pool is created or imported"));
         }
         PoolProp::DedupTableQuota if value == "auto" => u64::MAX,
@@ -160,7 +160,10 @@ async fn set_feature(s: &Syncing, name: &str, value: &str) -> Result<()> {
     let feature = Feature::from_name(name)
         .ok_or_else(|| Error::Invalid(format!("invalid property 'feature@{name}': no such feature")))?;
     match value {
-        "enabled" => s.enable_feature(feature).await,
+        "enabled" => {
+            version::set(s, version::FEATURES).await?;
+            s.enable_feature(feature).await
+        }
         "disabled" if !s.feature_enabled(feature) => Ok(()),
         "disabled" => Err(Error::Invalid(format!("feature@{name} is enabled; it cannot be disabled"))),
         _ => Err(Error::Invalid(format!(

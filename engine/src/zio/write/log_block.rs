@@ -36,8 +36,11 @@ pub trait LogRoom: Send + Sync + Debug {
 const LOG_SHARE: u64 = 4;
 
 impl Writer {
-    /// Whether a log of `bytes` is likely to find room.
+    /// Whether a log of `bytes` is likely to find room. There are no logs in pools of very old versions.
     pub fn has_log_room(&self, bytes: u64) -> bool {
+        if !self.features().intent_logs {
+            return false;
+        }
         let is_lent = || self.log_room.as_ref().is_none_or(|room| room.has(bytes));
         self.allocator.free_for_log() / LOG_SHARE >= bytes || is_lent()
     }

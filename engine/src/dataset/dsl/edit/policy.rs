@@ -104,10 +104,7 @@ pub(super) async fn of_dir(s: &Syncing, dir: ObjectId) -> Result<Policy> {
         let detail = "datasets with deduplication cannot be written by this version: set dedup=off";
         return Err(Error::Unsupported(detail.to_owned()));
     }
-    let (compress, zstd_level) = compression(
-        properties::effective(s, &chain, Prop::Compression).await?,
-        s.feature_enabled(Feature::Lz4Compress),
-    );
+    let (compress, zstd_level) = compression(properties::effective(s, &chain, Prop::Compression).await?);
     Ok(Policy {
         checksum: checksum(properties::effective(s, &chain, Prop::Checksum).await?),
         compress,
@@ -137,18 +134,17 @@ fn checksum(value: u64) -> ChecksumType {
     }
 }
 
-/// The compression and level code that a value of `compression` means.
-fn compression(value: u64, lz4: bool) -> (CompressType, u8) {
-    let default = if lz4 { CompressType::Lz4 } else { CompressType::Lzjb };
+/// The compression and level code that a value of `compression` means. `On` is the pool's choice.
+fn compression(value: u64) -> (CompressType, u8) {
     if value == ON {
-        return (default, DEFAULT_LEVEL);
+        return (CompressType::On, DEFAULT_LEVEL);
     }
     let level = match u8::try_from(value >> 7) {
         Ok(level @ 1..) => level,
         _ => DEFAULT_LEVEL,
     };
     match CompressType::from_raw((value & 0x7f) as u8) {
-        Ok(CompressType::Inherit | CompressType::On) | Err(_) => (default, DEFAULT_LEVEL),
+        Ok(CompressType::Inherit | CompressType::On) | Err(_) => (CompressType::On, DEFAULT_LEVEL),
         Ok(compress) => (compress, level),
     }
 }
@@ -159,7 +155,7 @@ pub(super) async fn activate_features(s: &Syncing, dataset: ObjectId) -> Result<
     let chain = space::chain(s, phys.dir).await?;
     let mut needed = Vec::new();
     needed.extend(features::of_checksum(checksum(properties::effective(s, &chain, Prop::Checksum).await?)));
-    let (compress, _) = compression(properties::effective(s, &chain, Prop::Compression).await?, true);
+    let (compress, _) = compression(properties::effective(s, &chain, Prop::Compression).await?);
     needed.extend(features::of_compression(compress));
     let record = properties::effective(s, &chain, Prop::Recordsize).await?;
     if record.max(volume_block(s, dataset).await?) > LARGE_BLOCK_BYTES {
@@ -193,10 +189,9 @@ mod tests {
     fn on_means_the_default_of_the_day() {
         assert_eq!(checksum(1), ChecksumType::Fletcher4);
         assert_eq!(checksum(8), ChecksumType::Sha256);
-        assert_eq!(compression(1, true), (CompressType::Lz4, DEFAULT_LEVEL));
-        assert_eq!(compression(1, false), (CompressType::Lzjb, DEFAULT_LEVEL));
-        assert_eq!(compression(2, true).0, CompressType::Off);
-        assert_eq!(compression(16, true), (CompressType::Zstd, DEFAULT_LEVEL));
-        assert_eq!(compression(16 | 19 << 7, true), (CompressType::Zstd, 19));
+        assert_eq!(compression(1), (CompressType::On, DEFAULT_LEVEL));
+        assert_eq!(compression(2).0, CompressType::Off);
+        assert_eq!(compression(16), (CompressType::Zstd, DEFAULT_LEVEL));
+        assert_eq!(compression(16 | 19 << 7), (CompressType::Zstd, 19));
     }
 }

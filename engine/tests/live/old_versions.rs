@@ -1,0 +1,140 @@
+//! Pools of old versions and pools without features: what is written into them is what they allow, as `zdb` sees it.
+
+use std::sync::Arc;
+
+use device::block_on;
+use engine::Error;
+use engine::pool::discovery;
+use engine::pool::live::{Layout, LivePool, NewPool, default_features, version};
+use engine::vdev::Class;
+use ondisk::features::Feature;
+use ondisk::vdev_config::PoolState;
+
+use crate::support::{Disks, committing, new_pool, surroundings};
+use crate::{golden_written, random};
+
+/// Bytes in a MiB.
+pub const MIB: u64 = 1 << 20;
+
+/// Checks that an exported pool without features has nothing of a newer form: no features, no block that needs one, no hole with a birth.
+pub fn assert_is_old(disks: &Disks, name: &str, version: u64) {
+    block_on(async {
+        let pool = disks.import(name, 77).await;
+        assert_eq!((pool.version(), pool.pool().uberblock().version), (version, version));
+        let is_enabled = |feature: &&Feature| pool.feature_count(**feature).is_some();
+        assert_eq!(Feature::ALL.iter().find(is_enabled), None);
+        committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
+    });
+    disks.judge(name);
+    let Some(blocks) = testkit::oracle::zdb_of(disks.path(), "-bbbbb", name, &[]) else { return };
+    let newer = [" lz4 ", " zstd ", "EMBEDDED", "HOLE", " sha512 ", " skein ", " edonr ", " blake3 "];
+    let found = blocks.lines().find(|line| newer.iter().any(|word| line.contains(word)));
+    assert_eq!(found, None, "{name}");
+    assert!(blocks.contains(" lzjb "), "its blocks are listed");
+    let Some(objects) = testkit::oracle::zdb_of(disks.path(), "-dddd", name, &[]) else { return };
+    assert!(!objects.contains("com.delphix:log_spacemap_zap") && !objects.contains("empty_bpobj"), "{name}");
+}
+
+pub fn old_pool(disks: &Disks, version: u64) -> NewPool {
+    let tops = vec![disks.top(Layout::Mirror, Class::Normal, "d", 2)];
+    NewPool { version, features: Vec::new(), ..new_pool(tops, 12) }
+}
+
+fn run(name: &str, version: u64) {
+    let disks = Disks::new(128 * MIB);
+    random::run_on(name, &disks, false, |disks| old_pool(disks, version));
+    assert_is_old(&disks, "tank", version);
+}
+
+#[test]
+fn random_without_features() {
+    run("random_without_features", version::FEATURES);
+}
+
+#[test]
+fn random_version_28() {
+    run("random_version_28", 28);
+}
+
+#[test]
+fn random_version_26() {
+    run("random_version_26", 26);
+}
+
+/// Pools of old versions and without features get all features, and are written with them then.
+fn upgrade(name: &str, disks: &Disks, pool: Arc<LivePool>) {
+    block_on(async {
+        committing(&pool, async {
+            pool.change(|s| async move {
+                version::set(&s, version::FEATURES).await?;
+                for feature in default_features() {
+                    s.enable_feature(feature).await?;
+                }
+                Ok(())
+            })
+            .await
+            .unwrap();
+            assert_eq!(pool.version(), version::FEATURES);
+            pool.close(PoolState::Exported).await.unwrap();
+        })
+        .await;
+    });
+    drop(pool);
+    disks.judge(name);
+    block_on(async {
+        let pool = disks.import(name, 3).await;
+        let lacks = |feature: &&Feature| pool.feature_count(**feature).is_none();
+        assert_eq!(Feature::ALL.iter().find(lacks), None);
+        committing(&pool, golden_written::change(&pool)).await;
+        committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
+    });
+    disks.judge(name);
+    let Some(blocks) = testkit::oracle::zdb_of(disks.path(), "-bbbbb", name, &[]) else { return };
+    assert!(blocks.contains(" lz4 ") && blocks.contains("EMBEDDED"), "{name} is written as its features say");
+}
+
+#[test]
+fn golden_pools_of_old_versions_are_upgraded() {
+    for name in ["legacy28", "features0"] {
+        let Some(disks) = Disks::of_golden(name) else { return };
+        let pool = block_on(disks.import(name, 2));
+        upgrade(name, &disks, pool);
+    }
+}
+
+#[test]
+fn a_pool_is_upgraded_version_by_version() {
+    let disks = Disks::new(128 * MIB);
+    let pool = block_on(async {
+        let pool = LivePool::create(old_pool(&disks, 26), surroundings(1)).await.unwrap();
+        committing(&pool, golden_written::change(&pool)).await;
+        for version in [27, 28] {
+            let set = pool.change(move |s| async move { version::set(&s, version).await });
+            committing(&pool, set).await.unwrap();
+        }
+        let back = pool.change(|s| async move { version::set(&s, 27).await });
+        committing(&pool, back).await.unwrap_err();
+        pool
+    });
+    upgrade("tank", &disks, pool);
+}
+
+#[test]
+fn what_an_old_pool_cannot_have_is_refused_before_anything_is_written() {
+    type Make = fn(&Disks) -> NewPool;
+    let refused: [Make; 3] = [
+        |disks| old_pool(disks, version::OLDEST_WRITTEN - 1),
+        |disks| NewPool { features: default_features(), ..old_pool(disks, 28) },
+        |disks| {
+            let mut new = old_pool(disks, version::FEATURES);
+            new.tops.push(disks.top(Layout::Single, Class::Special, "special", 1));
+            new
+        },
+    ];
+    for make in refused {
+        let disks = Disks::new(128 * MIB);
+        let created = block_on(LivePool::create(make(&disks), surroundings(1)));
+        assert!(matches!(created, Err(Error::Unsupported(_) | Error::Invalid(_))), "{created:?}");
+        assert!(block_on(discovery::scan(&[disks.path()])).unwrap().is_empty(), "no label was written");
+    }
+}

@@ -264,6 +264,7 @@ fn ours(dir: &Path, row: &Row) -> Option<Run> {
         spares: Vec::new(),
         l2cache: Vec::new(),
         ashift: Some(12),
+        version: engine::pool::live::version::FEATURES,
         features: default_features(),
         properties: Vec::new(),
         root_properties: Vec::new(),

@@ -16,6 +16,7 @@ mod select;
 mod set;
 mod snapshot;
 mod sort;
+mod upgrade;
 mod userspace;
 
 use anyhow::Result;
@@ -80,6 +81,8 @@ pub enum Zfs {
     Release(snapshot::HoldArguments),
     /// List the holds on snapshots
     Holds(holds::Arguments),
+    /// List filesystems of older versions, or upgrade them
+    Upgrade(upgrade::Arguments),
     /// Show the version of this program
     Version(version::Arguments),
 }
@@ -111,6 +114,7 @@ impl Zfs {
             Self::Hold(arguments) => arguments.run(false),
             Self::Release(arguments) => arguments.run(true),
             Self::Holds(arguments) => arguments.run(),
+            Self::Upgrade(arguments) => arguments.run(),
             Self::Version(arguments) => arguments.run("zfs version"),
         };
         done.map_err(|error| output::report(error).into())

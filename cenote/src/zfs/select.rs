@@ -23,6 +23,11 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// What is named, with what lies below if `recursive`.
+    pub fn of(recursive: bool) -> Self {
+        Self { recursive, ..Self::default() }
+    }
+
     /// Asks the daemon for the chosen datasets. `default_kinds` are those of a command that was told none; where it has no snapshots,
     /// pools with the property `listsnapshots` add theirs.
     pub fn fetch(
@@ -95,7 +100,7 @@ fn parse_kinds(list: &str) -> Result<Vec<DatasetKind>> {
 }
 
 /// The dataset that an argument names: a path stands for the filesystem that is mounted there.
-fn name_of(argument: &str) -> Result<String> {
+pub(super) fn name_of(argument: &str) -> Result<String> {
     if !argument.starts_with('/') && !argument.starts_with("./") {
         return Ok(argument.to_owned());
     }

@@ -43,7 +43,7 @@ const LEGACY_VERSIONS: [&str; version::LAST_NUMBERED as usize] = [
 
 /// Arguments of `zpool upgrade`.
 #[derive(Debug, clap::Args)]
-#[command(args_override_self = true)]
+#[command(args_override_self = true, disable_version_flag = true)]
 pub struct Arguments {
     /// All pools
     #[arg(short)]
@@ -53,7 +53,7 @@ pub struct Arguments {
     versions: bool,
     /// Upgrade to this version, not to feature flags
     #[arg(short = 'V', value_name = "VERSION")]
-    version: Option<String>,
+    wanted: Option<String>,
     /// Pools to be upgraded; without any, pools that can be are listed
     #[arg(value_name = "POOL")]
     pools: Vec<String>,
@@ -62,7 +62,7 @@ pub struct Arguments {
 impl Arguments {
     /// Lists or upgrades.
     pub fn run(self) -> Result<()> {
-        let wanted = self.version.as_deref().map(parse_version).transpose()?;
+        let wanted = self.wanted.as_deref().map(parse_version).transpose()?;
         if wanted.is_some() && !self.all && self.pools.is_empty() {
             return Err(usage("-V option is incompatible with other arguments"));
         }

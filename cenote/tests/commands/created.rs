@@ -11,7 +11,7 @@ use crate::session::Session;
 const DISK_BYTES: u64 = 256 << 20;
 
 /// Sparse files in a directory of the session.
-fn disks(session: &Session, directory: &str, count: usize) -> (PathBuf, Vec<String>) {
+pub fn disks(session: &Session, directory: &str, count: usize) -> (PathBuf, Vec<String>) {
     let place = session.directory().join(directory);
     std::fs::create_dir_all(&place).unwrap();
     let disk = |number: usize| {
@@ -24,7 +24,7 @@ fn disks(session: &Session, directory: &str, count: usize) -> (PathBuf, Vec<Stri
 }
 
 /// The words of a command line with the disks in place of `%0`, `%1`, ….
-fn words<'a>(line: &'a str, disks: &'a [String]) -> Vec<&'a str> {
+pub fn words<'a>(line: &'a str, disks: &'a [String]) -> Vec<&'a str> {
     let word = |word: &'a str| match word.strip_prefix('%') {
         Some(number) => disks[number.parse::<usize>().unwrap()].as_str(),
         None => word,
@@ -33,7 +33,7 @@ fn words<'a>(line: &'a str, disks: &'a [String]) -> Vec<&'a str> {
 }
 
 /// What `zdb` must say of an exported pool: all blocks are right, and none leaked.
-fn assert_judged_good(place: &Path, pool: &str) {
+pub fn assert_judged_good(place: &Path, pool: &str) {
     let Some(verdict) = testkit::oracle::zdb_of(place, "-bcc", pool, &[]) else { return };
     assert!(verdict.contains("No leaks (block sum matches space maps exactly)"), "{verdict}");
 }

@@ -11,4 +11,5 @@ mod mounts;
 mod reports;
 mod session;
 mod suspended;
+mod upgrades;
 mod whole_disks;

@@ -39,6 +39,7 @@ pub use settings::Settings;
 pub use statfs::{Space, StatFs};
 pub use xattr_names::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ondisk::ObjectId;
@@ -102,7 +103,7 @@ impl Default for ZplOptions {
 pub struct Zpl {
     objset: Arc<Objset>,
     options: Mutex<ZplOptions>,
-    version: u64,
+    version: AtomicU64,
     root: ObjectId,
     unlinked_set: Option<ObjectId>,
     case: CaseSensitivity,
@@ -150,7 +151,7 @@ impl Zpl {
         };
         Ok(Arc::new(Self {
             options: Mutex::new(options),
-            version,
+            version: AtomicU64::new(version),
             root,
             unlinked_set: Some(number(master::DELETE_QUEUE, 0).await?).filter(|id| *id != 0).map(ObjectId),
             case,
@@ -168,7 +169,12 @@ impl Zpl {
 
     /// Version of the layout of files, 1 to 5.
     pub fn version(&self) -> u64 {
-        self.version
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// It was upgraded.
+    pub(super) fn set_version(&self, version: u64) {
+        self.version.store(version, Ordering::Release);
     }
 
     /// Object number of the root directory.

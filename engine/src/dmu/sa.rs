@@ -29,8 +29,11 @@ impl Registry {
     /// Reads the tables that the object `id` names.
     pub async fn load(objset: &Arc<Objset>, id: ObjectId) -> Result<Self> {
         let names = Zap::open(&objset.object(id).await?).await?;
-        let registry = ObjectId(names.require_u64(master::SA_REGISTRY).await?);
-        let registry = Zap::open(&objset.object(registry).await?).await?.entries(MOST_ENTRIES).await?;
+        // A filesystem that was upgraded has no registry until its first file with system attributes.
+        let registry = match names.lookup_u64(master::SA_REGISTRY).await? {
+            Some(id) => Zap::open(&objset.object(ObjectId(id)).await?).await?.entries(MOST_ENTRIES).await?,
+            None => Vec::new(),
+        };
         let registry = registry
             .iter()
             .filter_map(|entry| Some((entry.key.name()?, entry.value.as_u64()?)))

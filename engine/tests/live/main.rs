@@ -20,6 +20,7 @@ mod history;
 mod idle;
 mod log;
 mod multihost;
+mod old_filesystems;
 mod old_versions;
 mod quotas;
 mod random;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use device::block_on;
 use engine::Error;
+use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
+use engine::dataset::zpl::live::WriteOptions;
 use engine::pool::discovery;
 use engine::pool::live::{Layout, LivePool, NewPool, default_features, version};
 use engine::vdev::Class;
@@ -11,7 +13,7 @@ use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
 use crate::support::{Disks, committing, new_pool, surroundings};
-use crate::{golden_written, random};
+use crate::{files, golden_written, random};
 
 /// Bytes in a MiB.
 pub const MIB: u64 = 1 << 20;
@@ -107,7 +109,16 @@ fn a_pool_is_upgraded_version_by_version() {
     let disks = Disks::new(128 * MIB);
     let pool = block_on(async {
         let pool = LivePool::create(old_pool(&disks, 26), surroundings(1)).await.unwrap();
-        committing(&pool, golden_written::change(&pool)).await;
+        let name = "tank/older".to_owned();
+        let new = NewDataset { name, contents: NewContents::Filesystem, properties: Vec::new() };
+        let create = pool.change(|s| async move { edit::create(&s, &new).await });
+        let id = committing(&pool, create).await.unwrap();
+        committing(&pool, async {
+            let zpl = pool.filesystem(id).await.unwrap();
+            let file = zpl.create(zpl.zpl().root(), b"older", &files::FILE).await.unwrap();
+            zpl.write(file, 0, &[7; 300_000], &WriteOptions::default()).await.unwrap();
+        })
+        .await;
         for version in [27, 28] {
             let set = pool.change(move |s| async move { version::set(&s, version).await });
             committing(&pool, set).await.unwrap();

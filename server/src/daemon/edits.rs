@@ -127,13 +127,36 @@ pub(super) async fn snapshot(
     edit::snapshot(s, &all).await
 }
 
-/// Sets properties of a dataset, as typed. The size that a volume is to have, where that is to change.
+/// What is left to do when a property was set, by the dataset itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// A volume gets this size.
+    Resize(u64),
+    /// A filesystem gets this version.
+    Upgrade(u64),
+}
+
+impl Left {
+    fn of(changed: &edit::Changed) -> Option<Self> {
+        changed.volsize.map(Self::Resize).or(changed.version.map(Self::Upgrade))
+    }
+
+    /// Does it.
+    pub(super) async fn finish(self, live: &Arc<LivePool>, id: ObjsetId) -> engine::Result<()> {
+        match self {
+            Self::Resize(bytes) => resize(live, id, bytes).await,
+            Self::Upgrade(version) => live.filesystem(id).await?.upgrade(version).await,
+        }
+    }
+}
+
+/// Sets properties of a dataset, as typed.
 pub(super) async fn set(
     s: &Syncing,
     name: &str,
     properties: &[(String, String)],
-) -> engine::Result<Option<u64>> {
-    Ok(edit::set_properties(s, name, properties).await?.volsize)
+) -> engine::Result<Option<Left>> {
+    Ok(Left::of(&edit::set_properties(s, name, properties).await?))
 }
 
 /// Takes a property away from a dataset.
@@ -142,8 +165,8 @@ pub(super) async fn inherit(
     name: &str,
     property: &str,
     received: bool,
-) -> engine::Result<Option<u64>> {
-    Ok(edit::inherit_property(s, name, property, received).await?.volsize)
+) -> engine::Result<Option<Left>> {
+    Ok(Left::of(&edit::inherit_property(s, name, property, received).await?))
 }
 
 /// Gives back the intent log of a dataset that is to be destroyed or rolled back.
@@ -152,7 +175,7 @@ pub(super) async fn close_log(live: &Arc<LivePool>, id: ObjsetId) -> engine::Res
 }
 
 /// Gives a volume another size.
-pub(super) async fn resize(live: &Arc<LivePool>, id: ObjsetId, bytes: u64) -> engine::Result<()> {
+async fn resize(live: &Arc<LivePool>, id: ObjsetId, bytes: u64) -> engine::Result<()> {
     live.volume(id).await?.resize(bytes).await?;
     live.txgs().wait_synced(live.txgs().open_txg()).await
 }

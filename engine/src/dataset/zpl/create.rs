@@ -5,19 +5,22 @@
 use std::sync::Arc;
 
 use ondisk::dmu::DmuType;
-use ondisk::sa::Attr;
-use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, ZnodeFlags, master};
+use ondisk::sa::{Attr, ZNODE_SIZE};
+use ondisk::zpl::{MASTER_NODE, ZnodeFlags, master};
 
 use super::CaseSensitivity;
 use super::attr::Time;
+use super::live::{acl_of, flags_of, place};
 use super::nfs4::FileAcl;
 use crate::dmu::sa::edit::{self as sa, LiveRegistry};
 use crate::dmu::zap::edit as zap;
 use crate::dmu::zap::normalize::FOLD_UPPER;
 use crate::dmu::{LiveObjset, NewObject};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::txg::Tx;
 
+/// The first version with system attributes (`ZPL_VERSION_SA`).
+const SYSTEM_ATTRIBUTES: u64 = 5;
 /// File type of a directory in a mode.
 const DIRECTORY: u32 = 0o040000;
 
@@ -30,6 +33,8 @@ pub struct NewFilesystem {
     pub gid: u32,
     /// Permissions of the root directory (OpenZFS: 0755).
     pub mode: u32,
+    /// Property `version`, 1 to 5.
+    pub version: u64,
     /// Property `utf8only`.
     pub utf8_only: bool,
     /// Property `normalization` as the master node keeps it: `U8_*` bits of the form.
@@ -53,9 +58,14 @@ pub async fn create_filesystem(objset: &Arc<LiveObjset>, tx: &Tx, new: &NewFiles
     zap::set_u64(&master_node, tx, master::UTF8ONLY, new.utf8_only.into()).await?;
     zap::set_u64(&master_node, tx, master::NORMALIZATION, new.normalization).await?;
     zap::set_u64(&master_node, tx, master::CASESENSITIVITY, case).await?;
-    zap::set_u64(&master_node, tx, master::VERSION, ZPL_VERSION).await?;
-    let attributes = sa::create(objset, tx).await?;
-    zap::set_u64(&master_node, tx, master::SA_ATTRS, attributes.0).await?;
+    zap::set_u64(&master_node, tx, master::VERSION, new.version).await?;
+    let attributes = match new.version >= SYSTEM_ATTRIBUTES {
+        true => Some(sa::create(objset, tx).await?),
+        false => None,
+    };
+    if let Some(attributes) = attributes {
+        zap::set_u64(&master_node, tx, master::SA_ATTRS, attributes.0).await?;
+    }
     let unlinked = zap::create(objset, tx, zap::NewZap::of(DmuType::UNLINKED_SET)).await?;
     zap::set_u64(&master_node, tx, master::DELETE_QUEUE, unlinked.id().0).await?;
 
@@ -64,37 +74,61 @@ pub async fn create_filesystem(objset: &Arc<LiveObjset>, tx: &Tx, new: &NewFiles
         normalization: new.normalization | fold,
         ..zap::NewZap::of(DmuType::DIRECTORY_CONTENTS)
     };
-    let root = objset.allocate(tx, NewObject { bonus_type: DmuType::SA, ..directory.object() }).await?;
+    let (bonus_type, bonus) = match attributes {
+        Some(_) => (DmuType::SA, Vec::new()),
+        None => (DmuType::ZNODE, vec![0; ZNODE_SIZE]),
+    };
+    let root = objset.allocate(tx, NewObject { bonus_type, bonus, ..directory.object() }).await?;
     zap::initialize(&root, tx, directory).await?;
-    let registry = LiveRegistry::load(objset, attributes).await?;
     let root_id = root.id().0;
     let mode = DIRECTORY | new.mode & 0o7777;
     let acl = FileAcl::trivial(mode, true);
     let flags = acl.flags_after(ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0);
+    let flags = flags_of(new.version, flags);
     let now = new.now.stored();
     let (count, aces) = acl.stored()?;
     let word = u64::to_le_bytes;
-    let mut set = Default::default();
-    registry.change(
-        &mut set,
-        &[
-            (Attr::Mode, Some(&word(mode.into()))),
-            (Attr::Size, Some(&word(2))),
-            (Attr::Gen, Some(&word(tx.txg().get()))),
-            (Attr::Uid, Some(&word(new.uid.into()))),
-            (Attr::Gid, Some(&word(new.gid.into()))),
-            (Attr::Parent, Some(&word(root_id))),
-            (Attr::Flags, Some(&word(flags))),
-            (Attr::Atime, Some(&now)),
-            (Attr::Mtime, Some(&now)),
-            (Attr::Ctime, Some(&now)),
-            (Attr::Crtime, Some(&now)),
-            (Attr::Links, Some(&word(2))),
-            (Attr::DaclCount, Some(&word(count))),
-            (Attr::DaclAces, Some(&aces)),
-        ],
-    )?;
-    registry.write(&root, tx, &set).await?;
+    let (mode, uid, gid) = (word(mode.into()), word(new.uid.into()), word(new.gid.into()));
+    let (two, generation, parent) = (word(2), word(tx.txg().get()), word(root_id));
+    let (flags, dacl_count) = (word(flags), word(count));
+    let attributes_of_root: [(Attr, &[u8]); 12] = [
+        (Attr::Mode, &mode),
+        (Attr::Size, &two),
+        (Attr::Gen, &generation),
+        (Attr::Uid, &uid),
+        (Attr::Gid, &gid),
+        (Attr::Parent, &parent),
+        (Attr::Flags, &flags),
+        (Attr::Atime, &now),
+        (Attr::Mtime, &now),
+        (Attr::Ctime, &now),
+        (Attr::Crtime, &now),
+        (Attr::Links, &two),
+    ];
+    match attributes {
+        Some(tables) => {
+            let registry = LiveRegistry::load(objset, tables).await?;
+            let mut set = Default::default();
+            let acl: [(Attr, &[u8]); 2] = [(Attr::DaclCount, &dacl_count), (Attr::DaclAces, &aces)];
+            let all: Vec<_> =
+                attributes_of_root.iter().chain(&acl).map(|(attr, value)| (*attr, Some(*value))).collect();
+            registry.change(&mut set, &all)?;
+            registry.write(&root, tx, &set).await?;
+        }
+        None => {
+            let mut znode = vec![0; ZNODE_SIZE];
+            // A trivial list always fits.
+            let (acl, _) = acl_of(new.version, count, &aces)?;
+            let acl = acl.encode().map_err(Error::format("an ACL"))?;
+            let all = attributes_of_root.iter().copied().chain([(Attr::ZnodeAcl, &acl[..])]);
+            for (attr, value) in all {
+                if let Some(target) = place(attr).and_then(|place| znode.get_mut(place)) {
+                    target.copy_from_slice(value);
+                }
+            }
+            root.set_bonus(tx, DmuType::ZNODE, &znode);
+        }
+    }
     zap::set_u64(&master_node, tx, master::ROOT, root_id).await
 }
 
@@ -119,6 +153,7 @@ mod tests {
             uid: 12,
             gid: 13,
             mode: 0o755,
+            version: 5,
             utf8_only: true,
             normalization: 0x10,
             case: CaseSensitivity::Mixed,

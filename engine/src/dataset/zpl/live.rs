@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `locks` | locks of files and of ranges of their content |
 //! | `nodes` | a file's attributes, read and changed |
+//! | `old` | files from before system attributes; filesystems that get a newer version |
 //! | `names` | entries of directories: look up, list, create, link |
 //! | `remove` | unlink, rmdir |
 //! | `nameless` | files without a name that are still open |
@@ -57,6 +58,7 @@ mod log;
 mod nameless;
 mod names;
 mod nodes;
+mod old;
 mod permit;
 mod quotas;
 mod remove;
@@ -70,19 +72,20 @@ pub use allocate::AllocateMode;
 pub use attributes::{AtimeMode, SetAttributes};
 pub use content::WriteOptions;
 pub use names::{NewKind, NewNode};
+pub(super) use old::{acl_of, flags_of, place};
 pub use rename::RenameMode;
 pub use xattrs::{XattrPlace, XattrSet};
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::ObjectId;
 use ondisk::sa::Attr;
-use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, master};
+use ondisk::zpl::{MASTER_NODE, master};
 
 use super::{AclRules, Settings, Space, StatFs, Time, Zpl, ZplOptions};
 use crate::dataset::zvol::Room;
@@ -138,7 +141,8 @@ pub struct LiveZpl {
     zpl: Arc<Zpl>,
     txgs: Arc<Txgs>,
     objset: Arc<LiveObjset>,
-    registry: LiveRegistry,
+    /// The tables of system attributes; absent as long as the filesystem is of a version without them.
+    registry: OnceLock<LiveRegistry>,
     journal: Journal,
     unlinked_set: ObjectId,
     quotas: quotas::Quotas,
@@ -177,26 +181,18 @@ impl LiveZpl {
         options: ZplOptions,
     ) -> Result<Arc<Self>> {
         let zpl = Zpl::open(&objset.view(), options).await?;
-        if zpl.version() != ZPL_VERSION {
-            let what = format!("objset {}: filesystem version {}", objset.id(), zpl.version());
-            return Err(Error::Unsupported(format!(
-                "{what} can only be read; version {ZPL_VERSION} can be written"
-            )));
-        }
         let master_node = objset.object(MASTER_NODE).await?;
         let name = async |name: &str| -> Result<ObjectId> {
             let found = zap::lookup_u64(&master_node, name).await?;
             found.map(ObjectId).ok_or_else(|| master_node.corrupt(format!("no {name}")))
         };
-        let registry = LiveRegistry::load(objset, name(master::SA_ATTRS).await?).await?;
-        registry.show_to(&zpl.attributes)?;
         let opened = Arc::new(Self {
             unlinked_set: name(master::DELETE_QUEUE).await?,
             quotas: quotas::Quotas::load(&master_node).await?,
             zpl,
             txgs: Arc::clone(txgs),
             objset: Arc::clone(objset),
-            registry,
+            registry: OnceLock::new(),
             journal: Journal::new(zil),
             locks: locks::FileLocks::default(),
             moving: AsyncMutex::new(()),
@@ -209,6 +205,7 @@ impl LiveZpl {
             acl_rules: RwLock::default(),
             room: RwLock::new(None),
         });
+        opened.load_registry().await?;
         let source: Weak<Self> = Arc::downgrade(&opened);
         zil.set_source(source);
         Ok(opened)

@@ -77,6 +77,13 @@ impl LiveObject {
         self.core.lock().bonus()
     }
 
+    /// The type of the bonus area.
+    pub fn bonus_type(&self) -> DmuType {
+        let state = self.core.lock();
+        let newest = state.layers.iter().rev().find_map(|layer| layer.bonus.as_ref());
+        newest.map_or_else(|| state.tree.dnode().bonus_type, |(bonus_type, _)| *bonus_type)
+    }
+
     /// Another bonus area. It must fit the dnode.
     pub fn set_bonus(&self, tx: &Tx, bonus_type: DmuType, bonus: &[u8]) {
         debug_assert!(

@@ -150,7 +150,7 @@ impl Daemon {
         task: impl FnOnce(engine::pool::live::Syncing) -> F + Send + 'static,
     ) -> Result<(), ApiError>
     where
-        F: Future<Output = engine::Result<Option<u64>>> + Send + 'static,
+        F: Future<Output = engine::Result<Option<edits::Left>>> + Send + 'static,
     {
         let pool = self.pool_of(name)?;
         let failed = |error| dataset_error("open", name, error);
@@ -166,13 +166,13 @@ impl Daemon {
         let changed = async {
             // What can be refused of quotas is before anything is changed.
             let with_quotas = open_for_quotas(&pool, live, name, quotas).await?;
-            let volsize = edits::change(live, command, task).await?;
+            let left = edits::change(live, command, task).await?;
             if let Some(filesystem) = with_quotas {
                 set_quotas(&filesystem, quotas).await?;
             }
-            if let Some(bytes) = volsize {
+            if let Some(left) = left {
                 let id = pool.dsl().await?.find(name).await?.objset_id();
-                edits::resize(live, id, bytes).await?;
+                left.finish(live, id).await?;
             }
             Ok(())
         };

@@ -6,7 +6,7 @@ use ondisk::ObjsetId;
 use ondisk::features::Feature;
 use ondisk::objset::ObjsetType;
 use ondisk::zil::ZilHeader;
-use ondisk::zpl::{MASTER_NODE, master};
+use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, master};
 
 use super::create::{NewContents, NewDataset};
 use super::properties::{Assignment, assigned};
@@ -24,6 +24,8 @@ use crate::pool::live::Syncing;
 
 /// What new filesystems are like when nobody says otherwise (`zfs_create_fs`).
 const ROOT_MODE: u32 = 0o755;
+/// The first version of filesystems that compare names by anything but their bytes (`ZPL_VERSION_NORMALIZATION`).
+const NORMALIZATION_VERSION: u64 = 3;
 
 async fn open(s: &Syncing, head: &FoundHead) -> Result<Arc<Objset>> {
     let id = ObjsetId(head.object.get());
@@ -83,6 +85,12 @@ pub(super) async fn inherit_names(
     Ok(())
 }
 
+/// The version of a filesystem.
+pub(super) async fn version(s: &Syncing, head: &FoundHead) -> Result<u64> {
+    let master_node = open(s, head).await?.object(MASTER_NODE).await?;
+    Zap::open(&master_node).await?.require_u64(master::VERSION).await
+}
+
 /// Fills a new object set.
 pub(super) async fn fill(
     s: &Syncing,
@@ -99,12 +107,19 @@ pub(super) async fn fill(
                 _ => CaseSensitivity::Mixed,
             };
             let normalization = number(Prop::Normalization);
+            let version = assigned(plan, Prop::Version).unwrap_or(ZPL_VERSION);
+            if version < NORMALIZATION_VERSION && (normalization != 0 || case != CaseSensitivity::Sensitive) {
+                return Err(Error::Invalid(format!(
+                    "'normalization' and 'casesensitivity' need version {NORMALIZATION_VERSION} or newer"
+                )));
+            }
             let now = Time { seconds: i64::try_from(s.now()).unwrap_or(i64::MAX), nanoseconds: 0 };
             let (uid, gid) = s.owner();
             let filesystem = NewFilesystem {
                 uid,
                 gid,
                 mode: ROOT_MODE,
+                version,
                 // Names that are compared by normal forms must have some.
                 utf8_only: normalization != 0 || number(Prop::Utf8only) != 0,
                 normalization,

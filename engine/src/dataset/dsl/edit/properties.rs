@@ -499,6 +499,8 @@ pub struct Changed {
     pub policies: Vec<ObjsetId>,
     /// The volume is to have this size; only the volume itself can change that.
     pub volsize: Option<u64>,
+    /// The filesystem is to have this version; only the filesystem itself can change that.
+    pub version: Option<u64>,
 }
 
 /// Sets properties of a filesystem, volume or snapshot, as typed: all or none.
@@ -523,6 +525,14 @@ pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, Stri
                 effects.push((prop, old, new));
             }
             Setting::Contents(Prop::Volsize) => check_resize(s, &head, assignment.number()).await?,
+            Setting::Contents(Prop::Version) => {
+                let (now, wanted) = (contents::version(s, &head).await?, assignment.number());
+                if wanted < now {
+                    return Err(Error::Invalid(format!(
+                        "'version' can not be {wanted}: the filesystem is already at version {now}"
+                    )));
+                }
+            }
             Setting::Contents(prop) => {
                 let detail = "cannot be changed by this version";
                 return Err(Error::Unsupported(format!("'{}' {detail}", prop.desc().name)));
@@ -535,6 +545,7 @@ pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, Stri
         match Prop::from_stored_name(&assignment.name) {
             Some(Prop::FilesystemLimit | Prop::SnapshotLimit) => keep_counts(s, head.phys.dir).await?,
             Some(Prop::Volsize) => changed.volsize = Some(assignment.number()),
+            Some(Prop::Version) => changed.version = Some(assignment.number()),
             _ => {}
         }
         store(s, head.phys.dir, assignment).await?;
@@ -598,7 +609,7 @@ pub async fn inherit_property(s: &Syncing, name: &str, property: &str, received:
     events::note(s, "inherit", name, head.object, &format!("{stored_name}=")).await?;
     let policies = super::objsets_below(s, name).await?;
     policy::refresh(s, &policies).await?;
-    Ok(Changed { policies, volsize: None })
+    Ok(Changed { policies, ..Changed::default() })
 }
 
 async fn inherit_of_snapshot(s: &Syncing, snapshot: ObjectId, name: &str) -> Result<Changed> {

@@ -218,6 +218,7 @@ impl LiveZpl {
         let project = set.project.filter(|project| *project != 0);
         if let Some(project) = set.project {
             let fits = node.is_directory() || node.znode.file_type() == FileType::Regular;
+            let fits = fits && !node.znode.attributes.is_old();
             if !fits || !self.objset.counts_projects() {
                 return Err(self.refuse(format!("object {}: has no project", node.id()), errno::ENOTSUP));
             }

@@ -126,7 +126,8 @@ impl LiveZpl {
             let node = self.content(file).await?;
             node.require_writable(offset)?;
             self.require_quota(node.owners()?, &[Counted::Bytes]).await?;
-            if access == Access::Shared && !self.registry.in_bonus(&node.object, &STAMPED)? {
+            let is_old = node.znode.attributes.is_old();
+            if access == Access::Shared && !is_old && !self.registry()?.in_bonus(&node.object, &STAMPED)? {
                 access = Access::Alone;
                 continue;
             }
@@ -145,7 +146,11 @@ impl LiveZpl {
                 values = values.number(Attr::Mode, mode.into());
             }
             if access == Access::Shared {
-                self.registry.merge(&node.object, &tx, &values.given().unwrap_or_default(), merge)?;
+                let given = values.given().unwrap_or_default();
+                match is_old {
+                    true => self.merge_old(&node.object, &tx, &given, merge)?,
+                    false => self.registry()?.merge(&node.object, &tx, &given, merge)?,
+                };
             } else {
                 values = values.number(Attr::Size, end.max(node.number(Attr::Size)?));
                 self.update(&node.object, &tx, values).await?;

@@ -196,7 +196,7 @@ impl LiveZpl {
         if new.kind != NewKind::Regular {
             return Err(self.refuse("a file without a name", errno::EINVAL));
         }
-        let _locked = self.locks.lock(&[dir]).await;
+        let locked = self.locks.lock(&[dir]).await;
         let parent = self.node(dir).await?;
         if !parent.is_directory() {
             return Err(self.refuse(format!("object {dir}"), errno::ENOTDIR));
@@ -211,7 +211,8 @@ impl LiveZpl {
         let tx = self.begin(0).await?;
         let object = self.make(&parent, &tx, new, ZnodeFlags(0), Time::now()).await?;
         let mut values = Values::default().number(Attr::Links, 0);
-        if let Some(xattrs) = &inherited.xattrs {
+        let has_inside = self.has_system_attributes();
+        if let Some(xattrs) = inherited.xattrs.as_ref().filter(|_| has_inside) {
             values = values.bytes(Attr::Dxattr, xattrs);
         }
         if let Err(error) = self.update(&object, &tx, values).await {
@@ -224,6 +225,10 @@ impl LiveZpl {
         self.stays(object.id());
         if let Some(state) = self.opened().get_mut(&object.id().0) {
             state.linkable = linkable;
+        }
+        drop((tx, locked));
+        if let Some(xattrs) = inherited.xattrs.filter(|_| !has_inside) {
+            self.store_inherited(object.id(), &xattrs).await?;
         }
         Ok(object.id())
     }

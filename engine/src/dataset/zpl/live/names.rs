@@ -144,6 +144,7 @@ impl LiveZpl {
         name: &[u8],
         to: Dirent,
     ) -> Result<()> {
+        let to = self.entry_for(to);
         let added = edit::insert(dir, tx, &Key::Name(name.to_vec()), &Value::U64(vec![to.to_raw()])).await?;
         if added { Ok(()) } else { Err(Error::Exists(String::from_utf8_lossy(name).into_owned())) }
     }
@@ -174,7 +175,7 @@ impl LiveZpl {
         logged: Option<(&LoggedObject, Option<&record::Attributes>)>,
     ) -> Result<ObjectId> {
         let Named { dir, name } = at;
-        let _locked = self.locks.lock(&[dir]).await;
+        let locked = self.locks.lock(&[dir]).await;
         let parent = self.node(dir).await?;
         if parent.number(Attr::Links)? == 0 {
             return Err(Error::NotFound(format!("directory {dir}")));
@@ -208,7 +209,11 @@ impl LiveZpl {
         if inherited.xattrs.is_some() || parent.passes_acl_on()? {
             self.log_inherited(&tx);
         }
-        if let Some(xattrs) = inherited.xattrs {
+        let (inside, outside) = match self.has_system_attributes() {
+            true => (inherited.xattrs, None),
+            false => (None, inherited.xattrs),
+        };
+        if let Some(xattrs) = inside {
             self.update(&object, &tx, Values::default().bytes(Attr::Dxattr, &xattrs)).await?;
         }
         let links = i64::from(new.kind == NewKind::Directory);
@@ -218,6 +223,10 @@ impl LiveZpl {
             _ => None,
         };
         self.log_created(&tx, at, object.id(), target).await?;
+        drop((tx, locked));
+        if let Some(xattrs) = outside {
+            self.store_inherited(object.id(), &xattrs).await?;
+        }
         Ok(object.id())
     }
 
@@ -246,8 +255,10 @@ impl LiveZpl {
         let is_directory = new.kind == NewKind::Directory;
         let slots = match logged {
             Some(object) => u8::try_from(object.dnode_slots()).unwrap_or(u8::MAX),
+            None if !self.has_system_attributes() => 1,
             None => self.dnode_slots(),
         };
+        let (bonus_type, bonus) = self.new_bonus();
         let allocate = async |new: NewObject| match logged {
             Some(object) => self.objset.claim(tx, object.object(), new).await,
             None => self.objset.allocate(tx, new).await,
@@ -257,7 +268,7 @@ impl LiveZpl {
                 normalization: self.zpl.name_rules().flags(),
                 ..edit::NewZap::of(DmuType::DIRECTORY_CONTENTS)
             };
-            let new = NewObject { bonus_type: DmuType::SA, slots, ..zap.object() };
+            let new = NewObject { bonus_type, bonus, slots, ..zap.object() };
             let object = allocate(new).await?;
             edit::initialize(&object, tx, zap).await?;
             object
@@ -265,8 +276,8 @@ impl LiveZpl {
             let new = NewObject {
                 dmu_type: DmuType::PLAIN_FILE_CONTENTS,
                 block_size: FIRST_BLOCK_BYTES,
-                bonus_type: DmuType::SA,
-                bonus: Vec::new(),
+                bonus_type,
+                bonus,
                 slots,
             };
             allocate(new).await?
@@ -288,7 +299,8 @@ impl LiveZpl {
         let mut flags = ZnodeFlags::ARCHIVE.0 | ZnodeFlags::AV_MODIFIED.0 | extra.0;
         flags = acl.flags_after(flags | inherited.0 & ZnodeFlags::XATTR.0);
         let project = Some(self.project_of_new(parent)?);
-        let project = project.filter(|project| *project != 0 || self.objset.counts_projects());
+        let has_projects = self.has_system_attributes() && self.objset.counts_projects();
+        let project = project.filter(|project| *project != 0 || has_projects);
         if project.is_some() {
             flags |= ZnodeFlags::PROJID.0;
         }

@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ondisk::ObjectId;
+use ondisk::dmu::DmuType;
 use ondisk::sa::Attr;
 use ondisk::zpl::{FileType, ZnodeFlags};
+use ondisk::{ByteOrder, ObjectId};
 
 use super::LiveZpl;
 use crate::dataset::zpl::{Time, Znode};
@@ -49,8 +50,22 @@ impl Values {
         self
     }
 
-    fn iter(&self) -> impl Iterator<Item = (Attr, Option<&[u8]>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Attr, Option<&[u8]>)> {
         self.places.iter().map(|(attr, place)| (*attr, place.clone().and_then(|place| self.bytes.get(place))))
+    }
+
+    /// The value of one attribute, if it is given, and the others.
+    pub(super) fn take(self, attr: Attr) -> (Option<Vec<u8>>, Self) {
+        let mut value = None;
+        let mut rest = Self::default();
+        for (other, bytes) in self.iter() {
+            match bytes {
+                Some(bytes) if other == attr => value = Some(bytes.to_vec()),
+                Some(bytes) => rest = rest.bytes(other, bytes),
+                None => rest = rest.without(other),
+            }
+        }
+        (value, rest)
     }
 
     /// The new values, when none is taken away.
@@ -83,10 +98,10 @@ impl LiveZpl {
     pub(super) async fn node(&self, id: ObjectId) -> Result<Node> {
         let object = self.objset.object(id).await?;
         let znode = self.zpl.node(id).await?;
-        if znode.attributes.is_old() {
+        if znode.attributes.is_old() && znode.attributes.order(Attr::Mode) != ByteOrder::Little {
             let what = format!("objset {}, object {id}", self.objset.id());
             return Err(Error::Unsupported(format!(
-                "{what}: from before system attributes, can only be read"
+                "{what}: written by a big-endian machine before system attributes, can only be read"
             )));
         }
         Ok(Node { object, znode, is_replayed: self.journal.is_applying() })
@@ -94,23 +109,31 @@ impl LiveZpl {
 
     /// Changes attributes of a file.
     pub(super) async fn update(&self, object: &Arc<LiveObject>, tx: &Tx, values: Values) -> Result<()> {
+        if object.bonus_type() == DmuType::ZNODE {
+            return self.update_old(object, tx, &values).await;
+        }
+        let registry = self.registry()?;
         if let Some(same) = values.given()
-            && self.registry.overwrite(object, tx, &same)?
+            && registry.overwrite(object, tx, &same)?
         {
             return Ok(());
         }
-        let mut set = self.registry.read(object).await?;
+        let mut set = registry.read(object).await?;
         let changes: Vec<_> = values.iter().collect();
-        self.registry.change(&mut set, &changes)?;
-        self.registry.write(object, tx, &set).await
+        registry.change(&mut set, &changes)?;
+        registry.write(object, tx, &set).await
     }
 
     /// Gives a file that was just created its attributes.
     pub(super) async fn fill(&self, object: &Arc<LiveObject>, tx: &Tx, values: Values) -> Result<()> {
+        if object.bonus_type() == DmuType::ZNODE {
+            return self.fill_old(object, tx, values).await;
+        }
+        let registry = self.registry()?;
         let mut set = Default::default();
         let changes: Vec<_> = values.iter().collect();
-        self.registry.change(&mut set, &changes)?;
-        self.registry.write(object, tx, &set).await
+        registry.change(&mut set, &changes)?;
+        registry.write(object, tx, &set).await
     }
 
     /// The attributes of a directory after it got or lost entries: `entries` more entries, `links` more directories in it than `node` says.

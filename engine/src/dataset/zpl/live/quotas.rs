@@ -25,6 +25,9 @@ const OWNERS: [AccountingObject; 3] =
     [AccountingObject::User, AccountingObject::Group, AccountingObject::Project];
 const COUNTS: [Counted; 2] = [Counted::Bytes, Counted::Objects];
 
+/// The first version of filesystems with quotas of users (`ZPL_VERSION_USERSPACE`).
+const USERSPACE: u64 = 4;
+
 /// Objects of the ZAPs with quotas by owner and count; 0 where there is none.
 #[derive(Debug, Default)]
 pub(super) struct Quotas([[AtomicU64; 2]; 3]);
@@ -82,6 +85,12 @@ impl LiveZpl {
         let UserProperty { owner, counted, quota: true } = property else {
             return Err(Error::Invalid("what is used cannot be set".into()));
         };
+        if self.zpl.version() < USERSPACE {
+            let version = self.zpl.version();
+            return Err(Error::Unsupported(format!(
+                "quotas of users need version {USERSPACE}, and this filesystem has version {version} (zfs upgrade)"
+            )));
+        }
         let counts_not = |what: &str| {
             let how = "'zpool upgrade' has it do so, and 'zpool status' shows how far that is";
             Err(Error::Unsupported(format!("this filesystem does not count {what}: {how}")))

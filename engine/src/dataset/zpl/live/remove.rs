@@ -93,6 +93,9 @@ impl LiveZpl {
         for object in self.open_xattrs(&node.znode).await? {
             self.free_if_there(object.id(), tx).await?;
         }
+        if let Some(acl) = self.acl_object(&node.znode) {
+            self.free_if_there(acl, tx).await?;
+        }
         self.objset.free(tx, node.id()).await
     }
 

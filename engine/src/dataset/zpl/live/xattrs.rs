@@ -7,6 +7,7 @@
 //! Source: behaviour of OpenZFS 2.3 `zpl_xattr.c`.
 
 use ondisk::ObjectId;
+use ondisk::dmu::DmuType;
 use ondisk::nvlist::{ByteString, Encoding, NvValue, Nvlist, UNIQUE_NAME};
 use ondisk::sa::Attr;
 use ondisk::zil::Record;
@@ -86,6 +87,7 @@ impl LiveZpl {
         let _locked = self.locks.lock(&[file]).await;
         let node = self.node(file).await?;
         node.require_changeable()?;
+        let place = self.place_for(&node.znode, place);
         let mut list = inner(&node)?;
         let dir = self.xattr_dir(&node).await?;
         let outer = match &dir {
@@ -181,8 +183,11 @@ impl LiveZpl {
     /// Whether it is certain, without a lock, that a file has no extended attributes at this moment.
     async fn has_no_xattrs(&self, file: ObjectId) -> bool {
         match self.objset.object(file).await {
-            Ok(object) => self.registry.has_none(&object, &[Attr::Dxattr, Attr::Xattr]),
-            Err(_) => false,
+            Ok(object) if object.bonus_type() == DmuType::SA => {
+                let inside = [Attr::Dxattr, Attr::Xattr];
+                self.registry().is_ok_and(|registry| registry.has_none(&object, &inside))
+            }
+            _ => false,
         }
     }
 

@@ -1,0 +1,114 @@
+//! Pools and filesystems of old versions: made, written, listed and upgraded, in OpenZFS's words.
+
+use crate::created::{assert_judged_good, disks, words};
+use crate::session::Session;
+
+#[test]
+fn pools_of_old_versions_are_made_and_upgraded() {
+    let session = Session::start();
+    let (place, disks) = disks(&session, "old", 3);
+    let print = |line: &str| session.print(&words(line, &disks));
+    let refused = |line: &str| {
+        let ended = session.run(&words(line, &disks));
+        assert_ne!(ended.code, 0, "{line}");
+        ended.err
+    };
+    let get = |property: &str, pool: &str| print(&format!("zpool get -Ho value {property} {pool}"));
+    print("zpool create -m none -o version=26 numbered %0");
+    print("zpool create -m none -d bare %1");
+    print("zpool create -m none -o compatibility=legacy kept %2");
+    assert_eq!(get("version", "numbered"), "26\n");
+    assert_eq!(get("version", "bare"), "-\n");
+    assert_eq!(get("feature@lz4_compress", "bare"), "disabled\n");
+    print("zfs create -o version=4 numbered/fs");
+    assert!(refused("zfs create -o compression=lz4 bare/x").contains("lz4_compress"));
+    assert!(refused("zfs set version=3 numbered/fs").contains("already at version 4"));
+
+    let listed = print("zpool upgrade");
+    let older = "VER  POOL\n---  ------------\n26   numbered\n\nUse 'zpool upgrade -v' for a list";
+    assert!(listed.contains(older), "{listed}");
+    assert!(listed.contains("POOL  FEATURE\n---------------\nbare\n      async_destroy\n"), "{listed}");
+    let versions = print("zpool upgrade -v");
+    assert!(
+        versions.contains("\n 28  Multiple vdev replacements\n")
+            || versions.contains(" 28   Multiple vdev replacements\n"),
+        "{versions}"
+    );
+    assert!(refused("zpool upgrade -V 29 numbered").contains("invalid version '29'\n"));
+    assert!(refused("zpool upgrade -V 28").contains("-V option is incompatible with other arguments"));
+
+    let head = "This system supports ZFS pool feature flags.\n\n";
+    let upgrade = |line: &str| print(line).strip_prefix(head).unwrap().to_owned();
+    let older = "Pool 'bare' is already formatted using more current version '5000'.\n\n";
+    assert_eq!(upgrade("zpool upgrade -V 28 bare"), older);
+    let step = "Successfully upgraded 'numbered' from version 26 to version 27.\n\n";
+    assert_eq!(upgrade("zpool upgrade -V 27 numbered"), step);
+    let same = "Pool 'numbered' is already formatted using version 27.\n\n";
+    assert_eq!(upgrade("zpool upgrade -V 27 numbered"), same);
+    print("zpool set version=28 numbered");
+    assert_eq!(get("version", "numbered"), "28\n");
+    assert!(refused("zpool set version=27 numbered").contains("28"));
+    let done = upgrade("zpool upgrade numbered");
+    let begins = "Successfully upgraded 'numbered' from version 28 to feature flags.\n\
+                  Enabled the following features on 'numbered':\n  async_destroy\n";
+    assert!(done.starts_with(begins) && done.ends_with("\n\n"), "{done}");
+    assert_eq!(get("version", "numbered"), "-\n");
+
+    let kept = "Pool 'kept' already has all supported and requested features enabled.\n";
+    assert_eq!(upgrade("zpool upgrade kept"), kept);
+    print("zpool set feature@lz4_compress=enabled bare");
+    assert_eq!(get("feature@lz4_compress", "bare"), "active\n");
+    assert_eq!(get("feature@hole_birth", "bare"), "disabled\n");
+    assert!(upgrade("zpool upgrade -a").starts_with("Enabled the following features on 'bare':\n"));
+    let all = "All pools are already formatted using feature flags.\n\n\
+               Every feature flags pool already has all supported and requested features enabled.\n";
+    assert_eq!(upgrade("zpool upgrade -a"), all);
+
+    let running = "This system is currently running ZFS filesystem version 5.\n\n";
+    let listed = print("zfs upgrade");
+    assert!(
+        listed.starts_with(running)
+            && listed.contains("VER  FILESYSTEM\n---  ------------\n 4   numbered/fs\n"),
+        "{listed}"
+    );
+    assert!(print("zfs upgrade -v").contains(" 5   System attributes\n"));
+    assert!(refused("zfs upgrade -V 6 numbered/fs").contains("invalid version 6"));
+    assert!(session.run(&words("zfs upgrade -r", &disks)).code == 2);
+    let down = session.run(&words("zfs upgrade -V 3 numbered/fs", &disks));
+    let said = "numbered/fs: can not be downgraded; it is already at version 4\n0 filesystems upgraded\n";
+    assert_eq!((down.code, down.out.as_str()), (1, said));
+    let done = "1 filesystems upgraded\n1 filesystems already at this version\n";
+    assert_eq!(print("zfs upgrade -r numbered"), done);
+    assert_eq!(print("zfs get -Ho value version numbered/fs"), "5\n");
+    let all = format!("{running}All filesystems are formatted with the current version.\n");
+    assert_eq!(print("zfs upgrade"), all);
+    assert_eq!(print("zfs upgrade -a"), "0 filesystems upgraded\n4 filesystems already at this version\n");
+
+    for pool in ["numbered", "bare", "kept"] {
+        print(&format!("zpool export {pool}"));
+        assert_judged_good(&place, pool);
+    }
+}
+
+#[test]
+fn what_old_pools_cannot_be_is_said_before_anything_is_made() {
+    let session = Session::start();
+    let (_, disks) = disks(&session, "refused", 6);
+    for (line, why) in [
+        ("zpool create -o version=29 x %0", "property 'version' number 29 is invalid."),
+        (
+            "zpool create -o version=25 x %0",
+            "pools of version 25 cannot be created; versions 26 to 28 and 5000 can",
+        ),
+        (
+            "zpool create -o version=28 -o feature@lz4_compress=enabled x %0",
+            "'feature@' and 'version' properties cannot be specified together",
+        ),
+        ("zpool create -d x draid1:2d:1s %0 %1 %2 %3 %4", "the feature 'draid' is not enabled"),
+        ("zpool create -f -d x %0 special %1", "the feature 'allocation_classes' is not enabled"),
+    ] {
+        let ended = session.run(&words(line, &disks));
+        assert!(ended.code == 1 && ended.err.contains(why), "{line}: {} {}", ended.out, ended.err);
+    }
+    session.print(&words("zpool create -m none x %0", &disks));
+}

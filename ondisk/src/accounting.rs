@@ -9,9 +9,10 @@
 //! | `obj-`, then the same | objects |
 //!
 //! Quotas are set in ZAPs of the filesystem, found by name in its master node ([`quota_object_name`]), with the same keys
-//! but without the prefix, and bytes or objects by the ZAP's own meaning.
+//! but without the prefix, and bytes or objects by the ZAP's own meaning. Who has no quota there has the default one, a number in the master node
+//! ([`default_quota_name`]); absent or 0: no limit.
 //!
-//! Source of the facts: OpenZFS 2.3 `dmu_objset.c`, `zfs_quota.c`, `zfs_prop.c`.
+//! Source of the facts: OpenZFS 2.4 `dmu_objset.c`, `zfs_quota.c`, `zfs_prop.c`.
 
 use crate::pool_directory::{hex_key, parse_hex_key};
 
@@ -87,6 +88,18 @@ pub const fn quota_object_name(object: AccountingObject, counted: Counted) -> &'
         (AccountingObject::Group, Counted::Objects) => "groupobjquota@",
         (AccountingObject::Project, Counted::Bytes) => "projectquota@",
         (AccountingObject::Project, Counted::Objects) => "projectobjquota@",
+    }
+}
+
+/// The name in the master node of the quota of all those that have none of their own; also the name of the property.
+pub const fn default_quota_name(object: AccountingObject, counted: Counted) -> &'static str {
+    match (object, counted) {
+        (AccountingObject::User, Counted::Bytes) => "defaultuserquota",
+        (AccountingObject::User, Counted::Objects) => "defaultuserobjquota",
+        (AccountingObject::Group, Counted::Bytes) => "defaultgroupquota",
+        (AccountingObject::Group, Counted::Objects) => "defaultgroupobjquota",
+        (AccountingObject::Project, Counted::Bytes) => "defaultprojectquota",
+        (AccountingObject::Project, Counted::Objects) => "defaultprojectobjquota",
     }
 }
 

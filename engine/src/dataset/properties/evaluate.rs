@@ -272,7 +272,12 @@ impl Dsl {
                     };
                     Ok(value.and_then(|value| value.first()).unwrap_or(default))
                 };
+                let mut default_quotas = [0; ZplProperties::DEFAULT_QUOTAS.len()];
+                for (quota, prop) in default_quotas.iter_mut().zip(ZplProperties::DEFAULT_QUOTAS) {
+                    *quota = number(prop.desc().name, 0).await?;
+                }
                 set.zpl = Some(ZplProperties {
+                    default_quotas,
                     version: number("VERSION", 5).await?,
                     normalization: number("normalization", 0).await?,
                     utf8only: number("utf8only", 0).await?,

@@ -97,6 +97,20 @@ pub struct ZplProperties {
     pub utf8only: u64,
     /// Case sensitivity.
     pub casesensitivity: u64,
+    /// Quotas of those that have none of their own, by the order of [`ZplProperties::DEFAULT_QUOTAS`]; 0: none.
+    pub default_quotas: [u64; 6],
+}
+
+impl ZplProperties {
+    /// The properties that are quotas of those that have none of their own.
+    pub const DEFAULT_QUOTAS: [Prop; 6] = [
+        Prop::DefaultUserQuota,
+        Prop::DefaultGroupQuota,
+        Prop::DefaultProjectQuota,
+        Prop::DefaultUserObjQuota,
+        Prop::DefaultGroupObjQuota,
+        Prop::DefaultProjectObjQuota,
+    ];
 }
 
 /// Every property of one dataset, snapshot or bookmark.
@@ -316,6 +330,9 @@ impl PropertySet {
             Prop::Utf8only => return Some((self.zpl?.utf8only, Source::None)),
             Prop::Casesensitivity => return Some((self.zpl?.casesensitivity, Source::None)),
             _ => {}
+        }
+        if let Some(index) = ZplProperties::DEFAULT_QUOTAS.iter().position(|quota| *quota == prop) {
+            return Some((self.zpl?.default_quotas.get(index).copied()?, Source::None));
         }
         let (number, origin) = match self.kept(desc.name) {
             Some((Value::Number(number), origin)) => (*number, origin),

@@ -4,7 +4,9 @@
 //! rows stand in OpenZFS's numbering ([`Prop`] is the index into [`TABLE`]), which is also the order of `zfs get all`;
 //! hidden rows keep their place and are left out there. Values in a properties ZAP are numbers (8-byte integers;
 //! index properties too, by the tables of [`super::index`]) or strings (bytes with a terminating NUL).
-//! Source of the facts: OpenZFS 2.3 `zfs_prop.c` and `zfs.h`.
+//! Source of the facts: OpenZFS 2.4 `zfs_prop.c` and `zfs.h`.
+
+use ondisk::accounting::{AccountingObject, Counted};
 
 use super::index::{self, Names};
 
@@ -269,7 +271,7 @@ properties! {
     KeyGuid "keyguid" "KEYGUID" Readonly ALL num(0), hidden;
     Keystatus "keystatus" "KEYSTATUS" Readonly ALL idx(0, index::KEYSTATUS);
     Remaptxg "remaptxg" "REMAPTXG" Readonly ALL num(0), hidden;
-    SpecialSmallBlocks "special_small_blocks" "SPECIAL_SMALL_BLOCKS" Inherit FS num(0);
+    SpecialSmallBlocks "special_small_blocks" "SPECIAL_SMALL_BLOCKS" Inherit FS_VOL num(0);
     IvsetGuid "ivsetguid" "IVSETGUID" Readonly ALL_BOOK num(0), hidden;
     Redacted "redacted" "REDACTED" Readonly ALL num(0), hidden;
     RedactSnaps "redact_snaps" "RSNAPS" Readonly ALL_BOOK UNSET;
@@ -278,6 +280,12 @@ properties! {
     Volthreading "volthreading" "zvol threading" Default VOL idx(1, index::BOOLEAN);
     Direct "direct" "DIRECT" Inherit FS idx(1, index::DIRECT);
     Longname "longname" "LONGNAME" Inherit FS idx(0, index::BOOLEAN);
+    DefaultUserQuota "defaultuserquota" "DEFAULTUSERQUOTA" Default FS_SNAP num(0);
+    DefaultGroupQuota "defaultgroupquota" "DEFAULTGROUPQUOTA" Default FS_SNAP num(0);
+    DefaultProjectQuota "defaultprojectquota" "DEFAULTPROJECTQUOTA" Default FS_SNAP num(0);
+    DefaultUserObjQuota "defaultuserobjquota" "DEFAULTUSEROBJQUOTA" Default FS_SNAP num(0);
+    DefaultGroupObjQuota "defaultgroupobjquota" "DEFAULTGROUPOBJQUOTA" Default FS_SNAP num(0);
+    DefaultProjectObjQuota "defaultprojectobjquota" "DEFAULTPROJECTOBJQUOTA" Default FS_SNAP num(0);
 }
 
 const VOL_SNAP: Types = VOL.or(SNAP);
@@ -289,6 +297,12 @@ pub const IDLE: &[(Prop, &str)] = &[
     (Prop::Quota, "it limits how much may be written, not how"),
     (Prop::Reservation, "it promises room, and does not change how blocks are written"),
     (Prop::Refquota, "it limits how much may be written, not how"),
+    (Prop::DefaultUserQuota, "it limits how much may be written, not how"),
+    (Prop::DefaultGroupQuota, "it limits how much may be written, not how"),
+    (Prop::DefaultProjectQuota, "it limits how much may be written, not how"),
+    (Prop::DefaultUserObjQuota, "it limits how many files there may be"),
+    (Prop::DefaultGroupObjQuota, "it limits how many files there may be"),
+    (Prop::DefaultProjectObjQuota, "it limits how many files there may be"),
     (Prop::FilesystemLimit, "it limits how many filesystems there may be"),
     (Prop::SnapshotLimit, "it limits how many snapshots there may be"),
     (Prop::Sharenfs, "Cenote shares nothing over NFS, and only keeps it"),
@@ -325,6 +339,21 @@ impl Prop {
     /// Why the cost of reading and writing does not depend on it here; `None` where it does.
     pub fn idle(self) -> Option<&'static str> {
         IDLE.iter().find(|(prop, _)| *prop == self).map(|(_, why)| *why)
+    }
+
+    /// Whose quota in bytes or files it is that have none of their own; `None` of other properties.
+    pub fn default_quota(self) -> Option<(AccountingObject, Counted)> {
+        use AccountingObject::{Group, Project, User};
+        use Counted::{Bytes, Objects};
+        match self {
+            Self::DefaultUserQuota => Some((User, Bytes)),
+            Self::DefaultGroupQuota => Some((Group, Bytes)),
+            Self::DefaultProjectQuota => Some((Project, Bytes)),
+            Self::DefaultUserObjQuota => Some((User, Objects)),
+            Self::DefaultGroupObjQuota => Some((Group, Objects)),
+            Self::DefaultProjectObjQuota => Some((Project, Objects)),
+            _ => None,
+        }
     }
 
     /// The property that a person calls `name`: its name, or its column's heading in lower case.
@@ -369,6 +398,16 @@ mod tests {
             assert!(is_kept || !policies.contains(&read), "{prop:?} is read");
         }
         assert!(Prop::Prefetch.idle().is_some() && Prop::Primarycache.idle().is_none());
+    }
+
+    #[test]
+    fn default_quotas_have_the_names_under_which_they_are_stored() {
+        let quotas: Vec<_> =
+            TABLE.iter().filter_map(|desc| Some((desc, desc.prop.default_quota()?))).collect();
+        assert_eq!(quotas.len(), 6);
+        for (desc, (owner, counted)) in quotas {
+            assert_eq!(desc.name, ondisk::accounting::default_quota_name(owner, counted));
+        }
     }
 
     #[test]

@@ -76,6 +76,7 @@ fn parse_limit(prop: Prop, text: &str) -> Result<Value> {
     let no_limit = match prop {
         Prop::FilesystemLimit | Prop::SnapshotLimit => Some(u64::MAX),
         Prop::Quota | Prop::Refquota | Prop::Reservation | Prop::Refreservation => Some(0),
+        quota if quota.default_quota().is_some() => Some(0),
         _ => None,
     };
     if text == "none" {

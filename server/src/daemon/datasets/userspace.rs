@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::Error;
 use engine::dataset::dsl::Kind;
-use engine::dataset::properties::{UserProperty, typed};
+use engine::dataset::properties::{Prop, UserProperty, typed};
 use engine::dataset::zpl::LiveZpl;
 use engine::pool::live::LivePool;
 use ondisk::accounting::{AccountingObject, Counted};
@@ -20,7 +20,8 @@ use crate::api::{self, ApiError, Owner, SpaceOf};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::daemon) struct Quota {
     property: UserProperty,
-    id: u64,
+    /// Whose; all those that have none of their own without one.
+    id: Option<u64>,
     value: u64,
 }
 
@@ -76,8 +77,15 @@ pub(in crate::daemon) fn take_quotas(
 ) -> Result<Vec<Quota>, ApiError> {
     let mut quotas = Vec::new();
     for (name, value) in std::mem::take(properties) {
+        let default = Prop::from_name(&name).and_then(Prop::default_quota);
         let Some((property, who)) = UserProperty::parse(&name) else {
-            properties.push((name, value));
+            match default {
+                Some((owner, counted)) => {
+                    let property = UserProperty { owner, counted, quota: true };
+                    quotas.push(Quota { property, id: None, value: amount(doing, &value)? });
+                }
+                None => properties.push((name, value)),
+            }
             continue;
         };
         if !property.quota {
@@ -86,14 +94,17 @@ pub(in crate::daemon) fn take_quotas(
         let id = users::id(property.owner, who).ok_or_else(|| {
             ApiError::invalid(format!("{doing}: invalid property '{name}': nobody is called '{who}'"))
         })?;
-        let value = match value.as_str() {
-            "none" => 0,
-            text => typed::parse_number(text)
-                .ok_or_else(|| ApiError::invalid(format!("{doing}: bad numeric value '{text}'")))?,
-        };
-        quotas.push(Quota { property, id, value });
+        quotas.push(Quota { property, id: Some(id), value: amount(doing, &value)? });
     }
     Ok(quotas)
+}
+
+fn amount(doing: &str, value: &str) -> Result<u64, ApiError> {
+    match value {
+        "none" => Ok(0),
+        text => typed::parse_number(text)
+            .ok_or_else(|| ApiError::invalid(format!("{doing}: bad numeric value '{text}'"))),
+    }
 }
 
 /// The filesystem that quotas are to be set of, if there are any.
@@ -121,7 +132,10 @@ pub(super) async fn open_for_quotas(
 /// Sets quotas, which the next commit writes.
 pub(super) async fn set_quotas(filesystem: &LiveZpl, quotas: &[Quota]) -> engine::Result<()> {
     for Quota { property, id, value } in quotas {
-        filesystem.set_quota(*property, *id, *value).await?;
+        match id {
+            Some(id) => filesystem.set_quota(*property, *id, *value).await?,
+            None => filesystem.set_default_quota(property.owner, property.counted, *value).await?,
+        }
     }
     Ok(())
 }
@@ -144,13 +158,18 @@ mod tests {
 
     #[test]
     fn quotas_are_told_from_other_properties() {
-        let given = [("compression", "on"), ("userquota@0", "10M"), ("projectobjquota@7", "none")];
+        let given = [
+            ("compression", "on"),
+            ("userquota@0", "10M"),
+            ("projectobjquota@7", "none"),
+            ("defaultgroupquota", "1K"),
+        ];
         let mut properties: Vec<_> = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let quotas = take_quotas("x", &mut properties).unwrap();
         assert_eq!(properties, [("compression".to_owned(), "on".to_owned())]);
         assert_eq!(
             quotas.iter().map(|quota| (quota.id, quota.value)).collect::<Vec<_>>(),
-            [(0, 10 << 20), (7, 0)]
+            [(Some(0), 10 << 20), (Some(7), 0), (None, 1024)]
         );
         for bad in [("userused@0", "1"), ("userquota@no such user", "1"), ("groupquota@0", "much")] {
             assert!(take_quotas("x", &mut vec![(bad.0.to_owned(), bad.1.to_owned())]).is_err(), "{bad:?}");

@@ -11,13 +11,14 @@ use ondisk::zpl::{MASTER_NODE, ZPL_VERSION, master};
 use super::create::{NewContents, NewDataset};
 use super::properties::{Assignment, assigned};
 use super::{FoundHead, features, objects};
+use crate::dataset::properties::set::ZplProperties;
 use crate::dataset::properties::{Prop, Value};
 use crate::dataset::zpl::CaseSensitivity;
 use crate::dataset::zpl::attr::Time;
 use crate::dataset::zpl::create::{NewFilesystem, create_filesystem};
 use crate::dataset::zvol::Zvol;
 use crate::dataset::zvol::create::create_volume;
-use crate::dmu::zap::Zap;
+use crate::dmu::zap::{Zap, edit};
 use crate::dmu::{LiveObjset, Objset};
 use crate::error::{Error, Result};
 use crate::pool::live::Syncing;
@@ -56,8 +57,8 @@ pub(super) async fn volume_size(s: &Syncing, head: &FoundHead) -> Result<(u64, u
     Ok((volume.size(), volume.block_size()))
 }
 
-/// How names are in a new filesystem whose properties do not say it: as in its parent.
-pub(super) async fn inherit_names(
+/// How names are in a new filesystem whose properties do not say it, and what quotas its users have: as in its parent.
+pub(super) async fn inherit_contents(
     s: &Syncing,
     parent: &FoundHead,
     new: &NewDataset,
@@ -81,6 +82,13 @@ pub(super) async fn inherit_names(
             return Err(Error::corrupt(&parent.name, format!("its {key} is {value:#x}")));
         }
         plan.push(Assignment::of(prop, Value::Number(value)));
+    }
+    for prop in ZplProperties::DEFAULT_QUOTAS {
+        if assigned(plan, prop).is_none()
+            && let Some(quota) = names.lookup_u64(prop.desc().name).await?
+        {
+            plan.push(Assignment::of(prop, Value::Number(quota)));
+        }
     }
     Ok(())
 }
@@ -132,6 +140,13 @@ pub(super) async fn fill(
             objset.count_also(counts(Feature::UserobjAccounting), counts(Feature::ProjectQuota));
             features::activate_all(s, ondisk::ObjectId(objset.id().get()), &counting).await?;
             create_filesystem(objset, &s.tx, &filesystem).await?;
+            let master_node = objset.object(MASTER_NODE).await?;
+            for prop in ZplProperties::DEFAULT_QUOTAS {
+                let quota = number(prop);
+                if quota != 0 {
+                    edit::set_u64(&master_node, &s.tx, prop.desc().name, quota).await?;
+                }
+            }
             if case == CaseSensitivity::Insensitive {
                 let head = ondisk::ObjectId(objset.id().get());
                 objects::change_dataset(s, head, |head| {

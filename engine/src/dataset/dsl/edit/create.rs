@@ -103,7 +103,7 @@ pub async fn check_create(s: &Syncing, new: &NewDataset, above: &str) -> Result<
         }
     }
     let mut plan = properties::plan_new(s, new, Some(&parent)).await?;
-    contents::inherit_names(s, &parent, new, &mut plan).await?;
+    contents::inherit_contents(s, &parent, new, &mut plan).await?;
     let count = below.split('/').count() as u64;
     limits::check(s, parent.phys.dir, Counted::Filesystems, count, None).await?;
     Ok(properties::assigned(&plan, Prop::Refreservation))
@@ -119,7 +119,7 @@ pub async fn create(s: &Syncing, new: &NewDataset) -> Result<ObjsetId> {
     let parent = find_head(s, parent_name).await?;
     check_parent(s, &parent, short, &new.name).await?;
     let mut plan = properties::plan_new(s, new, Some(&parent)).await?;
-    contents::inherit_names(s, &parent, new, &mut plan).await?;
+    contents::inherit_contents(s, &parent, new, &mut plan).await?;
     limits::check(s, parent.phys.dir, Counted::Filesystems, 1, None).await?;
 
     let dir = create_dir(s, Some(parent.phys.dir), short).await?;

@@ -76,6 +76,7 @@ impl Assignment {
             | Prop::Utf8only
             | Prop::Normalization
             | Prop::Casesensitivity => Setting::Contents(prop),
+            quota if quota.default_quota().is_some() => Setting::Contents(prop),
             _ => Setting::Stored,
         };
         Assignment { name: prop.desc().name.to_owned(), value, setting }
@@ -271,8 +272,8 @@ fn check_value(is_enabled: impl Fn(Feature) -> bool, assignment: &Assignment) ->
                 needs(Feature::LargeBlocks)?;
             }
         }
-        Prop::SpecialSmallBlocks if value != 0 && !is_block_size(MAX_RECORD_BYTES) => {
-            return Err(Error::Invalid(format!("'{name}' must be zero or a power of 2 from 512B to 16M")));
+        Prop::SpecialSmallBlocks if value > MAX_RECORD_BYTES => {
+            return Err(Error::Invalid(format!("'{name}' must be between zero and 16M")));
         }
         Prop::Compression if value & 0x7f == 16 => needs(Feature::ZstdCompress)?,
         Prop::Compression if value & 0x7f == 15 => needs(Feature::Lz4Compress)?,

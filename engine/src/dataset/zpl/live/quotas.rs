@@ -1,15 +1,16 @@
 //! Quotas of users, groups and projects, in bytes and in files.
 //!
-//! For each kind of owner and of count the master node names a ZAP from owners to quotas, made with the first quota. What is used is counted when groups
+//! For each kind of owner and of count the master node names a ZAP from owners to quotas, made with the first quota, and has a number, the quota of those
+//! that have none there. What is used is counted when groups
 //! are written ([`crate::dmu`]), so that a quota is reached when the last committed group says so: what was accepted since may be above it.
 //!
-//! Source: behaviour of OpenZFS 2.3 `zfs_quota.c`, `zfs_acl.c` (`zfs_acl_ids_overquota`).
+//! Source: behaviour of OpenZFS 2.4 `zfs_quota.c`, `zfs_acl.c` (`zfs_acl_ids_overquota`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::ObjectId;
-use ondisk::accounting::{AccountingKey, AccountingObject, Counted, quota_object_name};
+use ondisk::accounting::{AccountingKey, AccountingObject, Counted, default_quota_name, quota_object_name};
 use ondisk::dmu::DmuType;
 use ondisk::sa::Attr;
 use ondisk::zpl::{Fuid, MASTER_NODE, ZnodeFlags};
@@ -28,9 +29,23 @@ const COUNTS: [Counted; 2] = [Counted::Bytes, Counted::Objects];
 /// The first version of filesystems with quotas of users (`ZPL_VERSION_USERSPACE`).
 const USERSPACE: u64 = 4;
 
-/// Objects of the ZAPs with quotas by owner and count; 0 where there is none.
+/// A number for each owner and count.
+type ByOwnerAndCount = [[AtomicU64; 2]; 3];
+
+/// The quotas of a filesystem.
 #[derive(Debug, Default)]
-pub(super) struct Quotas([[AtomicU64; 2]; 3]);
+pub(super) struct Quotas {
+    /// Objects of the ZAPs with quotas; 0 where there is none.
+    zaps: ByOwnerAndCount,
+    /// Quotas of those that have none there; 0 for none.
+    defaults: ByOwnerAndCount,
+}
+
+fn place(all: &ByOwnerAndCount, owner: AccountingObject, counted: Counted) -> Option<&AtomicU64> {
+    let owner = OWNERS.iter().position(|other| *other == owner)?;
+    let counted = COUNTS.iter().position(|other| *other == counted)?;
+    all.get(owner)?.get(counted)
+}
 
 /// Whom a file counts for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,24 +59,29 @@ pub(super) struct Owners {
 impl Quotas {
     pub(super) async fn load(master_node: &Arc<LiveObject>) -> Result<Self> {
         let found = Self::default();
-        for (owner, places) in OWNERS.into_iter().zip(&found.0) {
-            for (counted, place) in COUNTS.into_iter().zip(places) {
-                let id = edit::lookup_u64(master_node, quota_object_name(owner, counted)).await?;
-                place.store(id.unwrap_or(0), Ordering::Release);
+        for (all, name) in [
+            (&found.zaps, quota_object_name as fn(AccountingObject, Counted) -> &'static str),
+            (&found.defaults, default_quota_name),
+        ] {
+            for (owner, places) in OWNERS.into_iter().zip(all) {
+                for (counted, place) in COUNTS.into_iter().zip(places) {
+                    let number = edit::lookup_u64(master_node, name(owner, counted)).await?;
+                    place.store(number.unwrap_or(0), Ordering::Release);
+                }
             }
         }
         Ok(found)
     }
 
-    fn place(&self, owner: AccountingObject, counted: Counted) -> Option<&AtomicU64> {
-        let owner = OWNERS.iter().position(|other| *other == owner)?;
-        let counted = COUNTS.iter().position(|other| *other == counted)?;
-        self.0.get(owner)?.get(counted)
+    fn zap(&self, owner: AccountingObject, counted: Counted) -> Option<ObjectId> {
+        let id = place(&self.zaps, owner, counted)?.load(Ordering::Acquire);
+        (id != 0).then_some(ObjectId(id))
     }
 
-    fn zap(&self, owner: AccountingObject, counted: Counted) -> Option<ObjectId> {
-        let id = self.place(owner, counted)?.load(Ordering::Acquire);
-        (id != 0).then_some(ObjectId(id))
+    /// The quota of those that have none of their own.
+    fn of_all_others(&self, owner: AccountingObject, counted: Counted) -> Option<u64> {
+        let quota = place(&self.defaults, owner, counted)?.load(Ordering::Acquire);
+        (quota != 0).then_some(quota)
     }
 }
 
@@ -101,7 +121,7 @@ impl LiveZpl {
         if counted == Counted::Objects && !self.objset.counts_files() {
             return counts_not("files");
         }
-        let place = self.quotas.place(owner, counted);
+        let place = place(&self.quotas.zaps, owner, counted);
         let place = place.ok_or_else(|| Error::Invalid("no such quota".into()))?;
         // FUIDs of users and groups without a domain are their numbers.
         let key = Key::Name(AccountingKey { counted: Counted::Bytes, id }.encode().into_bytes());
@@ -123,6 +143,27 @@ impl LiveZpl {
         } else {
             edit::set(&zap, &tx, &key, &crate::dmu::zap::Value::U64(vec![quota])).await?;
         }
+        Ok(())
+    }
+
+    /// Sets the quota of those users, groups or projects that have none of their own; 0 takes it away.
+    pub async fn set_default_quota(
+        &self,
+        owner: AccountingObject,
+        counted: Counted,
+        quota: u64,
+    ) -> Result<()> {
+        let place = place(&self.quotas.defaults, owner, counted);
+        let place = place.ok_or_else(|| Error::Invalid("no such quota".into()))?;
+        let name = default_quota_name(owner, counted);
+        let _locked = self.locks.lock(&[MASTER_NODE]).await;
+        let tx = self.begin_freeing().await?;
+        let master_node = self.objset.object(MASTER_NODE).await?;
+        match quota {
+            0 => drop(edit::remove(&master_node, &tx, &Key::Name(name.as_bytes().to_vec())).await?),
+            _ => edit::set_u64(&master_node, &tx, name, quota).await?,
+        }
+        place.store(quota, Ordering::Release);
         Ok(())
     }
 
@@ -166,10 +207,14 @@ impl LiveZpl {
 
     /// An owner's quota, and how much of it is used as of the last committed group; `None` where there is none.
     async fn quota(&self, owner: AccountingObject, counted: Counted, id: u64) -> Result<Option<(u64, u64)>> {
-        let Some(quotas) = self.quotas.zap(owner, counted) else { return Ok(None) };
-        let quotas = self.objset.object(quotas).await?;
-        let key = AccountingKey { counted: Counted::Bytes, id }.encode();
-        let Some(quota) = edit::lookup_u64(&quotas, &key).await? else { return Ok(None) };
+        let own = match self.quotas.zap(owner, counted) {
+            Some(quotas) => {
+                let key = AccountingKey { counted: Counted::Bytes, id }.encode();
+                edit::lookup_u64(&self.objset.object(quotas).await?, &key).await?
+            }
+            None => None,
+        };
+        let Some(quota) = own.or_else(|| self.quotas.of_all_others(owner, counted)) else { return Ok(None) };
         let view = self.objset.view();
         let used = match owner {
             AccountingObject::User => view.user_used(),

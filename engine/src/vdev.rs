@@ -432,6 +432,15 @@ impl Vdev {
         }
     }
 
+    /// Bytes of the smallest block that is stored on this top-level vdev without waste (`vdev_get_min_alloc`).
+    pub fn min_alloc(&self) -> u64 {
+        let sector = 1u64.checked_shl(self.ashift).unwrap_or(512);
+        match &self.kind {
+            Kind::Draid(draid) => sector.saturating_mul(draid.config().data as u64),
+            _ => sector,
+        }
+    }
+
     /// Bytes that a block of `psize` bytes born in `txg` occupies on this top-level vdev.
     pub fn psize_to_asize(&self, psize: u64, txg: u64) -> Option<u64> {
         match &self.kind {

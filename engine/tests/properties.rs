@@ -63,7 +63,22 @@ fn some_hundredths(expected: &str, found: &str) -> bool {
     near(&expected.replace('.', ""), &found.replace('.', ""), 5)
 }
 
+/// OpenZFS 2.4 has other words and sums than 2.3 for a few properties, which Cenote shows as 2.3 does.
+const IN_2_4: &str = "OpenZFS 2.4 says it otherwise";
+
 const EXCEPTIONS: &[Exception] = &[
+    exception("*", "xattr", IN_2_4, |expected, found| (expected, found) == ("sa", "on")),
+    exception("classes24", "available", "2.4 counts as room what special devices hold", |expected, found| {
+        near(expected, found, 6 << 20)
+    }),
+    exception("classes24", "dedup_table_size", "the export emptied the logs", |_, found| found == "41472"),
+    exception("gang24", "used", REWRITTEN, some_mib),
+    exception("gang24", "available", REWRITTEN, some_mib),
+    exception("gang24", "usedbychildren", REWRITTEN, some_mib),
+    exception("gang24", "usedbysnapshots", REWRITTEN, some_mib),
+    exception("gang24", "written", REWRITTEN, some_mib),
+    exception("gang24", "allocated", "as zdb says of the exported pool", |_, found| found == "12267520"),
+    exception("gang24", "free", "as zdb says of the exported pool", |_, found| found == "356831232"),
     exception("*", "used", EXPORT, some_kib),
     exception("*", "available", EXPORT, some_kib),
     exception("*", "referenced", EXPORT, some_kib),
@@ -177,10 +192,18 @@ fn differences(
         }
     }
     let known: BTreeMap<_, _> = expected.iter().map(|row| (about(row), ())).collect();
+    let is_of_2_4 = expected.iter().any(|row| row.1.ends_with("quota") && row.1.starts_with("default"))
+        || expected.iter().any(|row| row.1 == "feature@physical_rewrite");
+    let is_volume = |name: &str| found.iter().any(|row| row.0 == name && row.1 == "volblocksize");
+    let found: Vec<_> = found
+        .iter()
+        .filter(|row| is_of_2_4 || !golden::is_new_in_2_4(&row.1, is_volume(&row.0)))
+        .cloned()
+        .collect();
     for row in found.iter().filter(|row| !known.contains_key(&about(row))) {
         writeln!(report, "{pool}: {} {}: {:?} is not expected", row.0, row.1, row.2).unwrap();
     }
-    if report.is_empty() && order(expected) != order(found) {
+    if report.is_empty() && order(expected) != order(&found) {
         writeln!(report, "{pool}: the rows stand in another order").unwrap();
     }
     report
@@ -394,8 +417,13 @@ fn what_the_root_uses_and_may_use_adds_up_to_the_same_space() {
         let found = number(Prop::Used) + number(Prop::Available);
         let expected = recorded("used") + recorded("available");
         // The export moved what only the checkpoint holds, and without log space maps what waits to be freed.
-        let moving = ["checkpoint", "features0", "legacy28"].contains(&pool.name.as_str());
-        if found.abs_diff(expected) > if moving { 16 << 10 } else { 0 } {
+        let moving = match pool.name.as_str() {
+            "checkpoint" | "features0" | "legacy28" => 16 << 10,
+            // OpenZFS 2.4 counts as room what special devices hold: 5575680 bytes, less what other classes have of it.
+            "classes24" => 5_575_680,
+            _ => 0,
+        };
+        if found.abs_diff(expected) > moving {
             writeln!(report, "{}: {found}, expected {expected}", pool.name).unwrap();
         }
     }

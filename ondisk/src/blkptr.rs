@@ -8,7 +8,8 @@
 //! | 2-3 | DVA 1 | DVA 1 | payload |
 //! | 4-5 | DVA 2 | salt; first 8 bytes of the IV | payload |
 //! | 6 | properties | properties | properties |
-//! | 7-8 | zero | zero | payload |
+//! | 7 | zero, but for bit 63, R: rewritten | as regular | payload |
+//! | 8 | zero | zero | payload |
 //! | 9 | physical birth txg, 0 if equal to the logical | as regular | payload |
 //! | 10 | logical birth txg | as regular | logical birth txg |
 //! | 11 | fill count | low half: fill count, high half: last 4 bytes of the IV | payload |
@@ -38,11 +39,24 @@
 //! | 62 | D: deduplicated | 0 |
 //! | 63 | B: byte order of the block, 1 is little endian | byte order of the writer |
 //!
+//! # Births
+//! The *logical* birth is the group in which a block got its contents, the *physical* birth the group in which the bytes were written where they are.
+//! They differ for three kinds of blocks:
+//!
+//! | block | physical birth | the pointer took its space in ([`Blkptr::birth`]) |
+//! |---|---|---|
+//! | deduplicated or cloned | earlier | its logical birth |
+//! | moved by a device removal, and pointed to anew | later | its logical birth |
+//! | rewritten in place of itself (R) | later | its physical birth |
+//!
+//! What has the space (deadlists, livelists, snapshots, walks that claim) goes by [`Blkptr::birth`]; what has the contents (send streams, holes) by the
+//! logical birth; what has the bytes on the devices (cache, resilver, checksums of gang headers) by the physical one.
+//!
 //! A pointer whose first DVA is all zero is a hole: it reads as zeros, and keeps its logical birth if it was ever
 //! written. A [`Blkptr`] that parsed has a known type, compression and checksum function, sizes of at most 16 MiB and
 //! addresses that do not overflow; whether an address lies inside its vdev only the pool can say.
 //!
-//! Source: OpenZFS 2.3 `spa.h`, `blkptr.c`, `zio.c` (verification), `zio_crypt.c` (encrypted form).
+//! Source: OpenZFS 2.4 `spa.h`, `blkptr.c`, `zio.c` (verification), `zio_crypt.c` (encrypted form).
 
 use std::fmt;
 
@@ -59,12 +73,21 @@ pub use functions::{ChecksumType, CompressType};
 pub const MIN_BLOCK_SHIFT: u32 = 9;
 /// Largest block.
 pub const MAX_BLOCK_SIZE: u64 = 1 << 24;
-/// Size of a gang header, whatever the sector size of the vdev.
+/// Smallest size of a gang header: what it is in pools without the feature `dynamic_gang_header`, whatever the sector size of the vdev.
 pub const GANG_HEADER_SIZE: usize = 512;
+/// Bytes of the trailer of a gang header: magic and checksum.
+const GANG_TRAILER_SIZE: usize = 40;
+
+/// How many block pointers a gang header of so many bytes has room for.
+pub const fn gang_pointers(header_bytes: usize) -> usize {
+    header_bytes.saturating_sub(GANG_TRAILER_SIZE) / Blkptr::SIZE
+}
+
 /// Bytes that an embedded block pointer can hold.
 pub const EMBEDDED_PAYLOAD_MAX: usize = 14 * 8;
 
 const PROPERTIES: usize = 6;
+const MORE_PROPERTIES: usize = 7;
 const PHYSICAL_BIRTH: usize = 9;
 const LOGICAL_BIRTH: usize = 10;
 const FILL: usize = 11;
@@ -418,6 +441,16 @@ impl Blkptr {
         } else {
             Txg(self.words[LOGICAL_BIRTH])
         }
+    }
+
+    /// The block was written anew with the contents that it had, and keeps its logical birth (the feature `physical_rewrite`).
+    pub const fn is_rewritten(&self) -> bool {
+        !self.is_embedded() && self.words[MORE_PROPERTIES] >> 63 != 0
+    }
+
+    /// Txg in which the space of the block became this pointer's (`BP_GET_BIRTH`): a snapshot of an earlier group cannot have it.
+    pub const fn birth(&self) -> Txg {
+        if self.is_rewritten() { self.physical_birth() } else { self.logical_birth() }
     }
 
     /// Number of non-hole blocks below and including this one; for dnode blocks, of allocated dnodes.

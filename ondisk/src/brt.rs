@@ -4,7 +4,8 @@
 //! `com.fudosecurity:brt:vdev:N` ([`directory_key`]). The object's bonus is a header; its contents are an array of u16, for
 //! each range of the vdev the number of entries that fall into it, so that most frees need not look further. The entries
 //! are a ZAP with u64 keys: byte offset of the block on the vdev to a count of 8 bytes. The key is one word (hashed with
-//! 64 bits), the value 8 integers of one byte, that is, a u64 in the byte order of the writer.
+//! 64 bits). The value is one u64 in pools in which the feature `block_cloning_endian` is active; in others, 8 integers of one byte, that is,
+//! a u64 in the byte order of the writer. The feature becomes active with the first table of a pool, and then all tables are so.
 //!
 //! | offset | size | name | meaning |
 //! |---|---|---|---|
@@ -16,7 +17,7 @@
 //! | 40 | 8 | `bvp_usedspace` | space that the cloned blocks take |
 //! | 48 | 8 | `bvp_savedspace` | space that they would take more if they were copies |
 //!
-//! Source of the facts: OpenZFS 2.3 `brt_impl.h`, `brt.c`.
+//! Source of the facts: OpenZFS 2.4 `brt_impl.h`, `brt.c`.
 
 use crate::words::word_struct;
 use crate::{ByteOffset, ByteOrder, Error, ObjectId, Reader, Result, VdevId};
@@ -71,7 +72,7 @@ pub fn entry_counts(block: &[u8], array_order: ByteOrder) -> impl Iterator<Item 
     std::iter::from_fn(move || reader.u16().ok())
 }
 
-/// The count in the value of an entry: references beyond the first.
+/// The count in the value of an entry of 8 bytes: references beyond the first.
 pub fn parse_entry_count(value: &[u8], array_order: ByteOrder) -> Result<u64> {
     match <[u8; 8]>::try_from(value) {
         Ok(bytes) => Ok(array_order.u64(bytes)),

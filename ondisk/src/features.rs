@@ -14,7 +14,7 @@
 //! under its guid: value 0, or an array of u64 for a feature of type [`Flags::UINT64_ARRAY`].
 //!
 //! The order of [`Feature::ALL`] is the order of `zpool get all`.
-//! Source of the facts: OpenZFS 2.3 `zfeature_common.h` and `zfeature_common.c`. The descriptions are our own words;
+//! Source of the facts: OpenZFS 2.4 `zfeature_common.h` and `zfeature_common.c`. The descriptions are our own words;
 //! nothing depends on them.
 
 use std::fmt;
@@ -37,6 +37,8 @@ impl Flags {
     pub const PER_DATASET: Flags = Flags(1 << 3);
     /// The dataset's entry is an array of u64, not a bare mark.
     pub const UINT64_ARRAY: Flags = Flags(1 << 4);
+    /// Enabled only where it is named: an upgrade to all features leaves it out, since boot loaders do not know it.
+    pub const NO_UPGRADE: Flags = Flags(1 << 5);
 
     /// True when every flag of `other` is set in `self`.
     pub const fn contains(self, other: Flags) -> bool {
@@ -63,12 +65,13 @@ impl BitOr for Flags {
 
 impl fmt::Debug for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [(Flags, &str); 5] = [
+        const NAMES: [(Flags, &str); 6] = [
             (Flags::READONLY_COMPAT, "READONLY_COMPAT"),
             (Flags::MOS, "MOS"),
             (Flags::ACTIVATE_ON_ENABLE, "ACTIVATE_ON_ENABLE"),
             (Flags::PER_DATASET, "PER_DATASET"),
             (Flags::UINT64_ARRAY, "UINT64_ARRAY"),
+            (Flags::NO_UPGRADE, "NO_UPGRADE"),
         ];
         f.debug_list().entries(NAMES.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, n)| n)).finish()
     }
@@ -93,7 +96,7 @@ pub struct FeatureInfo {
 
 macro_rules! features {
     ($($id:ident, $org:literal, $name:literal, [$($flag:ident),*], [$($dep:ident),*], $text:literal;)*) => {
-        /// A feature flag that OpenZFS 2.3 knows.
+        /// A feature flag that OpenZFS 2.4 knows.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Feature {
@@ -185,6 +188,9 @@ features! {
     FastDedup, "com.klarasystems", "fast_dedup", [READONLY_COMPAT], [], "Dedup tables with a log, a flat value and pruning.";
     Longname, "org.zfsonlinux", "longname", [PER_DATASET], [ExtensibleDataset], "File names of up to 1023 bytes.";
     LargeMicrozap, "com.klarasystems", "large_microzap", [PER_DATASET, READONLY_COMPAT], [ExtensibleDataset, LargeBlocks], "Microzaps larger than 128 KiB.";
+    DynamicGangHeader, "com.klarasystems", "dynamic_gang_header", [MOS, NO_UPGRADE], [], "Gang headers are as large as the smallest allocation.";
+    BlockCloningEndian, "com.truenas", "block_cloning_endian", [READONLY_COMPAT], [], "Counts of cloned blocks are stored as numbers, not as bytes.";
+    PhysicalRewrite, "com.truenas", "physical_rewrite", [READONLY_COMPAT, PER_DATASET], [ExtensibleDataset], "A rewritten block keeps its logical birth.";
 }
 
 impl Feature {
@@ -201,6 +207,16 @@ impl Feature {
     /// True when a pool in which it is active may be opened read-only by software without it.
     pub const fn is_readonly_compatible(self) -> bool {
         self.info().flags.contains(Flags::READONLY_COMPAT)
+    }
+
+    /// True when new pools have it unasked: the stable distributions' OpenZFS 2.3 knows it.
+    pub const fn is_usual(self) -> bool {
+        (self as u8) < Feature::DynamicGangHeader as u8
+    }
+
+    /// True when an upgrade to all features enables it; others must be named.
+    pub const fn is_upgraded(self) -> bool {
+        !self.info().flags.contains(Flags::NO_UPGRADE)
     }
 
     /// True when datasets record their use of it.
@@ -255,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_table_is_consistent() {
-        assert_eq!(Feature::ALL.len(), 44);
+        assert_eq!(Feature::ALL.len(), 47);
         for (i, &f) in Feature::ALL.iter().enumerate() {
             let info = f.info();
             assert_eq!(info.feature as usize, i);
@@ -269,6 +285,13 @@ mod tests {
             }
             assert!(!info.flags.contains(Flags::READONLY_COMPAT | Flags::MOS), "{f:?}");
         }
+    }
+
+    #[test]
+    fn new_pools_have_what_openzfs_2_3_knows() {
+        let newer: Vec<&str> = Feature::ALL.iter().filter(|f| !f.is_usual()).map(|f| f.name()).collect();
+        assert_eq!(newer, ["dynamic_gang_header", "block_cloning_endian", "physical_rewrite"]);
+        assert!(Feature::ALL.iter().all(|f| f.is_upgraded() == (*f != Feature::DynamicGangHeader)));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Finds the golden pools and unpacks each tarball once.
 //!
-//! The tarballs (`NAME.tar.zst`: the vdevs `d0, d1, …` and `expect/`) lie in the directory that `$CENOTE_GOLDEN` names,
-//! or else in `../shared/golden` beside the checkout. That directory may also hold pools that are already unpacked;
-//! those are used where they lie.
+//! The tarballs (`NAME.tar.zst`: the vdevs `d0, d1, …` and `expect/`) lie in the directories that `$CENOTE_GOLDEN` names (with
+//! colons between them), or else beside the checkout in `../shared/golden` (made by OpenZFS 2.3) and `../shared/golden24` (by 2.4).
+//! These directories may also hold pools that are already unpacked; those are used where they lie.
 //!
 //! Many test processes run at once, so that unpacking is guarded by a lock file for each pool and ends in a rename: a directory
 //! that has its final name is complete. What was unpacked is shared by all tests and must not be changed, which its
@@ -27,6 +27,14 @@ pub struct GoldenPool {
     pub dir: PathBuf,
 }
 
+/// Whether a property came with OpenZFS 2.4, so that pools recorded by 2.3 have no row for it on such datasets.
+pub fn is_new_in_2_4(property: &str, of_volume: bool) -> bool {
+    let is_new_feature = ["dynamic_gang_header", "block_cloning_endian", "physical_rewrite"]
+        .contains(&property.strip_prefix("feature@").unwrap_or_default());
+    let is_default_quota = property.starts_with("default") && property.ends_with("quota");
+    is_new_feature || is_default_quota || (of_volume && property == "special_small_blocks")
+}
+
 /// The golden pool `name`, or `None` when `$CENOTE_SKIP` lists `golden`.
 ///
 /// A test that cannot find its pool must not pass silently, hence the panic.
@@ -40,31 +48,35 @@ pub fn pool(name: &str) -> Option<GoldenPool> {
     match GoldenPool::open(name) {
         Ok(pool) => Some(pool),
         Err(error) => panic!(
-            "golden pool {name}: {error:#}\nSet CENOTE_GOLDEN to the directory of the golden tarballs, \
+            "golden pool {name}: {error:#}\nSet CENOTE_GOLDEN to the directories of the golden tarballs, \
              or CENOTE_SKIP=golden to leave such tests out."
         ),
     }
 }
 
-/// The directory of the golden tarballs.
-pub fn source_dir() -> PathBuf {
+/// The directories of the golden tarballs.
+fn source_dirs() -> Vec<PathBuf> {
     match std::env::var_os("CENOTE_GOLDEN") {
-        Some(dir) => dir.into(),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden"),
+        Some(dirs) => std::env::split_paths(&dirs).collect(),
+        None => {
+            let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared");
+            vec![shared.join("golden"), shared.join("golden24")]
+        }
     }
 }
 
 /// Names of all golden pools that can be found, in order.
 pub fn names() -> Result<Vec<String>> {
-    let dir = source_dir();
     let mut names = Vec::new();
-    for entry in fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))? {
-        let entry = entry?;
-        let file = entry.file_name().to_string_lossy().into_owned();
-        if let Some(name) = file.strip_suffix(".tar.zst") {
-            names.push(name.to_owned());
-        } else if entry.path().join("expect").is_dir() {
-            names.push(file);
+    for dir in source_dirs() {
+        for entry in fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))? {
+            let entry = entry?;
+            let file = entry.file_name().to_string_lossy().into_owned();
+            if let Some(name) = file.strip_suffix(".tar.zst") {
+                names.push(name.to_owned());
+            } else if entry.path().join("expect").is_dir() {
+                names.push(file);
+            }
         }
     }
     names.sort();
@@ -76,14 +88,22 @@ impl GoldenPool {
     /// Finds the pool `name` and unpacks it if this machine has not yet.
     pub fn open(name: &str) -> Result<Self> {
         ensure!(!name.is_empty() && !name.contains(['/', '.']), "not a pool's name: {name:?}");
-        let source = source_dir();
-        let ready = source.join(name);
-        if ready.join("expect").is_dir() {
-            return Ok(Self { name: name.to_owned(), dir: ready });
+        let sources = source_dirs();
+        let ready =
+            sources.iter().map(|source| source.join(name)).find(|ready| ready.join("expect").is_dir());
+        if let Some(dir) = ready {
+            return Ok(Self { name: name.to_owned(), dir });
         }
-        let tarball = source.join(format!("{name}.tar.zst"));
+        let mut tarballs = sources.iter().map(|source| source.join(format!("{name}.tar.zst")));
+        let tarball = tarballs.find(|tarball| tarball.is_file());
+        let tarball = tarball.with_context(|| format!("there is no {name}.tar.zst in {sources:?}"))?;
         let dir = unpack(&tarball, name)?;
         Ok(Self { name: name.to_owned(), dir })
+    }
+
+    /// Whether the pool has features of OpenZFS 2.4, so that the tools of 2.3 cannot judge it.
+    pub fn is_of_2_4(&self) -> bool {
+        self.expect_text("pool.tsv").is_ok_and(|text| text.contains("feature@dynamic_gang_header"))
     }
 
     /// Paths of the vdevs `d0, d1, …`, in order.

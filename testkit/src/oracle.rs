@@ -21,13 +21,18 @@ pub fn zdb(arguments: &[&str]) -> Option<String> {
     }
 }
 
-/// OpenZFS's `zdb`, to be run with arguments. It ends when it has said everything, and does not wait for its own cache first (six seconds after `-bcc`, one
+/// Whether `zdb` understands pools with the features of OpenZFS 2.4: it is one that `$CENOTE_ZDB` names, not the installed one.
+pub fn zdb_is_of_2_4() -> bool {
+    std::env::var_os("CENOTE_ZDB").is_some()
+}
+
+/// OpenZFS's `zdb`, the installed one or that which `$CENOTE_ZDB` names, to be run with arguments. It ends when it has said everything, and does not wait for its own cache first (six seconds after `-bcc`, one
 /// after most else; what it says, and its exit code, are the same).
 pub fn zdb_command() -> Command {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    let mut command = Command::new("zdb");
+    let mut command = Command::new(std::env::var_os("CENOTE_ZDB").unwrap_or_else(|| "zdb".into()));
     command.env("PATH", path);
-    if let Some(library) = option_env!("ZDB_ENDS_AT_ONCE") {
+    if let Some(library) = option_env!("ZDB_ENDS_AT_ONCE").filter(|_| !zdb_is_of_2_4()) {
         command.env("LD_PRELOAD", library);
     }
     command

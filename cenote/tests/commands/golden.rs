@@ -56,6 +56,16 @@ const EXCEPTIONS: &[Exception] = &[
         reason: "imported read-only",
         allow: |recorded, found| (recorded, found) == ("off", "on"),
     },
+    Exception {
+        properties: &["available"],
+        reason: "OpenZFS 2.4 counts as room what special devices hold",
+        allow: |recorded, found| near(recorded, found, 6 << 20),
+    },
+    Exception {
+        properties: &["xattr"],
+        reason: "OpenZFS 2.4 has another word",
+        allow: |recorded, found| (recorded, found) == ("sa", "on"),
+    },
     Exception { properties: &["load_guid"], reason: "drawn at each import", allow: |_, _| true },
 ];
 
@@ -87,6 +97,18 @@ fn compare(what: &str, recorded: &str, found: &str, property: impl Fn(&[&str], u
 /// Property tables have the property's name in the second column and its value in the third.
 fn property_of_row(row: &[&str], column: usize) -> String {
     if column == 2 { row[1].to_owned() } else { String::new() }
+}
+
+/// The lines of a property table that OpenZFS 2.3 would have printed, of a pool that it recorded.
+fn without_newer(golden: &GoldenPool, found: &str) -> String {
+    if golden.is_of_2_4() {
+        return found.to_owned();
+    }
+    let rows = || found.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+    let volumes: Vec<_> =
+        rows().filter(|row| row.get(1) == Some(&"volblocksize")).map(|row| row[0]).collect();
+    let kept = rows().filter(|row| !testkit::golden::is_new_in_2_4(row[1], volumes.contains(&row[0])));
+    kept.map(|row| row.join("\t") + "\n").collect()
 }
 
 fn recorded(golden: &GoldenPool, file: &str) -> Option<String> {
@@ -126,10 +148,12 @@ fn golden_pools_are_told_as_openzfs_told_them() {
         }
         if let Some(recorded) = recorded(golden, "props.tsv") {
             let found = session.print(&["zfs", "get", "-Hp", "-r", "-t", "all", "all", name]);
+            let found = without_newer(golden, &found);
             compare(&format!("{name} properties"), &recorded, &found, property_of_row);
         }
         if let Some(recorded) = recorded(golden, "pool.tsv") {
             let found = session.print(&["zpool", "get", "-Hp", "all", name]);
+            let found = without_newer(golden, &found);
             compare(&format!("{name} pool"), &recorded, &found, property_of_row);
         }
         if let Some(recorded) = recorded(golden, "history.txt") {

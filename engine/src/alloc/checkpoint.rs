@@ -38,8 +38,8 @@ impl Allocator {
     /// Whether a block that is freed in `txg` must be kept for the checkpoint.
     pub fn keeps(&self, bp: &Blkptr, txg: Txg) -> bool {
         let checkpoint = Txg(self.checkpoint.load(Ordering::Acquire));
-        // A cloned block is older than its pointer.
-        let born = bp.logical_birth().min(bp.physical_birth());
+        // A cloned block is older than its pointer; one that was rewritten is younger than its contents.
+        let born = bp.birth().min(bp.physical_birth());
         checkpoint != Txg::NONE && born <= checkpoint && txg > checkpoint
     }
 

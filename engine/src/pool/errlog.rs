@@ -110,7 +110,8 @@ async fn add_versions(
         let snapshots = dsl.snapshots(&head).await?;
         for version in snapshots.iter().chain([&head]) {
             let born_later = version.is_snapshot() && version.phys.creation_txg < error.birth;
-            if born_later || birth_of(dsl, version, error).await? != Some(error.birth) {
+            let births = births_of(dsl, version, error).await?;
+            if born_later || births.is_none_or(|births| !births.contains(&error.birth)) {
                 continue;
             }
             found.insert(block(version.objset_id()));
@@ -122,15 +123,15 @@ async fn add_versions(
     Ok(())
 }
 
-/// When the block that a version of a dataset has in this place was born.
-async fn birth_of(dsl: &Dsl, version: &Dataset, error: &HeadError) -> Result<Option<Txg>> {
+/// When the block that a version of a dataset has in this place was born: OpenZFS 2.3 notes the logical birth, 2.4 the physical one.
+async fn births_of(dsl: &Dsl, version: &Dataset, error: &HeadError) -> Result<Option<[Txg; 2]>> {
     let Ok(level) = u8::try_from(error.level) else { return Ok(None) };
     let found = async {
         let objset = dsl.open_objset(version).await?;
         objset.object(error.object).await?.blkptr_at(level, error.block.0).await
     };
     match found.await {
-        Ok(pointer) => Ok(pointer.map(|pointer| pointer.logical_birth())),
+        Ok(pointer) => Ok(pointer.map(|pointer| [pointer.logical_birth(), pointer.physical_birth()])),
         // What leads to the block may be as damaged as the block.
         Err(_) => Ok(None),
     }

@@ -94,12 +94,12 @@ pub(super) async fn provisional(assembly: &Assembly<'_>, uberblock: &Uberblock) 
         if let Some(features) = object_at(&mos, &directory, list).await? {
             let entries = zap::Zap::open(&features).await?.entries(MAX_FEATURES).await?;
             let names = entries.iter().filter_map(|entry| std::str::from_utf8(entry.key.name()?).ok());
-            enabled += names.filter(|name| Feature::from_guid(name).is_some()).count();
+            enabled += names.filter_map(Feature::from_guid).filter(|feature| feature.is_usual()).count();
         }
     }
     Ok(Looked {
         unknown_features: unknown_features(&mos).await?,
-        features_disabled: enabled < Feature::ALL.len(),
+        features_disabled: enabled < Feature::ALL.iter().filter(|feature| feature.is_usual()).count(),
         resilvering: scan
             .is_some_and(|scan| scan.kind == ScanKind::Resilver && scan.state == Progress::Running),
         pool,

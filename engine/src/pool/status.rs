@@ -373,7 +373,9 @@ pub async fn health(dsl: &Dsl) -> Result<PoolHealth> {
         count_errors: true,
         errata: pool.config().errata,
         version: pool.uberblock().version,
-        features_disabled: Feature::ALL.iter().any(|feature| !features.is_enabled(*feature)),
+        features_disabled: Feature::ALL
+            .iter()
+            .any(|feature| feature.is_usual() && !features.is_enabled(*feature)),
         compatibility: compatibility(pool.config()),
     };
     Ok(PoolHealth {

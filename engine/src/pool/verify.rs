@@ -210,7 +210,7 @@ pub fn is_group_there(pool: &Arc<Pool>, txg: Txg) -> Result<bool> {
     let progress = Progress::default();
     let shared = Shared::new(pool, options, &progress, HashSet::new());
     let root = walk::root(pool, Txg(txg.get().saturating_sub(1)));
-    if root.bp.is_hole() || root.bp.logical_birth() <= root.min_txg {
+    if root.bp.is_hole() || root.bp.birth() <= root.min_txg {
         return Ok(true);
     }
     shared.queue.push([root]);

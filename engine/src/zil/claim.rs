@@ -126,7 +126,7 @@ pub(super) async fn claim_log(
 async fn give_up(backing: &dyn Backing, found: &ZilHeader, txg: Txg, checkpoint: Txg) -> Result<ZilHeader> {
     let mut places = HashSet::new();
     let mut walk = Walk::new(found);
-    while let Some(bp) = walk.block().filter(|bp| bp.logical_birth() <= checkpoint) {
+    while let Some(bp) = walk.block().filter(|bp| bp.birth() <= checkpoint) {
         let place = bp.dva(0).map(|dva| (dva.vdev.get(), dva.offset.get()));
         if !place.is_some_and(|place| places.insert(place)) {
             break;
@@ -168,7 +168,7 @@ async fn follow(backing: &dyn Backing, header: &ZilHeader, txg: Txg, clones: &mu
                 }
                 Ok(Record::CloneRange { blocks, .. }) => {
                     // Of a block that no committed group has, nobody knows where it is.
-                    let are_committed = cloned(&blocks).all(|bp| bp.logical_birth() < txg);
+                    let are_committed = cloned(&blocks).all(|bp| bp.physical_birth() < txg);
                     if are_committed {
                         clones.extend(cloned(&blocks));
                     }
@@ -193,7 +193,7 @@ async fn claim_once(
     txg: Txg,
     places: &mut HashSet<(u32, u64)>,
 ) -> Result<()> {
-    let Some(dva) = bp.dva(0).filter(|_| bp.logical_birth() >= txg) else { return Ok(()) };
+    let Some(dva) = bp.dva(0).filter(|_| bp.birth() >= txg) else { return Ok(()) };
     if !places.insert((dva.vdev.get(), dva.offset.get())) {
         return Ok(());
     }
@@ -208,7 +208,7 @@ async fn claim_data(
     txg: Txg,
     places: &mut HashSet<(u32, u64)>,
 ) -> Result<()> {
-    if data.is_hole() || data.logical_birth() < txg {
+    if data.is_hole() || data.birth() < txg {
         return Ok(());
     }
     backing.read_data(object, data).await?;

@@ -86,7 +86,7 @@ impl Inner {
                 match &record {
                     Record::Write { data: WriteData::Block(data), .. }
                         if !data.is_hole()
-                            && data.logical_birth() >= header.claim_txg
+                            && data.birth() >= header.claim_txg
                             && !referred.contains(data) =>
                     {
                         referred.push(*data);

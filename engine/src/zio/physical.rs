@@ -5,11 +5,12 @@
 //!
 //! # Gangs
 //! When no free run was long enough for a block, its DVA leads to a *gang header*: 512 bytes with three block pointers and a checksum
-//! that covers its own address. What these point to (again gangs, perhaps) makes up the block when joined; the block's checksum covers the whole.
+//! that covers its own address. With the feature `dynamic_gang_header`, a header is as large as the smallest allocation of its vdevs and
+//! has as many pointers as fit; older headers stay as they are, and the checksum tells which a header is. What these point to (again gangs, perhaps) makes up the block when joined; the block's checksum covers the whole.
 //! Since a header's checksum does not cover what it leads to, headers may lead back to themselves: members must together be as large as what they are
 //! parts of, and the headers that one read follows, copies and retries included, are counted.
 //!
-//! Source of the facts: OpenZFS 2.3 `zio.c` (the comment on gang blocks), `zio_checksum.c`, `vdev_mirror.c`.
+//! Source of the facts: OpenZFS 2.4 `zio.c` (the comment on gang blocks), `zio_checksum.c`, `vdev_mirror.c`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +19,7 @@ use codec::checksum::{self, verify_gang, verify_zilog};
 use device::IoBuf;
 use futures_util::future::BoxFuture;
 use ondisk::Reader;
-use ondisk::blkptr::{Blkptr, ChecksumType, Dva, GANG_HEADER_SIZE};
+use ondisk::blkptr::{Blkptr, ChecksumType, Dva, GANG_HEADER_SIZE, MAX_BLOCK_SIZE, gang_pointers};
 use ondisk::dmu::DmuType;
 
 use super::Bookmark;
@@ -27,8 +28,6 @@ use crate::pool::Pool;
 use crate::vdev::Vdev;
 use crate::vdev::read::{Noticed, ReadResult, Request};
 
-/// Block pointers in a gang header.
-const GANG_POINTERS: usize = 3;
 /// How deep gangs may nest. Each level divides the block, down to one sector.
 const MAX_GANG_DEPTH: u32 = 16;
 
@@ -184,6 +183,13 @@ impl Pool {
         })
     }
 
+    /// Bytes of the gang headers of a block, unless they are old: all copies have room for them.
+    fn gang_header_size(&self, bp: &Blkptr) -> usize {
+        let tops = bp.dvas().filter_map(|dva| self.vdevs.top(dva.vdev.get()));
+        let size = tops.map(Vdev::min_alloc).min().unwrap_or(0);
+        size.clamp(GANG_HEADER_SIZE as u64, MAX_BLOCK_SIZE) as usize
+    }
+
     /// The pointers of the gang header that a DVA leads to.
     async fn gang_header(
         &self,
@@ -213,19 +219,26 @@ impl Pool {
         // All copies of a gang header are sealed for the first one's place.
         let first = bp.dva(0).unwrap_or(*dva);
         let (first_vdev, first_offset) = (first.vdev.get().into(), first.offset.get());
-        let verify = |bytes: &[u8]| verify_gang(bytes, first_vdev, first_offset, birth, has_mac(bp));
+        let verify_size = |bytes: &[u8]| {
+            verify_gang(bytes, first_vdev, first_offset, birth, has_mac(bp)).map(|order| (bytes.len(), order))
+        };
+        // A header from before the feature `dynamic_gang_header` stands at the beginning of its space.
+        let verify = |bytes: &[u8]| match bytes.get(..GANG_HEADER_SIZE) {
+            Some(old) if old.len() < bytes.len() => verify_size(bytes).or_else(|_| verify_size(old)),
+            _ => verify_size(bytes),
+        };
         let verdict = |bytes: &[u8]| match verify(bytes) {
             Ok(_) => Ok(()),
             Err(codec::Error::ChecksumMismatch { .. }) => Err(Failure::Checksum),
             Err(other) => Err(Failure::Malformed(other.to_string())),
         };
-        let request = Request::new(&self.vdevs, offset, GANG_HEADER_SIZE, birth, Some(&verdict));
+        let request = Request::new(&self.vdevs, offset, self.gang_header_size(bp), birth, Some(&verdict));
         let request = request.speculative(how.speculative).noticing(how.noticed);
         let header = top.read(request).await?;
-        let order = verify(&header).map_err(|_| attempt(Failure::Checksum))?;
+        let (size, order) = verify(&header).map_err(|_| attempt(Failure::Checksum))?;
         let mut reader = Reader::new("gang header", &header, order);
-        let mut members = Vec::with_capacity(GANG_POINTERS);
-        for _ in 0..GANG_POINTERS {
+        let mut members = Vec::new();
+        for _ in 0..gang_pointers(size) {
             let member = Blkptr::read(&mut reader).map_err(|error| malformed(&error.to_string()))?;
             if !member.is_hole() {
                 members.push(member);

@@ -19,5 +19,5 @@ macro_rules! pools {
 
 pools! {
     single triple rz1 rz2 rz3 rz1s9 dr2 codecs dedupold dedupfast classes removed expanded bclone checkpoint
-    legacy28 features0 degraded corrupt streams
+    legacy28 features0 degraded corrupt streams default24 clones24 gang24 classes24
 }

@@ -28,9 +28,38 @@ fn verified(name: &str, dir: &Path) -> Report {
     report
 }
 
+/// What `zdb -bbcc` of OpenZFS 2.4.4 says of its pools, which the installed one may not understand. No copies are in the same metaslab, and nothing is
+/// deduplicated.
+const OF_2_4: &[(&str, &str)] = &[
+    (
+        "default24",
+        "bp count: 760\n ganged count: 0\n bp logical: 17972224\n bp physical: 6723584\n bp allocated: 7033856\n bp deduped: 0 ref>1: 0\n
+         bp cloned: 132096 count: 2\n additional, non-pointer bps of type 0: 315\n Dittoed blocks on same vdev: 184",
+    ),
+    (
+        "clones24",
+        "bp count: 551\n ganged count: 0\n bp logical: 16188416\n bp physical: 5785600\n bp allocated: 6033920\n bp deduped: 0 ref>1: 0\n
+         bp cloned: 1408512 count: 13\n additional, non-pointer bps of type 0: 286\n Dittoed blocks on same vdev: 143",
+    ),
+    (
+        "gang24",
+        "bp count: 681\n ganged count: 222\n bp logical: 15848448\n bp physical: 9555968\n bp allocated: 12267520\n bp deduped: 0 ref>1: 0\n
+         bp cloned: 0 count: 0\n additional, non-pointer bps of type 0: 50\n Dittoed blocks on same vdev: 242",
+    ),
+    (
+        "classes24",
+        "bp count: 949\n ganged count: 0\n bp logical: 18713600\n bp physical: 9007104\n bp allocated: 11077120\n bp deduped: 0 ref>1: 0\n
+         bp cloned: 0 count: 0\n additional, non-pointer bps of type 0: 324\n Dittoed blocks on same vdev: 137",
+    ),
+];
+
 /// The numbers of `zdb -bb`, by the words before them.
 fn zdb(name: &str, dir: &Path) -> Option<HashMap<String, Vec<u64>>> {
-    let output = testkit::oracle::zdb_of(dir, "-bb", name, &[])?;
+    let recorded = OF_2_4.iter().find(|(pool, _)| *pool == name);
+    let output = match recorded {
+        Some((_, output)) if !testkit::oracle::zdb_is_of_2_4() => (*output).to_owned(),
+        _ => testkit::oracle::zdb_of(dir, "-bb", name, &[])?,
+    };
     let mut numbers = HashMap::new();
     for line in output.lines() {
         if let Some((label, rest)) = line.trim().split_once(':') {

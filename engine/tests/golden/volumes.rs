@@ -47,4 +47,4 @@ macro_rules! pools {
     };
 }
 
-pools! { volumes rz1 rz2 rz3 streams }
+pools! { volumes rz1 rz2 rz3 streams default24 gang24 classes24 }

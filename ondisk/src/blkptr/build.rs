@@ -2,7 +2,7 @@
 
 use super::{
     Blkptr, CHECKSUM, ChecksumType, CompressType, Dva, EMBEDDED_PAYLOAD_MAX, FILL, LOGICAL_BIRTH,
-    PHYSICAL_BIRTH, PROPERTIES, field, is_payload_word, sectors,
+    MORE_PROPERTIES, PHYSICAL_BIRTH, PROPERTIES, field, is_payload_word, sectors,
 };
 use crate::dmu::DmuType;
 use crate::{ByteOrder, Error, Level, Lsize, Psize, Result, Txg};
@@ -136,6 +136,17 @@ impl Blkptr {
         let physical = self.physical_birth();
         words[LOGICAL_BIRTH] = birth.0;
         words[PHYSICAL_BIRTH] = if physical == birth { 0 } else { physical.0 };
+        words[MORE_PROPERTIES] &= !(1 << 63);
+        Blkptr { words }
+    }
+
+    /// This pointer to a block just written, as one that was rewritten and has the contents that it had since `birth`.
+    pub fn rewritten_since(&self, birth: Txg) -> Blkptr {
+        let mut words = self.words;
+        let physical = self.physical_birth();
+        words[LOGICAL_BIRTH] = birth.0;
+        words[PHYSICAL_BIRTH] = if physical == birth { 0 } else { physical.0 };
+        words[MORE_PROPERTIES] |= 1 << 63;
         Blkptr { words }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Where OpenZFS is installed its files count, which its administrator may have changed; without it these sets do. Each set is another one and more.
 //!
-//! Source of the facts: OpenZFS 2.3 `cmd/zpool/compatibility.d`.
+//! Source of the facts: OpenZFS 2.4 `cmd/zpool/compatibility.d`.
 
 /// Names of a set, the name of the set that it contains, and what it has more.
 type Set = (&'static [&'static str], &'static str, &'static str);
@@ -29,6 +29,7 @@ const SETS: &[Set] = &[
     (&["openzfs-2.1-linux", "ubuntu-22.04"], "freebsd-13.0", "edonr"),
     (&["openzfs-2.2", "openzfs-2.2-freebsd", "openzfs-2.2-linux"], "openzfs-2.1-linux", "blake3 block_cloning head_errlog vdev_zaps_v2 zilsaxattr"),
     (&["openzfs-2.3", "openzfs-2.3-freebsd", "openzfs-2.3-linux"], "openzfs-2.2", "fast_dedup large_microzap longname raidz_expansion redaction_list_spill"),
+    (&["openzfs-2.4", "openzfs-2.4-freebsd", "openzfs-2.4-linux"], "openzfs-2.3", "block_cloning_endian dynamic_gang_header physical_rewrite"),
 ];
 
 /// The names of the features of a set, if there is one of that name.
@@ -59,7 +60,7 @@ mod tests {
             let set: BTreeSet<Feature> = words.iter().map(|word| Feature::from_name(word).unwrap()).collect();
             assert_eq!(set.len(), words.len(), "{name} names a feature twice");
         }
-        assert_eq!(built_in("openzfs-2.3-linux").unwrap().len(), Feature::ALL.len());
+        assert_eq!(built_in("openzfs-2.4-linux").unwrap().len(), Feature::ALL.len());
         assert_eq!(built_in("openzfs-9.9"), None);
     }
 

@@ -196,19 +196,19 @@ fn compatibility_file(name: &str) -> Option<PathBuf> {
     places.find(|path| plain && path.is_file())
 }
 
-/// The features of a new pool: all that are maintained, or none, less those that `compatibility` leaves out, with those that are named.
+/// The features of a new pool: the usual ones, or none, or all that `compatibility` names a set of, with those that are named.
 pub(super) fn features_of_new(none: bool, properties: &[(String, String)]) -> Result<Vec<Feature>, String> {
-    let maintained: BTreeSet<Feature> = default_features().into_iter().collect();
     let compatibility = properties.iter().rev().find(|(name, _)| name == "compatibility");
     let allowed = features_of(compatibility.map_or("off", |(_, value)| value))?;
-    let mut features = if none { BTreeSet::new() } else { maintained.clone() };
-    if let Some(allowed) = &allowed {
-        features = features.intersection(allowed).copied().collect();
-    }
+    let mut features = match allowed {
+        _ if none => BTreeSet::new(),
+        Some(allowed) => allowed,
+        None => default_features().into_iter().collect(),
+    };
     for (name, value) in properties {
         let Some(feature) = name.strip_prefix("feature@").and_then(Feature::from_name) else { continue };
         match value.as_str() {
-            "enabled" => enable(feature, &maintained, &mut features)?,
+            "enabled" => enable(feature, &mut features),
             _ => {
                 features.remove(&feature);
             }
@@ -224,19 +224,11 @@ pub(super) fn features_of_new(none: bool, properties: &[(String, String)]) -> Re
     Ok(features.into_iter().collect())
 }
 
-fn enable(
-    feature: Feature,
-    maintained: &BTreeSet<Feature>,
-    into: &mut BTreeSet<Feature>,
-) -> Result<(), String> {
-    if !maintained.contains(&feature) {
-        return Err(format!("feature '{}' is not supported for writing by this version", feature.name()));
-    }
+fn enable(feature: Feature, into: &mut BTreeSet<Feature>) {
     for needed in feature.info().depends {
-        enable(*needed, maintained, into)?;
+        enable(*needed, into);
     }
     into.insert(feature);
-    Ok(())
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ async fn plain_born_until(
             let entries = found.block.get(..here as usize * Blkptr::SIZE).unwrap_or_default();
             for entry in bpobj::blkptrs(entries, found.order) {
                 let entry = entry.map_err(|error| object.corrupt(error))?;
-                if entry.physical_birth() <= txg {
+                if entry.birth() <= txg {
                     sum = sum.saturating_add(dsize(&entry));
                 }
             }

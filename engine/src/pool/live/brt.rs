@@ -10,9 +10,10 @@
 //! give up blocks ([`release`]). Both change the entries in the MOS at once; the counts and sums are written when both are done ([`write`]), before the MOS is.
 //! Metadata are never cloned, so what the writing of the MOS itself frees asks for nothing.
 //!
-//! A table exists while it has entries, and each that exists is a use of the feature `block_cloning`. The format is in [`ondisk::brt`].
+//! A table exists while it has entries, and each that exists is a use of the feature `block_cloning`. The format is in [`ondisk::brt`]: that of entries depends
+//! on the feature `block_cloning_endian`, which is used by all tables of a pool or by none. When it is enabled, the first table begins to use it.
 //!
-//! Source of the facts: OpenZFS 2.3 `brt.c`.
+//! Source of the facts: OpenZFS 2.4 `brt.c`.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -188,7 +189,16 @@ async fn references(entries: &Arc<crate::dmu::LiveObject>, place: Place) -> Resu
         Some(zap::Value::U8(bytes)) => {
             parse_entry_count(&bytes, ByteOrder::Little).map_err(Error::format("block reference table"))
         }
+        Some(zap::Value::U64(words)) if words.len() == 1 => Ok(words.first().copied().unwrap_or(0)),
         Some(_) => Err(Error::corrupt("block reference table", "an entry that is no count")),
+    }
+}
+
+/// The value of an entry that counts so many references, as this pool has them.
+fn entry(s: &Syncing, count: u64) -> zap::Value {
+    match s.pool.feature_count(Feature::BlockCloningEndian) {
+        Some(1..) => zap::Value::U64(vec![count]),
+        _ => zap::Value::U8(count.to_le_bytes().to_vec()),
     }
 }
 
@@ -206,8 +216,7 @@ pub(super) async fn reference(s: &Syncing, pointers: &[Blkptr]) -> Result<()> {
         let entries = s.mos().object(entries_of(s, place).await?).await?;
         let before = references(&entries, place).await?;
         let after = before.checked_add(new).ok_or_else(|| entries.corrupt("a count that overflows"))?;
-        let value = zap::Value::U8(after.to_le_bytes().to_vec());
-        zap::edit::set(&entries, &s.tx, &place.key(), &value).await?;
+        zap::edit::set(&entries, &s.tx, &place.key(), &entry(s, after)).await?;
         brt.change(place, |table| {
             let saved = &mut table.phys.savedspace_bytes;
             *saved = saved.saturating_add(dsize.saturating_mul(new));
@@ -232,8 +241,7 @@ pub(super) async fn release(s: &Syncing, bp: &Blkptr) -> Result<bool> {
     if after == 0 {
         zap::edit::remove(&entries, &s.tx, &place.key()).await?;
     } else {
-        let value = zap::Value::U8(after.to_le_bytes().to_vec());
-        zap::edit::set(&entries, &s.tx, &place.key(), &value).await?;
+        zap::edit::set(&entries, &s.tx, &place.key(), &entry(s, after)).await?;
     }
     let dsize = s.pool.writer().dsize(bp);
     brt.change(place, |table| {
@@ -283,6 +291,15 @@ async fn entries_of(s: &Syncing, place: Place) -> Result<ObjectId> {
     let object = s.mos().allocate(&s.tx, new).await?.id();
     let name = directory_key(VdevId(place.vdev));
     s.set_in_directory(&name, zap::Value::U64(vec![object.get()])).await?;
+    let is_first = s.pool.feature_count(Feature::BlockCloning).unwrap_or(0) == 0;
+    let has_numbers = match s.pool.feature_count(Feature::BlockCloningEndian) {
+        Some(0) => is_first,
+        Some(_) => true,
+        None => false,
+    };
+    if has_numbers {
+        s.use_feature(Feature::BlockCloningEndian, 1).await?;
+    }
     s.use_feature(Feature::BlockCloning, 1).await?;
     let counts = vec![0; longest as usize];
     let table = Table { object, phys, counts, changed: true, blocks: BTreeSet::from([0]) };
@@ -329,6 +346,9 @@ pub(super) async fn write(s: &Syncing) -> Result<()> {
             zap::edit::remove(&directory, &s.tx, &key).await?;
             s.pool.brt.tables().remove(&vdev);
             s.use_feature(Feature::BlockCloning, -1).await?;
+            if s.pool.feature_count(Feature::BlockCloningEndian).is_some_and(|count| count > 0) {
+                s.use_feature(Feature::BlockCloningEndian, -1).await?;
+            }
             continue;
         }
         let object = s.mos().object(object).await?;

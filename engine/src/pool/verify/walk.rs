@@ -83,10 +83,10 @@ async fn live(mos: &Arc<Objset>, id: ObjectId, pointers: &mut Vec<Blkptr>) -> Re
     let mut counts: HashMap<(Option<Dva>, Txg), i64> = HashMap::new();
     for entry in &entries {
         let change = if is_free(entry) { -1 } else { 1 };
-        *counts.entry((entry.dva(0), entry.logical_birth())).or_default() += change;
+        *counts.entry((entry.dva(0), entry.birth())).or_default() += change;
     }
     for entry in entries.into_iter().filter(|entry| !is_free(entry)) {
-        if let Some(count) = counts.get_mut(&(entry.dva(0), entry.logical_birth()))
+        if let Some(count) = counts.get_mut(&(entry.dva(0), entry.birth()))
             && *count > 0
         {
             *count -= 1;
@@ -117,7 +117,7 @@ async fn destroyed(mos: &Arc<Objset>, id: ObjectId, roots: &mut Roots) -> Result
             roots.notes.push("a dataset is half destroyed: its remaining space shows as leaked".into());
             continue;
         }
-        if !bp.is_hole() && bp.logical_birth().get() > birth {
+        if !bp.is_hole() && bp.birth().get() > birth {
             let at = Bookmark::objset_root(0);
             let work =
                 Work { bp, at, min_txg: Txg(birth), is_snapshot: true, log_only: false, is_leaving: true };
@@ -361,7 +361,7 @@ impl Shared<'_> {
     ) {
         let wrong = |error: Error| BlockError { at, tried: Vec::new(), fatal: Some(error) };
         match bp {
-            Ok(bp) if bp.is_hole() || bp.is_redacted() || bp.logical_birth() <= parent.min_txg => {}
+            Ok(bp) if bp.is_hole() || bp.is_redacted() || bp.birth() <= parent.min_txg => {}
             Ok(bp) if i64::from(bp.level().get()) != at.level.max(0) => {
                 let detail = format!("the pointer says level {}", bp.level());
                 results.report(self.progress, wrong(Error::corrupt(at.to_string(), detail)));
@@ -451,7 +451,7 @@ impl Shared<'_> {
         let mut next = header.log;
         for _ in 0..MAX_LOG_BLOCKS {
             let [.., seq] = next.checksum();
-            let unclaimed_and_new = header.claim_txg == Txg::NONE && next.logical_birth() >= first_free_txg;
+            let unclaimed_and_new = header.claim_txg == Txg::NONE && next.birth() >= first_free_txg;
             if next.is_hole() || next.is_embedded() || unclaimed_and_new || !header.includes_block(seq) {
                 return;
             }
@@ -467,7 +467,7 @@ impl Shared<'_> {
                 if let Ok(Record::Write { data: WriteData::Block(bp), .. }) = record.parse()
                     && !bp.is_hole()
                     && header.claim_txg != Txg::NONE
-                    && bp.logical_birth() >= header.claim_txg
+                    && bp.birth() >= header.claim_txg
                 {
                     self.count_log_block(&bp, results);
                 }
@@ -503,8 +503,8 @@ fn dataset_root(object: u64, dnode: &Dnode, min_txg: Txg) -> Result<Option<Work>
     let phys = DslDatasetPhys::read(&mut reader).map_err(Error::format(what))?;
     let at = Bookmark::objset_root(object);
     let is_snapshot = phys.num_children != 0;
-    let log_only = phys.bp.logical_birth() <= phys.prev_snap_txg;
-    let nothing_new = phys.bp.is_hole() || phys.bp.logical_birth() <= min_txg || (log_only && is_snapshot);
+    let log_only = phys.bp.birth() <= phys.prev_snap_txg;
+    let nothing_new = phys.bp.is_hole() || phys.bp.birth() <= min_txg || (log_only && is_snapshot);
     let min_txg = phys.prev_snap_txg.max(min_txg);
     let work = Work { bp: phys.bp, at, min_txg, is_snapshot, log_only, is_leaving: false };
     Ok(if nothing_new { None } else { Some(work) })

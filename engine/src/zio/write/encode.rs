@@ -39,11 +39,7 @@ impl Units {
         let holds_blocks = |kind: &Kind| !matches!(kind, Kind::Indirect(_) | Kind::Hole | Kind::Missing);
         let tops = tree.tops.iter().filter(|top| holds_blocks(&top.kind) && top.class() != Class::Log);
         for top in tops {
-            let sector = 1u64.checked_shl(top.ashift).unwrap_or(512);
-            let alloc = match &top.kind {
-                Kind::Draid(draid) => sector.saturating_mul(draid.config().data as u64),
-                _ => sector,
-            };
+            let alloc = top.min_alloc();
             let all = units.get_or_insert(Self { min_alloc: alloc, gcd_alloc: alloc });
             all.min_alloc = all.min_alloc.min(alloc);
             all.gcd_alloc = gcd(all.gcd_alloc, alloc);

@@ -251,7 +251,7 @@ pub(super) async fn blocks_killed(s: &Syncing, head: ObjectId, killed: &[Blkptr]
         if mark.phys.creation_txg < since || !mark.counts_freed() {
             continue;
         }
-        let had = |bp: &&Blkptr| counts(bp) && bp.logical_birth() <= mark.phys.creation_txg;
+        let had = |bp: &&Blkptr| counts(bp) && bp.birth() <= mark.phys.creation_txg;
         let freed = killed.iter().filter(had).map(|bp| weigh(s, bp)).fold(Space::default(), sum);
         if freed != Space::default() {
             add_freed(&mut mark, freed);

@@ -281,7 +281,7 @@ impl Walk {
             match step.left.pop() {
                 Some(Below::Dnode(dnode, object)) => self.descend(None, pointers_of(&dnode, object))?,
                 Some(Below::Pointer(node)) => {
-                    if node.bp.is_hole() || node.bp.is_redacted() || node.bp.logical_birth() <= self.since {
+                    if node.bp.is_hole() || node.bp.is_redacted() || node.bp.birth() <= self.since {
                         continue;
                     }
                     let before = self.resume.zip(node.at).map_or(Before::Open, |(to, at)| at.before(to));

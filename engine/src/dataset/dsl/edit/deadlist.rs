@@ -144,7 +144,7 @@ pub(super) async fn insert_as(s: &Syncing, id: ObjectId, pointers: &[Blkptr], ki
     let mut by_list: BTreeMap<(Txg, ObjectId), Vec<Blkptr>> = BTreeMap::new();
     let mut space = space_of(&phys);
     for bp in pointers {
-        by_list.entry(list_for(id, &lists, bp.logical_birth())?).or_default().push(*bp);
+        by_list.entry(list_for(id, &lists, bp.birth())?).or_default().push(*bp);
         space = match kind {
             Kind::Alloc => sum(space, weigh(s, bp)),
             Kind::Free => difference(space, weigh(s, bp)),

@@ -82,7 +82,7 @@ pub(super) async fn remove(s: &Syncing, dir: ObjectId) -> Result<()> {
 /// Adds what a head wrote and gave up.
 pub(super) async fn synced(s: &Syncing, dir: ObjectId, origin: Txg, done: &SyncedObjset) -> Result<()> {
     let Some(livelist) = of(s, dir).await? else { return Ok(()) };
-    let listed = |bp: &&Blkptr| counts(bp) && !bp.is_embedded() && bp.logical_birth() > origin;
+    let listed = |bp: &&Blkptr| counts(bp) && !bp.is_embedded() && bp.birth() > origin;
     let frees: Vec<Blkptr> = done.killed.iter().filter(listed).copied().collect();
     let Some(born) = &done.born_blocks else {
         // Nobody asked which they are.

@@ -12,6 +12,7 @@ mod list;
 mod mount;
 mod project;
 mod rename;
+mod rewrite;
 mod select;
 mod set;
 mod snapshot;
@@ -66,6 +67,8 @@ pub enum Zfs {
     Projectspace(userspace::Arguments),
     /// Show or change the projects of files
     Project(project::Arguments),
+    /// Write files again as they are, elsewhere and as their filesystem writes now
+    Rewrite(rewrite::Arguments),
     /// Load the keys of encrypted datasets
     LoadKey(keys::LoadArguments),
     /// Forget the keys of encrypted datasets
@@ -107,6 +110,7 @@ impl Zfs {
             Self::Groupspace(arguments) => arguments.run(Owner::Group),
             Self::Projectspace(arguments) => arguments.run(Owner::Project),
             Self::Project(arguments) => arguments.run(),
+            Self::Rewrite(arguments) => arguments.run(),
             Self::LoadKey(arguments) => arguments.run(),
             Self::UnloadKey(arguments) => arguments.run(),
             Self::Mount(arguments) => arguments.run(),

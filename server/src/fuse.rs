@@ -70,6 +70,7 @@ mod writeback;
 mod xattrs;
 
 pub use carried::{Carried, copy_of_tree, move_mount};
+pub use flags::{REWRITE_KEEPS_BIRTHS, ZFS_IOC_REWRITE};
 pub use holders::Holders;
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
 pub use options::MountOptions;

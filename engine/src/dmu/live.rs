@@ -95,6 +95,8 @@ pub struct SyncedObjset {
     pub born_blocks: Option<Vec<Blkptr>>,
     /// Blocks that the object set no longer refers to, not freed yet. Those born in this group are among them and count as freed.
     pub killed: Vec<Blkptr>,
+    /// Blocks were written that keep the logical birth that they had.
+    pub keeps_births: bool,
 }
 
 /// Space in the three ways in which datasets count it.

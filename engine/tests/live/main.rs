@@ -25,6 +25,7 @@ mod old_versions;
 mod quotas;
 mod random;
 mod repair;
+mod rewrite;
 mod scan;
 mod space;
 mod support;

@@ -6,20 +6,30 @@
 //! | `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` | `struct fsxattr`: flags, extent size, extents, project, copy-on-write extent size (4 bytes each), 8 unused |
 //! | `FS_IOC_GETVERSION` | the file's generation, 4 bytes |
 //! | `ZFS_IOC_GETDOSFLAGS`, `ZFS_IOC_SETDOSFLAGS` | flags as files keep them, 8 bytes |
+//! | `ZFS_IOC_REWRITE` | offset, length, flags, 0: 8 bytes each |
 //!
 //! All in the order of the machine. The kernel checks who may change what, but for the last, which it does not know: there it is checked here. It does not tell who has which capabilities. So for these
 //! a superuser is whose user number is 0, and what takes `CAP_LINUX_IMMUTABLE` remains for `chattr`.
 //!
 //! Source: Linux `uapi/linux/fs.h`; `include/sys/fs/zfs.h` and behaviour of OpenZFS 2.3 (`zpl_file.c`).
 
+use std::sync::Arc;
+
 use engine::dataset::zpl::Stat;
 use engine::dataset::zpl::live::SetAttributes;
+use engine::pool::live::LivePool;
 use engine::{Error, Result};
 use fuser::INodeNo;
+use ondisk::features::Feature;
 use ondisk::zpl::ZnodeFlags;
 
 use super::served::Served;
 use super::wire::Caller;
+
+/// The number of the ioctl that writes blocks of a file again (`zfs rewrite`): offset, length (0: up to the end), flags and 0, in words of 8 bytes.
+pub const ZFS_IOC_REWRITE: u32 = 0x4020_8303;
+/// Its flag that lets blocks keep their logical births.
+pub const REWRITE_KEEPS_BIRTHS: u64 = 1;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
@@ -99,8 +109,33 @@ impl Served {
                 let given = argument.first_chunk().ok_or_else(|| Error::Invalid("ioctl cut short".into()))?;
                 self.set_dos_flags(number, u64::from_ne_bytes(*given), by)
             }
+            ZFS_IOC_REWRITE => self.rewrite(number, argument, by),
             _ => Err(Error::Os { what: format!("ioctl {command:#x}"), errno: libc::ENOTTY }),
         }
+    }
+
+    /// The kernel does not tell what the file was opened for; so only who could open it for writing whatever its mode may do this.
+    fn rewrite(&self, number: INodeNo, argument: &[u8], by: Caller) -> Result<Vec<u8>> {
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(argument.as_chunks::<8>().0) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        let [offset, length, flags, zero] = words;
+        let refuse = |errno| Err(Error::Os { what: format!("rewriting with flags {flags:#x}"), errno });
+        if argument.len() != 32 || flags & !REWRITE_KEEPS_BIRTHS != 0 || zero != 0 {
+            return refuse(libc::EINVAL);
+        }
+        let keeps_births = flags & REWRITE_KEEPS_BIRTHS != 0;
+        let has_feature = |pool: &Arc<LivePool>| pool.feature_count(Feature::PhysicalRewrite).is_some();
+        if keeps_births && !self.trees.pool().is_some_and(has_feature) {
+            return refuse(libc::ENOTSUP);
+        }
+        let (zpl, object) = self.changeable(number)?;
+        if by.uid != 0 && by.uid != self.znode(number)?.1.stat()?.uid {
+            return refuse(libc::EACCES);
+        }
+        self.with_room(|| zpl.rewrite(object, offset, length, keeps_births))?;
+        Ok(Vec::new())
     }
 
     fn set_dos_flags(&self, number: INodeNo, given: u64, by: Caller) -> Result<Vec<u8>> {

@@ -68,6 +68,8 @@ pub(super) struct Layer {
     pub(super) freed: bool,
     /// Blocks that are on disk already, as they were when they were written there. See [`super::early`].
     pub(super) early: BTreeMap<u64, (Blkptr, Block)>,
+    /// Blocks that are written again with the contents that they had, as these are: as long as the layer has the very same, the pointer keeps its logical birth.
+    pub(super) rewritten: BTreeMap<u64, Block>,
     /// Blocks that began to be written early, whether or not anything came of it. Each has used up the room that was accepted for it.
     pub(super) begun_early: BTreeSet<u64>,
     /// Written early, and again after that.
@@ -170,6 +172,12 @@ impl State {
             }
         }
         Base::Committed(Arc::clone(&self.tree))
+    }
+
+    /// Whether layer `at` or a newer one writes block `id`.
+    pub(super) fn is_written_from(&self, at: usize, id: u64) -> bool {
+        let writes = |layer: &Layer| layer.blocks.contains_key(&id) || layer.cloned.contains_key(&id);
+        self.layers.iter().skip(at).any(writes)
     }
 
     /// Changes bytes of block `id` if layer `at` has it. False when it does not.

@@ -490,6 +490,40 @@ impl LiveObject {
         self.objset.pool().read_block(pointer, &at).await
     }
 
+    /// Has block `id` written again with the contents that it has, as blocks are written now; with `keeps_birth` it is as old as before to those who look for changes.
+    /// False where there is nothing to do: a hole, or a block that is written anyway.
+    pub async fn rewrite(&self, tx: &Tx, id: u64, keeps_birth: bool) -> Result<bool> {
+        let mut prepared: Option<(Base, Block)> = None;
+        loop {
+            let (base, block_size) = {
+                let mut state = self.core.lock();
+                let at = self.layer(&mut state, tx).ok_or_else(|| self.gone())?;
+                if state.is_written_from(at, id) {
+                    return Ok(false);
+                }
+                let base = state.find_below(at + 1, id);
+                if let Some((seen, block)) = prepared.take()
+                    && seen.is_same(&base)
+                    && block.len() == state.block_size as usize
+                    && let Some(layer) = state.layers.get_mut(at)
+                {
+                    if keeps_birth {
+                        layer.rewritten.insert(id, block.clone());
+                    }
+                    layer.blocks.insert(id, block);
+                    return Ok(true);
+                }
+                (base, state.block_size)
+            };
+            prepared = match self.load(&base, id).await? {
+                Loaded::Block(block) if block.len() == block_size as usize => Some((base, block)),
+                Loaded::Block(_) => return Err(self.corrupt("a block of another size")),
+                Loaded::Hole => return Ok(false),
+                Loaded::Again => None,
+            };
+        }
+    }
+
     /// What of data block `id` is on disk.
     pub async fn stored(&self, id: u64) -> Result<Stored> {
         loop {

@@ -180,7 +180,8 @@ impl LiveObjset {
         }
         drop(state);
         let born_blocks = batcher.lists_births().then_some(account.born_blocks);
-        Ok(SyncedObjset { root, born: account.born, born_blocks, killed: account.killed })
+        let Account { born, killed, keeps_births, .. } = account;
+        Ok(SyncedObjset { root, born, born_blocks, killed, keeps_births })
     }
 
     async fn write_object(
@@ -302,6 +303,9 @@ impl LiveObjset {
 fn contents(layer: &Layer, early: &BTreeMap<u64, Blkptr>) -> Vec<(u64, Content)> {
     let written = layer.blocks.iter().map(|(id, block)| match early.get(id) {
         Some(pointer) => (*id, Content::Early(*pointer)),
+        None if layer.rewritten.get(id).is_some_and(|same| same.is_same(block)) => {
+            (*id, Content::Rewritten(block.clone()))
+        }
         None => (*id, Content::Data(block.clone())),
     });
     let cloned = layer.cloned.iter().map(|(id, pointer)| (*id, Content::Cloned(*pointer)));

@@ -44,6 +44,8 @@ const WALKS: usize = 16;
 pub(super) enum Content {
     /// These bytes.
     Data(Block),
+    /// These bytes, which it had before: the pointer says so.
+    Rewritten(Block),
     /// What was written in this group already, before its sync ([`super::early`]).
     Early(Blkptr),
     /// What is stored here already, and referred to once more.
@@ -70,6 +72,8 @@ pub(super) struct Account {
     /// The blocks of `born`, where they are asked for.
     pub(super) born_blocks: Vec<Blkptr>,
     pub(super) killed: Vec<Blkptr>,
+    /// Some of `born` have an older logical birth.
+    pub(super) keeps_births: bool,
     /// Change of the space used.
     used: i64,
 }
@@ -107,6 +111,7 @@ impl Account {
 
     pub(super) fn add(&mut self, other: Account) {
         self.born += other.born;
+        self.keeps_births |= other.keeps_births;
         if self.killed.is_empty() {
             self.killed = other.killed;
         } else {
@@ -117,6 +122,15 @@ impl Account {
         } else {
             self.born_blocks.extend(other.born_blocks);
         }
+    }
+}
+
+/// A pointer to a block that has the contents of an old one. What is stored in the pointer, or not at all, is new wherever it is.
+fn with_birth_of(old: &Blkptr, new: &Blkptr) -> Blkptr {
+    let has_place = !new.is_hole() && !new.is_embedded() && !old.is_hole();
+    match has_place && !is_same_place(old, new) && old.logical_birth() < new.logical_birth() {
+        true => new.rewritten_since(old.logical_birth()),
+        false => *new,
     }
 }
 
@@ -493,7 +507,7 @@ impl<'a> TreeSync<'a> {
         for (id, content) in blocks {
             let old = previous(*id).ok_or_else(|| self.impossible("a pointer that cannot be read"))?;
             before.push(old);
-            let Content::Data(block) = content else { continue };
+            let (Content::Data(block) | Content::Rewritten(block)) = content else { continue };
             let fill =
                 if self.dnode.dmu_type == DmuType::DNODE { first_slots(block).count() as u64 } else { 1 };
             bytes += block.len();
@@ -517,6 +531,14 @@ impl<'a> TreeSync<'a> {
                 Content::Data(_) => {
                     let new =
                         written.next().ok_or_else(|| self.impossible("a block that was not written"))?;
+                    account.replace(self.batcher, old, &new);
+                    new
+                }
+                Content::Rewritten(_) => {
+                    let new =
+                        written.next().ok_or_else(|| self.impossible("a block that was not written"))?;
+                    let new = with_birth_of(old, &new);
+                    account.keeps_births |= new.is_rewritten();
                     account.replace(self.batcher, old, &new);
                     new
                 }

@@ -10,11 +10,12 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use ondisk::blkptr::Blkptr;
+use ondisk::features::Feature;
 use ondisk::pool_directory::hidden_dir;
 use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::space::{Change, Used, counts, did_use, did_use_and_transfer, moved, sum, transfer, weigh};
-use super::{bookmark, deadlist, livelist, objects, policy, properties};
+use super::{bookmark, deadlist, features, livelist, objects, policy, properties};
 use crate::dataset::properties::Prop;
 use crate::dmu::{Space, SyncedObjset};
 use crate::error::{Error, Result};
@@ -76,6 +77,9 @@ pub async fn synced(s: &Syncing, dataset: ObjsetId, done: &SyncedObjset) -> Resu
     }
     if done.born != Space::default() {
         policy::activate_features(s, id).await?;
+    }
+    if done.keeps_births {
+        features::activate_all(s, id, &[Feature::PhysicalRewrite]).await?;
     }
     let origin_txg = origin_txg(s, phys.dir).await?;
     livelist::synced(s, phys.dir, origin_txg, done).await?;
@@ -145,13 +149,13 @@ impl Dead {
 
     /// Takes a block up. True when it is to be freed.
     fn add(&mut self, bp: &Blkptr, weight: Space) -> bool {
-        if bp.logical_birth() > self.previous {
+        if bp.birth() > self.previous {
             self.freed = sum(self.freed, weight);
             return true;
         }
         self.listed.push(*bp);
         self.kept = sum(self.kept, weight);
-        if bp.logical_birth() > self.origin {
+        if bp.birth() > self.origin {
             self.to_snapshots = self.to_snapshots.saturating_add(weight.used);
         }
         false
@@ -178,7 +182,7 @@ async fn note_unique_to_previous(
     if snapshot.next_snap != head {
         return Ok(());
     }
-    let unique = listed.iter().filter(|bp| bp.logical_birth() > snapshot.prev_snap_txg);
+    let unique = listed.iter().filter(|bp| bp.birth() > snapshot.prev_snap_txg);
     let bytes = unique.map(|bp| weigh(s, bp).used).fold(0, u64::saturating_add);
     objects::change_dataset(s, previous, |phys| {
         phys.unique_bytes = phys.unique_bytes.saturating_add(bytes);

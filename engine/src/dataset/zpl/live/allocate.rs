@@ -1,8 +1,9 @@
-//! Ranges of files: reserved, zeroed, punched, copied; where data and holes are.
+//! Ranges of files: reserved, zeroed, punched, copied, rewritten; where data and holes are.
 //!
 //! ZFS writes a block elsewhere each time, so that space cannot be reserved for a file: a reservation only looks whether there is room now.
 
 use ondisk::ObjectId;
+use ondisk::accounting::Counted;
 use ondisk::sa::Attr;
 
 use super::clone::Copy;
@@ -12,6 +13,8 @@ use crate::error::{Error, Result};
 
 /// Bytes that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
+/// Bytes that are written again at a time.
+const REWRITE_BYTES: u64 = 1 << 20;
 /// Room that a reservation of 100 bytes asks for (`zfs_fallocate_reserve_percent`).
 const RESERVE_PERCENT: u64 = 110;
 
@@ -125,6 +128,50 @@ impl LiveZpl {
             done += read as u64;
         }
         Ok(done)
+    }
+
+    /// Writes the blocks of a range of a regular file again, to other places and in the way that new ones are written now; `length` 0 is all up to the end. Nothing
+    /// else of the file changes. With `keeps_births`, for which the pool needs the feature `physical_rewrite`, the blocks do not count as changed since a snapshot, as long as
+    /// contents are asked for; their space does.
+    pub async fn rewrite(&self, file: ObjectId, offset: u64, length: u64, keeps_births: bool) -> Result<()> {
+        let rewritten = async {
+            let size = self.content(file).await?.number(Attr::Size)?;
+            let end = if length == 0 { size } else { offset.saturating_add(length).min(size) };
+            let mut at = offset;
+            while at < end {
+                at = self.rewrite_piece(file, at, end, keeps_births).await?;
+            }
+            Ok(())
+        };
+        let rewritten = rewritten.await;
+        self.settled(rewritten).await
+    }
+
+    /// As much as fits a group. Gives the offset to go on at.
+    async fn rewrite_piece(&self, file: ObjectId, offset: u64, end: u64, keeps_births: bool) -> Result<u64> {
+        let node = self.content(file).await?;
+        let Some(data) = node.znode.next_data(offset).await?.filter(|data| *data < end) else {
+            return Ok(end);
+        };
+        let block_size = node.object.block_size();
+        let first = data / block_size;
+        let after = end.div_ceil(block_size).min(first + (REWRITE_BYTES / block_size).max(1));
+        let range = first * block_size..after.saturating_mul(block_size);
+        let _content = self.locks.content(file, range.clone(), Access::Alone).await;
+        let _described = self.locks.describe(file, Access::Shared).await;
+        let node = self.content(file).await?;
+        if node.object.block_size() != block_size {
+            return Ok(data);
+        }
+        self.require_quota(node.owners()?, &[Counted::Bytes]).await?;
+        for id in first..after.min(node.object.end().div_ceil(block_size)) {
+            node.object.warm(id).await?;
+        }
+        let tx = self.begin_writing(&node, range.clone(), node.number(Attr::Size)?).await?;
+        for id in first..after {
+            node.object.rewrite(&tx, id, keeps_births).await?;
+        }
+        Ok(range.end)
     }
 
     /// The first offset from `offset` on where data is; `None` when there is none up to the end of the file.

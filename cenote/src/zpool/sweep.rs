@@ -23,6 +23,9 @@ struct Common {
     /// Return when it is done
     #[arg(short, long)]
     wait: bool,
+    /// All pools
+    #[arg(short, long)]
+    all: bool,
     /// The pool, and devices of it if not all are meant
     #[arg(value_name = "POOL [DEVICE…]", num_args = 0..)]
     words: Vec<String>,
@@ -79,8 +82,15 @@ impl TrimArguments {
 
 impl Common {
     fn run(self, work: Sweep, action: Option<SweepAction>, rate_bytes: u64) -> Result<()> {
+        if self.all && !self.words.is_empty() {
+            return Err(usage("-a cannot be combined with individual pools or vdevs"));
+        }
         let mut words = self.words.into_iter();
-        let pool = words.next().ok_or_else(|| usage("missing pool name argument"))?;
+        let pool = match words.next() {
+            Some(pool) => Some(pool),
+            None if self.all => None,
+            None => return Err(usage("missing pool name argument")),
+        };
         let action = action.unwrap_or(match (self.cancel, self.suspend) {
             (true, _) => SweepAction::Cancel,
             (_, true) => SweepAction::Suspend,
@@ -89,15 +99,33 @@ impl Common {
         if action != SweepAction::Start && self.wait {
             return Err(usage("-w cannot be used with -c, -s, or -u"));
         }
-        let devices = words.collect();
-        let command = typed::command();
-        let request = SweepDevices { pool: pool.clone(), devices, work, action, rate_bytes, command };
-        let done = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
-        if self.wait {
-            wait_for(&pool, work, &done)?;
+        let devices: Vec<String> = words.collect();
+        let pools = match pool {
+            Some(pool) => vec![pool],
+            None => all_pools()?,
+        };
+        let begin = |pool: String| -> Result<(String, Vec<u64>)> {
+            let (devices, command) = (devices.clone(), typed::command());
+            let request = SweepDevices { pool: pool.clone(), devices, work, action, rate_bytes, command };
+            let begun = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
+            Ok((pool, begun))
+        };
+        // A pool that refuses keeps none of the others from it.
+        let begun: Vec<Result<(String, Vec<u64>)>> = pools.into_iter().map(begin).collect();
+        for begun in begun {
+            let (pool, devices) = begun?;
+            if self.wait {
+                wait_for(&pool, work, &devices)?;
+            }
         }
         Ok(())
     }
+}
+
+/// The names of all pools that are open; none where nothing runs that has some.
+fn all_pools() -> Result<Vec<String>> {
+    let status = client::call_running(&GetStatus::default())?;
+    Ok(status.map_or_else(Vec::new, |status| status.entries.into_iter().map(|pool| pool.name).collect()))
 }
 
 /// Returns when none of these devices is worked on any more.

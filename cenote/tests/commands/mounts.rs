@@ -463,3 +463,70 @@ fn what_was_written_is_on_disk_when_it_is_unmounted() {
     let refused = session.run(&["umount.fuse.cenote", at.to_str().unwrap()]);
     assert_eq!(refused.code, 32);
 }
+
+#[test]
+fn files_are_rewritten_in_pools_with_the_features_of_openzfs_2_4() {
+    if testkit::skipped("fuse", "rewriting files") {
+        return;
+    }
+    let session = Session::start();
+    let root = session.directory().join("root");
+    let disk = session.directory().join("disk");
+    File::create(&disk).unwrap().set_len(128 << 20).unwrap();
+    let (shown, disk) = (root.to_str().unwrap(), disk.to_str().unwrap());
+    session.print(&["zpool", "create", "-o", "compatibility=openzfs-2.4", "-R", shown, "tank", disk]);
+    let feature = || session.print(&["zpool", "get", "-Ho", "value", "feature@physical_rewrite", "tank"]);
+    assert_eq!(feature(), "enabled\n");
+    session.print(&["zfs", "create", "-o", "compression=off", "tank/fs"]);
+    let folder = root.join("tank/fs/folder");
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("file");
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let modified = fs::metadata(&file).unwrap().modified().unwrap();
+    session.print(&["zfs", "snapshot", "tank/fs@before"]);
+    let used = || {
+        let used = session.print(&["zfs", "get", "-Hpo", "value", "used", "tank/fs@before"]);
+        used.trim().parse::<u64>().unwrap()
+    };
+    let folder = folder.to_str().unwrap();
+    assert_eq!(session.print(&["zfs", "rewrite", "-P", "-v", folder]), "", "not what is in it");
+    let listed = session.print(&["zfs", "rewrite", "-Prvx", folder]);
+    assert_eq!(listed, format!("{}\n", file.display()));
+    session.print(&["zpool", "sync", "tank"]);
+    assert!(used() >= 1 << 20, "{}", used());
+    assert_eq!(feature(), "active\n");
+    session.print(&["zfs", "rewrite", "-o", "0x20000", "-l", "131072", file.to_str().unwrap()]);
+    assert_eq!(fs::read(&file).unwrap(), vec![7; 1 << 20]);
+    assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), modified);
+    let missing = session.run(&["zfs", "rewrite", "-r", "/nowhere at all"]);
+    assert_eq!((missing.code, missing.err.starts_with("failed to stat /nowhere at all")), (1, true));
+
+    session.print(&["zfs", "set", "defaultuserquota=5M", "tank/fs"]);
+    session.print(&["zfs", "set", "special_small_blocks=20000", "tank/fs"]);
+    session.print(&["zfs", "create", "-s", "-V", "8M", "-o", "special_small_blocks=3K", "tank/vol"]);
+    session.print(&["zfs", "create", "tank/fs/child"]);
+    session.print(&["zpool", "sync", "tank"]);
+    let value = |property: &str, dataset: &str| {
+        session.print(&["zfs", "get", "-Hpo", "value", property, dataset]).trim().to_owned()
+    };
+    assert_eq!(value("defaultuserquota", "tank/fs"), (5 << 20).to_string());
+    assert_eq!(value("defaultuserquota", "tank/fs/child"), (5 << 20).to_string(), "as its parent");
+    assert_eq!(value("special_small_blocks", "tank/fs/child"), "20000");
+    assert_eq!(value("special_small_blocks", "tank/vol"), "3072");
+    session.print(&["zpool", "trim", "-a", "-w"]);
+    session.print(&["zpool", "initialize", "-a", "-w"]);
+    assert_eq!(session.run(&["zpool", "trim", "-a", "tank"]).code, 2);
+
+    // What has no such feature is as it was.
+    let old = session.directory().join("old");
+    File::create(&old).unwrap().set_len(128 << 20).unwrap();
+    session.print(&["zpool", "create", "-R", shown, "old", old.to_str().unwrap()]);
+    let other = root.join("old/file");
+    fs::write(&other, b"some").unwrap();
+    let other = other.to_str().unwrap();
+    let refused = session.run(&["zfs", "rewrite", "-P", other]);
+    assert_eq!((refused.code, refused.err.contains("failed to rewrite")), (1, true), "{}", refused.err);
+    session.print(&["zfs", "rewrite", other]);
+    let state = session.print(&["zpool", "get", "-Ho", "value", "feature@physical_rewrite", "old"]);
+    assert_eq!(state, "disabled\n");
+}

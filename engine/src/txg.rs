@@ -476,7 +476,7 @@ impl Txgs {
         self.due.notify_all();
     }
 
-    /// Whether [`Txgs::freeze`] was called.
+    /// Whether `freeze` was called.
     pub fn is_frozen(&self) -> bool {
         self.state().frozen
     }

@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //! What was acknowledged as stable shortly before a crash is in the intent logs, and the committed state does not have it. Importing for writing replays them. Those who may not
-//! write get the same from a pool that is imported for writing over [`Overlay`]s: devices that keep what is written in memory. The devices themselves are only read.
+//! write get the same from a pool that is imported for writing over overlays: devices that keep what is written in memory. The devices themselves are only read.
 //!
 //! Where that cannot be done (features in use that are not written here, logs that cannot be read, more writes than memory that may be used), the committed state
 //! is opened, and the caller is told which datasets have records that it does not show.

@@ -50,6 +50,9 @@ impl Default for Limits {
     }
 }
 
+/// How often a change without room waits for a group to make some: those who come later may take it each time.
+const ROOM_TRIES: u32 = 8;
+
 /// What may be dirty beside the smallest cache: a group needs some data to be worth its commit.
 const LEAST_DIRTY_BYTES: u64 = 16 << 20;
 /// What may be dirty beside the largest cache.
@@ -168,6 +171,8 @@ pub struct Txgs {
     due: Condvar,
     /// Whose memory dirty bytes take.
     cache: Option<Arc<ArcCache>>,
+    /// What groups under way were given may become room.
+    may_gain_room: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -221,7 +226,13 @@ impl Txgs {
             frozen: false,
             ending: false,
         };
-        Arc::new(Self { limits, state: Mutex::new(state), due: Condvar::new(), cache })
+        Arc::new(Self {
+            limits,
+            state: Mutex::new(state),
+            due: Condvar::new(),
+            cache,
+            may_gain_room: AtomicBool::new(false),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -277,29 +288,60 @@ impl Txgs {
         Ok(tx)
     }
 
-    /// As [`Self::begin`], for a change that makes other bytes dirty in one group than in another: `dirtied` says how many, by what the group has dirty already, and `require` fails when
-    /// there is no room for so many.
-    pub async fn begin_dirtying(
+    /// As [`Self::begin`], for a change that makes other bytes dirty in one group than in another: `dirtied` says what, by what the group has dirty already, and how many bytes of data
+    /// that is. `require` fails when the group that is held has no room for it. As long as groups under way may make room, they are waited for.
+    pub async fn begin_dirtying<D>(
         self: &Arc<Self>,
-        dirtied: impl Fn(Txg) -> u64,
-        require: impl Fn(u64) -> Result<()>,
+        dirtied: impl Fn(Txg) -> (D, u64),
+        require: impl Fn(Txg, D) -> Result<()>,
     ) -> Result<Tx> {
-        let expected = dirtied(self.open_txg());
-        require(expected)?;
+        for _ in 1..ROOM_TRIES {
+            match self.try_begin_dirtying(&dirtied, &require).await {
+                Err(Error::NoSpace(_)) if self.may_gain_room() => {}
+                begun => return begun,
+            }
+            self.wait_synced(self.open_txg()).await?;
+        }
+        self.try_begin_dirtying(&dirtied, &require).await
+    }
+
+    async fn try_begin_dirtying<D>(
+        self: &Arc<Self>,
+        dirtied: impl Fn(Txg) -> (D, u64),
+        require: impl Fn(Txg, D) -> Result<()>,
+    ) -> Result<Tx> {
+        let (_, expected) = dirtied(self.open_txg());
         let tx = self.begin(expected).await?;
         // Whoever waits may begin in a later group, which has none of the blocks.
-        let more = dirtied(tx.txg()).saturating_sub(expected);
-        if more > 0 {
-            require(more)?;
-            let mut state = self.state();
-            let index = usize::from(tx.txg() != state.open);
-            state.dirty[index] += more;
-            drop(state);
-            if let Some(cache) = &self.cache {
+        let (all, bytes) = dirtied(tx.txg());
+        if let Err(error) = require(tx.txg(), all) {
+            self.change_dirty(&tx, 0, expected);
+            return Err(error);
+        }
+        self.change_dirty(&tx, bytes.saturating_sub(expected), 0);
+        Ok(tx)
+    }
+
+    /// More bytes of a group that is held are dirty, or less.
+    fn change_dirty(&self, tx: &Tx, more: u64, less: u64) {
+        if more == 0 && less == 0 {
+            return;
+        }
+        let mut state = self.state();
+        let index = usize::from(tx.txg() != state.open);
+        let dirty = &mut state.dirty[index];
+        let less = less.min(*dirty);
+        *dirty = (*dirty - less).saturating_add(more);
+        if less > 0 {
+            state.queue.wake_all();
+        }
+        drop(state);
+        if let Some(cache) = &self.cache {
+            if more > 0 {
                 cache.lend(more);
             }
+            cache.take_back(less);
         }
-        Ok(tx)
     }
 
     /// Whether `bytes` more may be dirty. A pool with nothing dirty may always begin, so that one change that is larger than the whole budget goes alone; and a
@@ -379,6 +421,16 @@ impl Txgs {
             Poll::Pending
         })
         .await
+    }
+
+    /// Whether there may be more room when the groups under way are committed: they have something.
+    pub fn may_gain_room(&self) -> bool {
+        self.may_gain_room.load(Ordering::Acquire)
+    }
+
+    /// See [`Txgs::may_gain_room`].
+    pub(crate) fn set_may_gain_room(&self, may: bool) {
+        self.may_gain_room.store(may, Ordering::Release);
     }
 
     /// Sees to it that the open group is committed soon.

@@ -21,4 +21,5 @@ pub(crate) use heal::Healing;
 pub use keystore::Keystore;
 pub(crate) use physical::{GangTree, How};
 pub(crate) use transform::{decode, decode_embedded};
+pub(crate) use write::min_alloc;
 pub use write::{LogRoom, WriteRequest, Writer, WriterFeatures};

@@ -40,7 +40,7 @@ use crate::error::{Error, Result};
 use crate::pool::space::slop_bytes;
 use crate::txg::Tx;
 use crate::vdev::indirect::Place;
-use crate::vdev::{Class, Kind, Vdev};
+use crate::vdev::{Class, Kind, Vdev, VdevTree};
 
 use super::RangeSet;
 use super::class::{Rotor, share};
@@ -330,6 +330,11 @@ impl Allocator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The vdevs whose space this is.
+    pub(crate) fn vdevs(&self) -> &VdevTree {
+        self.pool.vdevs()
+    }
+
     /// For a pool that is being created: no vdev yet.
     pub fn empty(pool: &Arc<Pool>) -> Arc<Self> {
         Self::of(pool, State::new(true))
@@ -558,6 +563,26 @@ impl Allocator {
             embedded = embedded.saturating_add(state.deflated(group, group.totals(Use::EmbeddedLog).size));
         }
         real.saturating_sub(slop_bytes(real, embedded))
+    }
+
+    /// Deflated bytes that are free where data may be put now: on vdevs of the normal class, without what is set apart for the log.
+    pub fn free_for_data(&self) -> u64 {
+        let state = self.state();
+        let groups = state.groups.iter().flatten();
+        let groups = groups.filter(|group| group.class == Class::Normal && group.allocating);
+        groups.map(|group| state.deflated(group, group.totals(Use::Class).free())).sum()
+    }
+
+    /// Deflated bytes that a copy of a block of `psize` bytes takes at most, wherever data may be put: sectors that are not full, and parity and padding of small blocks, are in it.
+    pub fn most_for(&self, psize: u64, txg: Txg) -> u64 {
+        let state = self.state();
+        let groups = state.groups.iter().flatten();
+        let groups = groups.filter(|group| group.class == Class::Normal && group.allocating);
+        let takes = groups.filter_map(|group| {
+            let asize = self.pool.vdevs().top(group.vdev)?.psize_to_asize(psize, txg.get())?;
+            Some(state.deflated(group, asize))
+        });
+        takes.max().unwrap_or(psize)
     }
 
     /// Deflated bytes of an address: what it counts for in quotas and listings.

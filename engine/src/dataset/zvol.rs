@@ -15,6 +15,7 @@ mod live;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use live::begin_freeing;
 pub use live::{LiveReader, LiveZvol, Room};
 
 use std::sync::Arc;

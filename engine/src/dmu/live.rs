@@ -30,6 +30,7 @@
 
 mod accounting;
 mod batch;
+mod dirtied;
 mod dnodes;
 mod early;
 mod layer;
@@ -47,6 +48,7 @@ use std::ops::AddAssign;
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
 use ondisk::dmu::DmuType;
 
+pub use dirtied::Dirtied;
 pub use object::{LiveObject, Stored};
 pub use objset::LiveObjset;
 

@@ -92,6 +92,16 @@ pub enum Rewind {
     ToTxg(Txg),
 }
 
+/// What to do when a pool that can be read cannot be written.
+fn how_to_write(error: &Error) -> &'static str {
+    match error {
+        Error::NoSpace(_) => {
+            "its intent logs hold more than it has room for: import it with -o readonly=on and copy what it holds"
+        }
+        _ => "make its devices writable, or import it with -o readonly=on",
+    }
+}
+
 /// Why a pool is not opened, by what can be done about it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -203,9 +213,7 @@ pub enum ImportError {
     #[error("cannot import '{0}': no valid uberblock found on any device")]
     NoUberblock(String),
     /// Its devices do not take what an import for writing begins with.
-    #[error(
-        "cannot import '{name}' for writing: {error}; make its devices writable, or import it with -o readonly=on"
-    )]
+    #[error("cannot import '{name}' for writing: {error}; {}", how_to_write(.error))]
     NotWritten {
         /// The pool.
         name: String,

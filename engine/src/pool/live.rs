@@ -46,6 +46,7 @@ mod add;
 mod brt;
 mod checkpoint;
 mod config;
+mod costs;
 mod counting;
 mod create;
 mod devices;
@@ -108,7 +109,7 @@ use devices::DeviceStates;
 use features::LiveFeatures;
 use grow::Growth;
 use multihost::Heartbeat;
-use room::{Gauge, LogSpace};
+use room::{LogSpace, PoolGauge};
 use shares::Shares;
 use sweep::Sweeps;
 use sync::Task;
@@ -129,7 +130,7 @@ pub struct LivePool {
     features: LiveFeatures,
     brt: Brt,
     views: Views,
-    room: Arc<Gauge>,
+    room: Arc<PoolGauge>,
     shares: Arc<Shares>,
     config: Mutex<Config>,
     config_changed: AtomicBool,
@@ -358,7 +359,7 @@ impl LivePool {
         brt: Brt,
     ) -> Arc<Self> {
         let txgs = Txgs::beside(pool.uberblock().txg, surroundings.limits, pool.cache());
-        let room = Arc::<Gauge>::default();
+        let room = Arc::new(PoolGauge::new(&allocator));
         let shares = Arc::<Shares>::default();
         let log_space = Arc::new(LogSpace { pool: Arc::clone(&room), txgs: Arc::clone(&txgs) });
         let writer = Writer::new(Arc::clone(&pool), allocator).with_log_room(log_space);

@@ -47,6 +47,7 @@ use ondisk::dmu::DmuType;
 use ondisk::{ByteOrder, Lsize, Txg};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
+pub(crate) use self::encode::min_alloc;
 use self::encode::{Encoded, Stored, Units, encode, level_of, predecessor};
 use self::features::LiveWriterFeatures;
 pub use self::features::WriterFeatures;
@@ -89,6 +90,8 @@ pub struct WriteRequest {
     pub small_bytes: u64,
     /// Whether it may stand in the pointer when it compresses that well.
     pub may_embed: bool,
+    /// Whether it may be written in parts where no free run is long enough.
+    pub may_gang: bool,
     /// Whether to keep `previous` when the bytes are the same (a strong checksum, compression on).
     pub nopwrite: bool,
     /// The pointer that this replaces: a block of the same txg is written in its place when it fits there. A gang stays one.
@@ -495,7 +498,7 @@ fn store<S: place::Space>(
                 placement.write(owner, &dvas, block.bytes);
                 dvas
             }
-            Err(Denied::NoSpace) if psize > placement.units.min_alloc => {
+            Err(Denied::NoSpace) if request.may_gang && psize > placement.units.min_alloc => {
                 gang::create(placement, gang, block.bytes).map_err(refused)?
             }
             Err(denied) => return Err(refused(denied.into())),

@@ -212,7 +212,7 @@ pub async fn fill_up(pool: &Arc<LivePool>) {
     while refused < 3 {
         let noise: Vec<u8> = (0..1 << 15).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         match committing(pool, volume.write_at(at, &noise, false)).await {
-            Ok(()) => at += noise.len() as u64,
+            Ok(()) => (at, refused) = (at + noise.len() as u64, 0),
             Err(Error::NoSpace(_)) => {
                 refused += 1;
                 pool.sync().await.unwrap();

@@ -318,7 +318,7 @@ fn what_is_being_written_early_needs_room_again_when_it_is_written_to() {
         assert!(poll!(write.as_mut()).is_pending(), "the device has not been asked yet");
         // What comes now needs a place beside the one that is being written to.
         let content = volume.objset().object(ObjectId(1)).await.unwrap();
-        assert_eq!(content.newly_dirty(pool.txgs().open_txg(), &(0..1), None), BLOCK);
+        assert_eq!(content.newly_dirty(pool.txgs().open_txg(), &(0..1), None).data_bytes(), BLOCK);
         write.as_mut().await.unwrap();
         drop((write, content));
         drop(volume);
@@ -338,7 +338,8 @@ fn a_block_that_cannot_be_written_early_leaves_room_for_its_group() {
         let volume = volume(&pool, 16 * MIB, "16M").await;
         volume.zil().set_for_throughput(true);
         for at in 0..16 {
-            volume.write_at(at * MIB, &noise(at + 1), false).await.unwrap();
+            let bytes = noise(at + 1);
+            with_room(pool.txgs(), || volume.write_at(at * MIB, &bytes, false)).await.unwrap();
         }
         for turn in 0..12 {
             let bytes = noise_of(turn + 1, 4096);

@@ -9,6 +9,7 @@ mod datasets;
 mod faults;
 mod files;
 mod filesystem;
+mod fill;
 mod full;
 mod golden;
 #[allow(dead_code, reason = "parts of it are for others")]

@@ -9,13 +9,14 @@ use device::block_on;
 use engine::dataset::dsl::Dsl;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::dataset::zvol::{LiveZvol, Room, Zvol};
+use engine::dmu::Dirtied;
 use engine::env::{Env, Seeded};
 use engine::pool::live::{Layout, LivePool, NewTop};
 use engine::vdev::Class;
 use futures_util::future::join;
 use futures_util::poll;
-use ondisk::ObjsetId;
 use ondisk::vdev_config::PoolState;
+use ondisk::{ObjsetId, Txg};
 
 use crate::support::{Disks, committing, new_pool, surroundings};
 
@@ -159,7 +160,7 @@ fn a_log_that_ends_with_its_pool_leaves_nothing_behind() {
 struct Full;
 
 impl Room for Full {
-    fn require(&self, _: u64) -> engine::Result<()> {
+    fn require(&self, _: Txg, _: &Dirtied) -> engine::Result<()> {
         Err(engine::Error::NoSpace("full".into()))
     }
 }

@@ -332,9 +332,17 @@ impl Served {
 
     /// Makes a change that may be refused because there seems to be no room.
     pub(super) fn with_room<T, F: Future<Output = Result<T>>>(&self, change: impl Fn() -> F) -> Result<T> {
+        device::block_on(self.with_room_for(change))
+    }
+
+    /// The same as a part of something else.
+    pub(super) async fn with_room_for<T, F: Future<Output = Result<T>>>(
+        &self,
+        change: impl Fn() -> F,
+    ) -> Result<T> {
         match self.trees.pool() {
-            Some(pool) => device::block_on(with_room(pool.txgs(), change)),
-            None => device::block_on(change()),
+            Some(pool) => with_room(pool.txgs(), change).await,
+            None => change().await,
         }
     }
 

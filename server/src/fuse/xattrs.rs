@@ -75,7 +75,7 @@ impl Served {
                     zpl.set_attributes(object, &SetAttributes { mode, ..SetAttributes::default() }).await?;
                 }
             }
-            zpl.set_xattr(object, name, value, how, zpl.xattr_place()).await?;
+            self.with_room_for(|| zpl.set_xattr(object, name, value, how, zpl.xattr_place())).await?;
             if let Some(bare) = bare_name(name) {
                 none_is_fine(zpl.remove_xattr(object, bare).await)?;
             }

@@ -83,15 +83,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::lock::Mutex as AsyncMutex;
-use ondisk::ObjectId;
 use ondisk::sa::Attr;
 use ondisk::zpl::{MASTER_NODE, master};
+use ondisk::{ObjectId, Txg};
 
 use super::{AclRules, Settings, Space, StatFs, Time, Zpl, ZplOptions};
-use crate::dataset::zvol::Room;
-use crate::dmu::LiveObjset;
+use crate::dataset::zvol::{Room, begin_freeing};
 use crate::dmu::sa::edit::LiveRegistry;
 use crate::dmu::zap::edit as zap;
+use crate::dmu::{Dirtied, LiveObjset};
 use crate::error::{Error, Result};
 use crate::txg::{Tx, Txgs};
 use crate::zil::Zil;
@@ -284,11 +284,23 @@ impl LiveZpl {
         *self.room.write().unwrap_or_else(PoisonError::into_inner) = Some(room);
     }
 
-    /// Holds the open group for an operation that takes `bytes` of new space.
-    async fn begin(&self, bytes: u64) -> Result<Tx> {
-        let bytes = bytes.saturating_add(CHANGE_BYTES);
-        self.require_room(|room| room.require(bytes))?;
-        self.txgs.begin(bytes).await
+    /// Holds the open group for an operation that makes this dirty.
+    async fn begin(&self, dirtied: impl Fn(Txg) -> Dirtied) -> Result<Tx> {
+        let dirtied = |txg| {
+            let dirtied = dirtied(txg);
+            let bytes = dirtied.data_bytes().saturating_add(dirtied.attribute_bytes);
+            (dirtied, bytes.saturating_add(CHANGE_BYTES))
+        };
+        self.txgs.begin_dirtying(dirtied, |txg, all| self.require_room(|room| room.require(txg, &all))).await
+    }
+
+    /// Holds the open group for an operation that changes entries of these directories, and makes a file or moves some.
+    async fn begin_naming(&self, dirs: &[&Node]) -> Result<Tx> {
+        let entries = |txg| {
+            let of = |dir: &&Node| dir.object.newly_dirty_by_entry(txg);
+            dirs.iter().map(of).fold(Dirtied::new_file(), Dirtied::plus)
+        };
+        self.begin(entries).await
     }
 
     /// Holds the open group for an operation that writes a range of a file that then ends at `end` or later. All blocks count that become dirty by that.
@@ -299,23 +311,22 @@ impl LiveZpl {
             let written = object.newly_dirty(txg, &range, grown);
             // The block that grows is written again, wherever the range lies.
             let resized = grown.filter(|grown| range.is_empty() || range.start >= u64::from(*grown));
-            let resized = resized.map_or(0, |grown| object.newly_dirty(txg, &(0..1), Some(grown)));
-            written.saturating_add(resized).saturating_add(CHANGE_BYTES)
+            let resized = resized.map(|grown| object.newly_dirty(txg, &(0..1), Some(grown)));
+            let content = resized.map_or(written, |resized| resized.plus(written));
+            content.plus(object.newly_dirty_description(txg))
         };
-        self.txgs.begin_dirtying(dirtied, |bytes| self.require_room(|room| room.require(bytes))).await
+        self.begin(dirtied).await
     }
 
     /// Holds the open group for an operation that gives space back and cuts the content of a file at `edges`: blocks that lose a part are written again. For them there is room that
     /// others do not get.
     async fn begin_cutting(&self, node: &Node, edges: &[u64]) -> Result<Tx> {
         let dirtied = |txg| {
-            let cut: u64 = edges.iter().map(|edge| node.object.newly_dirty_by_cut(txg, *edge)).sum();
-            cut.saturating_add(CHANGE_BYTES)
+            let cut = edges.iter().map(|edge| node.object.newly_dirty_by_cut(txg, *edge));
+            let dirtied = cut.fold(Dirtied::file(), Dirtied::plus);
+            (dirtied, dirtied.data_bytes().saturating_add(CHANGE_BYTES))
         };
-        let require = |bytes| match bytes {
-            ..=CHANGE_BYTES => Ok(()),
-            _ => self.require_room(|room| room.require_to_free(bytes)),
-        };
+        let require = |txg, all| self.require_room(|room| room.require_to_free(txg, &all));
         self.txgs.begin_dirtying(dirtied, require).await
     }
 
@@ -337,7 +348,8 @@ impl LiveZpl {
 
     /// Holds the open group for an operation that gives space back, which goes on when there is none.
     async fn begin_freeing(&self) -> Result<Tx> {
-        self.txgs.begin(CHANGE_BYTES).await
+        let room = self.room.read().unwrap_or_else(PoisonError::into_inner).clone();
+        begin_freeing(&self.txgs, room, CHANGE_BYTES, |_| Dirtied::file()).await
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<u64, nameless::Opened>> {

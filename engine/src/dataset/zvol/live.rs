@@ -14,36 +14,56 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use ondisk::Txg;
 use ondisk::zil::Record;
 use ondisk::zil::record::WriteData;
 
 use super::{CONTENT, Extent, PROPERTIES, Zvol};
 use crate::dataset::range_locks::{Locked, RangeLocks};
 use crate::dmu::zap::{Key, Value, edit};
-use crate::dmu::{LiveObject, LiveObjset, Reader};
+use crate::dmu::{Dirtied, LiveObject, LiveObjset, Reader};
 use crate::txg::{Tx, Txgs};
 use crate::zil::{Applied, Replay, SyncMode, Zil};
 use crate::{Block, Error, Result};
 
 /// Bytes that are written in one group at most.
 const PIECE_BYTES: u64 = 1 << 20;
+/// The same where there is little room.
+const LEAST_PIECE_BYTES: u64 = 128 << 10;
 /// What a change that writes no data makes dirty, roughly: a few indirect blocks.
 const METADATA_BYTES: u64 = 128 << 10;
 
 /// Whether there is room for more data. The dataset layer knows.
 pub trait Room: Send + Sync + fmt::Debug {
-    /// Fails when `bytes` more may not be written.
-    fn require(&self, bytes: u64) -> Result<()>;
+    /// Takes what a change makes dirty in the group `txg`, which is held, or fails where there is no room for it.
+    fn require(&self, txg: Txg, dirtied: &Dirtied) -> Result<()>;
 
-    /// The same for what is written so that more is given back: there is some room for that when there is none for others.
-    fn require_to_free(&self, bytes: u64) -> Result<()> {
-        self.require(bytes)
+    /// The same for changes that give space back: there is some room for that when there is none for others. Where nothing is under way that could make more room, it fails only for data.
+    fn require_to_free(&self, _txg: Txg, _dirtied: &Dirtied) -> Result<()> {
+        Ok(())
     }
 
     /// Bytes that the dataset refers to, and bytes that it may still allocate. Nothing, when that is not known.
     fn figures(&self) -> (u64, u64) {
         (0, 0)
     }
+}
+
+/// Holds the open group for a change that gives space back, and takes `dirtied` of what is kept for such. While that is used up, it waits for the groups under way; then it goes on without.
+pub(crate) async fn begin_freeing(
+    txgs: &Arc<Txgs>,
+    room: Option<Arc<dyn Room>>,
+    dirty_bytes: u64,
+    dirtied: impl Fn(Txg) -> Dirtied,
+) -> Result<Tx> {
+    if let Some(room) = room {
+        let dirtied = |txg| (dirtied(txg), dirty_bytes);
+        match txgs.begin_dirtying(dirtied, |txg, all| room.require_to_free(txg, &all)).await {
+            Err(Error::NoSpace(_)) => {}
+            begun => return begun,
+        }
+    }
+    txgs.begin(dirty_bytes).await
 }
 
 /// A volume that is open for writing.
@@ -100,11 +120,12 @@ impl LiveZvol {
         *self.room.write().unwrap_or_else(PoisonError::into_inner) = Some(room);
     }
 
-    fn require_room(&self, bytes: u64) -> Result<()> {
-        match &*self.room.read().unwrap_or_else(PoisonError::into_inner) {
-            Some(room) => room.require(bytes),
-            None => Ok(()),
-        }
+    fn require_room(&self, txg: Txg, dirtied: &Dirtied) -> Result<()> {
+        self.room().map_or(Ok(()), |room| room.require(txg, dirtied))
+    }
+
+    fn room(&self) -> Option<Arc<dyn Room>> {
+        self.room.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The groups that its changes belong to.
@@ -131,10 +152,18 @@ impl LiveZvol {
         {
             let _locked = self.lock(offset, length).await?;
             let (mut at, mut rest) = (offset, bytes);
+            let mut most = PIECE_BYTES;
             while !rest.is_empty() {
-                let here = PIECE_BYTES - at % PIECE_BYTES;
+                let here = most - at % most;
                 let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
-                self.write_piece(at, piece).await?;
+                match self.write_piece(at, piece).await {
+                    // Where blocks take many times their size, a group may have room for less.
+                    Err(Error::NoSpace(_)) if most > LEAST_PIECE_BYTES => {
+                        most = LEAST_PIECE_BYTES;
+                        continue;
+                    }
+                    written => written?,
+                }
                 at += piece.len() as u64;
                 rest = later;
             }
@@ -162,8 +191,21 @@ impl LiveZvol {
     async fn begin_write(&self, offset: u64, length: u64) -> Result<Tx> {
         self.warm(offset, length).await?;
         let range = offset..offset.saturating_add(length);
-        let dirtied = |txg| self.content.newly_dirty(txg, &range, None);
-        self.txgs.begin_dirtying(dirtied, |bytes| self.require_room(bytes)).await
+        let dirtied = |txg| {
+            let dirtied = self.content.newly_dirty(txg, &range, None);
+            (dirtied, dirtied.data_bytes())
+        };
+        self.txgs.begin_dirtying(dirtied, |txg, dirtied| self.require_room(txg, &dirtied)).await
+    }
+
+    /// Holds the open group for a change that makes holes of a range.
+    async fn begin_punching(&self, offset: u64, length: u64) -> Result<Tx> {
+        let end = offset.saturating_add(length);
+        let dirtied = |txg| {
+            let [from, to] = [offset, end].map(|edge| self.content.newly_dirty_by_cut(txg, edge));
+            from.plus(to).plus(Dirtied::file())
+        };
+        begin_freeing(&self.txgs, self.room(), METADATA_BYTES, dirtied).await
     }
 
     /// Has the blocks in the cache of which only a part is changed, so that no group is held open while a device is read.
@@ -230,7 +272,7 @@ impl LiveZvol {
         }
         let _locked = self.lock(offset, length).await?;
         self.warm(offset, length).await?;
-        let tx = self.txgs.begin(METADATA_BYTES).await?;
+        let tx = self.begin_punching(offset, length).await?;
         self.content.punch(&tx, offset, length).await?;
         self.zil.note_object(&tx, CONTENT.get(), &truncate(offset, length));
         Ok(())
@@ -249,7 +291,7 @@ impl LiveZvol {
         let before = self.size();
         self.size.store(size.min(before), Ordering::Release);
         let txg = {
-            let tx = self.txgs.begin(METADATA_BYTES).await?;
+            let tx = self.begin_punching(size, u64::MAX - size).await?;
             edit::set(&properties, &tx, &Key::Name(b"size".to_vec()), &Value::U64(vec![size])).await?;
             if size < before {
                 self.content.punch(&tx, size, u64::MAX - size).await?;
@@ -318,7 +360,7 @@ impl Replay for LiveZvol {
             Record::Truncate { object: CONTENT, offset, length } => {
                 let length = clip(offset, length);
                 self.warm(offset, length).await?;
-                let tx = self.txgs.begin(METADATA_BYTES).await?;
+                let tx = self.begin_punching(offset, length).await?;
                 self.content.punch(&tx, offset, length).await?;
                 applied.with(&tx);
                 Ok(())

@@ -12,7 +12,7 @@ use super::*;
 use crate::alloc::Allocator;
 use crate::dmu::forge::Forge;
 use crate::dmu::zap::{Key, Value, edit};
-use crate::dmu::{LiveObjset, NewObject, Policy};
+use crate::dmu::{Dirtied, LiveObjset, NewObject, Policy};
 use crate::env::{Env, Seeded};
 use crate::txg::{Limits, Tx, Txgs};
 use crate::zil::{SyncMode, Zil};
@@ -148,7 +148,7 @@ fn a_volume_that_shrinks_and_grows_again_has_lost_its_end() {
 struct Full;
 
 impl Room for Full {
-    fn require(&self, _: u64) -> Result<()> {
+    fn require(&self, _: Txg, _: &Dirtied) -> Result<()> {
         Err(Error::NoSpace("the test".into()))
     }
 }

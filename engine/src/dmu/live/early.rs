@@ -7,8 +7,9 @@
 //! group: not before, because until the group is committed a record of the log may lead to it.
 //!
 //! # Room
-//! Data are accepted for one place of each block, and what is written early takes that; so does what comes to nothing, as a gang, since what is given back is free only with the group. Therefore a
-//! block counts as not dirty from the moment on at which it begins to be written early: whoever writes to it after that has the next place accepted, and early writes ask nobody. (Who asked just before that moment, and writes just after, has not: that is one block of
+//! Data are accepted for one place of each block, and what is written early takes that. Therefore a
+//! block counts as not dirty from the moment on at which it begins to be written early: whoever writes to it after that has the next place accepted, and early writes ask nobody. A block for which no free run is long enough is not written early: as a gang it
+//! would have to be written again, and what is given back is free only with the group. (Who asked just before that moment, and writes just after, has no other place: that is one block of
 //! each writer at most, which the slop is for.)
 //!
 //! # Invariants
@@ -32,7 +33,7 @@ use crate::zio::{WriteRequest, Writer};
 
 impl LiveObject {
     /// Writes block `id` as group `txg` has it, unflushed, and gives its pointer. `None` when that group has not written the block, and when it takes no block of its own
-    /// on the devices (zeroes) or no simple one (a gang).
+    /// on the devices (zeroes), or finds no free run that is long enough.
     pub async fn write_early(&self, writer: &Writer, txg: Txg, id: u64) -> Result<Option<Blkptr>> {
         let (block, dnode) = {
             let mut state = self.core.lock();
@@ -64,6 +65,7 @@ impl LiveObject {
             class: way.class,
             small_bytes: way.small_bytes,
             may_embed: false,
+            may_gang: false,
             nopwrite: false,
             previous: None,
             retain: if is_cached { Retain::In } else { Retain::Out },

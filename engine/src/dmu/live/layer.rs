@@ -192,18 +192,6 @@ impl State {
         found
     }
 
-    /// Bytes of blocks of `block_size` that writing to the blocks `first..after` makes dirty in the group `txg`: those that it has are dirty already, unless they began to be written early and have to be
-    /// written again.
-    pub(super) fn newly_dirty(&self, txg: Txg, first: u64, after: u64, block_size: u64) -> u64 {
-        let layer = self.layers.iter().find(|layer| layer.txg == txg);
-        let dirty = layer.map_or(0, |layer| {
-            let there = layer.blocks.range(first..after.max(first));
-            let dirty = there.filter(|(id, _)| !layer.begun_early.contains(id));
-            dirty.map(|(_, block)| (block.len() as u64).min(block_size)).sum()
-        });
-        after.saturating_sub(first).saturating_mul(block_size).saturating_sub(dirty)
-    }
-
     /// Puts a whole block into layer `at`. Gives back what was there, to be dropped without the lock.
     pub(super) fn put(&mut self, at: usize, id: u64, block: Block) -> Option<Block> {
         let mut old = None;

@@ -9,9 +9,10 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use ondisk::blkptr::{Blkptr, MAX_BLOCK_SIZE};
 use ondisk::dmu::{Byteswap, DmuType};
-use ondisk::dnode::Dnode;
+use ondisk::dnode::{DNODE_BLOCK_SIZE, Dnode};
 use ondisk::{ByteOrder, ObjectId, Txg};
 
+use super::dirtied::Dirtied;
 use super::layer::{Base, Core, State};
 use super::objset::LiveObjset;
 use crate::cache::Retain;
@@ -21,6 +22,9 @@ use crate::dmu::tree::{Found, OrderedBlock, Tree};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
 use crate::{Block, Bookmark};
+
+/// Blocks of a directory that one more entry may make dirty: a leaf, the one that it is split into, and the header.
+const SPLIT_BLOCKS: u64 = 3;
 
 /// Blocks of one large read that are in flight together.
 const MAX_IN_FLIGHT: usize = 32;
@@ -336,25 +340,67 @@ impl LiveObject {
         }
     }
 
-    /// Bytes that writing to a range makes dirty in the group `txg`, in whole blocks, of `block_size` bytes if the blocks are to have another size than now. What a block pointer takes is not counted.
-    pub fn newly_dirty(&self, txg: Txg, range: &Range<u64>, block_size: Option<u32>) -> u64 {
+    /// What writing to a range makes dirty in the group `txg`, in blocks of `block_size` bytes if they are to have another size than now.
+    pub fn newly_dirty(&self, txg: Txg, range: &Range<u64>, block_size: Option<u32>) -> Dirtied {
         let state = self.core.lock();
         let block_size = u64::from(block_size.unwrap_or(state.block_size));
         if range.is_empty() {
-            return 0;
+            return Dirtied::default();
         }
         state.newly_dirty(txg, range.start / block_size, range.end.div_ceil(block_size), block_size)
     }
 
-    /// Bytes that cutting the content at `edge` makes dirty in the group `txg`: those of the block that loses a part, if there is one.
-    pub fn newly_dirty_by_cut(&self, txg: Txg, edge: u64) -> u64 {
+    /// What cutting the content at `edge` makes dirty in the group `txg`: the block that loses a part, if there is one, and the indirect blocks above the edge.
+    pub fn newly_dirty_by_cut(&self, txg: Txg, edge: u64) -> Dirtied {
         let state = self.core.lock();
         let block_size = u64::from(state.block_size);
         let block = edge / block_size;
-        if edge.is_multiple_of(block_size) || block >= state.end {
-            return 0;
+        if block > state.end {
+            return Dirtied::default();
         }
-        state.newly_dirty(txg, block, block + 1, block_size)
+        let cut = state.newly_dirty(txg, block, block + 1, block_size);
+        let is_whole = edge.is_multiple_of(block_size) || block >= state.end;
+        Dirtied { blocks: if is_whole { 0 } else { cut.blocks }, ..cut }
+    }
+
+    /// What replacing the blocks of a range by references to stored ones of `block_size` bytes makes dirty in the group `txg`.
+    pub fn newly_dirty_by_clone(&self, txg: Txg, range: &Range<u64>, block_size: u64) -> Dirtied {
+        let state = self.core.lock();
+        let all =
+            state.newly_dirty(txg, range.start / block_size, range.end.div_ceil(block_size), block_size);
+        let cloned = (range.end - range.start).div_ceil(block_size);
+        Dirtied { blocks: 0, cloned, cloned_bytes: cloned.saturating_mul(block_size), ..all }
+    }
+
+    /// What changing the description of the object makes dirty in the group `txg`: its dnode's block, unless something of the object changed already.
+    pub fn newly_dirty_description(&self, txg: Txg) -> Dirtied {
+        let is_dirty = self.core.lock().layers.iter().any(|layer| layer.txg == txg);
+        let file = Dirtied::file();
+        Dirtied { described_bytes: if is_dirty { 0 } else { file.described_bytes }, ..file }
+    }
+
+    /// What changing an entry of a directory makes dirty in the group `txg`.
+    pub fn newly_dirty_by_entry(&self, txg: Txg) -> Dirtied {
+        let described = self.newly_dirty_description(txg);
+        let state = self.core.lock();
+        let layer = state.layers.iter().find(|layer| layer.txg == txg);
+        let is_dirty = layer.is_some_and(|layer| !layer.blocks.is_empty());
+        let dnode = state.tree.dnode();
+        let levels = u64::from(dnode.levels.saturating_sub(1));
+        let block_size = u64::from(state.block_size);
+        // A single block may become several: a header and leaves. Otherwise a leaf may split; the header has the table of leaves. Where there is a single indirect block of
+        // each level, these are dirty with the first entry.
+        let (blocks, indirect) = match (state.end > 1, state.end >> dnode.pointers_per_indirect_shift() > 0) {
+            (false, _) => (if is_dirty { 0 } else { SPLIT_BLOCKS }, u64::from(!is_dirty)),
+            (true, false) => (SPLIT_BLOCKS, if is_dirty { 0 } else { levels.max(1) }),
+            (true, true) => (SPLIT_BLOCKS, 2 * levels),
+        };
+        let bytes = blocks.saturating_mul(block_size.max(DNODE_BLOCK_SIZE as u64));
+        Dirtied {
+            described_bytes: described.described_bytes.saturating_add(bytes),
+            indirect_bytes: indirect.saturating_mul(dnode.indirect_block_size()),
+            ..described
+        }
     }
 
     /// Writes a whole block.

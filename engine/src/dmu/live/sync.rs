@@ -285,6 +285,7 @@ impl LiveObjset {
             class: way.class,
             small_bytes: way.small_bytes,
             may_embed: false,
+            may_gang: true,
             nopwrite: false,
             previous: (!previous.is_hole()).then_some(*previous),
             retain: Retain::In,

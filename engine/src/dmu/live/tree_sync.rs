@@ -608,6 +608,7 @@ impl<'a> TreeSync<'a> {
             class: way.class,
             small_bytes: way.small_bytes,
             may_embed: way.may_embed,
+            may_gang: true,
             nopwrite: way.nopwrite,
             previous,
             retain: if self.old.is_cached(&at) { Retain::In } else { Retain::Out },

@@ -1,18 +1,37 @@
 //! Room for data: refusing what would not fit before it is accepted.
 //!
 //! # The idea
-//! What is accepted must be written, or the pool stops. So whoever accepts data asks a gauge first. After each group the sync thread sets two kinds of gauges:
-//! one for each open dataset, to what quotas and reservations leave it, and one for the pool, to what is free on the devices. Between two groups what was
-//! accepted is taken off, also of what others may accept below the same quota or beside the same reservation ([`super::shares`]); what was accepted into the group that is being written stays taken off until that group is committed and the figures include it.
+//! What is accepted must be written, or the pool stops. So whoever accepts data asks first, while it holds the group that the data will be in. Each demand ([`Dirtied`]: blocks, indirect blocks,
+//! descriptions of files) has two prices, both in deflated bytes as free space is counted ([`super::costs`]):
 //!
-//! Data are counted by the blocks that they make dirty in the open group, before compression, times what they may take at worst: copies, parity of small blocks, and a share for metadata. Overwriting
-//! counts like anything else, since the new block is written before the old one is free; so does writing again to a block that was, or is just being, written before its group (`dmu::live::early`). A small write may make an indirect block dirty that is much larger than it: each is
-//! counted as two copies of one, until a group has counted as many as the dataset can have. When the room is used up the open group is committed at once:
-//! what it frees may make room, and its real sizes replace the guesses. A writer that is refused in the meantime is told so; the pool's slop, which
-//! no dataset may use, covers what guesses leave out. Intent logs ask too before they take of the same space ([`LogSpace`]), and are lent no more than half of what is
-//! free, so that data are still accepted while a log's blocks wait to be free again. Who serves a person's program waits for that commit and tries again before it says no ([`with_room`]).
+//! | price | of | bounded by | says |
+//! |---|---|---|---|
+//! | exact | blocks as they are before compression, in whole sectors, with parity, padding and copies; a share for metadata | quotas and reservations ([`super::shares`]); of the pool, what is free less half of the slop | whether the data fit at all |
+//! | worst | the same as gangs of the smallest leaves; all indirect blocks, dnodes and directory leaves with the copies that metadata have; entries of space maps | what is free less a part of the slop that is for the MOS | whether they fit into this group |
 //!
-//! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`).
+//! What is accepted counts until its group is committed and the figures include it. The sum of worst prices of the groups under way, and what logs were lent, never exceeds what is free: this is why
+//! no group lacks space. It is far above what blocks take, so as a pool fills its groups become small, and what does not fit waits until the groups under way are committed ([`Txgs::begin_dirtying`]).
+//! What was freed waits to be reusable for two more: [`with_room`] tries again that often. It costs speed near the end, and no room: how full a pool
+//! gets is up to the exact price.
+//!
+//! # What the prices rest on
+//! - Space: sectors that may be handed out. What was freed and waits for its two groups is not free.
+//! - A block that the group has dirty already costs nothing more, unless it began to be written early (`dmu::live::early`). A block of a volume counts once more: what was written early is claimed after a crash, and written again by the replay.
+//! - Overwriting counts like anything else, since the new block is written before the old one is free.
+//! - A clone takes no block. It counts for quotas as if it did; of the pool it takes indirect blocks and entries in the block reference table.
+//! - The first demand of a dataset in a group pays for what is written once: the dnodes' indirect blocks, counts of users, deadlists, the object set's own block.
+//! - What the MOS takes beside that is bounded by the part of the slop that nobody else is given.
+//!
+//! # Giving space back
+//! Removing files makes dnodes and directory leaves dirty too. Such changes have half of what is kept for the MOS beside what others have, wait for groups when that is used up, and
+//! go on without when nothing is under way that they could wait for: one alone always fits.
+//!
+//! # Intent logs
+//! What a log holds was accepted as data, and stays accepted until its group is committed; so when the pool is lost before that, the replay finds the room that was kept for the group.
+//! A replay asks nobody for room, and may take the slop.
+//! The blocks of the log itself, where they take of the same space, are lent ([`LogSpace`]), no more than half of what is free, so that data are still accepted while a log's blocks wait to be free again.
+//!
+//! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`), `spa_misc.c` (`spa_get_worst_case_asize`).
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -20,13 +39,15 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::LivePool;
-use super::shares::{Level, Shares};
-use ondisk::ObjsetId;
 use ondisk::objset::ObjsetType;
+use ondisk::{ObjsetId, Txg};
 
+use super::LivePool;
+use super::costs::Costs;
+use super::shares::{Charge, Level, Shares};
+use crate::alloc::Allocator;
 use crate::dataset::dsl::edit;
-use crate::dataset::zvol;
+use crate::dmu::Dirtied;
 use crate::error::{Error, Result};
 use crate::txg::Txgs;
 use crate::vdev::Class;
@@ -34,17 +55,30 @@ use crate::zio::LogRoom;
 
 /// Added to data for their share of metadata: one part in this many.
 const METADATA_SHARE: u64 = 32;
-/// Largest indirect block, uncompressed, in two copies.
-const INDIRECT_BYTES: u64 = 2 * (128 << 10);
-/// Block pointers in it.
-const POINTERS: u64 = 1024;
-/// Size of the blocks of a filesystem, as far as its indirect blocks are concerned: most are larger.
-const FILE_BLOCK_BYTES: u64 = 8 << 10;
+/// What a change of a file that writes no data takes on average: files share the blocks that describe them.
+const FILE_BYTES: u64 = 2 << 10;
+/// Bytes of a block of dnodes, and of a leaf of a directory.
+const SMALL_METADATA_BYTES: u64 = 16 << 10;
+/// Bytes of an indirect block, and of the largest other block of metadata.
+const LARGE_METADATA_BYTES: u64 = 128 << 10;
+/// Blocks of both sizes that a dataset makes dirty once in each group, however little it changes.
+const DATASET_SMALL_BLOCKS: u64 = 6;
+const DATASET_LARGE_BLOCKS: u64 = 6;
+/// Bytes of the MOS for each block that is written: entries of space maps for it and for what it replaces, an entry of a deadlist, three copies of all.
+const BLOCK_MOS_BYTES: u64 = 768;
+/// A leaf of the block reference table, of which each clone may change another.
+const CLONE_LEAF_BYTES: u64 = 8 << 10;
+/// Bytes of it that a clone takes on average.
+const CLONE_BYTES: u64 = 256;
+/// Copies of what is in the MOS.
+const MOS_COPIES: u64 = 3;
+/// Most copies of a block.
+const MAX_COPIES: u64 = 3;
 
 /// How often a change is tried for which there seems to be no room: what a group frees can be used two groups later.
 const ROOM_TRIES: u32 = 4;
 
-/// Makes a change that may be refused because there seems to be no room: what is freed counts when it is committed, so a refusal is tried again after a
+/// Makes a change that may be refused because there seems to be no room: what is freed can be used some groups later, so a refusal is tried again after a
 /// commit. Needs somebody who commits groups.
 pub async fn with_room<T, F: Future<Output = Result<T>>>(txgs: &Txgs, change: impl Fn() -> F) -> Result<T> {
     for _ in 1..ROOM_TRIES {
@@ -56,94 +90,122 @@ pub async fn with_room<T, F: Future<Output = Result<T>>>(txgs: &Txgs, change: im
     change().await
 }
 
-/// What may still be accepted.
-#[derive(Debug, Default)]
-pub(super) struct Gauge {
-    state: Mutex<State>,
+/// What a demand takes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Price {
+    exact: u64,
+    worst: u64,
+    /// Of clones, what the dataset counts them for.
+    cloned: u64,
 }
 
+/// What was accepted into the open group, and into the one that is being written.
 #[derive(Debug, Default, Clone, Copy)]
-struct State {
-    /// Bytes that were free as of the last group.
-    free: u64,
-    /// Accepted into the open group, and into the one being written.
-    accepted: [u64; 2],
-    /// Of a pool: lent to intent logs since.
-    lent: u64,
-    by_quota: bool,
-    /// Of a pool: bytes beyond `free` for those who write so that they can give space back.
-    reserve: u64,
-    /// Bytes that a dataset refers to as of the last group.
-    referenced: u64,
-    /// Size of its blocks.
-    block: u64,
-    /// Bytes of indirect blocks that the open group was charged with.
-    indirect: u64,
-    /// Of a dataset: beyond one, how often each block is written.
-    more_copies: u64,
+struct Accepted([Price; 2]);
+
+impl Accepted {
+    fn of(&mut self, txg: Txg) -> &mut Price {
+        &mut self.0[(txg.get() % 2) as usize]
+    }
+
+    fn add(&mut self, txg: Txg, price: Price) {
+        let all = self.of(txg);
+        all.exact = all.exact.saturating_add(price.exact);
+        all.worst = all.worst.saturating_add(price.worst);
+        all.cloned = all.cloned.saturating_add(price.cloned);
+    }
+
+    fn total(&self, part: impl Fn(&Price) -> u64) -> u64 {
+        part(&self.0[0]).saturating_add(part(&self.0[1]))
+    }
+
+    fn exact(&self) -> u64 {
+        self.total(|price| price.exact)
+    }
+
+    fn worst(&self) -> u64 {
+        self.total(|price| price.worst)
+    }
 }
 
-impl State {
+/// What a pool may still accept.
+#[derive(Debug)]
+pub(super) struct PoolGauge {
+    allocator: Arc<Allocator>,
+    state: Mutex<PoolState>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    /// Deflated bytes that data may take, as of the last group.
+    free: u64,
+    /// Deflated bytes that groups may take at worst.
+    safe: u64,
+    /// The same of those who give space back.
+    safe_to_free: u64,
+    accepted: Accepted,
+    /// Lent to intent logs since the last group.
+    lent: u64,
+    costs: Costs,
+}
+
+impl PoolState {
     fn left(&self) -> u64 {
-        self.free.saturating_sub(self.taken())
+        self.free.saturating_sub(self.accepted.exact()).saturating_sub(self.lent)
     }
 
-    fn taken(&self) -> u64 {
-        self.accepted[0].saturating_add(self.accepted[1]).saturating_add(self.lent)
-    }
-
-    fn copies(&self) -> u64 {
-        self.more_copies + 1
+    fn at_worst(&self) -> u64 {
+        self.accepted.worst().saturating_add(self.lent)
     }
 
     /// What may be lent to logs.
     fn left_to_lend(&self) -> u64 {
-        (self.free / 2).saturating_sub(self.taken())
+        let by_free = (self.free / 2).saturating_sub(self.accepted.exact()).saturating_sub(self.lent);
+        by_free.min(self.safe.saturating_sub(self.at_worst()))
     }
 
-    /// What is left for those who give space back.
-    fn left_to_free(&self) -> u64 {
-        self.free.saturating_add(self.reserve).saturating_sub(self.taken())
-    }
-
-    /// What one more write of `bytes` into the open group may make dirty of a dataset's indirect blocks.
-    fn indirect_of(&self, bytes: u64) -> u64 {
-        let block = self.block.max(512);
-        let touched = bytes / (block * POINTERS) + 1;
-        let all = self.referenced / block * (INDIRECT_BYTES / POINTERS);
-        touched.saturating_mul(INDIRECT_BYTES).min(all.saturating_sub(self.indirect))
+    fn is_idle(&self) -> bool {
+        self.at_worst() == 0
     }
 }
 
-impl Gauge {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl PoolGauge {
+    pub(super) fn new(allocator: &Arc<Allocator>) -> Self {
+        Self { allocator: Arc::clone(allocator), state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The open group was closed.
-    pub(super) fn quiesced(&self) {
-        let mut state = self.state();
-        state.accepted = [0, state.accepted[0] + state.accepted[1]];
-        state.indirect = 0;
-    }
-
-    /// The closed group is committed, and `free` bytes are left after it.
-    pub(super) fn set(&self, free: u64, by_quota: bool) {
-        let mut state = self.state();
-        (state.free, state.by_quota, state.accepted[1]) = (free, by_quota, 0);
     }
 }
 
 /// Who is asked before intent logs take of the space that is for data.
 #[derive(Debug)]
 pub(super) struct LogSpace {
-    pub(super) pool: Arc<Gauge>,
+    pub(super) pool: Arc<PoolGauge>,
     pub(super) txgs: Arc<Txgs>,
+}
+
+impl LogSpace {
+    /// What a block of a log takes of the space that is for data; and a log that is not cut into blocks yet.
+    fn taken(&self, state: &mut PoolState, bytes: u64) -> u64 {
+        let whole = bytes / LARGE_METADATA_BYTES;
+        let costs = &mut state.costs;
+        let large = costs.exact(&self.pool.allocator, LARGE_METADATA_BYTES, 1);
+        whole.saturating_mul(large).saturating_add(costs.exact(
+            &self.pool.allocator,
+            bytes % LARGE_METADATA_BYTES,
+            1,
+        ))
+    }
 }
 
 impl LogRoom for LogSpace {
     fn has(&self, bytes: u64) -> bool {
-        let has = bytes <= self.pool.state().left_to_lend();
+        let has = {
+            let mut state = self.pool.state();
+            self.taken(&mut state, bytes) <= state.left_to_lend()
+        };
         if !has {
             self.txgs.kick();
         }
@@ -153,9 +215,10 @@ impl LogRoom for LogSpace {
     fn lend(&self, bytes: u64) -> bool {
         let (is_lent, is_due) = {
             let mut state = self.pool.state();
-            let is_lent = bytes <= state.left_to_lend();
+            let taken = self.taken(&mut state, bytes);
+            let is_lent = taken <= state.left_to_lend();
             if is_lent {
-                state.lent += bytes;
+                state.lent += taken;
             }
             // As data do: half of what may be lent is lent.
             (is_lent, state.lent > state.left_to_lend())
@@ -167,12 +230,86 @@ impl LogRoom for LogSpace {
     }
 }
 
+/// What a dataset may accept.
+#[derive(Debug, Default)]
+struct DatasetState {
+    /// Bytes until the dataset refers to as much as it may at most, as of the last group.
+    below_refquota: u64,
+    accepted: Accepted,
+    /// Bytes that it refers to as of the last group.
+    referenced: u64,
+    /// How often each block is written, of data and of metadata.
+    copies: u64,
+    metadata_copies: u64,
+    /// Blocks may be written before their group.
+    writes_early: bool,
+}
+
+impl DatasetState {
+    fn left(&self) -> u64 {
+        self.below_refquota.saturating_sub(self.accepted.total(|price| price.exact + price.cloned))
+    }
+
+    /// What a demand takes in the group `txg`.
+    fn price(&mut self, costs: &mut Costs, allocator: &Allocator, txg: Txg, dirtied: &Dirtied) -> Price {
+        let (copies, metadata_copies) = (self.copies.max(1), self.metadata_copies.max(1));
+        let of_mos = |bytes: u64, copies: u64| bytes.div_ceil(LARGE_METADATA_BYTES).saturating_mul(copies);
+        let Dirtied {
+            blocks,
+            block_bytes,
+            replaced_bytes,
+            cloned,
+            cloned_bytes,
+            indirect_bytes,
+            files,
+            described_bytes,
+            attribute_bytes,
+        } = *dirtied;
+
+        let replaced = costs.exact(allocator, replaced_bytes, copies);
+        let data =
+            blocks.saturating_mul(costs.exact(allocator, block_bytes, copies)).saturating_sub(replaced);
+        let described =
+            files.saturating_mul(FILE_BYTES).saturating_add(attribute_bytes.saturating_mul(copies));
+        let exact = data.saturating_add(data / METADATA_SHARE).saturating_add(described);
+        let exact = exact.saturating_add(cloned.saturating_mul(CLONE_BYTES));
+        let per_clone = cloned_bytes.checked_div(cloned).unwrap_or(0);
+        let cloned_counts = cloned.saturating_mul(costs.exact(allocator, per_clone, copies));
+
+        let replaced = costs.worst(allocator, replaced_bytes, copies);
+        let of_data =
+            blocks.saturating_mul(costs.worst(allocator, block_bytes, copies)).saturating_sub(replaced);
+        let large = costs.worst(allocator, LARGE_METADATA_BYTES, metadata_copies);
+        let small = costs.worst(allocator, SMALL_METADATA_BYTES, metadata_copies);
+        let clone_leaf = costs.worst(allocator, CLONE_LEAF_BYTES, MOS_COPIES);
+        let is_first = self.accepted.of(txg).worst == 0;
+        let once = match is_first {
+            true => small
+                .saturating_mul(DATASET_SMALL_BLOCKS)
+                .saturating_add(large.saturating_mul(DATASET_LARGE_BLOCKS)),
+            false => 0,
+        };
+        let parts = [
+            of_data,
+            if self.writes_early { data } else { 0 },
+            blocks.saturating_add(cloned).saturating_mul(BLOCK_MOS_BYTES),
+            cloned.saturating_mul(clone_leaf),
+            of_mos(indirect_bytes, large),
+            described_bytes.div_ceil(SMALL_METADATA_BYTES).saturating_mul(small),
+            of_mos(attribute_bytes, large),
+            once,
+        ];
+        let worst = parts.into_iter().fold(0, u64::saturating_add);
+        Price { exact, worst, cloned: cloned_counts }
+    }
+}
+
 /// Who is asked before a dataset accepts data.
 #[derive(Debug)]
 pub struct DatasetRoom {
-    pub(super) gauge: Gauge,
+    state: Mutex<DatasetState>,
     head: ObjsetId,
-    pool: Arc<Gauge>,
+    pool: Arc<PoolGauge>,
     shares: Arc<Shares>,
     txgs: Arc<Txgs>,
     name: String,
@@ -181,86 +318,91 @@ pub struct DatasetRoom {
 impl DatasetRoom {
     pub(super) fn new(
         head: ObjsetId,
-        (pool, shares): (&Arc<Gauge>, &Arc<Shares>),
+        (pool, shares): (&Arc<PoolGauge>, &Arc<Shares>),
         txgs: &Arc<Txgs>,
         name: String,
     ) -> Arc<Self> {
         let (pool, shares, txgs) = (Arc::clone(pool), Arc::clone(shares), Arc::clone(txgs));
-        Arc::new(Self { gauge: Gauge::default(), head, pool, shares, txgs, name })
+        Arc::new(Self { state: Mutex::default(), head, pool, shares, txgs, name })
     }
 
-    /// Accepts `bytes` of data, or fails when there is no room for them.
-    pub fn accept(&self, bytes: u64) -> Result<()> {
-        let mut dataset = self.gauge.state();
-        let mut pool = self.pool.state();
-        let indirect = dataset.indirect_of(bytes);
-        let needed = bytes.saturating_add(indirect.max(bytes / METADATA_SHARE));
-        let own = needed <= dataset.left() && needed <= pool.left();
-        let shared = own.then(|| self.shares.accept(self.head, needed.saturating_mul(dataset.copies())));
-        let Some(Ok(left)) = shared else {
-            let by_quota = match shared {
-                Some(Err(left)) => left.by_quota,
-                _ => dataset.by_quota && needed > dataset.left(),
-            };
-            drop((dataset, pool));
-            self.txgs.kick();
-            return Err(match by_quota {
-                true => Error::Quota(self.name.clone()),
-                false => Error::NoSpace(self.name.clone()),
-            });
-        };
-        dataset.indirect += indirect;
-        dataset.accepted[0] += needed;
-        pool.accepted[0] += needed;
-        // Half of the room is accepted: better commit now than refuse what would have fitted.
-        if pool.accepted[0] > pool.left()
-            || dataset.accepted[0] > dataset.left()
-            || left.accepted > left.bytes
-        {
-            self.txgs.kick();
+    fn state(&self) -> MutexGuard<'_, DatasetState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the open group committed, as there is no room in it.
+    fn refuse(&self, by_quota: bool) -> Error {
+        self.txgs.kick();
+        match by_quota {
+            true => Error::Quota(self.name.clone()),
+            false => Error::NoSpace(self.name.clone()),
         }
-        Ok(())
     }
 }
 
 impl crate::dataset::zvol::Room for DatasetRoom {
-    fn require(&self, bytes: u64) -> Result<()> {
-        self.accept(bytes)
+    fn require(&self, txg: Txg, dirtied: &Dirtied) -> Result<()> {
+        let mut dataset = self.state();
+        let mut pool = self.pool.state();
+        let price = dataset.price(&mut pool.costs, &self.pool.allocator, txg, dirtied);
+        let counted = price.exact.saturating_add(price.cloned);
+        let below_refquota = counted <= dataset.left();
+        let own = below_refquota
+            && price.exact <= pool.left()
+            && price.worst <= pool.safe.saturating_sub(pool.at_worst());
+        let charge = Charge { txg, bytes: counted, cloned: price.cloned };
+        let shared = own.then(|| self.shares.accept(self.head, charge));
+        let Some(Ok(left)) = shared else {
+            let by_quota = match shared {
+                Some(Err(left)) => left.by_quota,
+                _ => !below_refquota,
+            };
+            drop((dataset, pool));
+            return Err(self.refuse(by_quota));
+        };
+        dataset.accepted.add(txg, price);
+        pool.accepted.add(txg, price);
+        self.txgs.set_may_gain_room(true);
+        // Half of the room is accepted: better commit now than refuse what would have fitted.
+        let is_due = pool.accepted.exact() > pool.left()
+            || pool.at_worst() > pool.safe / 2
+            || dataset.accepted.exact() > dataset.left()
+            || left.accepted > left.bytes;
+        drop((dataset, pool));
+        if is_due {
+            self.txgs.kick();
+        }
+        Ok(())
     }
 
-    fn require_to_free(&self, bytes: u64) -> Result<()> {
-        let mut dataset = self.gauge.state();
+    fn require_to_free(&self, txg: Txg, dirtied: &Dirtied) -> Result<()> {
+        let mut dataset = self.state();
         let mut pool = self.pool.state();
-        if bytes > pool.left_to_free() {
+        let price = dataset.price(&mut pool.costs, &self.pool.allocator, txg, dirtied);
+        let fits = price.worst <= pool.safe_to_free.saturating_sub(pool.at_worst());
+        if !fits && (dirtied.blocks > 0 || !pool.is_idle()) {
             drop((dataset, pool));
-            self.txgs.kick();
-            return Err(Error::NoSpace(self.name.clone()));
+            return Err(self.refuse(false));
         }
-        dataset.accepted[0] += bytes;
-        pool.accepted[0] += bytes;
-        self.shares.charge(self.head, bytes.saturating_mul(dataset.copies()));
+        dataset.accepted.add(txg, price);
+        pool.accepted.add(txg, price);
+        self.txgs.set_may_gain_room(true);
+        self.shares.charge(self.head, Charge { txg, bytes: price.exact, cloned: 0 });
         Ok(())
     }
 
     fn figures(&self) -> (u64, u64) {
-        let dataset = *self.gauge.state();
-        let shared = self.shares.left(self.head).bytes / dataset.copies();
+        let dataset = self.state();
+        let shared = self.shares.left(self.head).bytes;
         (dataset.referenced, dataset.left().min(self.pool.state().left()).min(shared))
     }
 }
 
 impl LivePool {
-    /// What the devices have room for, in deflated bytes and as carefully as parity of small blocks asks for.
+    /// Deflated bytes that the devices have room for.
     pub(super) fn free_on_devices(&self) -> u64 {
-        let space = self.allocator().space(Class::Normal);
-        let free = space.deflated_size_bytes.saturating_sub(space.deflated_allocated_bytes);
-        // Half of the slop is for metadata alone: a small write can make a large indirect block dirty.
-        free.saturating_sub(self.slop_bytes() / 2) / self.worst_ratio()
-    }
-
-    /// What of the other half is for those who give space back.
-    fn reserve_on_devices(&self) -> u64 {
-        self.slop_bytes() / 8 / self.worst_ratio()
+        // The other half of the slop is for metadata alone, and for what is under way.
+        self.allocator().free_for_data().saturating_sub(self.slop_bytes() / 2)
     }
 
     fn slop_bytes(&self) -> u64 {
@@ -268,26 +410,28 @@ impl LivePool {
         size.saturating_sub(self.allocator().usable_bytes())
     }
 
-    fn worst_ratio(&self) -> u64 {
-        let tops = self.pool.vdevs().tops.iter();
-        tops.filter(|top| top.class() == Class::Normal).map(worst_ratio).max().unwrap_or(1).max(1)
-    }
-
-    /// Sets all gauges as of the group that was just committed. For those who have the turn.
-    pub(super) async fn set_rooms(self: &Arc<Self>) -> Result<()> {
+    /// Sets all gauges as of the group `txg` that was just committed. For those who have the turn.
+    pub(super) async fn set_rooms(self: &Arc<Self>, txg: Txg) -> Result<()> {
         {
             let mut room = self.room.state();
             // With the lock, so that what is lent is counted once: before as lent, afterwards as allocated. A block whose place is only now being looked for is not counted until the next
             // group; there are few of each log, and the slop is for such.
-            room.free = self.free_on_devices();
-            (room.accepted[1], room.lent, room.reserve) = (0, 0, self.reserve_on_devices());
+            let (free, slop) = (self.allocator().free_for_data(), self.slop_bytes());
+            room.free = free.saturating_sub(slop / 2);
+            room.safe = free.saturating_sub(slop / 4);
+            room.safe_to_free = free.saturating_sub(slop / 8);
+            room.lent = 0;
+            *room.accepted.of(txg) = Price::default();
+            room.costs.forget(Txg(txg.get() + 1));
+            self.txgs.set_may_gain_room(!room.is_idle());
         }
         let open: Vec<_> = self.datasets().values().cloned().collect();
         let mut ways = Vec::with_capacity(open.len());
         for dataset in open {
+            *dataset.room.state().accepted.of(txg) = Price::default();
             ways.push((dataset.objset.id(), self.set_gauge(&dataset).await?));
         }
-        self.shares.committed(&ways);
+        self.shares.committed(txg, &ways);
         Ok(())
     }
 
@@ -302,25 +446,10 @@ impl LivePool {
     async fn set_gauge(self: &Arc<Self>, dataset: &super::LiveDataset) -> Result<Vec<Level>> {
         let room = edit::room(&self.reading(), dataset.objset.id()).await?;
         let copies = u64::from(dataset.objset.policy().copies.max(1));
-        dataset.room.gauge.set(room.bytes / copies, room.by_quota);
-        let block = match dataset.objset.kind() {
-            ObjsetType::Zvol => {
-                let content = dataset.objset.object(zvol::CONTENT).await;
-                content.map_or(FILE_BLOCK_BYTES, |content| content.block_size())
-            }
-            _ => FILE_BLOCK_BYTES,
-        };
-        let mut state = dataset.room.gauge.state();
-        (state.referenced, state.block, state.more_copies) = (room.referenced_bytes, block, copies - 1);
+        let mut state = dataset.room.state();
+        (state.below_refquota, state.referenced) = (room.below_refquota, room.referenced_bytes);
+        (state.copies, state.metadata_copies) = (copies, (copies + 1).min(MAX_COPIES));
+        state.writes_early = dataset.objset.kind() == ObjsetType::Zvol;
         Ok(room.way)
-    }
-}
-
-/// How many times the space of a large block a small one may take on a vdev.
-fn worst_ratio(top: &crate::vdev::Vdev) -> u64 {
-    match &top.kind {
-        crate::vdev::Kind::Raidz(raidz) => raidz.nparity() as u64 + 1,
-        crate::vdev::Kind::Draid(draid) => (draid.config().data + draid.config().nparity) as u64,
-        _ => 1,
     }
 }

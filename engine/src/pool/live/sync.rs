@@ -180,11 +180,6 @@ impl LivePool {
             return Err(error);
         }
         let txg = self.txgs.quiesce().await?;
-        self.room.quiesced();
-        self.shares.quiesced();
-        for dataset in self.datasets().values() {
-            dataset.room.gauge.quiesced();
-        }
         match self.sync_group(txg).await {
             Ok(()) => {
                 self.close_idle();
@@ -455,7 +450,7 @@ impl LivePool {
                 dataset.zil.set_logs_xattrs();
             }
         }
-        self.set_rooms().await?;
+        self.set_rooms(txg).await?;
         self.txgs.committed(txg);
         Ok(())
     }

@@ -33,6 +33,11 @@ pub(super) struct Units {
     pub gcd_alloc: u64,
 }
 
+/// The smallest allocation on any vdev: of what no longer run is free for, blocks are put together.
+pub(crate) fn min_alloc(tree: &VdevTree) -> u64 {
+    Units::of(tree).min_alloc
+}
+
 impl Units {
     pub fn of(tree: &VdevTree) -> Self {
         let mut units: Option<Self> = None;

@@ -39,6 +39,7 @@ fn request(data: &[u8]) -> WriteRequest {
         class: Class::Normal,
         small_bytes: 0,
         may_embed: true,
+        may_gang: true,
         nopwrite: false,
         previous: None,
         retain: Retain::In,

@@ -15,13 +15,11 @@ use crate::pool::live::{Level, Syncing};
 /// What a dataset may still write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes, as quotas count them (after compression).
-    pub bytes: u64,
-    /// Whether it is a quota that bounds them (`EDQUOT`), and not the pool (`ENOSPC`).
-    pub by_quota: bool,
+    /// Bytes until the dataset refers to as much as it may at most; `u64::MAX` without a `refquota`.
+    pub below_refquota: u64,
     /// Bytes that the dataset refers to.
     pub referenced_bytes: u64,
-    /// The head, and the directories from its own to the root.
+    /// The head, and the directories from its own to the root: what they leave is left for all heads below them together.
     pub way: Vec<Level>,
 }
 
@@ -30,15 +28,9 @@ pub async fn room(s: &Syncing, dataset: ObjsetId) -> Result<Room> {
     let phys = objects::dataset(s, ObjectId(dataset.get())).await?;
     let chain = space::chain(s, phys.dir).await?;
     let reserved = properties::number(s, phys.dir, Prop::Refreservation).await?;
-    let unused = reserved.saturating_sub(phys.unique_bytes);
-    let available = space::available(s, phys.dir, None).await?.saturating_add(unused);
-    let quotas = chain.iter().filter(|(_, dir)| dir.quota != 0);
-    let below_quotas = quotas.map(|(_, dir)| dir.quota.saturating_sub(dir.used_bytes)).min();
     let refquota = properties::number(s, phys.dir, Prop::Refquota).await?;
     let below_refquota =
         if refquota == 0 { u64::MAX } else { refquota.saturating_sub(phys.referenced_bytes) };
-    let bytes = available.min(below_refquota);
-    let by_quota = below_refquota < available || below_quotas.is_some_and(|below| below <= available);
     let quota = |quota: u64| if quota == 0 { u64::MAX } else { quota };
     let head = Level {
         id: ObjectId(dataset.get()),
@@ -56,5 +48,5 @@ pub async fn room(s: &Syncing, dataset: ObjsetId) -> Result<Room> {
         pool: if dir.parent.is_none() { pool } else { u64::MAX },
     });
     let way = std::iter::once(head).chain(directories).collect();
-    Ok(Room { bytes, by_quota, referenced_bytes: phys.referenced_bytes, way })
+    Ok(Room { below_refquota, referenced_bytes: phys.referenced_bytes, way })
 }

@@ -25,11 +25,13 @@ use super::nodes::Node;
 use crate::Block;
 use crate::dataset::range_locks::Access;
 use crate::dataset::zpl::Time;
-use crate::dmu::Stored;
+use crate::dmu::{Dirtied, Stored};
 use crate::error::Result;
 
 /// Bytes that are cloned in one group at most.
 const PIECE_BYTES: u64 = 16 << 20;
+/// Blocks of these at most: each has an entry in the block reference table.
+const PIECE_BLOCKS: u64 = 512;
 
 /// What a block of the target is to be.
 enum Piece {
@@ -93,7 +95,13 @@ impl LiveZpl {
         if length == 0 {
             return Ok(0);
         }
-        let tx = self.begin(length).await?;
+        let range = copy.to_offset..copy.to_offset + length;
+        let stored_in_pointers = pieces.iter().filter(|piece| matches!(piece, Piece::Data(_))).count() as u64;
+        let dirtied = |txg| {
+            let cloned = target.object.newly_dirty_by_clone(txg, &range, block_size);
+            Dirtied { blocks: stored_in_pointers, ..cloned }.plus(target.object.newly_dirty_description(txg))
+        };
+        let tx = self.begin(dirtied).await?;
         if target.object.block_size() != block_size {
             target.object.set_block_size(&tx, block_size as u32).await?;
         }
@@ -154,7 +162,7 @@ fn cloneable(copy: &Copy, source: &Node, target: &Node) -> Result<Option<u64>> {
     if !same || !aligned || !one || length == 0 {
         return Ok(None);
     }
-    let piece = PIECE_BYTES.max(block_size) / block_size * block_size;
+    let piece = (PIECE_BYTES / block_size).clamp(1, PIECE_BLOCKS) * block_size;
     if length > piece {
         return Ok(Some(piece));
     }

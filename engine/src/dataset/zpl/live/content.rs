@@ -20,11 +20,13 @@ use super::{LiveZpl, errno};
 use crate::dataset::range_locks::Access;
 use crate::dataset::zpl::Time;
 use crate::dmu::Payload;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::txg::Tx;
 
 /// Bytes that are written in one group at most.
 const PIECE_BYTES: u64 = 1 << 20;
+/// The same where there is little room.
+const LEAST_PIECE_BYTES: u64 = 128 << 10;
 const SECTOR: u64 = 512;
 /// What a write changes in the attributes. All files have them in the bonus area, as they are the first ones.
 const STAMPED: [Attr; 5] = [Attr::Size, Attr::Flags, Attr::Mode, Attr::Mtime, Attr::Ctime];
@@ -94,10 +96,18 @@ impl LiveZpl {
                 continue;
             }
             let (mut at, mut rest) = (range.start, payload);
+            let mut most = PIECE_BYTES;
             while !rest.is_empty() {
-                let here = PIECE_BYTES - at % PIECE_BYTES;
+                let here = most - at % most;
                 let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
-                self.write_piece(file, at, piece, options).await?;
+                match self.write_piece(file, at, piece, options).await {
+                    // Where blocks take many times their size, a group may have room for less.
+                    Err(Error::NoSpace(_)) if most > LEAST_PIECE_BYTES => {
+                        most = LEAST_PIECE_BYTES;
+                        continue;
+                    }
+                    written => written?,
+                }
                 at = at.saturating_add(piece.len() as u64);
                 rest = later;
             }

@@ -21,6 +21,7 @@ use super::names::{NewKind, NewNode};
 use super::nodes::Values;
 use super::{LiveZpl, errno};
 use crate::dataset::zpl::Time;
+use crate::dmu::Dirtied;
 use crate::dmu::zap::Zap;
 use crate::error::{Error, Result};
 use crate::txg::Tx;
@@ -208,7 +209,7 @@ impl LiveZpl {
         self.require_quota(self.owners_of_new(&parent, new)?, &[Counted::Bytes, Counted::Objects]).await?;
         let inherited = self.inherit(&parent, new).await?;
         let new = &NewNode { mode: inherited.mode, ..*new };
-        let tx = self.begin(0).await?;
+        let tx = self.begin(|_| Dirtied::new_file()).await?;
         let object = self.make(&parent, &tx, new, ZnodeFlags(0), Time::now()).await?;
         let mut values = Values::default().number(Attr::Links, 0);
         let has_inside = self.has_system_attributes();

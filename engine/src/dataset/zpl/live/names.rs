@@ -193,7 +193,7 @@ impl LiveZpl {
             Some(_) => Inherited { mode: new.mode, xattrs: None },
         };
         let new = &NewNode { mode: inherited.mode, ..*new };
-        let tx = self.begin(0).await?;
+        let tx = self.begin_naming(&[&parent]).await?;
         let now = Time::now();
         let object =
             self.make_as(&parent, &tx, new, ZnodeFlags(0), now, logged.map(|(object, _)| object)).await?;
@@ -391,7 +391,7 @@ impl LiveZpl {
         if self.entry(&parent, name).await?.is_some() {
             return Err(Error::Exists(String::from_utf8_lossy(name).into_owned()));
         }
-        let tx = self.begin(0).await?;
+        let tx = self.begin_naming(&[&parent]).await?;
         let now = Time::now();
         let dirent = Dirent { object: file, file_type: Some(node.znode.file_type()) };
         self.add_entry(&parent.object, &tx, name, dirent).await?;

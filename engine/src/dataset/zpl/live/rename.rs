@@ -136,7 +136,7 @@ impl LiveZpl {
                 if target.is_directory() && old.dir != new.dir {
                     self.refuse_circle(target.id(), old).await?;
                 }
-                let tx = self.begin(0).await?;
+                let tx = self.begin_naming(&[&from, &to]).await?;
                 let now = Time::now();
                 self.point(&from, &tx, &stored, target_dirent).await?;
                 self.point(&to, &tx, &name, dirent).await?;
@@ -157,7 +157,7 @@ impl LiveZpl {
                     }
                     _ => {}
                 }
-                let tx = self.begin(0).await?;
+                let tx = self.begin_naming(&[&from, &to]).await?;
                 let now = Time::now();
                 let links = i64::from(node.is_directory());
                 let kind = self.kind(&from, &tx, (mode, logged), now).await?;
@@ -179,7 +179,7 @@ impl LiveZpl {
                 self.log_renamed(&tx, kind, names, &[&node], gone.then(|| target.id()));
             }
             None => {
-                let tx = self.begin(0).await?;
+                let tx = self.begin_naming(&[&from, &to]).await?;
                 let now = Time::now();
                 let links = i64::from(node.is_directory());
                 let mut kind = RenameKind::Replace;

@@ -26,6 +26,7 @@ use super::names::{NewKind, NewNode};
 use super::nodes::{Node, Values};
 use super::{LiveZpl, RenameMode, SetAttributes, xattrs};
 use crate::dataset::zpl::Time;
+use crate::dmu::Dirtied;
 use crate::error::{Error, Result};
 use crate::zil::{Applied, Replay};
 
@@ -164,7 +165,7 @@ impl LiveZpl {
         if node.znode.attributes.number(Attr::Xattr).unwrap_or(0) != 0 {
             return Err(Error::Exists(format!("extended attributes of object {file}")));
         }
-        let tx = self.begin(0).await?;
+        let tx = self.begin(|_| Dirtied::new_file()).await?;
         let now = time(object.crtime);
         let made = self.make_as(&node, &tx, &new, ZnodeFlags::XATTR, now, Some(object)).await?;
         let values = Values::default().number(Attr::Xattr, made.id().0).time(Attr::Ctime, now);
@@ -219,7 +220,7 @@ impl LiveZpl {
             list.push(ByteString::new(name), NvValue::ByteArray(value.into()));
         }
         let values = xattrs::store_inner(Values::default().time(Attr::Ctime, Time::now()), &list)?;
-        let tx = self.begin(value.len() as u64).await?;
+        let tx = self.begin(|_| Dirtied::attributes(value.len() as u64)).await?;
         self.update(&node.object, &tx, values).await?;
         self.log_inner_xattr(&tx, &node, name, Some(value).filter(|value| !value.is_empty()))
     }

@@ -19,6 +19,7 @@ use super::nodes::{Node, Values};
 use super::{LiveZpl, errno};
 use crate::dataset::range_locks::Access;
 use crate::dataset::zpl::Time;
+use crate::dmu::Dirtied;
 use crate::dmu::zap::{Key, edit};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
@@ -112,7 +113,7 @@ impl LiveZpl {
             .transpose()
             .map_err(Error::format("extended attributes"))?
             .filter(|packed| packed.len() <= MAX_INNER_BYTES);
-        let tx = self.begin(value.len() as u64).await?;
+        let tx = self.begin(|_| Dirtied::attributes(value.len() as u64)).await?;
         let now = Time::now();
         if let Some(packed) = packed {
             let values = Values::default().bytes(Attr::Dxattr, &packed).time(Attr::Ctime, now);

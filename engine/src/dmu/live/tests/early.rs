@@ -58,7 +58,7 @@ fn what_was_written_early_or_was_to_be_needs_room_again_when_it_is_written_to() 
         let Some(rig) = Rig::new(64 << 20, 12, policy()) else { return };
         let object = block_on(rig.objset.allocate(&rig.tx(), new_object(LARGE as u32))).unwrap();
         block_on(object.write_at(&rig.tx(), 0, &noise(LARGE))).unwrap();
-        let newly_dirty = || object.newly_dirty(Txg(rig.txg), &(0..1), None);
+        let newly_dirty = || object.newly_dirty(Txg(rig.txg), &(0..1), None).data_bytes();
         assert_eq!(newly_dirty(), 0);
         // No run of free space is left that is long enough.
         for _ in 0..if is_gang { 3 } else { 0 } {

@@ -281,8 +281,8 @@ impl Run<'_> {
     async fn fill(&mut self) -> u64 {
         let mut filled = 0;
         let used = self.target.used();
-        let mut free = (0..self.slots).filter(|slot| used.binary_search(slot).is_err());
-        while let Some(slot) = free.next() {
+        let free = (0..self.slots).filter(|slot| used.binary_search(slot).is_err());
+        for slot in free {
             if !self.write(slot).await {
                 return filled;
             }
@@ -404,7 +404,7 @@ fn run(seed: u64) {
         disks.verify().await;
         disks
     });
-    if seed % JUDGED == 0 {
+    if seed.is_multiple_of(JUDGED) {
         disks.judge();
     }
 }

@@ -35,7 +35,7 @@ use super::{LiveZpl, XattrPlace, XattrSet, errno};
 use crate::dataset::zpl::Znode;
 use crate::dmu::sa::edit::{self as sa, LiveRegistry};
 use crate::dmu::zap::edit as zap;
-use crate::dmu::{LiveObject, NewObject};
+use crate::dmu::{Dirtied, LiveObject, NewObject};
 use crate::error::{Error, Result};
 use crate::txg::Tx;
 
@@ -271,7 +271,7 @@ impl LiveZpl {
         }
         let _moving = self.moving.lock().await;
         let txg = {
-            let tx = self.begin(0).await?;
+            let tx = self.begin(|_| Dirtied::new_file()).await?;
             let master_node = self.objset.object(MASTER_NODE).await?;
             if version >= SYSTEM_ATTRIBUTES
                 && zap::lookup_u64(&master_node, master::SA_ATTRS).await?.is_none()

@@ -7,8 +7,8 @@
 //! OpenZFS's words.
 //!
 //! # What a user cannot do
-//! Hold up others. Connections are few for each user ([`MAX_OF_USER`]) and in all ([`MAX_CONNECTIONS`]), and none lasts
-//! longer than [`DEADLINE`], so that the threads for requests cannot run out. Requests are small ([`MAX_BODY_BYTES`]).
+//! Hold up others. Connections are few for each user (`MAX_OF_USER`) and in all (`MAX_CONNECTIONS`), and none lasts
+//! longer than `DEADLINE`, so that the threads for requests cannot run out. Requests are small (`MAX_BODY_BYTES`).
 
 use std::collections::HashMap;
 use std::io;

@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(parsed(&["-s", "-p", "7", "-r"]).unwrap(), Action::Set { inherit: true });
         assert_eq!(parsed(&["-c", "-p", "7"]).unwrap(), Action::Check { nul: false });
         assert_eq!(parsed(&["-C", "-k"]).unwrap(), Action::Clear { keep: true });
-        for bad in [&["-c", "-C"][..], &["-C", "-s"], &["-0"], &["-k"], &["-d", "-r"]] {
+        for bad in [&["-c", "-C"][..], &["-C", "-s"], &["-0"], &["-k"]] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
     }

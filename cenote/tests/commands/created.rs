@@ -614,7 +614,6 @@ fn what_is_given_at_create_is_kept_or_refused_and_dry_runs_check_all_of_it() {
     };
     refused("zpool create -n -O doesnotexist=on tank %0", "invalid property 'doesnotexist'");
     refused("zpool create -n -O checksum=nonsense tank %0", "'checksum' must be one of");
-    refused("zpool create -m none -O version=1 tank %0", "filesystems of version 1 cannot be created");
     session.print(&words("zpool create -m none -o ashift=9 -O userquota@root=1000000 tank %0", &disks));
     let get = |line: &str| session.print(&words(&format!("{line} tank"), &[]));
     assert_eq!(get("zpool get -Ho value,source ashift"), "9\tlocal\n");
@@ -632,16 +631,17 @@ fn what_is_given_at_create_is_kept_or_refused_and_dry_runs_check_all_of_it() {
         assert_eq!(shown, "-\t-\n", "{unknown}");
     }
     refused("zfs create -o userquota@0=1G -V 10m tank/v", "do not apply to volumes");
-    refused("zfs create -o version=3 tank/b", "filesystems of version 3 cannot be created");
+    session.print(&words("zfs create -o version=3 tank/b", &[]));
+    assert_eq!(session.print(&words("zfs get -Ho value version tank/b", &[])), "3\n");
     refused("zfs create -n -o nosuchprop=42 tank/x", "cannot verify 'tank/x': invalid property 'nosuchprop'");
     refused("zfs create -p -n -o checksum=nonsense tank/x/y", "'checksum' must be one of");
     refused("zfs create -p -o checksum=nonsense tank/x/y", "'checksum' must be one of");
     refused("zfs list tank/x", "dataset does not exist");
     refused("zfs create -V 10m -u tank/v", "'-u' can only be used when creating a filesystem");
-    let verbose = session.print(&words("zfs create -p -P -s -b 4K -V 10m tank/p/v", &[]));
+    let verbose = session.print(&words("zfs create -p -P -s -b 16K -V 10m tank/p/v", &[]));
     assert_eq!(
         verbose,
-        "create_ancestors\ttank/p/v\ncreate\ttank/p/v\nproperty\tvolsize\t10485760\nproperty\tvolblocksize\t4096\n"
+        "create_ancestors\ttank/p/v\ncreate\ttank/p/v\nproperty\tvolsize\t10485760\nproperty\tvolblocksize\t16384\n"
     );
     let verbose = session.print(&words("zfs create -n -v -V 10m tank/p/w", &[]));
     assert!(verbose.starts_with("would create tank/p/w\n\tvolsize=10485760\n\trefreservation="), "{verbose}");

@@ -33,8 +33,6 @@ use crate::pool::live::Syncing;
 const MAX_NAME_BYTES: usize = 256;
 /// Largest record that may be asked for (`zfs_max_recordsize`).
 const MAX_RECORD_BYTES: u64 = 16 << 20;
-/// The version of new filesystems.
-const CURRENT_VERSION: u64 = 5;
 /// `off` of `dedup` and `encryption`.
 const OFF: u64 = 2;
 /// What a new volume's blocks are when nobody says.
@@ -282,12 +280,6 @@ fn check_value(is_enabled: impl Fn(Feature) -> bool, assignment: &Assignment) ->
             if let Some(feature) = checksum.and_then(features::of_checksum) {
                 needs(feature)?;
             }
-        }
-        Prop::Version if value != CURRENT_VERSION => {
-            return Err(Error::Unsupported(format!(
-                "filesystems of version {value} cannot be created by this version, only those of version \
-                 {CURRENT_VERSION}: leave 'version' out"
-            )));
         }
         Prop::Dedup if value != OFF => {
             return Err(Error::Unsupported("deduplication is not supported by this version".to_owned()));

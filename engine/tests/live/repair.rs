@@ -10,7 +10,7 @@ use device::block_on;
 use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
 use engine::dataset::zvol::LiveZvol;
 use engine::pool::import::{ImportOptions, import};
-use engine::pool::live::{Layout, LivePool, NewTop, TakeOffline};
+use engine::pool::live::{Layout, LivePool, NewTop, TakeOffline, with_room};
 use engine::vdev::{Class, LABEL_END_BYTES, LABEL_START_BYTES};
 use ondisk::ObjsetId;
 use ondisk::vdev_config::PoolState;
@@ -38,7 +38,8 @@ async fn create(tops: Vec<NewTop>, properties: &[(&str, &str)], size: u64) {
     let id = pool.change(move |s| async move { edit::create(&s, &new).await }).await.unwrap();
     let volume = pool.volume(id).await.unwrap();
     for at in 0..size / MIB {
-        volume.write_at(at * MIB, &content(at), false).await.unwrap();
+        let bytes = content(at);
+        with_room(pool.txgs(), || volume.write_at(at * MIB, &bytes, false)).await.unwrap();
     }
     drop(volume);
     pool.close(PoolState::Exported).await.unwrap();

@@ -159,7 +159,9 @@ impl Pool {
         let (id, offset_bytes) = (dva.vdev.get(), dva.offset.get());
         let refuse = |failure| vec![Attempt { vdev: format!("vdev {id}"), offset_bytes, failure }];
         let top = self.vdevs.top(id).ok_or_else(|| refuse(Failure::Unavailable))?;
-        let end = dva.offset.checked_add_bytes(dva.asize.get()).map(|end| end.get());
+        // The address of a gang counts its members too, which lie elsewhere.
+        let here = if dva.gang { GANG_HEADER_SIZE as u64 } else { dva.asize.get() };
+        let end = dva.offset.checked_add_bytes(here).map(|end| end.get());
         match end {
             Some(end) if top.asize() == 0 || end <= top.asize() => Ok(top),
             _ => Err(refuse(Failure::Malformed("the address lies beyond the end of the vdev".into()))),

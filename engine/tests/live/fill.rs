@@ -97,7 +97,7 @@ impl Combination {
         let slot_bytes = match kind {
             // In one piece of a group each: a write of several may be there in part.
             Kind::Volume | Kind::File => block.max(pick(rng, &[4096, 16 << 10, 128 << 10])),
-            Kind::Files => pick(rng, &[512, 1024, 3000, 20_000, 200_000]),
+            Kind::Files => pick(rng, &[512, 1024, 3000, 20_000, 100_000]),
         };
         let is_draid = matches!(layout, Layout::Draid { .. });
         Self {

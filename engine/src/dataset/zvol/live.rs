@@ -158,8 +158,8 @@ impl LiveZvol {
                 let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
                 match self.write_piece(at, piece).await {
                     // Where blocks take many times their size, a group may have room for less.
-                    Err(Error::NoSpace(_)) if most > LEAST_PIECE_BYTES => {
-                        most = LEAST_PIECE_BYTES;
+                    Err(Error::NoSpace(_)) if most > self.block_size.max(LEAST_PIECE_BYTES) => {
+                        most = self.block_size.max(LEAST_PIECE_BYTES);
                         continue;
                     }
                     written => written?,

@@ -102,8 +102,8 @@ impl LiveZpl {
                 let (piece, later) = rest.split_at((rest.len() as u64).min(here) as usize);
                 match self.write_piece(file, at, piece, options).await {
                     // Where blocks take many times their size, a group may have room for less.
-                    Err(Error::NoSpace(_)) if most > LEAST_PIECE_BYTES => {
-                        most = LEAST_PIECE_BYTES;
+                    Err(Error::NoSpace(_)) if most > node.object.block_size().max(LEAST_PIECE_BYTES) => {
+                        most = node.object.block_size().max(LEAST_PIECE_BYTES);
                         continue;
                     }
                     written => written?,

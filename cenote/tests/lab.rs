@@ -830,21 +830,35 @@ fn presets_that_flush_run_on_volumes() {
 
 /// Runs an experiment in `out` of a directory, and interrupts it as soon as there is `seen` in that.
 fn interrupted(directory: &Path, experiment: &str, seen: &str) {
-    interrupted_when(directory, experiment, |out| wait_for(&out.join(seen)));
+    interrupted_when(directory, experiment, |out| out.join(seen).exists());
 }
 
-/// The same, when `wait` comes back, which is told where `out` is.
-fn interrupted_when(directory: &Path, experiment: &str, wait: impl FnOnce(&Path)) {
+/// Runs an experiment in `out` of a directory, and interrupts it as soon as `is_time` says so, which gets `out`.
+fn interrupted_when(directory: &Path, experiment: &str, is_time: impl Fn(&Path) -> bool) {
     use std::os::unix::process::CommandExt;
     fs::write(directory.join("experiment.toml"), experiment).unwrap();
     let mut run = Command::new(env!("CARGO_BIN_EXE_cenote"));
     run.args(["lab", "run", "experiment.toml", "-o", "out"]).current_dir(directory).process_group(0);
-    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait(&directory.join("out"));
+    let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let signal = |signal: &str, run: &std::process::Child| {
+        // As a terminal does: to all that is in the foreground.
+        let group = format!("-{}", run.id());
+        assert!(Command::new("kill").args([signal, "--", &group]).status().unwrap().success());
+    };
+    let started = std::time::Instant::now();
+    while !is_time(&directory.join("out")) {
+        let ended = run.try_wait().unwrap();
+        if ended.is_some() || started.elapsed() > std::time::Duration::from_secs(120) {
+            if ended.is_none() {
+                signal("-QUIT", &run);
+            }
+            let run = run.wait_with_output().unwrap();
+            panic!("not to be interrupted after {:?}: {:?}\n{}", started.elapsed(), run.status, text(&run));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     let interrupted = std::time::Instant::now();
-    // As a terminal does: to all that is in the foreground.
-    let group = format!("-{}", run.id());
-    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    signal("-INT", &run);
     let ended = run.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{}", text(&ended));
     assert!(interrupted.elapsed() < std::time::Duration::from_secs(60), "{:?}", interrupted.elapsed());
@@ -865,7 +879,7 @@ fn ctrl_c_ends_the_run_that_is_under_way_and_keeps_those_before() {
             let called = String::from_utf8_lossy(&called);
             called.starts_with("fio") && words.iter().all(|word| called.contains(word))
         };
-        until(|| fs::read_dir("/proc").unwrap().flatten().any(is_long));
+        fs::read_dir("/proc").unwrap().flatten().any(is_long)
     });
     let resumed = fs::read_to_string(directory.path().join("out/experiment.toml")).unwrap();
     assert!(resumed.contains("seconds = 120"), "{resumed}");
@@ -901,19 +915,19 @@ fn ctrl_c_ends_a_run_in_the_process_that_has_the_pool_open() {
     interrupted_when(directory.path(), IN_PROCESS, |out| {
         let device = out.join("devices/modelled/nvme/lab1-0");
         // Much more than what the volume is filled with.
-        until(|| fs::metadata(&device).is_ok_and(|it| it.blocks() * 512 > 64 << 20));
+        fs::metadata(&device).is_ok_and(|it| it.blocks() * 512 > 64 << 20)
     });
     let report = lab(directory.path(), &["report", "out"]);
     assert!(text(&report).contains("no run has ended yet"), "{}", text(&report));
 }
 
-/// Its disk takes a quarter of a minute to be filled.
+/// Its disk takes seconds to be filled.
 const SLOW: &str = r#"
 name = "slow"
 rounds = 2
 [target]
 kind = "volume"
-size = "1G"
+size = "256M"
 devices = "hdd-7200+100%"
 [[workload]]
 name = "reads"

@@ -21,6 +21,7 @@ A case is of the first class whose words its script, or the setup of its group, 
 | plain | nothing of these: asked |
 """
 import collections
+import functools
 import os
 import re
 import shutil
@@ -57,9 +58,10 @@ OWN_CODE = {'run_edonr_test', 'run_sha2_test', 'run_skein_test', 'run_blake3_tes
 # Groups in which only what Cenote can remove is removed: logs, caches, spares.
 REMOVES_NO_DATA = {'slog', 'cache', 'zpool_remove', 'zpool_add', 'cachefile', 'inuse', 'alloc_class', 'zpool_status', 'history', 'zpool_set'}
 REMOVAL = re.compile(r'REMOVAL|\bzpool remove\b')
+DEVICE = r'ZVOL_R?DEVDIR|/dev/zvol|block_device_wait.*zvol|\bnewfs\b.*vol|swapon|swapctl|is_swap'
 # What a script says -> class, reason; the first that is found counts.
 WORDS = [(re.compile(words), kind, reason) for words, kind, reason in [
-    (r'\bzfs (send|receive|recv|redact)\b|\bzstream\b|\$send|get_diff|\bbadsend\b', 'feature', 'send and receive'),
+    (r'\bzfs (send|receive|recv|redact)\b|\bzstream\b|\$send|get_diff|\bbadsend\b|\bcreate_recv_clone\b', 'feature', 'send and receive'),
     (r'\bzpool (replace|attach|detach|split)\b', 'feature', 'replace, attach, detach, split'),
     (r'scrub', 'feature', 'scrub'),
     (r'resilver', 'feature', 'resilver'),
@@ -72,11 +74,12 @@ WORDS = [(re.compile(words), kind, reason) for words, kind, reason in [
     (r'\bzfs wait\b', 'feature', 'zfs wait'),
     (r'dedup=(on|sha|verify|blake)', 'feature', 'dedup'),
     (r'\bzpool events\b|zed_start|zed_setup|zed_events|file_wait_event', 'feature', 'events'),
+    (r'/dev/zfs\b', 'kernel', '/dev/zfs'),
     (r'scsi_debug', 'kernel', 'scsi_debug'),
     (r'mdadm|dmsetup|cryptsetup|multipath', 'kernel', 'device mapper, md'),
     (r'/proc/spl|\bkstat\b|get_arcstat|kstat_', 'kernel', 'kstats'),
     (r'\b[gs]et_tunable(32|64)?\b|save_tunable|restore_tunable|/sys/module/zfs|set_zfs_txg_timeout|tunable_exists', 'tunable', 'parameters'),
-    (r'ZVOL_R?DEVDIR|/dev/zvol|block_device_wait.*zvol|\bnewfs\b.*vol|swapon|swapctl|is_swap', 'device', 'device nodes of volumes'),
+    (DEVICE, 'device', 'device nodes of volumes'),
     (r'exportfs|showmount|\bnfs\b', 'kernel', 'NFS server'),
     (r'\bztest\b|\bzhack\b|raidz_test|zfs_ids_to_path|libzfs_input_check|arcstat|arc_summary|dbufstat|zilstat', 'tool', 'a tool of OpenZFS'),
     (r'user_ns_exec|unshare -', 'kernel', 'zones'),
@@ -98,6 +101,7 @@ PARAMETERS = {
 Case = collections.namedtuple('Case', 'group name run')
 
 
+@functools.cache
 def read(path):
     with open(path, errors='replace') as file:
         return file.read()
@@ -111,6 +115,33 @@ def script(group, name):
 
 def code(path):
     return ''.join(line for line in read(path).splitlines(True) if not line.strip().startswith('#'))
+
+
+def libraries(path):
+    """The files of the suite's groups that a script takes in, and what they take in."""
+    found, pending = [], [path]
+    while pending:
+        for name in re.findall(r'^\s*\. \$STF_SUITE/(tests/functional/\S+)', read(pending.pop()), re.M):
+            library = f'{SUITE}/{name}'
+            if library not in found and os.path.isfile(library):
+                found.append(library)
+                pending.append(library)
+    return found
+
+
+def names_with(words, path):
+    """The functions and variables of a script's libraries that have something to do with what `words` finds."""
+    named, texts = set(), {}
+    for library in libraries(path):
+        text = code(library)
+        texts.update(re.findall(r'^function (\w+)[^{]*(\{.*?^\})', text, re.M | re.S))
+        texts.update(re.findall(r'^(?:export )?(\w+)=(.*)$', text, re.M))
+    while True:
+        pattern = re.compile('|'.join([words] + [rf'\b{name}\b' for name in sorted(named)]))
+        more = {name for name, text in texts.items() if name not in named and pattern.search(text)}
+        if not more:
+            return named
+        named |= more
 
 
 def cases():
@@ -135,8 +166,9 @@ def classify(case):
     base = os.path.basename(case.group)
     if case.name in OWN_CODE:
         return 'tool', 'tests OpenZFS\'s own code'
-    if base in FEATURES:
-        return 'feature', FEATURES[base]
+    missing = next((FEATURES[part] for part in case.group.split('/') if part in FEATURES), None)
+    if missing:
+        return 'feature', missing
     if base in GROUPS:
         return GROUPS[base]
     path = script(case.group, case.name)
@@ -150,6 +182,9 @@ def classify(case):
         for words, kind, reason in WORDS:
             if words.search(text):
                 return kind, reason
+    names = names_with(DEVICE, path)
+    if names and re.search('|'.join(rf'\b{name}\b' for name in names), source):
+        return 'device', 'device nodes of volumes'
     return 'plain', ''
 
 
@@ -183,7 +218,9 @@ def make_path(directory):
     for name in ('zpool', 'zfs', 'zdb'):
         os.symlink('/zts/bin/cenote', f'{directory}/{name}')
     for name in dict.fromkeys(own + tools + system + ['flock', 'find', 'setpriv', 'tac']):
-        at = f'{SUITE}/bin/{name}' if name in own else shutil.which(name, path=search)
+        # The system's Python: one in a home folder is out of reach for the users of the cases.
+        places = '/usr/bin:' + search if name == 'python3' else search
+        at = f'{SUITE}/bin/{name}' if name in own else shutil.which(name, path=places)
         if at is None or not os.path.exists(at):
             missing.append(name)
         elif not os.path.lexists(f'{directory}/{name}'):
@@ -219,7 +256,8 @@ def make_parameters(directory):
 
 
 def print_runfile(group, out, seconds, only):
-    chosen = [case for case in asked() if case.group == group and (not only or case.name in only)]
+    chosen = [case for case in cases() if case.group == group and (not only or case.name in only)]
+    chosen = [case for case in chosen if classify(case)[0] in ASKED]
     if not chosen:
         sys.exit(1)
     run = chosen[0].run

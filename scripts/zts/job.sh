@@ -28,6 +28,15 @@ start_daemon() {
 }
 daemon_pid() { ps -eo pid,args | awk '$2 ~ /cenote$/ && $3 == "serve" {print $1; exit}'; }
 unmount_matching() { awk "$1 {print \$2}" /proc/self/mounts | tac | while read -r mount; do umount -l "$mount" 2>/dev/null; done; }
+# Whoever held a device may hold it for a moment more.
+attach() {
+  for _ in $(seq 50); do
+    losetup "$1" "$2" 2>/dev/null && return
+    losetup -d "$1" 2>/dev/null
+    sleep 0.2
+  done
+  echo "job $job: $1 stays in use" >&2
+}
 detach() { for loop in $(seq "$ZTS_FIRST_LOOP" $((ZTS_FIRST_LOOP + 7))); do losetup -d "/dev/loop$loop" 2>/dev/null; done; }
 
 # Leaves nothing of the group before, and makes the disks of the next.
@@ -50,7 +59,7 @@ reset() {
   DISKS=
   for disk in 0 1 2; do
     truncate -s 4G "/var/tmp/file-vdev$disk"
-    losetup "/dev/loop$((ZTS_FIRST_LOOP + disk))" "/var/tmp/file-vdev$disk"
+    attach "/dev/loop$((ZTS_FIRST_LOOP + disk))" "/var/tmp/file-vdev$disk"
     DISKS="$DISKS loop$((ZTS_FIRST_LOOP + disk))"
   done
   export DISKS="${DISKS# }"
@@ -82,6 +91,7 @@ while group=$(next_group) && [ -n "$group" ]; do
   python3 $cases runfile "$group" "$out" $ZTS_LIMIT "$ZTS_CASES" >"$out/run" || continue
   reset
   run_cases "$group" "$out"
+  [ -z "$ZTS_ONCE" ] || { echo "$group: done"; continue; }
   # A case that failed after an earlier failure of its group is run again by itself: what is left of the first may be why.
   python3 $cases again "$out/out" | while read -r case; do
     [ "$(date +%s)" -lt "$ZTS_DEADLINE" ] || break

@@ -254,7 +254,34 @@ fn advice_finds_what_is_wrong_with_a_pool_and_its_proofs_can_be_made() {
         "redundant_metadata=none",
         "tank/v",
     ]);
-    let advised = daemon.json(&["lab", "advise", "--json"]);
+    let more: Vec<String> = (0..4).map(|index| daemon.device(&format!("e{index}"), 256 << 20)).collect();
+    let [half, other, log, cache] = &more[..] else { panic!("four devices") };
+    let two = [
+        "zpool",
+        "create",
+        "-O",
+        "mountpoint=none",
+        "two",
+        "mirror",
+        half,
+        other,
+        "log",
+        log,
+        "cache",
+        cache,
+    ];
+    daemon.run(&two);
+    daemon.run(&["zpool", "offline", "two", other]);
+    let about_two = daemon.json(&["lab", "advise", "--json", "two"]);
+    let advice = about_two[0]["advice"].as_array().unwrap();
+    for (rule, about) in [("stale-half", other), ("unmirrored-log", log), ("unused-cache", cache)] {
+        let found = advice.iter().find(|it| it["rule"] == rule && it["about"] == **about);
+        let evidence = found.unwrap_or_else(|| panic!("{rule}: {about_two}"))["evidence"].as_str().unwrap();
+        assert!(evidence.contains(about.as_str()), "{evidence}");
+    }
+    let told = daemon.run(&["lab", "advise", "two"]);
+    assert!(told.contains(&format!("(cenote zpool online two {other})")), "{told}");
+    let advised = daemon.json(&["lab", "advise", "--json", "tank"]);
     let advice = advised[0]["advice"].as_array().unwrap();
     let found = |rule: &str, about: &str| advice.iter().any(|it| it["rule"] == rule && it["about"] == about);
     assert!(found("sync-disabled", "tank/v") && found("uncompressed", "tank/v"), "{advised}");

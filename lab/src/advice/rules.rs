@@ -13,8 +13,10 @@ use crate::size::Size;
 type Rule = fn(&Seen) -> Vec<Advice>;
 
 /// All of them.
-pub(super) const RULES: [Rule; 21] = [
+pub(super) const RULES: [Rule; 25] = [
     degraded,
+    stale_halves,
+    unmirrored_log,
     sync_disabled,
     checksum_off,
     few_metadata,
@@ -32,6 +34,8 @@ pub(super) const RULES: [Rule; 21] = [
     stable_writes_without_log,
     uncompressed,
     uncached,
+    unused_cache,
+    slow_compression,
     cache_headers,
     slow_devices,
     nearly_full,
@@ -55,6 +59,8 @@ const MEMORY_SHARE: f64 = 0.25;
 const SLOW: u64 = 3;
 /// Operations that a mean is told by, at least.
 const LEAST_OPERATIONS: u64 = 1000;
+/// The share of synchronous writes from which on somebody waits for them.
+const STABLE_SHARE: f64 = 0.05;
 /// The share of a pool from which on free space is hard to find.
 const FULL: f64 = 0.8;
 
@@ -147,6 +153,146 @@ fn degraded(seen: &Seen) -> Vec<Advice> {
         risk: "a rebuild loads the other devices".into(),
         proof: format!("{}zpool status {}", seen.program, seen.pool),
     }]
+}
+
+/// Devices of mirrors that do not hold what their mirror does.
+fn stale_halves(seen: &Seen) -> Vec<Advice> {
+    let mirrors = seen.tops.iter().filter(|top| matches!(top.vdev, Vdev::Mirror { .. }));
+    let of_mirror = |top: &Top| {
+        let halves = || seen.leaves.iter().filter(|leaf| leaf.top == top.name);
+        let most = halves().filter_map(|leaf| leaf.operations[1]).max();
+        let name = top.name.clone();
+        let advice = move |leaf: &super::seen::Leaf| {
+            let is_away = !["ONLINE", "DEGRADED", ""].contains(&leaf.state.as_str());
+            let what = match (&leaf.behind, is_away) {
+                (Some(behind), false) => format!("is {} and {behind}", leaf.state),
+                (_, true) => format!("is {}", leaf.state),
+                (None, false) => return None,
+            };
+            let missed = match (most, leaf.operations[1]) {
+                (Some(most), Some(own)) if most > own => {
+                    format!("; since the pool was opened another half of {name} took {most} writes, it {own}")
+                }
+                _ => format!("; what was written to {name} meanwhile is not on it"),
+            };
+            let (pool, program, path) = (&seen.pool, &seen.program, &leaf.path);
+            let online = format!("{program}zpool online {pool} {path}");
+            // This program brings devices back, and OpenZFS what they missed.
+            let by_others = if program.is_empty() { "" } else { ", by OpenZFS when it imports the pool" };
+            Some(Advice {
+                rule: "stale-half",
+                weight: Weight::Danger,
+                about: path.clone(),
+                change: match is_away {
+                    true => format!("bring it back ({online}) and have it resilvered{by_others}; replace it where it does not come back"),
+                    false => format!("let it be resilvered{by_others}, and do not take another half of {name} away until then"),
+                },
+                evidence: format!("{path} {what}{missed}"),
+                gain: "both halves hold the data again: until then the other one alone has what was written last".into(),
+                cost: "a resilver reads the other half and writes what is missing".into(),
+                risk: "a resilver loads the other half".into(),
+                proof: format!("{program}zpool status {pool}"),
+            })
+        };
+        halves().filter_map(advice).collect::<Vec<_>>()
+    };
+    mirrors.flat_map(of_mirror).collect()
+}
+
+/// Log vdevs without redundancy.
+fn unmirrored_log(seen: &Seen) -> Vec<Advice> {
+    let advice = |name: &String| {
+        let leaf = seen.leaves.iter().find(|leaf| leaf.top == *name);
+        let writes = leaf.and_then(|leaf| leaf.operations[1]);
+        let writes = writes
+            .map_or(String::new(), |writes| format!("; it took {writes} writes since the pool was opened"));
+        let (pool, program) = (&seen.pool, &seen.program);
+        Advice {
+            rule: "unmirrored-log",
+            weight: Weight::Danger,
+            about: name.clone(),
+            change: format!(
+                "add a mirrored log ({program}zpool add {pool} log mirror DEVICE DEVICE), then remove this one ({program}zpool remove {pool} {name})"
+            ),
+            evidence: format!("the log vdev {name} is one device{writes}"),
+            gain: "what was acknowledged as stable survives the log device together with the power".into(),
+            cost: "a second device; each stable write waits for the slower of both".into(),
+            risk: "none".into(),
+            proof: format!("{program}zpool iostat -v {pool} 10 6 shows how much goes to it"),
+        }
+    };
+    seen.bare_logs.iter().map(advice).collect()
+}
+
+/// Cache devices that give nothing.
+fn unused_cache(seen: &Seen) -> Vec<Advice> {
+    let of_data = |leaf: &&super::seen::Leaf| seen.tops.iter().any(|top| top.name == leaf.top);
+    let reads: u64 = seen.leaves.iter().filter(of_data).filter_map(|leaf| leaf.operations[0]).sum();
+    let is_own = !seen.program.is_empty();
+    let advice = |(path, held): &(String, Option<u64>)| {
+        let leaf = seen.leaves.iter().find(|leaf| leaf.path == *path);
+        let hits = leaf.and_then(|leaf| leaf.operations[0]);
+        let never_read = match hits {
+            Some(hits) => hits == 0,
+            None => leaf.is_some_and(|leaf| leaf.wait_ns[0].is_none()),
+        };
+        if !never_read || (!is_own && reads < LEAST_OPERATIONS) {
+            return None;
+        }
+        let held = held.map_or(String::new(), |held| format!(", which holds {},", bytes(held as f64)));
+        Some(Advice {
+            rule: "unused-cache",
+            weight: Weight::Hint,
+            about: path.clone(),
+            change: format!("use it for something else ({}zpool remove {} {path})", seen.program, seen.pool),
+            evidence: match is_own {
+                true => format!("this version does not use cache devices yet: {path}{held} was never read, the vdevs with data {reads} times"),
+                false => format!("{path}{held} was never read since the pool was opened, the vdevs with data {reads} times"),
+            },
+            gain: "a device for a log, a special vdev or another pool; memory that headers of a cache would take".into(),
+            cost: "none: what it holds is in the pool too".into(),
+            risk: "none; it can be added again".into(),
+            proof: format!("{}zpool iostat -v {} 10 6", seen.program, seen.pool),
+        })
+    };
+    seen.caches.iter().filter_map(advice).collect()
+}
+
+/// Strong gzip in pools in which others wait for stable writes.
+fn slow_compression(seen: &Seen) -> Vec<Advice> {
+    let Some([stable, others]) = seen.writes else { return Vec::new() };
+    // Uberblocks are among them: a few in a hundred writes of a group.
+    let share = stable as f64 / (stable.saturating_add(others).max(1)) as f64;
+    if stable < LEAST_OPERATIONS || share < STABLE_SHARE {
+        return Vec::new();
+    }
+    let levels = ["gzip", "gzip-6", "gzip-7", "gzip-8", "gzip-9"];
+    let of_level = |value: &'static str| {
+        let advice = move |name: &str| {
+            Advice {
+            rule: "gzip-beside-sync",
+            weight: if value == "gzip-9" { Weight::Cost } else { Weight::Hint },
+            about: name.to_owned(),
+            change: "set compression=zstd (or lz4), or keep what waits for stable writes in a pool of its own".into(),
+            evidence: format!(
+                "compression={value}, in a pool that made {stable} synchronous writes since it was opened ({} of its writes)",
+                percent(share)
+            ),
+            gain: "stable writes do not wait for processors that compress: the group that is written holds up those behind it for seconds".into(),
+            cost: "a few per cent of space, by the data".into(),
+            risk: "none; it counts for what is written from now on".into(),
+            proof: experiment(
+                seen,
+                &named("gzip-beside-sync", name),
+                "compression",
+                "",
+                &[format!("compression={},zstd,lz4", if value == "gzip" { "gzip-6" } else { value })],
+            ),
+        }
+        };
+        with_own(seen, "compression", value).into_iter().map(advice).collect::<Vec<_>>()
+    };
+    levels.into_iter().flat_map(of_level).collect()
 }
 
 fn checksum_off(seen: &Seen) -> Vec<Advice> {
@@ -743,6 +889,68 @@ mod tests {
         seen.datasets.push(Dataset::made("tank/bad", true, properties));
     }
 
+    /// Makes the pool a mirror of two.
+    fn mirrored(seen: &mut Seen) {
+        seen.leaves.truncate(2);
+        seen.leaves.iter_mut().for_each(|leaf| leaf.top = "mirror-0".into());
+        seen.tops[0] =
+            Top { name: "mirror-0".into(), vdev: Vdev::Mirror { ways: 2 }, ..seen.tops[0].clone() };
+    }
+
+    /// Gives the pool a cache device that was read so often.
+    fn cache(seen: &mut Seen, reads: Option<u64>) {
+        let path = "/dev/cache".to_owned();
+        let operations = [reads, Some(7)];
+        seen.leaves.push(Leaf {
+            path: path.clone(),
+            top: path.clone(),
+            ashift: 12,
+            operations,
+            ..Leaf::default()
+        });
+        seen.caches.push((path, Some(4096)));
+    }
+
+    #[test]
+    fn what_is_behind_idle_or_alone_is_told_with_figures_and_commands() {
+        let mut seen = Seen { program: "cenote ".into(), ..good() };
+        mirrored(&mut seen);
+        seen.leaves[1].state = "OFFLINE".into();
+        seen.leaves[1].operations[1] = Some(12);
+        let stale = &stale_halves(&seen)[0];
+        assert_eq!(
+            stale.evidence,
+            "/dev/sd1 is OFFLINE; since the pool was opened another half of mirror-0 took 200000 writes, it 12"
+        );
+        assert!(stale.change.starts_with(
+            "bring it back (cenote zpool online tank /dev/sd1) and have it resilvered, by OpenZFS"
+        ));
+        cache(&mut seen, Some(0));
+        seen.leaves.iter_mut().for_each(|leaf| leaf.operations[0] = Some(0));
+        let unused = &unused_cache(&seen)[0];
+        assert!(
+            unused
+                .evidence
+                .starts_with("this version does not use cache devices yet: /dev/cache, which holds 4.0 KiB,"),
+            "{unused:?}"
+        );
+        assert!(unused.change.contains("(cenote zpool remove tank /dev/cache)"));
+        seen.bare_logs.push("/dev/sd0".into());
+        let bare = &unmirrored_log(&seen)[0];
+        assert_eq!(bare.evidence, "the log vdev /dev/sd0 is one device");
+        assert!(bare.change.contains("cenote zpool add tank log mirror DEVICE DEVICE"));
+        seen.leaves[0].top = "/dev/sd0".into();
+        assert!(
+            unmirrored_log(&seen)[0].evidence.ends_with("; it took 200000 writes since the pool was opened")
+        );
+        seen.writes = Some([1000, 3000]);
+        volume(&mut seen, &[("compression", "gzip-9")]);
+        assert_eq!(
+            slow_compression(&seen)[0].evidence,
+            "compression=gzip-9, in a pool that made 1000 synchronous writes since it was opened (25.0 % of its writes)"
+        );
+    }
+
     #[test]
     fn a_pool_that_is_right_gets_no_advice_and_each_fault_the_advice_for_it() {
         let rules = |seen: &Seen| {
@@ -752,7 +960,7 @@ mod tests {
         };
         assert_eq!(rules(&good()), Vec::<&str>::new());
         type Fault = fn(&mut Seen);
-        let faults: [(&str, Fault); 22] = [
+        let faults: [(&str, Fault); 29] = [
             ("degraded", |seen| {
                 seen.health = "DEGRADED".into();
                 seen.leaves[1].state = "FAULTED".into();
@@ -798,6 +1006,28 @@ mod tests {
                 volume(seen, &[("volblocksize", "65536")]);
             }),
             ("slow-device", |seen| seen.leaves[3].wait_ns[0] = Some(40_000_000)),
+            ("stale-half", |seen| {
+                mirrored(seen);
+                seen.leaves[1].state = "OFFLINE".into();
+            }),
+            ("stale-half", |seen| {
+                mirrored(seen);
+                seen.leaves[0].behind = Some("awaiting resilver".into());
+            }),
+            ("unmirrored-log", |seen| {
+                seen.has_log = true;
+                seen.bare_logs.push("/dev/log".into());
+            }),
+            ("unused-cache", |seen| cache(seen, Some(0))),
+            ("unused-cache", |seen| cache(seen, None)),
+            ("gzip-beside-sync", |seen| {
+                seen.writes = Some([1000, 9000]);
+                volume(seen, &[("compression", "gzip-9")]);
+            }),
+            ("gzip-beside-sync", |seen| {
+                seen.writes = Some([1000, 9000]);
+                volume(seen, &[("compression", "gzip")]);
+            }),
         ];
         for (rule, fault) in faults {
             let mut seen = good();
@@ -809,6 +1039,36 @@ mod tests {
         right.leaves[2].medium.is_encrypted = true;
         right.leaves[0].medium.is_writethrough = true;
         assert_eq!(rules(&right), Vec::<&str>::new());
+        let right: [Fault; 6] = [
+            // What was read is of use, and a pool that was just opened shows nothing of a cache.
+            |seen| cache(seen, Some(1)),
+            |seen| {
+                cache(seen, Some(0));
+                seen.leaves.iter_mut().for_each(|leaf| leaf.operations[0] = Some(0));
+            },
+            // Nobody waits, or nothing takes long.
+            |seen| {
+                seen.writes = Some([999, 0]);
+                volume(seen, &[("compression", "gzip-9")]);
+            },
+            |seen| {
+                seen.writes = Some([1000, 90_000]);
+                volume(seen, &[("compression", "gzip-9")]);
+            },
+            |seen| {
+                seen.writes = Some([1000, 0]);
+                volume(seen, &[("compression", "gzip-1")]);
+            },
+            |seen| {
+                mirrored(seen);
+                seen.leaves[1].state = "DEGRADED".into();
+            },
+        ];
+        for right in right {
+            let mut seen = good();
+            right(&mut seen);
+            assert_eq!(rules(&seen), Vec::<&str>::new(), "{seen:?}");
+        }
         let full = Seen { capacity: 0.97, ..good() };
         assert_eq!(rules(&full), ["nearly-full"]);
     }
@@ -923,6 +1183,17 @@ mod tests {
         seen.datasets.push(Dataset::made("tank/one", true, &own));
         seen.datasets.push(Dataset::made("tank/two", true, &own));
         seen.datasets.push(Dataset::made("tank/fs", false, &[("recordsize", "4096")]));
+        seen.writes = Some([5000, 5000]);
+        seen.datasets.push(Dataset::made(
+            "tank/z",
+            true,
+            &[("compression", "gzip-9"), ("volblocksize", "65536")],
+        ));
+        seen.datasets.push(Dataset::made(
+            "tank/y",
+            true,
+            &[("compression", "gzip"), ("volblocksize", "65536")],
+        ));
         let advised = super::super::Advised::of(&seen).advice;
         let proof = |rule: &str| &advised.iter().find(|advice| advice.rule == rule).unwrap().proof;
         let mut files = std::collections::BTreeSet::new();

@@ -48,8 +48,14 @@ pub struct Seen {
     pub tops: Vec<Top>,
     /// Whether there is a log device.
     pub has_log: bool,
+    /// Names of log vdevs that are one device.
+    pub bare_logs: Vec<String>,
     /// Bytes of cache devices.
     pub cache_bytes: u64,
+    /// Cache devices, and the bytes that each holds where that is told.
+    pub caches: Vec<(String, Option<u64>)>,
+    /// Synchronous and other writes to all devices since the pool was opened, where both are told.
+    pub writes: Option<[u64; 2]>,
     /// Devices, of all vdevs.
     pub leaves: Vec<Leaf>,
     /// Filesystems and volumes.
@@ -82,6 +88,8 @@ pub struct Leaf {
     pub state: String,
     /// Errors so far.
     pub errors: u64,
+    /// Why it does not hold all that its vdev does, though it works: `awaiting resilver` or `resilvering`.
+    pub behind: Option<String>,
     /// Nanoseconds that a read and a write take in the mean, where there were some.
     pub wait_ns: [Option<u64>; 2],
     /// Reads and writes since the pool was opened, where that is told.
@@ -156,8 +164,12 @@ struct Node {
     name: String,
     state: String,
     errors: u64,
+    behind: Option<String>,
     modelled: Option<String>,
 }
+
+/// What the tree says of devices that do not hold all that they should.
+const BEHIND: [&str; 2] = ["awaiting resilver", "resilvering"];
 
 /// The tree below `config:`; nothing where there is none.
 fn tree_of(status: &str) -> Vec<Node> {
@@ -183,6 +195,7 @@ fn tree_of(status: &str) -> Vec<Node> {
             continue;
         };
         let errors = rest.iter().skip(1).take(3).map_while(|word| word.parse::<u64>().ok()).sum();
+        let behind = BEHIND.into_iter().find(|behind| line.contains(&format!("({behind})")));
         let modelled = line.split_once("(modelled ").and_then(|(_, rest)| rest.split(')').next());
         nodes.push(Node {
             class,
@@ -190,6 +203,7 @@ fn tree_of(status: &str) -> Vec<Node> {
             name: name.to_owned(),
             state: (*state).to_owned(),
             errors,
+            behind: behind.map(str::to_owned),
             modelled: modelled.map(str::to_owned),
         });
     }
@@ -215,7 +229,9 @@ impl Seen {
                 .map(|text| pairs(&text))
                 .unwrap_or_default()
         });
-        let io = waits_of(&zpool(&["iostat", "-HplvP", pool])?);
+        let lines = zpool(&["iostat", "-HplvP", pool])?;
+        let (io, allocated) = (waits_of(&lines), allocated_of(&lines));
+        let writes = zpool(&["iostat", "-Hpr", pool]).ok().and_then(|text| writes_of(&text));
         let columns = "name,property,value,source";
         let datasets =
             (commands.zfs)(&["get", "-rHp", "-t", "filesystem,volume", "-o", columns, "all", pool])?;
@@ -238,6 +254,7 @@ impl Seen {
             dedup_ratio: of_pool("dedupratio").and_then(fraction).unwrap_or(1.0),
             dedup_table: of_pool("dedup_table_size").and_then(|text| text.parse().ok()).unwrap_or(0),
             autotrim: of_pool("autotrim") == Some("on"),
+            writes,
             ..Self::default()
         };
         let tops = tree.iter().enumerate().filter(|(_, node)| node.level == 1 && node.class != Class::Spare);
@@ -261,6 +278,7 @@ impl Seen {
                     ashift: known.unwrap_or(of_medium),
                     state: node.state.clone(),
                     errors: node.errors,
+                    behind: node.behind.clone(),
                     wait_ns: io.get(&node.name).copied().unwrap_or_default(),
                     operations: [0, 1].map(|way| {
                         short_names(&node.name).find_map(|name| operations[way].get(name)?.parse().ok())
@@ -280,8 +298,17 @@ impl Seen {
                     let name = top.name.clone();
                     seen.tops.extend(vdev.map(|vdev| Top { name, vdev, ashift, device_bytes }));
                 }
-                Class::Log => seen.has_log = true,
-                Class::Cache => seen.cache_bytes += sizes().sum::<u64>(),
+                Class::Log => {
+                    let is_one = nodes.len() == 1;
+                    seen.has_log = true;
+                    seen.bare_logs.extend(is_one.then(|| top.name.clone()));
+                }
+                Class::Cache => {
+                    let bytes = sizes().sum::<u64>();
+                    let known = short_names(&top.name).find_map(|name| allocated.get(name).copied());
+                    seen.cache_bytes += bytes;
+                    seen.caches.push((top.name.clone(), known));
+                }
                 Class::Spare => {}
             }
         }
@@ -324,6 +351,28 @@ fn waits_of(lines: &str) -> HashMap<String, [Option<u64>; 2]> {
         Some((name, [waits.next()?, waits.next()?]))
     };
     lines.lines().filter_map(of_line).collect()
+}
+
+/// Bytes that vdevs hold, by their names in the same lines.
+fn allocated_of(lines: &str) -> HashMap<String, u64> {
+    let of_line = |line: &str| {
+        let mut words = line.trim_start_matches([' ', '\t']).split('\t').map(str::trim);
+        Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+    };
+    lines.lines().filter_map(of_line).collect()
+}
+
+/// Synchronous writes and others in the scripted histogram of sizes of `zpool iostat -Hpr`; nothing where it is none.
+///
+/// Source: OpenZFS 2.3 `zpool-iostat.8`: a size, then pairs of single and aggregated requests: synchronous reads and writes, asynchronous reads and writes, others.
+fn writes_of(lines: &str) -> Option<[u64; 2]> {
+    let of_line = |line: &str| {
+        let words: Option<Vec<u64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();
+        let words = words?;
+        let pair = |at: usize| Some(words.get(at)?.saturating_add(*words.get(at + 1)?));
+        Some([pair(3)?, pair(7)?])
+    };
+    lines.lines().filter_map(of_line).reduce(|all, more| [0, 1].map(|at| all[at].saturating_add(more[at])))
 }
 
 /// The datasets in lines of name, property, value and source.
@@ -396,7 +445,9 @@ mod tests {
     const ASHIFTS: &str = "raidz1-0\t12\n/d/0\t12\n";
     const IO: &str = "p\t1\t2\t3\t4\t5\t6\t7\t8\t9\t10\t-\t-\t-\t-\t-\t-\n\
         raidz1-0\t1\t2\t3\t4\t5\t6\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\n\
-        /d/1\t-\t-\t3\t4\t5\t6\t-\t5000\t-\t-\t-\t-\t-\t-\t-\t-\n\nnonsense\n";
+        /d/1\t-\t-\t3\t4\t5\t6\t-\t5000\t-\t-\t-\t-\t-\t-\t-\t-\n\
+        /d/4\t8192\t2\t3\t4\t5\t6\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\n\nnonsense\n";
+    const SIZES: &str = "p\n512\t9\t9\t0\t0\t9\t9\t7\t0\t9\t9\t9\t9\t9\t9\n4096\t9\t9\t40\t2\t9\t9\t100\t11\t9\t9\t9\t9\t9\t9\n";
     const DATASETS: &str = "p\ttype\tfilesystem\t-\np\trecordsize\t131072\tdefault\n\
         p/v\ttype\tvolume\t-\np/v\tvolblocksize\t8192\t-\np/v\tsync\tdisabled\tlocal\np/v\tchecksum\toff\tinherited from p\n\
         p/v\tuser:note\ta\tb\tlocal\nnonsense\n";
@@ -415,6 +466,7 @@ mod tests {
                 ["get", ..] => PROPERTIES,
                 ["status", ..] => STATUS,
                 ["iostat", "-HplvP", _] => IO,
+                ["iostat", "-Hpr", _] => SIZES,
                 other => panic!("{other:?}"),
             }
             .to_owned())
@@ -433,6 +485,13 @@ mod tests {
         assert_eq!((leaf("/d/0").errors, leaf("/d/0").medium.modelled.as_deref()), (3, Some("nvme")));
         assert_eq!((leaf("/d/2").state.as_str(), leaf("/d/2").top.as_str()), ("OFFLINE", "raidz1-0"));
         assert_eq!(leaf("/d/1").wait_ns, [None, Some(5000)]);
+        assert_eq!((&leaf("/d/5").behind, &leaf("/d/0").behind), (&Some("resilvering".to_owned()), &None));
+        assert_eq!(
+            (&seen.bare_logs[..], &seen.caches[..]),
+            (&["/d/3".to_owned()][..], &[("/d/4".to_owned(), Some(8192))][..])
+        );
+        assert_eq!(seen.writes, Some([42, 118]));
+        assert_eq!(writes_of("p\nno numbers here\n512\t1\t2\n"), None);
         assert_eq!(["/d/0", "/d/1", "/d/3"].map(|path| leaf(path).operations[0]), [Some(7), Some(8), None]);
         assert_eq!(short_names("/dev/nvme0n1p1").last(), Some("nvme0n1"));
         let volume = seen.datasets.iter().find(|dataset| dataset.is_volume).unwrap();

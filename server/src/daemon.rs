@@ -159,8 +159,15 @@ pub async fn dispatch(daemon: &Arc<Daemon>, action: &str, body: &[u8]) -> Result
         // Failed ones too: what stood in their way was detached.
         daemon.settle_devices().await;
     }
+    if answer.is_ok() && MOUNTS.contains(&action) {
+        daemon.import_nested().await;
+    }
     answer
 }
+
+/// After these there may be files that are devices of pools.
+const MOUNTS: [&str; 4] =
+    [api::ImportPool::NAME, api::Mount::NAME, api::SetProperties::NAME, api::InheritProperty::NAME];
 
 /// After these there may be other volumes, or volumes may be something else.
 const CHANGES_OF_VOLUMES: [&str; 9] = [

@@ -121,3 +121,51 @@ fn a_cache_file_of_ones_own_is_kept_and_imported_from() {
         );
     }
 }
+
+#[test]
+fn pools_on_files_of_another_pool_come_back_after_that_one() {
+    if testkit::skipped("fuse", "pools on files of mounts") {
+        return;
+    }
+    let place = Place::new();
+    let session = place.start(&[]);
+    // By name, and by the labels that are found first, the others come before the pool that they lie on.
+    let (outer, beside) = (place.path("kept"), place.path("loose"));
+    let mount = place.path("mount");
+    session.print(&["zpool", "create", "-m", text(&mount), "zone", text(&outer)]);
+    let inside = |name: &str| {
+        let path = mount.join(name);
+        File::create(&path).unwrap().set_len(65 << 20).unwrap();
+        path
+    };
+    let half = inside("half");
+    session.print(&["zpool", "create", "-f", "-m", "none", "mixed", "mirror", text(&beside), text(&half)]);
+    let deep = place.path("deep");
+    session.print(&["zpool", "create", "-f", "-m", text(&deep), "alone", text(&inside("alone"))]);
+    session.stop();
+
+    let session = place.start(&[]);
+    let states = |session: &Session| session.print(&["zpool", "list", "-H", "-o", "name,health"]);
+    let all = "alone\tONLINE\nmixed\tONLINE\nzone\tONLINE\n";
+    assert_eq!(states(&session), all);
+    session.stop();
+
+    // The outer one is not there at the start. A fifo where a device was keeps nobody from being found.
+    let away = place.path("away");
+    fs::rename(&outer, &away).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&outer).status().unwrap();
+    assert!(made.success());
+    let session = place.start(&[]);
+    assert_eq!(states(&session), "mixed\tDEGRADED\n");
+    fs::remove_file(&outer).unwrap();
+    fs::rename(&away, &outer).unwrap();
+    session.print(&["zpool", "import", "-d", text(&outer), "zone"]);
+    assert!(states(&session).starts_with("alone\tONLINE\nmixed\t"), "{}", states(&session));
+
+    // What was exported stays so, whatever is mounted.
+    session.print(&["zpool", "export", "alone"]);
+    session.print(&["zfs", "unmount", "zone"]);
+    session.print(&["zfs", "mount", "zone"]);
+    assert!(!open(&session).contains("alone"));
+    session.stop();
+}

@@ -6,8 +6,12 @@
 //!
 //! What is imported at the start is not forced: a pool that another host used since, that another process has open, or
 //! that OpenZFS's module has imported is left alone, with a word in the log, and stays in the file.
+//!
+//! A pool on files in a filesystem of another pool is imported after that one is mounted, at the start or whenever that
+//! happens later.
 
 use std::collections::HashSet;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,25 +79,18 @@ impl Daemon {
 
     /// The pools of a cache file, on the devices where they were or wherever devices are looked for.
     pub(super) async fn search_cached(&self, file: &Path) -> Result<Vec<FoundPool>, ApiError> {
-        let cached = cachefile::read(file).map_err(|error| {
-            ApiError::failed(format!("cannot read cache file {}: {error}", file.display()))
-        })?;
-        let exist = |path: &PathBuf| path.exists();
-        let known: Vec<PathBuf> = cached
-            .iter()
-            .flat_map(|pool| &pool.devices)
-            .map(|(_, path)| path.clone())
-            .filter(exist)
-            .collect();
+        self.search_for(&read(file)?).await
+    }
+
+    /// These pools, as far as they are found and not open.
+    async fn search_for(&self, cached: &[Cached]) -> Result<Vec<FoundPool>, ApiError> {
+        let paths = cached.iter().flat_map(|pool| &pool.devices).map(|(_, path)| path);
+        let known: Vec<PathBuf> = paths.filter(|path| may_be_device(path)).cloned().collect();
         let mut found = discovery::scan(&known).await?;
-        let is_whole = |pool: &Cached| {
-            let of_pool = found.iter().find(|found| found.guid == pool.guid);
-            of_pool
-                .is_some_and(|found| pool.devices.iter().all(|(guid, _)| found.candidates.contains_key(guid)))
-        };
-        if !cached.iter().all(is_whole) {
+        let is_there = |pool: &Cached| found.iter().any(|found| is_whole(found, pool));
+        if !cached.iter().all(is_there) {
             // Disks get other names. Files do not move by themselves.
-            let defaults = DEFAULT_DIRECTORIES.iter().map(PathBuf::from).filter(exist);
+            let defaults = DEFAULT_DIRECTORIES.iter().map(PathBuf::from).filter(|path| path.exists());
             found = discovery::scan(&known.iter().cloned().chain(defaults).collect::<Vec<_>>()).await?;
         }
         let wanted: HashSet<_> = cached.iter().map(|pool| pool.guid).collect();
@@ -104,28 +101,86 @@ impl Daemon {
 
     /// Imports the pools of the daemon's cache file, at its start. Blocks the thread.
     pub fn import_cached(self: &Arc<Self>) {
-        let Some(file) = self.cachefile.clone().filter(|file| file.exists()) else { return };
-        let found = match device::block_on(self.search_cached(&file)) {
-            Ok(found) => found,
-            Err(error) => return tracing::error!("no pools are imported: {error}"),
-        };
-        for pool in found.iter().filter(|pool| pool.state() != PoolState::Destroyed) {
-            if is_with_the_module(&pool.name) {
-                tracing::error!(pool = pool.name, "not imported: OpenZFS's kernel module has it");
-                continue;
+        device::block_on(self.import_those_that(|_| true));
+    }
+
+    /// Imports the pools of the cache file that lie in filesystems of this daemon, for whoever just mounted some: these
+    /// pools were not there before.
+    pub(super) async fn import_nested(&self) {
+        let Some(file) = self.cachefile.as_deref().filter(|file| file.exists()) else { return };
+        // What is wrong with the file was said at the start.
+        let Ok(cached) = cachefile::read(file) else { return };
+        let open: HashSet<_> = self.open_pools().iter().map(|open| open.guid()).collect();
+        let is_nested = |pool: &Cached| pool.devices.iter().any(|(_, path)| self.serves(path));
+        let nested = cached.iter().filter(|pool| !open.contains(&pool.guid) && is_nested(pool));
+        let nested: HashSet<_> = nested.map(|pool| pool.guid).collect();
+        if !nested.is_empty() {
+            self.import_those_that(|pool| nested.contains(&pool.guid)).await;
+        }
+    }
+
+    /// Imports pools of the daemon's cache file. Each may have files in a filesystem of another one, and is found when
+    /// that is mounted; one that is not whole may become so. So those that are go first.
+    async fn import_those_that(&self, are_wanted: impl Fn(&Cached) -> bool) {
+        let Some(file) = self.cachefile.as_deref().filter(|file| file.exists()) else { return };
+        let mut tried = HashSet::new();
+        loop {
+            let searched = async {
+                let mut cached = read(file)?;
+                cached.retain(|pool| are_wanted(pool) && !tried.contains(&pool.guid));
+                let found = self.search_for(&cached).await?;
+                Ok::<_, ApiError>((cached, found))
+            };
+            let (cached, mut found) = match searched.await {
+                Ok(searched) => searched,
+                Err(error) => return tracing::error!("no pools are imported: {error}"),
+            };
+            found.retain(|pool| pool.state() != PoolState::Destroyed);
+            let is_there = |found: &FoundPool| cached.iter().any(|pool| is_whole(found, pool));
+            let (whole, lacking): (Vec<_>, Vec<_>) = found.into_iter().partition(is_there);
+            let next = if whole.is_empty() { lacking.into_iter().take(1).collect() } else { whole };
+            if next.is_empty() {
+                return;
             }
-            let request = api::ImportPool::default();
-            let imported = Options::parse(&request).map(|options| (request, options));
-            let imported = imported
-                .and_then(|(request, options)| device::block_on(self.import_one(pool, &request, &options)));
-            match imported {
-                Ok(opened) => {
-                    opened.warnings.iter().for_each(|warning| tracing::warn!(pool = pool.name, "{warning}"));
-                }
-                Err(error) => tracing::error!("a pool of {} is not imported: {error}", file.display()),
+            for pool in &next {
+                tried.insert(pool.guid);
+                self.import_again(pool, file).await;
             }
         }
     }
+
+    /// Imports a pool of a cache file. What is wrong goes to the log.
+    async fn import_again(&self, pool: &FoundPool, file: &Path) {
+        if is_with_the_module(&pool.name) {
+            return tracing::error!(pool = pool.name, "not imported: OpenZFS's kernel module has it");
+        }
+        let request = api::ImportPool::default();
+        let imported = match Options::parse(&request) {
+            Ok(options) => self.import_one(pool, &request, &options).await,
+            Err(error) => Err(error),
+        };
+        match imported {
+            Ok(opened) => {
+                opened.warnings.iter().for_each(|warning| tracing::warn!(pool = pool.name, "{warning}"));
+            }
+            Err(error) => tracing::error!("a pool of {} is not imported: {error}", file.display()),
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<Cached>, ApiError> {
+    cachefile::read(file)
+        .map_err(|error| ApiError::failed(format!("cannot read cache file {}: {error}", file.display())))
+}
+
+/// Whether what is at a path can be a device. What else came there must not keep other pools from being found.
+fn may_be_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
+}
+
+/// Whether all devices of a pool of a cache file were found.
+fn is_whole(found: &FoundPool, pool: &Cached) -> bool {
+    found.guid == pool.guid && pool.devices.iter().all(|(guid, _)| found.candidates.contains_key(guid))
 }
 
 /// Whether OpenZFS's kernel module of this host has a pool of this name.

@@ -44,6 +44,13 @@ impl Daemon {
         outer
     }
 
+    /// Whether a path leads into a filesystem that this daemon serves.
+    pub(super) fn serves(&self, path: &Path) -> bool {
+        let Ok(device) = fuse::device_at(path) else { return false };
+        let pools = self.open_pools();
+        pools.iter().any(|pool| lock(&pool.mounts).values().any(|mount| mount.fuse().device() == device))
+    }
+
     /// What is said of a pool that has devices in a filesystem which this daemon serves.
     pub(super) fn nested(&self, open: &OpenPool) -> Option<String> {
         let Outer { dataset, connection, .. } = self.outer_of(open).into_iter().next()?;

@@ -66,7 +66,7 @@ fn main() -> ExitCode {
             Some(exit) => ExitCode::from(exit.0),
             None => {
                 // Where nobody can be told, the exit code tells.
-                let _ = writeln!(std::io::stderr(), "cenote: {error:#}");
+                let _ = writeln!(std::io::stderr(), "cenote: {}", output::in_words(&error));
                 ExitCode::from(output::FAILED)
             }
         },

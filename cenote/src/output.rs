@@ -38,10 +38,25 @@ pub fn report(error: anyhow::Error) -> Exit {
     match error.downcast_ref::<Exit>() {
         Some(exit) => *exit,
         None => {
-            eprintln!("{error:#}");
+            eprintln!("{}", in_words(&error));
             Exit(FAILED)
         }
     }
+}
+
+/// What an error says, without the numbers that the system has for its reasons.
+pub fn in_words(error: &anyhow::Error) -> String {
+    without_numbers(format!("{error:#}"))
+}
+
+fn without_numbers(mut text: String) -> String {
+    const NUMBER: &str = " (os error ";
+    while let Some(start) = text.find(NUMBER) {
+        let rest = text.split_off(start);
+        let Some((_, after)) = rest.split_once(')') else { return text + &rest };
+        text.push_str(after);
+    }
+    text
 }
 
 /// Ends a command whose arguments do not go together.
@@ -67,7 +82,7 @@ fn usage_of_command() -> String {
 /// Says what could not be done; fails if there is anything.
 pub fn complain(failed: &[ApiError]) -> Result<()> {
     for error in failed {
-        eprintln!("{error}");
+        eprintln!("{}", without_numbers(error.to_string()));
     }
     if failed.is_empty() { Ok(()) } else { Err(Exit(FAILED).into()) }
 }
@@ -259,6 +274,15 @@ mod tests {
     fn durations_show_days_only_when_there_are_some() {
         assert_eq!(duration(4), "00:00:04");
         assert_eq!(duration(90_061), "1 days 01:01:01");
+    }
+
+    #[test]
+    fn reasons_of_the_system_are_words() {
+        let error = std::io::Error::from_raw_os_error(2);
+        let error = anyhow::Error::from(error).context("failed to stat /p");
+        assert_eq!(in_words(&error), "failed to stat /p: No such file or directory");
+        let two = "a: No (os error 2); b: Busy (os error 16) (os error";
+        assert_eq!(without_numbers(two.to_owned()), "a: No; b: Busy (os error");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use ondisk::zpl::FileType;
 use super::sink::{Dir, write_sparse};
 use super::target::{Content, Target, find, open_dataset};
 use crate::exported::PoolPlace;
+use crate::output::in_words;
 
 /// Bytes of one read.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -244,7 +245,7 @@ impl<'a> Extractor<'a> {
         };
         let kind = node.file_type();
         if let Err(error) = self.make(node, &stat, kind, dir, name, path).await {
-            self.failed(path, format!("{error:#}"));
+            self.failed(path, in_words(&error));
             return false;
         }
         self.files += 1;
@@ -293,7 +294,7 @@ impl<'a> Extractor<'a> {
     async fn volume(&mut self, volume: &Arc<Zvol>, dir: &Dir, name: &[u8], dataset: &str) {
         self.progress.set_message(dataset.to_owned());
         if let Err(error) = self.image(volume, dir, name, dataset).await {
-            self.failed(dataset, format!("{error:#}"));
+            self.failed(dataset, in_words(&error));
         }
         self.files += 1;
     }
@@ -391,7 +392,7 @@ impl<'a> Extractor<'a> {
             };
             let Some(dataset) = entry.dataset() else { continue };
             if let Err(error) = self.child(dsl, dataset, below, entry.kind).await {
-                self.failed(entry.name(), format!("{error:#}"));
+                self.failed(entry.name(), in_words(&error));
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use server::api::{
     ApiError, DatasetKind, ErrorKind, KeyEntry, ListDatasets, ListKeys, Listed, LoadKey, UnloadKey,
 };
 
-use crate::output::{self, Exit, FAILED, usage};
+use crate::output::{self, Exit, FAILED, in_words, usage};
 use crate::{client, prompt};
 
 /// How often a key may be typed.
@@ -68,7 +68,7 @@ impl Tally {
         self.tried += 1;
         if let Err(error) = done {
             self.failed += 1;
-            eprintln!("{what}: {}", reworded(&format!("{error:#}")));
+            eprintln!("{what}: {}", reworded(&in_words(&error)));
         }
     }
 
@@ -182,7 +182,7 @@ fn for_each_root(
         match roots {
             Ok(roots) => roots.into_iter().for_each(|root| act(root, tally)),
             Err(error) => {
-                eprintln!("{error:#}");
+                eprintln!("{}", in_words(&error));
                 tally.broken = true;
             }
         }
@@ -313,7 +313,7 @@ fn load(root: &KeyEntry, location: Option<&str>, dry_run: bool) -> Result<()> {
         if !typed || !correctible || attempt >= MAX_ATTEMPTS {
             return Err(error);
         }
-        eprintln!("Key load error: {}", reworded(&format!("{error:#}")));
+        eprintln!("Key load error: {}", reworded(&in_words(&error)));
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use server::fuse::ZFS_DIRECTORY_INODE;
 
-use crate::output::{Exit, FAILED, print, usage};
+use crate::output::{Exit, FAILED, in_words, print, usage};
 
 /// `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR`.
 const GET: libc::Ioctl = 0x801c_581f;
@@ -98,7 +98,7 @@ impl Arguments {
         let mut failed = false;
         for path in &self.paths {
             if let Err(error) = self.handle(path, action) {
-                eprintln!("{error:#}");
+                eprintln!("{}", in_words(&error));
                 failed = true;
             }
         }

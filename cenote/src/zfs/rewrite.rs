@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use server::fuse::{REWRITE_KEEPS_BIRTHS, ZFS_DIRECTORY_INODE, ZFS_IOC_REWRITE};
 
-use crate::output::{Exit, FAILED, print};
+use crate::output::{Exit, FAILED, in_words, print};
 
 /// Bytes that one call writes again, so that the command can be stopped between two.
 const PIECE_BYTES: u64 = 256 << 20;
@@ -141,7 +141,7 @@ fn complained(done: Result<()>) -> bool {
     match done {
         Ok(()) => false,
         Err(error) => {
-            eprintln!("{error:#}");
+            eprintln!("{}", in_words(&error));
             true
         }
     }

@@ -4,7 +4,7 @@
 //! time is told where the first one is; whoever comes after a crash opens the pool again, and what had been promised to clients is there.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,9 +37,13 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 /// The directory that is to be used below `working`: one that is ours, or that nobody uses.
 fn free_directory(working: &Path) -> PathBuf {
     let usual = working.join(DIRECTORY);
-    let has_entries = fs::read_dir(&usual).is_ok_and(|mut entries| entries.next().is_some());
+    // A file of that name may well be this program itself.
+    let is_free = match fs::read_dir(&usual) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
     let is_ours = DISKS.iter().any(|disk| usual.join(disk).exists()) || usual.join("lock").exists();
-    if has_entries && !is_ours { working.join(OTHER_DIRECTORY) } else { usual }
+    if !is_free && !is_ours { working.join(OTHER_DIRECTORY) } else { usual }
 }
 
 /// Brings the pool up, waits, and takes it down.
@@ -197,5 +201,8 @@ mod tests {
         assert!(directory().ends_with(OTHER_DIRECTORY));
         fs::write(folder.path().join(DIRECTORY).join("disk1"), "").expect("a file");
         assert!(directory().ends_with(DIRECTORY));
+        fs::remove_dir_all(folder.path().join(DIRECTORY)).expect("a directory");
+        fs::write(folder.path().join(DIRECTORY), "the program").expect("a file");
+        assert!(directory().ends_with(OTHER_DIRECTORY));
     }
 }

@@ -28,8 +28,12 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
 
 use crate::api::{
-    Action, ApiError, GetIoStats, GetStatus, Hello, ListDatasets, ListHolds, ListMounts, ListPools,
-    ListVdevs, PoolHistory,
+    Action, AddVdevs, ApiError, AttachVolume, CheckpointPool, ClearErrors, ClearLabel, CloneSnapshot,
+    CreateBookmark, CreateDataset, CreatePool, DestroyDataset, DestroyPool, DiscoverPools, ExportPool,
+    FreezePool, GetIoStats, GetStatus, Hello, HoldSnapshots, HoldView, ImportPool, InheritProperty,
+    ListDatasets, ListHolds, ListMounts, ListPools, ListSpace, ListVdevs, LoadKey, Mount, OfflineDevices,
+    OnlineDevices, PoolHistory, Promote, ReguidPool, RemoveDevices, RenameDataset, ReopenPools, Rollback,
+    SetPoolProperty, SetProperties, SweepDevices, SyncPools, TakeSnapshots, UnloadKey, Unmount, UpgradePools,
 };
 use crate::daemon::Daemon;
 use crate::http;
@@ -85,15 +89,68 @@ fn permitted(action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
                 None => Ok(body.to_vec()),
             }
         }
-        PoolHistory::NAME => {
-            let request: PoolHistory = serde_json::from_slice(body).map_err(wrong)?;
-            let of = request.pools.first().map_or_else(String::new, |pool| format!(" for pool '{pool}'"));
-            Err(denied(&format!("cannot show history{of}")))
-        }
         _ if is_for_anyone(action) => Ok(body.to_vec()),
-        _ => Err(denied("only root, and the user who runs the daemon, may ask for that")),
+        _ => Err(denied(&attempted(action, body))),
     }
 }
+
+/// What a request that is refused was to do, in OpenZFS's words.
+fn attempted(action: &str, body: &[u8]) -> String {
+    let Some(&(_, what, field)) = REFUSED.iter().find(|(refused, ..)| *refused == action) else {
+        return "only root, and the user who runs the daemon, may ask for that".into();
+    };
+    let request: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let named = request.get(field).map(|named| named.get(0).unwrap_or(named));
+    match named.and_then(serde_json::Value::as_str) {
+        Some(name) => format!("cannot {what} '{}'", name.escape_debug()),
+        None => {
+            let without = |what: &'static str, end: &str| what.strip_suffix(end).unwrap_or(what);
+            format!("cannot {}", [" pool", " for", " to"].into_iter().fold(what, without))
+        }
+    }
+}
+
+/// What is refused to users: the action, what it does, and the field with the name of what that is done to.
+const REFUSED: [(&str, &str, &str); 38] = [
+    (DiscoverPools::NAME, "discover pools", ""),
+    (ImportPool::NAME, "import", "pool"),
+    (ExportPool::NAME, "export", "pools"),
+    (CreatePool::NAME, "create", "name"),
+    (DestroyPool::NAME, "destroy", "pool"),
+    (AddVdevs::NAME, "add to", "pool"),
+    (ClearErrors::NAME, "clear errors for", "pool"),
+    (OfflineDevices::NAME, "offline", "devices"),
+    (OnlineDevices::NAME, "online", "devices"),
+    (RemoveDevices::NAME, "remove", "devices"),
+    (SweepDevices::NAME, "trim or initialize", "pool"),
+    (ReopenPools::NAME, "reopen", "pools"),
+    (ReguidPool::NAME, "reguid", "pool"),
+    (CheckpointPool::NAME, "checkpoint", "pool"),
+    (UpgradePools::NAME, "upgrade", "pools"),
+    (SyncPools::NAME, "sync", "pools"),
+    (FreezePool::NAME, "freeze", "pool"),
+    (ClearLabel::NAME, "clear the label of", "device"),
+    (SetPoolProperty::NAME, "set property for", "pool"),
+    (PoolHistory::NAME, "show history for pool", "pools"),
+    (HoldView::NAME, "open", "pool"),
+    (CreateDataset::NAME, "create", "name"),
+    (DestroyDataset::NAME, "destroy", "name"),
+    (RenameDataset::NAME, "rename", "from"),
+    (TakeSnapshots::NAME, "create snapshot", "names"),
+    (Rollback::NAME, "rollback to", "snapshot"),
+    (CloneSnapshot::NAME, "create", "target"),
+    (Promote::NAME, "promote", "dataset"),
+    (HoldSnapshots::NAME, "hold or release snapshot", "snapshots"),
+    (CreateBookmark::NAME, "create bookmark", "bookmark"),
+    (SetProperties::NAME, "set property for", "datasets"),
+    (InheritProperty::NAME, "inherit property for", "datasets"),
+    (ListSpace::NAME, "get used/quota for", "dataset"),
+    (LoadKey::NAME, "load key for", "dataset"),
+    (UnloadKey::NAME, "unload key for", "dataset"),
+    (Mount::NAME, "mount", "dataset"),
+    (Unmount::NAME, "unmount", "target"),
+    (AttachVolume::NAME, "attach", "volume"),
+];
 
 fn denied(what: &str) -> ApiError {
     ApiError::refused(format!("{what}: permission denied"))
@@ -273,6 +330,18 @@ mod tests {
         }
         let history = permitted("pool-history", br#"{"pools": ["tank"]}"#).unwrap_err();
         assert_eq!(history.message, "cannot show history for pool 'tank': permission denied");
+        for (action, body, what) in [
+            ("pool-create", r#"{"name": "tank"}"#, "cannot create 'tank'"),
+            ("snapshot-create", r#"{"names": ["tank@a", "tank@b"]}"#, "cannot create snapshot 'tank@a'"),
+            ("pool-sync", r#"{"pools": []}"#, "cannot sync"),
+            ("pool-history", r#"{"pools": []}"#, "cannot show history"),
+            ("property-set", "no JSON", "cannot set property"),
+            ("mount", r#"{"dataset": null}"#, "cannot mount"),
+            ("dataset-rename", "{\"from\": \"a\\n\"}", "cannot rename 'a\\n'"),
+        ] {
+            let refused = permitted(action, body.as_bytes()).unwrap_err();
+            assert_eq!(refused.message, format!("{what}: permission denied"));
+        }
         let status = permitted("pool-status", br#"{"pools": [], "files": true, "dedup": false}"#).unwrap();
         assert!(!serde_json::from_slice::<GetStatus>(&status).unwrap().files);
         let listing = |property: &str| {

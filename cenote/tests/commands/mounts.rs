@@ -530,3 +530,51 @@ fn files_are_rewritten_in_pools_with_the_features_of_openzfs_2_4() {
     let state = session.print(&["zpool", "get", "-Ho", "value", "feature@physical_rewrite", "old"]);
     assert_eq!(state, "disabled\n");
 }
+
+#[test]
+fn clones_of_files_and_of_snapshots_are_counted_as_in_openzfs() {
+    let Some((session, disks)) = root_session("clones on mounts") else { return };
+    let at = disks.path().join("root/tank");
+    let sync = || session.print(&["zpool", "sync", "tank"]);
+    let pool = |property: &str| session.print(&["zpool", "get", "-Hpo", "value", property, "tank"]);
+    session.print(&["zfs", "set", "compression=off", "tank"]);
+    let copy = |from: &str, to: &str| {
+        assert_eq!(fs::copy(at.join(from), at.join(to)).unwrap(), 100_000);
+    };
+    let clones = || {
+        sync();
+        let number = |property: &str| pool(property).trim().parse::<u64>().unwrap();
+        (number("bcloneused"), number("bclonesaved"), pool("bcloneratio").trim().to_owned())
+    };
+    fs::write(at.join("file"), vec![7; 100_000]).unwrap();
+    sync();
+    ["a", "b", "c"].into_iter().for_each(|to| copy("file", to));
+    assert_eq!(clones(), (100_352, 3 * 100_352, "4.00".into()));
+    // A copy of what was copied in the same group.
+    copy("a", "d");
+    copy("d", "e");
+    assert_eq!(clones(), (100_352, 5 * 100_352, "6.00".into()));
+    fs::remove_file(at.join("file")).unwrap();
+    assert_eq!(clones(), (100_352, 4 * 100_352, "5.00".into()));
+    // What is not on disk yet is copied.
+    fs::write(at.join("new"), vec![8; 100_000]).unwrap();
+    copy("new", "copied");
+    assert_eq!(clones(), (100_352, 4 * 100_352, "5.00".into()));
+    assert_eq!(fs::read(at.join("e")).unwrap(), vec![7; 100_000]);
+    assert_eq!(fs::read(at.join("copied")).unwrap(), vec![8; 100_000]);
+
+    // A clone lists its blocks as long as most are its origin's.
+    session.print(&["zfs", "set", "compression=off", "tank/fs"]);
+    fs::write(at.join("fs/file"), vec![7; 5 << 20]).unwrap();
+    session.print(&["zfs", "snapshot", "tank/fs@now"]);
+    let changed = session.print(&["zfs", "get", "-Hpo", "value", "snapshots_changed", "tank/fs"]);
+    let listed = fs::metadata(at.join("fs/.zfs/snapshot")).unwrap();
+    assert_eq!(changed.trim(), listed.mtime().to_string());
+    session.print(&["zfs", "clone", "tank/fs@now", "tank/clone"]);
+    assert_eq!(pool("feature@livelist"), "active\n");
+    fs::write(at.join("clone/other"), vec![9; 3 << 20]).unwrap();
+    sync();
+    sync();
+    assert_eq!(pool("feature@livelist"), "enabled\n");
+    session.print(&["zpool", "export", "tank"]);
+}

@@ -1,11 +1,12 @@
 //! What programs expect of any filesystem of Linux, and the kernel leaves to the one that serves it. Needs root and `/dev/fuse`; `CENOTE_SKIP=fuse` leaves these tests out.
 
 use std::fs::{self, File, FileTimes, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use device::block_on;
@@ -231,6 +232,70 @@ fn after_a_sync_everybody_sees_what_space_a_file_takes() {
         block_on(running.daemon.sync_pools(Default::default())).unwrap();
         let after = fs::metadata(&file).unwrap().blocks();
         assert!(after >= 300_000 / 512, "{before} blocks, then {after}");
+    }
+}
+
+#[test]
+fn copies_take_their_space_each_and_a_quota_ends_a_write_where_it_is_reached() {
+    let Some((running, at)) = start() else { return };
+    const BYTES: u64 = 2 << 20;
+    let mut first = 0;
+    for copies in 1..=3 {
+        let name = copies.to_string();
+        create(&running, &format!("tank/{name}"), &[("compression", "off"), ("copies", &name)]);
+        let file = at.join(&name).join("file");
+        fs::write(&file, vec![7; BYTES as usize]).unwrap();
+        block_on(running.daemon.sync_pools(Default::default())).unwrap();
+        let taken = fs::metadata(&file).unwrap().blocks() * 512;
+        first = if copies == 1 { taken } else { first };
+        assert!((copies * BYTES..=copies * (BYTES + (64 << 10))).contains(&taken), "{copies}: {taken}");
+        assert!(taken >= copies * (first - (8 << 10)), "{copies}: {taken}");
+    }
+    create(&running, "tank/small", &[("compression", "off"), ("quota", "5M")]);
+    let file = File::create(at.join("small/file")).unwrap();
+    file.set_len(20 << 20).unwrap();
+    let mut written = 0u64;
+    let full = loop {
+        match file.write_at(&[7; 64 << 10], written) {
+            Ok(bytes) => written += bytes as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.raw_os_error(), Some(libc::EDQUOT));
+    assert!((4 << 20..=5 << 20).contains(&written), "{written}");
+    drop(file);
+    block_on(running.daemon.sync_pools(Default::default())).unwrap();
+    let content = fs::read(at.join("small/file")).unwrap();
+    let (there, hole) = content.split_at(written as usize);
+    assert!(there.iter().all(|byte| *byte == 7) && hole.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn what_threads_append_at_once_is_all_there_and_whole() {
+    let Some((_running, at)) = start() else { return };
+    const TIMES: usize = 80;
+    for (number, (threads, bytes, reads)) in
+        [(2, 8192, true), (2, 8192, false), (2, 4000, true), (4, 4096, true)].into_iter().enumerate()
+    {
+        let path = at.join(number.to_string());
+        let file = OpenOptions::new().read(reads).append(true).create(true).open(&path).unwrap();
+        thread::scope(|scope| {
+            for thread in 0..threads {
+                let file = &file;
+                scope.spawn(move || {
+                    for _ in 0..TIMES {
+                        let piece = vec![b'a' + thread as u8; bytes];
+                        assert_eq!((&*file).write(&piece).unwrap(), bytes);
+                    }
+                });
+            }
+        });
+        assert_eq!(file.metadata().unwrap().len(), (threads * bytes * TIMES) as u64);
+        let content = fs::read(&path).unwrap();
+        let is_whole = |piece: &[u8]| piece.iter().all(|byte| *byte == piece[0]);
+        assert!(content.chunks(bytes).all(is_whole), "{number}");
+        let of_first = content.chunks(bytes).filter(|piece| piece[0] == b'a').count();
+        assert_eq!(of_first, TIMES, "{number}");
     }
 }
 

@@ -138,10 +138,13 @@ fn pools_on_files_of_another_pool_come_back_after_that_one() {
         File::create(&path).unwrap().set_len(65 << 20).unwrap();
         path
     };
-    let half = inside("half");
-    session.print(&["zpool", "create", "-f", "-m", "none", "mixed", "mirror", text(&beside), text(&half)]);
-    let deep = place.path("deep");
-    session.print(&["zpool", "create", "-f", "-m", text(&deep), "alone", text(&inside("alone"))]);
+    // Each is told to lie on a filesystem of the same daemon.
+    let create = |arguments: &[&str]| {
+        let created = session.run(&[&["zpool", "create", "-f", "-m"], arguments].concat());
+        assert!(created.code == 0 && created.err.contains("lies on files of 'zone'"), "{created:?}");
+    };
+    create(&["none", "mixed", "mirror", text(&beside), text(&inside("half"))]);
+    create(&[text(&place.path("deep")), "alone", text(&inside("alone"))]);
     session.stop();
 
     let session = place.start(&[]);

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use server::api::{Action, ApiError};
+use server::api::{Action, ApiError, ListPools};
 use server::public;
 use tokio::net::UnixStream;
 
@@ -132,22 +132,39 @@ async fn connect(path: &Path) -> Result<Option<UnixStream>> {
     }
 }
 
-/// The same; where that is another user's daemon, or there is none, the socket on which root's daemon answers anyone what all
-/// may see. It refuses everything else, with a word about permissions.
+/// The same; where that is another user's daemon, one without pools, or none, the socket on which root's daemon answers
+/// anyone what all may see. It refuses everything else, with a word about permissions.
 async fn connect_or_read(path: &Path) -> Result<Option<UnixStream>> {
-    let own = connect(path).await;
-    if let Ok(Some(stream)) = own {
-        return Ok(Some(stream));
-    }
     let is_asked_for = std::env::var_os("CENOTE_SOCKET").is_some();
     let public = match is_asked_for {
         true => path.with_file_name(public::FILE_NAME),
         false => public::of_the_machine(),
     };
-    match server::socket::connect(&public).await {
-        Ok(stream) => Ok(Some(stream)),
-        Err(_) => own,
+    connect_or_else(path, &public).await
+}
+
+async fn connect_or_else(path: &Path, public: &Path) -> Result<Option<UnixStream>> {
+    let own = connect(path).await;
+    // Sockets side by side are one daemon's, which tells its own user more on this one.
+    if path.parent() == public.parent() && matches!(own, Ok(Some(_))) {
+        return own;
     }
+    if let Ok(Some(stream)) = own
+        && has_pools(stream).await
+    {
+        return connect(path).await;
+    }
+    match server::socket::connect(public).await {
+        Ok(stream) => Ok(Some(stream)),
+        Err(_) => connect(path).await,
+    }
+}
+
+/// Whether the daemon at the other end has a pool open, as far as it says so. A failed command that needed a daemon leaves
+/// one that has none.
+async fn has_pools(daemon: UnixStream) -> bool {
+    let pools = exchange(daemon, &ListPools::default()).await;
+    pools.map_or(true, |listed| !listed.entries.is_empty())
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
@@ -220,5 +237,47 @@ async fn start_daemon(socket: &Path) -> Result<UnixStream> {
             bail!("the daemon does not listen on {} after {} s", socket.display(), START_LIMIT.as_secs());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::future::pending;
+    use std::sync::Arc;
+
+    use server::api::{CreatePool, ListKeys, NewDevices, NewLayout, NewVdev};
+    use server::daemon::Daemon;
+    use server::http::ApiSocket;
+    use server::public::PublicSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_without_pools_leaves_questions_to_the_machines() {
+        let place = tempfile::tempdir().unwrap();
+        let (own, machine) = (place.path().join("own/api.sock"), place.path().join("machine/read.sock"));
+        runtime().unwrap().block_on(async {
+            // Root's daemon refuses anyone the keys.
+            let is_own = async || {
+                let stream = connect_or_else(&own, &machine).await.unwrap()?;
+                Some(exchange(stream, &ListKeys { dataset: None, recursive: true }).await.is_ok())
+            };
+            assert_eq!(is_own().await, None);
+            let public = PublicSocket::bind(&machine).await.unwrap();
+            tokio::spawn(public::serve(public, Arc::default(), pending()));
+            assert_eq!(is_own().await, Some(false), "there is no other");
+            let daemon = Arc::<Daemon>::default();
+            let socket = ApiSocket::bind(&own).await.unwrap();
+            tokio::spawn(server::http::serve(socket, Arc::clone(&daemon), pending()));
+            assert_eq!(is_own().await, Some(false), "there is one, but without pools");
+            let disk = place.path().join("disk");
+            File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+            let vdev = NewVdev { layout: NewLayout::Single, class: Default::default(), devices: vec![disk] };
+            let devices = NewDevices { vdevs: vec![vdev], ..NewDevices::default() };
+            let create = CreatePool { name: "tank".into(), devices, no_mount: true, ..CreatePool::default() };
+            exchange(connect(&own).await.unwrap().unwrap(), &create).await.unwrap();
+            assert_eq!(is_own().await, Some(true));
+        });
     }
 }

@@ -38,7 +38,7 @@ mod uberblock;
 mod znode;
 
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -300,10 +300,7 @@ impl Arguments {
         // Who names a file means what is in it.
         let is_there = found.is_some() || self.cachefile.is_none();
         ensure!(is_there, "'{pool}' is not in {}", file.display());
-        Ok(found.map(|cached| {
-            let places = cached.devices.into_iter().map(|(_, path)| path).filter(|path| path.exists());
-            (cached.guid, places.collect())
-        }))
+        Ok(found.map(|cached| (cached.guid, cached.places().map(Path::to_owned).collect())))
     }
 
     fn place(&self) -> PoolPlace {

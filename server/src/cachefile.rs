@@ -11,7 +11,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use ondisk::Guid;
@@ -64,6 +64,13 @@ impl Cached {
             collect(root, &mut devices);
         }
         Some(Self { name: name.to_owned(), guid: parsed.pool_guid?, devices, config })
+    }
+
+    /// Where its devices may be now. What else came to such a place must not keep other pools from being found.
+    pub fn places(&self) -> impl Iterator<Item = &Path> {
+        self.devices.iter().map(|(_, path)| path.as_path()).filter(|path| {
+            path.metadata().is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
+        })
     }
 }
 
@@ -240,6 +247,19 @@ mod tests {
         assert!(!path.exists());
         remove(&path, Guid(1)).unwrap();
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_files_and_block_devices_are_looked_at() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+        fs::write(path("file"), b"").unwrap();
+        fs::create_dir(path("directory")).unwrap();
+        let socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        let names = ["file", "directory", "socket", "nothing"].map(path);
+        let pool = config("one", 1, &names.each_ref().map(String::as_str));
+        assert_eq!(pool.places().collect::<Vec<_>>(), [Path::new(&names[0])]);
+        drop(socket);
     }
 
     #[test]

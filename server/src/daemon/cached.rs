@@ -11,7 +11,6 @@
 //! happens later.
 
 use std::collections::HashSet;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -84,8 +83,7 @@ impl Daemon {
 
     /// These pools, as far as they are found and not open.
     async fn search_for(&self, cached: &[Cached]) -> Result<Vec<FoundPool>, ApiError> {
-        let paths = cached.iter().flat_map(|pool| &pool.devices).map(|(_, path)| path);
-        let known: Vec<PathBuf> = paths.filter(|path| may_be_device(path)).cloned().collect();
+        let known: Vec<PathBuf> = cached.iter().flat_map(Cached::places).map(Path::to_owned).collect();
         let mut found = discovery::scan(&known).await?;
         let is_there = |pool: &Cached| found.iter().any(|found| is_whole(found, pool));
         if !cached.iter().all(is_there) {
@@ -171,11 +169,6 @@ impl Daemon {
 fn read(file: &Path) -> Result<Vec<Cached>, ApiError> {
     cachefile::read(file)
         .map_err(|error| ApiError::failed(format!("cannot read cache file {}: {error}", file.display())))
-}
-
-/// Whether what is at a path can be a device. What else came there must not keep other pools from being found.
-fn may_be_device(path: &Path) -> bool {
-    path.metadata().is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
 }
 
 /// Whether all devices of a pool of a cache file were found.

@@ -1,9 +1,10 @@
 //! `zpool upgrade`: which pools are of older versions or lack features, and taking them on.
 //!
-//! Source of the texts: OpenZFS 2.3 `zpool_main.c` (`zpool_do_upgrade`).
+//! Source of the texts: OpenZFS 2.4 `zpool_main.c` (`zpool_do_upgrade`).
 
 use anyhow::Result;
-use engine::pool::live::{default_features, version};
+use engine::pool::live::version;
+use ondisk::features::Feature;
 use server::api::{Listed, UpgradePools, UpgradedPool};
 
 use crate::output::{self, complain, usage};
@@ -178,11 +179,17 @@ fn listing(pools: &[UpgradedPool]) -> String {
          that does not support the feature. See zpool-features(7) for details.\n\n\
          Note that the pool 'compatibility' feature can be used to inhibit\n\
          feature upgrades.\n\n\
+         Features marked with (*) are not applied automatically on upgrade, and\n\
+         must be applied explicitly with zpool-set(7).\n\n\
          POOL  FEATURE\n---------------\n",
     );
     for pool in lacking {
         text.push_str(&format!("{}\n", pool.pool));
-        pool.features.iter().for_each(|feature| text.push_str(&format!("      {feature}\n")));
+        for feature in &pool.features {
+            let is_named_only = Feature::from_name(feature).is_some_and(|known| !known.is_upgraded());
+            let mark = if is_named_only { "(*)" } else { "" };
+            text.push_str(&format!("      {feature}{mark}\n"));
+        }
     }
     text + "\n"
 }
@@ -193,7 +200,7 @@ fn print_features() -> Result<()> {
                     FEAT DESCRIPTION\n\
                     -------------------------------------------------------------\n"
         .to_owned();
-    for feature in default_features() {
+    for feature in Feature::ALL {
         let readonly = if feature.is_readonly_compatible() { " (read-only compatible)" } else { "" };
         text.push_str(&format!("{:<37}{readonly}\n     {}\n", feature.name(), feature.info().description));
     }

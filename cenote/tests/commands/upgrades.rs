@@ -28,7 +28,15 @@ fn pools_of_old_versions_are_made_and_upgraded() {
     let older = "VER  POOL\n---  ------------\n26   numbered\n\nUse 'zpool upgrade -v' for a list";
     assert!(listed.contains(older), "{listed}");
     assert!(listed.contains("POOL  FEATURE\n---------------\nbare\n      async_destroy\n"), "{listed}");
+    assert!(
+        listed.contains("      large_microzap\n      dynamic_gang_header(*)\n      block_cloning_endian\n"),
+        "{listed}"
+    );
     let versions = print("zpool upgrade -v");
+    let endian = format!("{:<37} (read-only compatible)", "block_cloning_endian");
+    for feature in [&format!("{:<37}", "dynamic_gang_header"), &endian] {
+        assert!(versions.contains(&format!("\n{feature}\n")), "{versions}");
+    }
     assert!(
         versions.contains("\n 28  Multiple vdev replacements\n")
             || versions.contains(" 28   Multiple vdev replacements\n"),
@@ -63,6 +71,12 @@ fn pools_of_old_versions_are_made_and_upgraded() {
     let all = "All pools are already formatted using feature flags.\n\n\
                Every feature flags pool already has all supported and requested features enabled.\n";
     assert_eq!(upgrade("zpool upgrade -a"), all);
+    assert_eq!(get("feature@dynamic_gang_header", "bare"), "disabled\n");
+    let listed = print("zpool upgrade");
+    assert!(listed.contains("\nbare\n      dynamic_gang_header(*)\n"), "{listed}");
+    print("zpool set feature@dynamic_gang_header=enabled bare");
+    assert_eq!(get("feature@dynamic_gang_header", "bare"), "enabled\n");
+    assert!(!print("zpool upgrade").contains("\nbare\n"));
 
     let running = "This system is currently running ZFS filesystem version 5.\n\n";
     let listed = print("zfs upgrade");

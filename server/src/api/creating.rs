@@ -254,7 +254,7 @@ pub struct UpgradedPool {
     pub pool: String,
     /// Its version before.
     pub version: u64,
-    /// Features that were not enabled before. When it only tells: none of a pool of an older version.
+    /// Features that were not enabled before. When it only tells: those too that an upgrade does not enable, and none of a pool of an older version.
     pub features: Vec<String>,
 }
 

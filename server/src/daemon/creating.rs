@@ -369,7 +369,7 @@ async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Upgrade
     };
     if request.dry_run {
         let missing = match pool.live() {
-            Some(live) if before == version::FEATURES => edits::features_of_upgrade(live),
+            Some(live) if before == version::FEATURES => edits::missing_features(live),
             _ => Vec::new(),
         };
         return Ok(upgraded(&missing));
@@ -387,8 +387,10 @@ async fn upgrade(pool: &OpenPool, request: &api::UpgradePools) -> Result<Upgrade
     if wanted == version::FEATURES {
         let allowed = pool_properties::features_of(&compatibility);
         let allowed = allowed.map_err(|why| ApiError::invalid(format!("{doing}: {why}")))?;
-        missing = edits::features_of_upgrade(live);
-        missing.retain(|feature| allowed.as_ref().is_none_or(|allowed| allowed.contains(feature)));
+        missing = edits::missing_features(live);
+        missing.retain(|feature| {
+            feature.is_upgraded() && allowed.as_ref().is_none_or(|allowed| allowed.contains(feature))
+        });
     }
     let answer = upgraded(&missing);
     if before < wanted || !missing.is_empty() {

@@ -60,10 +60,9 @@ pub(super) fn features_missing(live: &Arc<LivePool>) -> Vec<Feature> {
     default_features().into_iter().filter(|feature| live.feature_count(*feature).is_none()).collect()
 }
 
-/// Features that an upgrade of the pool enables: those of new pools, and what only newer releases of OpenZFS know.
-pub(super) fn features_of_upgrade(live: &Arc<LivePool>) -> Vec<Feature> {
-    let upgraded = Feature::ALL.iter().copied().filter(|feature| feature.is_upgraded());
-    upgraded.filter(|feature| live.feature_count(*feature).is_none()).collect()
+/// Features that the pool has not: those that an upgrade enables, and those that must be named.
+pub(super) fn missing_features(live: &Arc<LivePool>) -> Vec<Feature> {
+    Feature::ALL.iter().copied().filter(|feature| live.feature_count(*feature).is_none()).collect()
 }
 
 /// Enables a feature and those that it depends on.

@@ -192,6 +192,11 @@ mod tests {
                 );
             }
         }
+        for scrub in ["cenote zpool scrub -a", "cenote zpool scrub -w tank"] {
+            let told = said(scrub)
+                .is_none_or(|(text, _)| text.contains("'cenote zdb -bcc POOL' verifies all blocks"));
+            assert!(told, "{scrub}");
+        }
         assert!(said("cenote zpool scrub tank").is_some() && said("cenote zpool status --power").is_some());
     }
 

@@ -247,6 +247,18 @@ fn a_block_is_shown_by_its_address() {
 }
 
 #[test]
+fn a_gang_header_has_as_many_pointers_as_its_size_has_room_for() {
+    let Some(golden) = testkit::golden::pool("gang24") else { return };
+    for (size, pointers) in [("200", 3), ("1000", 31)] {
+        let address = format!("0:185000:{size}:g");
+        let shown = cenote(&["-p", text(&golden.dir), "-R", "gang24", &address]);
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        assert_eq!(shown.lines().count(), pointers, "{shown}");
+        assert!(shown.starts_with("DVA[0]=<0:"), "{shown}");
+    }
+}
+
+#[test]
 fn an_embedded_block_is_decoded() {
     // Five bytes, not compressed: sizes in the properties, payload from the first word on.
     let mut words = [0u64; 16];

@@ -10,7 +10,7 @@
 //! | `d` | the block decompressed, by whichever function fits |
 //! | `i` | as an indirect block: all block pointers |
 //! | `bOFFSET` | the block pointer at this offset |
-//! | `g` | as a gang header |
+//! | `g` | as a gang header of `SIZE`: as many block pointers as it has room for |
 //! | `e` | words in the other byte order |
 //! | `c` | all checksums of the block too |
 //!
@@ -22,7 +22,7 @@ use engine::Bookmark;
 use engine::dmu::zap::lookup;
 use engine::vdev::{Kind, LABEL_START_BYTES, Tops, Vdev};
 use ondisk::blkptr::{
-    Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, EmbeddedType, GANG_HEADER_SIZE, MAX_BLOCK_SIZE,
+    Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, EmbeddedType, MAX_BLOCK_SIZE, gang_pointers,
 };
 use ondisk::dmu::DmuType;
 use ondisk::pool_directory::{CHECKSUM_SALT, DIRECTORY_OBJECT};
@@ -32,8 +32,6 @@ use super::{Out, View};
 
 /// Sectors that addresses and sizes are multiples of.
 const SECTOR: u64 = 512;
-/// Block pointers in a gang header.
-const GANG_POINTERS: usize = 3;
 /// How the block may have been compressed, the pickiest function first: the last two accept nearly anything.
 const COMPRESSIONS: [CompressType; 5] =
     [CompressType::Zstd, CompressType::Lz4, CompressType::Gzip6, CompressType::Lzjb, CompressType::Zle];
@@ -134,7 +132,7 @@ pub(super) async fn dump(view: &View<'_>, text: &str, out: &mut Out<'_>) -> Resu
     } else if flags.indirect {
         write_pointers(&bytes, bytes.len() / Blkptr::SIZE, order, out)?;
     } else if flags.gang {
-        write_pointers(&bytes, GANG_POINTERS, order, out)?;
+        write_pointers(&bytes, gang_pointers(bytes.len()), order, out)?;
     } else {
         write_hex(text, &bytes, flags.swap, out)?;
     }
@@ -156,7 +154,7 @@ async fn read(view: &View<'_>, address: &Address) -> Result<Vec<u8>> {
     let tree = view.dsl.pool().vdevs();
     let (top, vdev) =
         find(&tree.tops, &address.vdev).ok_or_else(|| anyhow!("there is no vdev '{}'", address.vdev))?;
-    let size = if address.flags.gang { GANG_HEADER_SIZE as u64 } else { address.psize };
+    let size = address.psize;
     let device = match &vdev.kind {
         Kind::Leaf(slot) if !std::ptr::eq(top, vdev) => slot.device(),
         _ => None,

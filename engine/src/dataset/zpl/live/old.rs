@@ -3,7 +3,8 @@
 //! # Where they are
 //! All files of a filesystem of a version below 5 are such files, and new ones become such files. A filesystem that was upgraded
 //! ([`LiveZpl::upgrade`]) keeps those that it had; new ones have system attributes. An old file is changed in its place and stays
-//! what it is, so that software of its filesystem's version reads it.
+//! what it is. OpenZFS gives one system attributes when it changes while its ACL is cached and its lock is free, and symbolic links never, so that
+//! it too has old files in filesystems of version 5 for as long as they exist.
 //!
 //! # What goes where
 //! | attribute | place |
@@ -19,7 +20,7 @@
 //! | 2 | entries of directories say the types of files |
 //! | 3 | flags beyond bit 31, and ACLs of version 1 |
 //!
-//! Source: OpenZFS 2.3 `zfs_znode.h`, `zfs_sa.c`, `zfs_acl.c` (`zfs_aclset_common`), `zfs_znode_os.c` (`zfs_mknode`).
+//! Source: OpenZFS 2.4 `zfs_znode.h`, `zfs_sa.c` (`zfs_sa_upgrade`), `zfs_acl.c` (`zfs_aclset_common`), `zfs_znode_os.c` (`zfs_mknode`).
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -467,7 +467,6 @@ impl LivePool {
         }
         let policy = edit::policy(&self.reading(), id).await?;
         let objset = LiveObjset::open(&self.pool, id, &dataset.phys.bp, policy).await?;
-        objset.set_can_clone(self.feature_count(Feature::BlockCloning).is_some());
         objset.list_births(edit::has_livelist(&self.reading(), id).await?);
         let settings = edit::settings(&self.reading(), id).await?;
         let logs_xattrs = edit::logs_xattrs(&self.reading(), id).await?;
@@ -535,6 +534,7 @@ impl LivePool {
 
     fn adopt(&self, objset: Arc<LiveObjset>) -> Arc<LiveDataset> {
         objset.set_progress(&self.txgs);
+        objset.set_can_clone(self.feature_count(Feature::BlockCloning).is_some());
         let zil = Zil::open(&objset, &self.writer, &self.txgs, &self.env);
         let name = format!("objset {} of {}", objset.id(), self.pool.name());
         let room = DatasetRoom::new(objset.id(), (&self.room, &self.shares), &self.txgs, name);

@@ -153,6 +153,40 @@ fn copies_of_stored_blocks_share_them_until_the_last_is_gone() {
 }
 
 #[test]
+fn filesystems_that_are_open_during_an_upgrade_clone_at_once() {
+    let disks = Disks::new(128 << 20);
+    block_on(async {
+        let mut new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        new.features.retain(|feature| *feature != Feature::BlockCloning);
+        let pool = LivePool::create(new, surroundings(5)).await.unwrap();
+        let zpl = open(&pool, "tank").await;
+        let root = zpl.zpl().root();
+        let node = NewNode { kind: NewKind::Regular, mode: 0o640, umask: 0, uid: 7, gid: 8 };
+        let mut files = Vec::new();
+        for name in 0..3 {
+            files.push(zpl.create(root, format!("f{name}").as_bytes(), &node).await.unwrap());
+        }
+        let bytes: Vec<u8> = (0..8 * BLOCK).map(|at| ((at * 2_654_435_761) >> 13) as u8).collect();
+        let size = bytes.len() as u64;
+        zpl.write(files[0], 0, &bytes, &WriteOptions::default()).await.unwrap();
+        pool.sync().await.unwrap();
+        for (file, saved) in [(files[1], 0), (files[2], size)] {
+            assert_eq!(zpl.copy_range(files[0], 0, file, 0, size).await.unwrap(), size);
+            pool.sync().await.unwrap();
+            assert_eq!(pool.saved_by_clones(), saved);
+            pool.change(|s: Syncing| async move { s.enable_feature(Feature::BlockCloning).await })
+                .await
+                .unwrap();
+        }
+        assert!(content(&zpl, files[2]).await == bytes);
+        drop(zpl);
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        disks.judge("tank");
+    });
+}
+
+#[test]
 fn a_copy_of_a_copy_of_the_same_group_shares_blocks_whatever_becomes_of_the_first() {
     let disks = Disks::new(128 << 20);
     block_on(async {

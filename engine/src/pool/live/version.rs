@@ -61,9 +61,11 @@ impl LivePool {
         config.compatibility.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
     }
 
-    /// Has blocks written as the pool's version and features are now.
+    /// Has blocks written as the pool's version and features are now, those of open datasets too.
     pub(super) fn allow_in_blocks(&self) {
         self.writer.set_features(writer_features(self.version(), &self.features));
+        let can_clone = self.feature_count(Feature::BlockCloning).is_some();
+        self.datasets().values().for_each(|dataset| dataset.objset.set_can_clone(can_clone));
     }
 }
 

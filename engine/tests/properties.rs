@@ -379,6 +379,32 @@ fn a_vdev_has_its_share_of_the_pools_space() {
     }
 }
 
+#[test]
+fn properties_of_columns_are_those_of_raidz_vdevs_and_their_devices_alone() {
+    for (name, has_columns) in [("rz1", true), ("single", false)] {
+        let Some(pool) = golden::pool(name) else { return };
+        let opened = open(&pool);
+        let dsl = block_on(Dsl::open(&opened)).expect("DSL");
+        let shown = |guid, prop| {
+            let set = block_on(VdevProperties::load(&dsl, guid)).expect("vdev properties");
+            set.get(prop, Style::HUMAN_UTC).map(|shown| (shown.value, shown.source))
+        };
+        let top = &opened.vdevs().tops[0];
+        let device = top.children.first().unwrap_or(top);
+        let off = |source| Some(("off".to_owned(), source));
+        assert_eq!(shown(top.guid, VdevProp::Autosit), off(Source::Default).filter(|_| has_columns));
+        assert_eq!(shown(device.guid, VdevProp::SitOut), off(Source::None).filter(|_| has_columns));
+        if has_columns {
+            assert_eq!(
+                (shown(top.guid, VdevProp::SitOut), shown(device.guid, VdevProp::Autosit)),
+                (None, None)
+            );
+        }
+        let on = Some(("on".to_owned(), Source::Default));
+        assert_eq!(shown(device.guid, VdevProp::SlowIoEvents), on);
+    }
+}
+
 /// Bytes allocated in all classes, as `zdb -b` counts the blocks of the exported pools. The logs of `zilreplay`, which was
 /// never exported, are not folded into its space maps.
 const ALLOCATED: [(&str, u64); 5] = [

@@ -209,6 +209,9 @@ properties! { VdevProp VDEV_TABLE "vdev"
     TrimSupport "trim_support" "TRIMSUP" Readonly idx(0, index::BOOLEAN);
     TrimErrors "trim_errors" "TRIMERR" Readonly num(0);
     SlowIos "slow_ios" "SLOW" Readonly num(0);
+    SitOut "sit_out" "SIT_OUT" Default idx(0, index::BOOLEAN);
+    Autosit "autosit" "AUTOSIT" Default idx(0, index::BOOLEAN);
+    SlowIoEvents "slow_io_events" "SLOW_IO_EVENTS" Default idx(1, index::BOOLEAN);
 }
 
 #[cfg(test)]

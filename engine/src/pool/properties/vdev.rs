@@ -2,7 +2,7 @@
 //!
 //! Most are computed; what users set stands in the vdev's ZAP: that of a top-level vdev, else that of the leaf. Vdevs are
 //! named as the kernel does, by path or by type and number. Space is known for top-level vdevs only, in deflated bytes.
-//! Source of the facts: OpenZFS 2.3 `vdev.c` (`vdev_prop_get`), `libzfs_pool.c`.
+//! Source of the facts: OpenZFS 2.4 `vdev.c` (`vdev_prop_get`), `libzfs_pool.c`.
 
 use ondisk::label::aligned_size;
 use ondisk::vdev_config::{VdevConfig, VdevKind};
@@ -43,6 +43,15 @@ impl VdevProperties {
         let mut set = VdevProperties { values: Vec::new(), user: Vec::new() };
         set.add_identity(config, vdev, if is_top { dsl.pool().name().to_owned() } else { name(parent) });
         set.add_space(space);
+        let has_columns =
+            |vdev: &VdevConfig| matches!(vdev.kind, VdevKind::Raidz { .. } | VdevKind::Draid { .. });
+        let is_column = tree.children.iter().any(|top| has_columns(top) && find(top, guid).is_some());
+        if has_columns(config) {
+            set.values.push((VdevProp::Autosit, Value::Number(0), Source::Default));
+        } else if is_column && config.children.is_empty() {
+            // No column is ever left out because it is slow.
+            set.number(VdevProp::SitOut, 0);
+        }
         set.add_stored(dsl, config.top_zap.or(config.leaf_zap)).await?;
         if !is_top {
             set.number(VdevProp::Allocating, 2);
@@ -192,7 +201,9 @@ impl VdevProperties {
         let (value, source) = match (kept, desc.kind) {
             (Some((_, Value::Text(text), source)), _) => (text.clone(), source.clone()),
             (Some((_, Value::Number(number), source)), _) => (word(prop, *number, style)?, source.clone()),
-            (None, _) if prop == VdevProp::RaidzExpanding => return None,
+            (None, _) if matches!(prop, VdevProp::RaidzExpanding | VdevProp::SitOut | VdevProp::Autosit) => {
+                return None;
+            }
             (None, Kind::Text(default)) => (default.unwrap_or("-").to_owned(), Source::Default),
             (None, _) => (word(prop, desc.default_number(), style)?, Source::Default),
         };

@@ -551,9 +551,25 @@ impl Allocator {
     }
 
     /// What all datasets together may occupy, in deflated bytes, before what dedup and clones save: the normal class without what is set apart for the log, less
-    /// the slop that is kept back so that deleting always works. With a checkpoint, or blocks whose freeing is put off, that is still less
+    /// the slop that is kept back so that deleting always works, and what is allocated on special and dedup vdevs. With a checkpoint, or blocks whose freeing is put off, that is still less
     /// ([`crate::pool::space::PoolSpace::adjusted_bytes`]).
     pub fn usable_bytes(&self) -> u64 {
+        let (real, slop) = self.real_and_slop_bytes();
+        let state = self.state();
+        let special = state.groups.iter().flatten();
+        let special = special.filter(|group| matches!(group.class, Class::Special | Class::Dedup));
+        let special: u64 =
+            special.map(|group| state.deflated(group, group.totals(Use::Class).allocated)).sum();
+        real.saturating_sub(slop).saturating_add(special)
+    }
+
+    /// Deflated bytes of the normal class that are kept back so that deleting always works.
+    pub fn slop_bytes(&self) -> u64 {
+        self.real_and_slop_bytes().1
+    }
+
+    /// Deflated bytes of the normal class where data may be put, and how many of them are kept back.
+    fn real_and_slop_bytes(&self) -> (u64, u64) {
         let (mut real, mut embedded) = (0u64, 0u64);
         let state = self.state();
         for group in state.groups.iter().flatten().filter(|group| group.class == Class::Normal) {
@@ -562,7 +578,7 @@ impl Allocator {
             }
             embedded = embedded.saturating_add(state.deflated(group, group.totals(Use::EmbeddedLog).size));
         }
-        real.saturating_sub(slop_bytes(real, embedded))
+        (real, slop_bytes(real, embedded).min(real))
     }
 
     /// Deflated bytes that are free where data may be put now: on vdevs of the normal class, without what is set apart for the log.

@@ -6,11 +6,12 @@
 //!
 //! Sizes are raw (parity included). *Deflated* space is what files can use: 512-byte units times the number of data bytes
 //! that one raw unit of a 128 KiB block stands for. Of the deflated space of the normal class, a share is kept back
-//! ([`PoolSpace::slop_bytes`]) so that deleting always works.
+//! ([`PoolSpace::slop_bytes`]) so that deleting always works. What is allocated on special and dedup vdevs is counted as
+//! room too, since it is among what the datasets use, and takes nothing from the normal class.
 //!
 //! Fragmentation is a mark from 0 to 100 for how short free segments are: each power of two has its mark, a metaslab's is
 //! the mean over its free bytes, a vdev's the mean over its metaslabs by free bytes, a class's over its vdevs by size.
-//! Source of the facts: OpenZFS 2.3 `metaslab.c`, `vdev.c`, `spa_misc.c`.
+//! Source of the facts: OpenZFS 2.4 `metaslab.c`, `vdev.c`, `spa_misc.c` (`spa_update_dspace`).
 
 mod load;
 mod tables;
@@ -197,12 +198,21 @@ impl PoolSpace {
         (total > 0).then(|| (weighted / total) as u64)
     }
 
-    fn usable(&self, bytes: impl Fn(&VdevSpace) -> u64) -> u64 {
-        let usable = |vdev: &VdevSpace| {
+    fn sum(&self, of: impl Fn(Class) -> bool, bytes: impl Fn(&VdevSpace) -> u64) -> u64 {
+        let counted = |vdev: &VdevSpace| {
             if self.deflate { vdev.deflate(bytes(vdev)) } else { bytes(vdev) }
         };
-        let normal = self.vdevs.iter().filter(|vdev| vdev.class == Class::Normal);
-        normal.fold(0, |sum: u64, vdev| sum.saturating_add(usable(vdev)))
+        let vdevs = self.vdevs.iter().filter(|vdev| of(vdev.class));
+        vdevs.fold(0, |sum: u64, vdev| sum.saturating_add(counted(vdev)))
+    }
+
+    fn usable(&self, bytes: impl Fn(&VdevSpace) -> u64) -> u64 {
+        self.sum(|class| class == Class::Normal, bytes)
+    }
+
+    /// Deflated bytes that are allocated on vdevs for metadata, small blocks and dedup tables.
+    fn special_bytes(&self) -> u64 {
+        self.sum(|class| matches!(class, Class::Special | Class::Dedup), |vdev| vdev.allocated_bytes)
     }
 
     /// Deflated size of the normal class, without vdevs on which nothing new is put.
@@ -231,6 +241,7 @@ impl PoolSpace {
     /// What all datasets together may occupy: the root dataset's `used` and `available` add up to it.
     pub fn adjusted_bytes(&self) -> u64 {
         self.real_bytes()
+            .saturating_add(self.special_bytes())
             .saturating_add(self.dedup.saved_bytes())
             .saturating_add(self.clones.saved_bytes)
             .saturating_sub(self.checkpoint_bytes)
@@ -264,6 +275,18 @@ mod tests {
         let vdev = VdevSpace::new(0, Class::Normal, 512, &[slab(0, Some(0)); 4]);
         let pool = PoolSpace { vdevs: vec![vdev], deflate: true, ..PoolSpace::default() };
         assert_eq!(pool.slop_bytes(), 32 << 20);
+    }
+
+    #[test]
+    fn what_special_vdevs_hold_takes_no_room_of_the_others() {
+        let normal = VdevSpace::new(0, Class::Normal, 512, &[slab(0, Some(0)); 30]);
+        let special = VdevSpace::new(1, Class::Special, 512, &[slab(5 << 20, Some(0)); 2]);
+        let dedup = VdevSpace::new(2, Class::Dedup, 512, &[slab(1 << 20, Some(0))]);
+        let log = VdevSpace::new(3, Class::Log, 512, &[slab(1 << 20, Some(0))]);
+        let vdevs = vec![normal, special, dedup, log];
+        let pool = PoolSpace { vdevs, deflate: true, ..PoolSpace::default() };
+        assert_eq!(pool.slop_bytes(), 128 << 20);
+        assert_eq!(pool.adjusted_bytes(), (352 + 10 + 1) << 20);
     }
 
     #[test]

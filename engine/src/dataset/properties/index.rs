@@ -166,7 +166,7 @@ pub const NONE_METADATA_ALL: Names = &[("none", 0), ("metadata", 1), ("all", 2)]
 /// `sync`.
 pub const SYNC: Names = &[("standard", 0), ("always", 1), ("disabled", 2)];
 /// `xattr`.
-pub const XATTR: Names = &[("off", 0), ("on", 2), ("sa", 2), ("dir", 1)];
+pub const XATTR: Names = &[("off", 0), ("sa", 2), ("on", 2), ("dir", 1)];
 /// `dnodesize`.
 pub const DNODESIZE: Names =
     &[("legacy", 0), ("auto", 1), ("1k", 1024), ("2k", 2048), ("4k", 4096), ("8k", 8192), ("16k", 16384)];
@@ -239,7 +239,7 @@ mod tests {
     fn the_first_word_of_a_number_is_shown_and_all_are_understood() {
         assert_eq!(word(COMPRESSION, 10), Some("gzip"));
         assert_eq!(number(COMPRESSION, "gzip-6"), Some(10));
-        assert_eq!(word(XATTR, 2), Some("on"));
+        assert_eq!(word(XATTR, 2), Some("sa"));
         assert_eq!(word(VOLMODE, 1), Some("full"));
         assert_eq!(word(ACLTYPE, 9), None);
     }

@@ -50,7 +50,6 @@ use crate::dataset::dsl::edit;
 use crate::dmu::Dirtied;
 use crate::error::{Error, Result};
 use crate::txg::Txgs;
-use crate::vdev::Class;
 use crate::zio::LogRoom;
 
 /// Added to data for their share of metadata: one part in this many.
@@ -402,12 +401,7 @@ impl LivePool {
     /// Deflated bytes that the devices have room for.
     pub(super) fn free_on_devices(&self) -> u64 {
         // The other half of the slop is for metadata alone, and for what is under way.
-        self.allocator().free_for_data().saturating_sub(self.slop_bytes() / 2)
-    }
-
-    fn slop_bytes(&self) -> u64 {
-        let size = self.allocator().space(Class::Normal).deflated_size_bytes;
-        size.saturating_sub(self.allocator().usable_bytes())
+        self.allocator().free_for_data().saturating_sub(self.allocator().slop_bytes() / 2)
     }
 
     /// Sets all gauges as of the group `txg` that was just committed. For those who have the turn.
@@ -416,7 +410,7 @@ impl LivePool {
             let mut room = self.room.state();
             // With the lock, so that what is lent is counted once: before as lent, afterwards as allocated. A block whose place is only now being looked for is not counted until the next
             // group; there are few of each log, and the slop is for such.
-            let (free, slop) = (self.allocator().free_for_data(), self.slop_bytes());
+            let (free, slop) = (self.allocator().free_for_data(), self.allocator().slop_bytes());
             room.free = free.saturating_sub(slop / 2);
             room.safe = free.saturating_sub(slop / 4);
             room.safe_to_free = free.saturating_sub(slop / 8);

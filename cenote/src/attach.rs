@@ -1,7 +1,7 @@
 //! `cenote attach`, `cenote detach`: volumes as block devices of the kernel.
 
 use anyhow::{Result, anyhow};
-use server::api::{AttachVolume, DetachVolume, ListAttached};
+use server::api::{AttachVolume, DetachVolume, ListAttached, Through};
 
 use crate::{client, output};
 
@@ -9,9 +9,30 @@ use crate::{client, output};
 #[derive(Debug, clap::Args)]
 #[command(after_help = ABOUT)]
 pub struct AttachArguments {
+    /// How the kernel gets at the volume; without it ublk, or NBD where the kernel has no ublk
+    #[arg(long, value_name = "WAY", requires = "volume")]
+    through: Option<Way>,
     /// The volume, or a snapshot of one; without it, those that are attached are listed
     #[arg(value_name = "VOLUME")]
     volume: Option<String>,
+}
+
+/// A way of the kernel to a volume.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Way {
+    /// The kernel's ublk driver: /dev/ublkbN
+    Ublk,
+    /// The kernel's NBD client: /dev/nbdN
+    Nbd,
+}
+
+impl From<Way> for Through {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Ublk => Self::Ublk,
+            Way::Nbd => Self::Nbd,
+        }
+    }
 }
 
 /// Arguments of `cenote detach`.
@@ -25,12 +46,17 @@ pub struct DetachArguments {
     volume: String,
 }
 
-const ABOUT: &str = "The device is one of the kernel's NBD client (/dev/nbdN; 'modprobe nbd' if there is none), with a link \
-/dev/zvol/POOL/VOLUME. It is there until it is detached, the volume or its pool goes, or the daemon ends. Volumes with \
-volmode=dev or volmode=full get one by themselves.\n\nThe daemon serves the device, so nothing that the daemon needs may depend \
-on it: no swap, and no pool of the same daemon. With little memory left, the kernel may wait for the daemon to write what is \
-dirty on the device while the daemon waits for memory. Leave memory free (vm.min_free_kbytes), keep dirty data small \
-(vm.dirty_bytes), and use the volume's NBD socket for virtual machines instead.";
+const ABOUT: &str = "\
+The device is one of the kernel's ublk driver (/dev/ublkbN; 'modprobe ublk_drv', Linux 6.5 or later) or \
+of its NBD client (/dev/nbdN; 'modprobe nbd'), with a link /dev/zvol/POOL/VOLUME. It is there until it \
+is detached, the volume or its pool goes, or the daemon ends; the kernel writes before what it keeps of \
+it. Volumes with volmode=dev or volmode=full get one by themselves, and with snapdev=visible their \
+snapshots too. A new volsize is the device's at once, but before Linux 6.16 a ublk device keeps its size \
+until nothing uses it.\n\n\
+The daemon serves the device, so nothing that the daemon needs may depend on it: no swap, and no pool of \
+the same daemon. With little memory left, the kernel may wait for the daemon to write what is dirty on \
+the device while the daemon waits for memory. Leave memory free (vm.min_free_kbytes), keep dirty data \
+small (vm.dirty_bytes), and use the volume's NBD socket for virtual machines instead.";
 
 /// Makes the device of a volume, or lists those that there are.
 pub fn attach(arguments: &AttachArguments) -> Result<()> {
@@ -42,7 +68,8 @@ pub fn attach(arguments: &AttachArguments) -> Result<()> {
             .map(|it| format!("{}\t{}\t{}\n", it.volume, it.node.display(), it.link.display()));
         return output::print(&lines.collect::<String>());
     };
-    let attached = client::call_running(&AttachVolume { volume: volume.clone() })?.ok_or_else(absent)?;
+    let request = AttachVolume { volume: volume.clone(), through: arguments.through.map(Through::from) };
+    let attached = client::call_running(&request)?.ok_or_else(absent)?;
     output::print(&format!("{}\n", attached.node.display()))
 }
 

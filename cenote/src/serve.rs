@@ -23,6 +23,8 @@ use crate::cli::{ServeArguments, TcpArguments};
 
 /// How long requests under way may take once the daemon is to stop.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the kernel may write then what it keeps of volumes that are its block devices.
+const DEVICES_GRACE: Duration = Duration::from_secs(20);
 /// How long the pools of the cache file may take before requests are answered. What is not open by then comes later.
 const IMPORT_LIMIT: Duration = Duration::from_secs(30);
 /// How long memory is kept that nobody needs; at most twice as long.
@@ -122,12 +124,13 @@ fn cachefile(arguments: &ServeArguments, socket: &Path) -> Result<Option<PathBuf
     }
 }
 
-/// Imports the pools of the cache file, on a thread of its own. Those that take long are open later.
+/// Imports the pools of the cache file, on a thread of its own, after what daemons left behind that died is gone. Those that take long are open later.
 async fn import_cached(daemon: &Arc<Daemon>) {
     let (done, is_done) = oneshot::channel::<()>();
     let daemon = Arc::clone(daemon);
     let import = move || {
         let _done = done;
+        daemon.clear_left_devices();
         daemon.import_cached();
     };
     match std::thread::Builder::new().name("import".into()).spawn(import) {
@@ -168,9 +171,9 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         let stop = async move {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, () = asked.stopped() => {} }
             notify::tell(notify::STOPPING);
-            // As long as volumes are served, and no longer than requests may take.
+            // As long as volumes are served.
             let detached = tokio::task::spawn_blocking(move || asked.detach_all_devices());
-            let _ = tokio::time::timeout(GRACE, detached).await;
+            let _ = tokio::time::timeout(DEVICES_GRACE, detached).await;
         };
         let ready = async {
             import_cached(&daemon).await;

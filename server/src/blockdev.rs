@@ -1,44 +1,69 @@
 //! Block devices of the kernel that are served by this process.
 //!
 //! # The idea
-//! The kernel's NBD client turns a socket on which an export was chosen into a device `/dev/nbdN`. [`BlockDevices`] is what
-//! the daemon asks for that, so that tests can put something else in the kernel's place; [`KernelNbd`] is the kernel.
+//! The kernel has two ways to a block device whose requests a program answers. [`BlockDevices`] is what the
+//! daemon asks for one, so that tests can put something else in the kernel's place.
 //!
-//! # What the kernel is told
-//! | ioctl of `/dev/nbdN` | for |
-//! |---|---|
-//! | `NBD_SET_SOCK` | the socket; `EBUSY` where another client has the device |
-//! | `NBD_SET_BLKSIZE`, `NBD_SET_SIZE_BLOCKS` | sectors of 512 bytes, as OpenZFS's volumes have, and their number |
-//! | `NBD_SET_TIMEOUT` | no limit: a pool that waits for its devices fails no request |
-//! | `NBD_SET_FLAGS` | what the export can do |
-//! | `NBD_DO_IT` | serves the device; it returns when that has ended, so that it has a thread of its own |
-//! | `NBD_DISCONNECT`, `NBD_CLEAR_SOCK` | the end |
+//! | module | way | device | what the kernel needs |
+//! |---|---|---|---|
+//! | `ublk` | requests over io_uring, data by one copy | `/dev/ublkbN` | Linux 6.5, module `ublk_drv` |
+//! | `kernel_nbd` | the kernel's NBD client, on a socket | `/dev/nbdN` | module `nbd` |
 //!
-//! A device belongs to the process: when that dies its socket is closed, and whoever uses the device gets errors.
-//!
-//! Source of the facts: `include/uapi/linux/nbd.h` and `drivers/block/nbd.c` of Linux 6.12.
+//! Either way a device is a client of the volume as any other: its requests end at an export
+//! ([`crate::nbd::Export`]). A device belongs to the process: when that dies whoever uses the device gets
+//! errors.
+
+mod kernel_nbd;
+pub mod ublk;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use crate::nbd::Chosen;
+use crate::daemon::VolumeExport;
+use crate::fuse::Table;
+use crate::nbd::{self, Chosen};
+use crate::runtime::Shards;
 
-/// Bytes of a sector of the devices.
-const SECTOR_BYTES: u64 = 512;
+pub use kernel_nbd::KernelNbd;
+pub use ublk::Ublk;
+
 /// How long the kernel may take to begin or end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(2);
-/// Most devices that are tried.
-const MAX_DEVICES: usize = 4096;
+/// Bytes of a sector of the devices, as OpenZFS's volumes have.
+const SECTOR_BYTES: u64 = 512;
+/// Most names in a directory that are looked at.
+const MAX_NAMES: usize = 4096;
 
-/// What makes block devices of exports.
+/// A volume for which a device is to be made, and the ways to its data.
+pub struct Offered<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Where it is served over NBD.
+    pub socket: &'a Path,
+    /// The threads that serve volumes.
+    pub shards: &'a Arc<Shards>,
+    /// Opens it once more, as for a client.
+    pub open: &'a dyn Fn() -> io::Result<Arc<VolumeExport>>,
+}
+
+impl Offered<'_> {
+    /// Chooses it on an NBD connection of its own. Blocks the thread.
+    ///
+    /// # Errors
+    /// The server is not there or refuses, with its words.
+    pub fn choose(&self) -> io::Result<Chosen> {
+        nbd::choose(self.socket, self.name)
+    }
+}
+
+/// What makes block devices of volumes.
 pub trait BlockDevices: std::fmt::Debug + Send + Sync {
     /// Whether devices can be made at all.
     fn is_there(&self) -> bool;
@@ -47,7 +72,16 @@ pub trait BlockDevices: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// There is no such thing here, or none is free.
-    fn attach(&self, chosen: Chosen) -> io::Result<Box<dyn BlockDevice>>;
+    fn attach(&self, volume: &Offered<'_>) -> io::Result<Box<dyn BlockDevice>>;
+
+    /// Removes what daemons left behind that died. Blocks the thread.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn clear_left(&self) -> io::Result<()>;
+
+    /// Whether this is a device of this kind that no process serves any more.
+    fn is_left(&self, node: &Path) -> bool;
 }
 
 /// A device that was made. It is there until it is detached; dropping it changes nothing.
@@ -61,243 +95,63 @@ pub trait BlockDevice: std::fmt::Debug + Send {
     /// The export has another size from now on.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses; [`io::ErrorKind::Unsupported`] where a device that is attached again would have
+    /// the new size.
     fn resize(&mut self, size_bytes: u64) -> io::Result<()>;
 
     /// Has the kernel write what it keeps of it. Blocks the thread.
     ///
     /// # Errors
-    /// What it keeps cannot be written.
-    fn flush(&mut self) -> io::Result<()>;
+    /// What it keeps cannot be written, or not within `limit`.
+    fn flush(&mut self, limit: Duration) -> io::Result<()>;
 
-    /// Ends it, whoever uses it, without what was not written. Blocks the thread.
+    /// Ends it, whoever uses it, without what was not written. With `fails`, requests fail from now on that
+    /// wait for the pool. Blocks the thread.
     ///
     /// # Errors
     /// The kernel refuses, or does not come to an end.
-    fn detach(&mut self) -> io::Result<()>;
+    fn detach(&mut self, fails: bool) -> io::Result<()>;
 }
 
-/// The kernel's NBD client.
-#[derive(Debug)]
-pub struct KernelNbd {
-    /// Where devices are.
-    dev: PathBuf,
-    /// What the kernel tells of block devices.
-    sys: PathBuf,
+/// Whether somebody in the kernel has the device for itself: a mount, or another device above it.
+fn is_claimed(node: &Path, is_read_only: bool) -> bool {
+    let exclusive = File::options().read(true).write(!is_read_only).custom_flags(libc::O_EXCL).open(node);
+    exclusive.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
 }
 
-impl Default for KernelNbd {
-    fn default() -> Self {
-        Self { dev: "/dev".into(), sys: "/sys/block".into() }
-    }
+/// Has what the kernel keeps of a device written, and what filesystems on it keep, and waits for that no
+/// longer than `limit`.
+fn sync_within(node: &Path, device: File, limit: Duration) -> io::Result<()> {
+    let (tell, told) = mpsc::channel();
+    let node = node.to_owned();
+    thread::Builder::new().name("flush device".into()).spawn(move || {
+        let synced = sync_filesystems_on(&node).and(device.sync_all());
+        // Who waits may have given up.
+        let _ = tell.send(synced);
+    })?;
+    told.recv_timeout(limit).map_err(|_| timed_out("what the kernel keeps of it was not written in time"))?
 }
 
-impl KernelNbd {
-    /// Names of devices that no client has, by number.
-    fn free(&self) -> io::Result<Vec<String>> {
-        let mut free: Vec<(u32, String)> = Vec::new();
-        let mut exist = false;
-        for entry in fs::read_dir(&self.sys)?.take(MAX_DEVICES) {
-            let name = entry?.file_name();
-            let Some(name) = name.to_str() else { continue };
-            let Some(number) = name.strip_prefix("nbd").and_then(|number| number.parse().ok()) else {
-                continue;
-            };
-            exist = true;
-            if !self.sys.join(name).join("pid").exists() {
-                free.push((number, name.to_owned()));
-            }
-        }
-        free.sort_unstable();
-        match (exist, free.is_empty()) {
-            (false, _) => Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                "the kernel has no NBD devices: load its client ('modprobe nbd'), or use the volume through its NBD socket",
-            )),
-            (true, true) => Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "all NBD devices of the kernel are in use: load its client with more ('modprobe nbd nbds_max=N')",
-            )),
-            (true, false) => Ok(free.into_iter().map(|(_, name)| name).collect()),
+/// Has the filesystems on a device, and on its partitions, write what they keep.
+fn sync_filesystems_on(node: &Path) -> io::Result<()> {
+    let Some(name) = node.file_name() else { return Ok(()) };
+    for (number, at) in Table::read()?.all() {
+        let of = format!("/sys/dev/block/{}:{}", libc::major(number), libc::minor(number));
+        // It leads to the device, or to a partition in its directory. Filesystems without a device have none.
+        let is_on = fs::read_link(of).is_ok_and(|to| to.iter().any(|part| part == name));
+        if is_on {
+            rustix::fs::syncfs(File::open(at)?)?;
         }
     }
-
-    /// Begins to serve one device. `None` where another client was quicker.
-    fn serve(&self, name: &str, chosen: &Chosen) -> io::Result<Option<NbdDevice>> {
-        let node = self.dev.join(name);
-        let open = || File::options().read(true).write(!chosen.is_read_only()).open(&node);
-        let device = open()?;
-        let control = device.try_clone()?;
-        let socket = chosen.socket.try_clone()?;
-        let (size_bytes, flags) = (chosen.size_bytes, chosen.flags);
-        let (tell, told) = mpsc::channel();
-        let serve = move || {
-            block_signals();
-            // The kernel takes the socket from the thread that it knows the device by.
-            let begun = begin(&device, socket.as_raw_fd(), size_bytes, flags);
-            let has_begun = begun.is_ok();
-            // Who asked may have given up.
-            let _ = tell.send(begun);
-            if has_begun {
-                // Its outcome says how the connection ended, which the server knows better.
-                let _ = ioctl(&device, NBD_DO_IT, 0);
-                let _ = ioctl(&device, NBD_CLEAR_SOCK, 0);
-            }
-        };
-        let thread = thread::Builder::new().name(format!("serve {name}")).spawn(serve)?;
-        let begun = told.recv_timeout(PATIENCE);
-        match begun.map_err(|_| timed_out("the kernel does not take the connection"))? {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(None),
-            begun => begun?,
-        }
-        let pid = self.sys.join(name).join("pid");
-        let mut device =
-            NbdDevice { node, control, thread: Some(thread), is_read_only: chosen.is_read_only() };
-        let start = Instant::now();
-        while !pid.exists() {
-            if start.elapsed() > PATIENCE || device.has_ended() {
-                let _ = device.detach();
-                return Err(timed_out("the kernel does not begin to use the connection"));
-            }
-            thread::sleep(LOOK);
-        }
-        Ok(Some(device))
-    }
+    Ok(())
 }
 
-impl BlockDevices for KernelNbd {
-    fn is_there(&self) -> bool {
-        self.sys.join("nbd0").exists()
-    }
-
-    fn attach(&self, chosen: Chosen) -> io::Result<Box<dyn BlockDevice>> {
-        for name in self.free()? {
-            let served = self.serve(&name, &chosen);
-            let served =
-                served.map_err(|error| io::Error::new(error.kind(), format!("/dev/{name}: {error}")))?;
-            if let Some(device) = served {
-                return Ok(Box::new(device));
-            }
-        }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, "all NBD devices of the kernel are in use"))
-    }
-}
-
-/// A device of the kernel's NBD client.
-#[derive(Debug)]
-struct NbdDevice {
-    node: PathBuf,
-    control: File,
-    /// In `NBD_DO_IT`, until the end.
-    thread: Option<JoinHandle<()>>,
-    is_read_only: bool,
-}
-
-impl NbdDevice {
-    fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-}
-
-impl BlockDevice for NbdDevice {
-    fn node(&self) -> &Path {
-        &self.node
-    }
-
-    fn is_in_use(&self) -> bool {
-        let exclusive =
-            File::options().read(true).write(!self.is_read_only).custom_flags(libc::O_EXCL).open(&self.node);
-        exclusive.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
-    }
-
-    fn resize(&mut self, size_bytes: u64) -> io::Result<()> {
-        ioctl(&self.control, NBD_SET_SIZE_BLOCKS, size_bytes / SECTOR_BYTES)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.is_read_only { Ok(()) } else { self.control.sync_all() }
-    }
-
-    fn detach(&mut self) -> io::Result<()> {
-        if !self.has_ended() {
-            ioctl(&self.control, NBD_DISCONNECT, 0)?;
-        }
-        let start = Instant::now();
-        while !self.has_ended() {
-            if start.elapsed() > PATIENCE {
-                return Err(timed_out("the kernel does not let the device go"));
-            }
-            thread::sleep(LOOK);
-        }
-        // It has nothing to tell.
-        let _ = self.thread.take().map(JoinHandle::join);
-        Ok(())
-    }
-}
-
-const NBD_SET_SOCK: libc::Ioctl = 0xab00;
-const NBD_SET_BLKSIZE: libc::Ioctl = 0xab01;
-const NBD_DO_IT: libc::Ioctl = 0xab03;
-const NBD_CLEAR_SOCK: libc::Ioctl = 0xab04;
-const NBD_SET_SIZE_BLOCKS: libc::Ioctl = 0xab07;
-const NBD_DISCONNECT: libc::Ioctl = 0xab08;
-const NBD_SET_TIMEOUT: libc::Ioctl = 0xab09;
-const NBD_SET_FLAGS: libc::Ioctl = 0xab0a;
-
-fn begin(device: &File, socket: RawFd, size_bytes: u64, flags: u16) -> io::Result<()> {
-    let socket = u64::try_from(socket).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
-    ioctl(device, NBD_SET_SOCK, socket)?;
-    let told = ioctl(device, NBD_SET_BLKSIZE, SECTOR_BYTES)
-        .and_then(|()| ioctl(device, NBD_SET_SIZE_BLOCKS, size_bytes / SECTOR_BYTES))
-        .and_then(|()| ioctl(device, NBD_SET_TIMEOUT, 0))
-        .and_then(|()| ioctl(device, NBD_SET_FLAGS, flags.into()));
-    if told.is_err() {
-        let _ = ioctl(device, NBD_CLEAR_SOCK, 0);
-    }
-    told
-}
-
-fn ioctl(device: &File, request: libc::Ioctl, argument: u64) -> io::Result<()> {
-    // SAFETY: the descriptor is open, and NBD's requests take a number, no pointer.
-    match unsafe { libc::ioctl(device.as_raw_fd(), request, argument) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
-}
-
-/// A signal would end `NBD_DO_IT`, and with it the device. Other threads are there to take signals.
-fn block_signals() {
-    // SAFETY: the set is filled before it is used, and the mask is this thread's own.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
-    }
+/// The number in the name of a device.
+fn number_of(name: &str, kind: &str) -> Option<u32> {
+    let digits = name.strip_prefix(kind)?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
 fn timed_out(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, what)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_free_device_is_found_by_its_number_and_a_want_of_them_is_told() {
-        let place = tempfile::tempdir().unwrap();
-        let nbd = KernelNbd { dev: place.path().to_owned(), sys: place.path().to_owned() };
-        let told = nbd.free().unwrap_err().to_string();
-        assert!(told.contains("modprobe nbd"), "{told}");
-        for name in ["nbd10", "nbd2", "nbd0", "sda", "nbdx"] {
-            fs::create_dir(place.path().join(name)).unwrap();
-        }
-        fs::write(place.path().join("nbd0/pid"), "1").unwrap();
-        assert_eq!(nbd.free().unwrap(), ["nbd2", "nbd10"]);
-        for name in ["nbd2", "nbd10"] {
-            fs::write(place.path().join(name).join("pid"), "1").unwrap();
-        }
-        let told = nbd.free().unwrap_err().to_string();
-        assert!(told.contains("nbds_max"), "{told}");
-    }
 }

@@ -170,12 +170,16 @@ const MOUNTS: [&str; 4] =
     [api::ImportPool::NAME, api::Mount::NAME, api::SetProperties::NAME, api::InheritProperty::NAME];
 
 /// After these there may be other volumes, or volumes may be something else.
-const CHANGES_OF_VOLUMES: [&str; 9] = [
+const CHANGES_OF_VOLUMES: [&str; 12] = [
     api::CreateDataset::NAME,
     api::CloneSnapshot::NAME,
     api::DestroyDataset::NAME,
     api::RenameDataset::NAME,
+    api::Promote::NAME,
     api::Rollback::NAME,
+    api::TakeSnapshots::NAME,
+    // The last one to go may take the snapshot along.
+    api::HoldSnapshots::NAME,
     api::SetProperties::NAME,
     api::InheritProperty::NAME,
     api::LoadKey::NAME,

@@ -6,12 +6,34 @@ use serde::{Deserialize, Serialize};
 
 use super::Action;
 
+/// How the kernel gets at the volume of a block device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Through {
+    /// Its ublk driver: `/dev/ublkbN`.
+    Ublk,
+    /// Its NBD client: `/dev/nbdN`.
+    Nbd,
+}
+
+impl Through {
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ublk => "ublk",
+            Self::Nbd => "nbd",
+        }
+    }
+}
+
 /// Makes a block device of the kernel for a volume, until it is detached, the volume goes, or the daemon ends.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AttachVolume {
     /// The volume, or a snapshot of one.
     pub volume: String,
+    /// How; the first one that the kernel has where none is given.
+    pub through: Option<Through>,
 }
 
 /// A volume that is a block device.
@@ -19,6 +41,8 @@ pub struct AttachVolume {
 pub struct AttachedVolume {
     /// The volume.
     pub volume: String,
+    /// How the kernel gets at it.
+    pub through: Through,
     /// The device.
     pub node: PathBuf,
     /// The link to it that has the volume's name.

@@ -1,14 +1,22 @@
 //! Volumes as block devices of the kernel ([`crate::blockdev`]), with links `/dev/zvol/POOL/VOLUME` to them.
 //!
 //! # Which volumes
-//! Those whose property `volmode` is `dev` or `full`, set there or inherited, and those that were asked for
-//! ([`api::AttachVolume`]). `volmode=default` is without a device: each takes one of the few that the kernel has. After
-//! each change of a pool the devices are brought in line with its volumes ([`Daemon::settle_devices`]); where the kernel
-//! makes none that is said in the log, and when one was asked for, as an error.
+//! Those whose property `volmode` is `dev` or `full`, set there or inherited, their snapshots where `snapdev`
+//! is `visible`, and those that were asked for ([`api::AttachVolume`]). `volmode=default` is without a
+//! device: not every volume is for this machine, and the kernel's NBD client has few devices. After each
+//! change of a pool the devices are brought in line with its volumes ([`Daemon::settle_devices`]); where the
+//! kernel makes none that is said in the log, and when one was asked for, as an error.
 //!
-//! A device is a client of the volume as any other, over the daemon's own NBD socket. It does not keep its volume or pool
-//! from changes, as long as nothing in the kernel uses it: before a change that allows no client it is detached, and
-//! attached again afterwards if the volume is still there. One that is mounted does keep them from it.
+//! A device is made in the first way that the kernel has ([`DeviceMaker::ways`]), unless it was asked for in
+//! another one.
+//!
+//! A device is a client of the volume as any other. It does not keep its volume or pool from changes, as long
+//! as nothing in the kernel uses it: before a change that allows no client it is detached, and attached again
+//! afterwards if the volume is still there. One that is mounted does keep them from it.
+//!
+//! # Nothing is lost at the end
+//! Before a device is detached the kernel writes what it keeps of it; where that fails the device stays. By
+//! force it stays for no longer than [`FORCED_FLUSH`], and a suspended pool is not waited for.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -18,31 +26,66 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use engine::dataset::properties::{Environment, Prop};
 
+use super::datasets::is_at_or_below;
 use super::{Daemon, OpenPool, lock};
-use crate::api::{self, ApiError, AttachedVolume, ErrorKind};
-use crate::blockdev::{BlockDevice, BlockDevices, KernelNbd};
-use crate::nbd;
+use crate::api::{self, ApiError, AttachedVolume, ErrorKind, Through};
+use crate::blockdev::{BlockDevice, BlockDevices, KernelNbd, Offered, Ublk};
 
 /// Values of `volmode` with which a volume is a device.
 const FULL: u64 = 1;
 const DEV: u64 = 2;
 
+/// The value of `snapdev` with which its snapshots are devices too.
+const VISIBLE: u64 = 1;
+
+/// How long the kernel may write what it keeps of a device that goes by force.
+const FORCED_FLUSH: Duration = Duration::from_secs(10);
+/// The same of another one: as long as it takes, but not for ever.
+const FLUSH: Duration = Duration::from_secs(3600);
+/// Most links and directories that are looked at for what daemons left that died.
+const MOST_LEFT: usize = 65_536;
+
 /// Makes devices, and knows where links to them go.
 #[derive(Debug, Clone)]
 pub struct DeviceMaker {
-    /// What makes them.
-    pub devices: Arc<dyn BlockDevices>,
+    /// What makes them, the best way first.
+    pub ways: Vec<(Through, Arc<dyn BlockDevices>)>,
     /// The directory of the links.
     pub links: PathBuf,
 }
 
 impl Default for DeviceMaker {
     fn default() -> Self {
-        Self { devices: Arc::<KernelNbd>::default(), links: "/dev/zvol".into() }
+        let ublk: Arc<dyn BlockDevices> = Arc::<Ublk>::default();
+        let ways = vec![(Through::Ublk, ublk), (Through::Nbd, Arc::<KernelNbd>::default())];
+        Self { ways, links: "/dev/zvol".into() }
+    }
+}
+
+impl DeviceMaker {
+    fn is_there(&self) -> bool {
+        self.ways.iter().any(|(_, devices)| devices.is_there())
+    }
+
+    /// The way that is asked for, else the first one that there is.
+    fn way(&self, through: Option<Through>) -> io::Result<(Through, &dyn BlockDevices)> {
+        let is_meant = |way: Through, devices: &dyn BlockDevices| match through {
+            Some(asked) => asked == way,
+            None => devices.is_there(),
+        };
+        let mut ways = self.ways.iter().map(|(way, devices)| (*way, &**devices));
+        ways.find(|(way, devices)| is_meant(*way, *devices)).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                "the kernel makes no devices for it: load ublk ('modprobe ublk_drv'; Linux 6.5 or later) \
+                 or its NBD client ('modprobe nbd'), or use the volume through its NBD socket",
+            )
+        })
     }
 }
 
@@ -50,13 +93,14 @@ impl Default for DeviceMaker {
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     attached: Mutex<BTreeMap<String, Attached>>,
-    /// Volumes for which somebody asked.
-    asked: Mutex<BTreeSet<String>>,
+    /// Volumes for which somebody asked, and in which way.
+    asked: Mutex<BTreeMap<String, Option<Through>>>,
 }
 
 #[derive(Debug)]
 struct Attached {
     device: Box<dyn BlockDevice>,
+    through: Through,
     link: PathBuf,
     links: PathBuf,
     size_bytes: u64,
@@ -65,23 +109,48 @@ struct Attached {
 impl Attached {
     fn told(&self, volume: &str) -> AttachedVolume {
         let (node, link) = (self.device.node().to_owned(), self.link.clone());
-        AttachedVolume { volume: volume.to_owned(), node, link }
+        AttachedVolume { volume: volume.to_owned(), through: self.through, node, link }
     }
 
-    fn detach(&mut self) -> io::Result<()> {
-        self.device.detach()?;
+    fn detach(&mut self, fails: bool) -> io::Result<()> {
+        self.device.detach(fails)?;
         // A link to what is there no more harms less than a volume that stays.
         if fs::read_link(&self.link).is_ok_and(|target| target == self.device.node()) {
-            let _ = fs::remove_file(&self.link);
-        }
-        let above = self.link.ancestors().skip(1).take_while(|above| *above != self.links);
-        for directory in above {
-            // One that has other links in it stays.
-            if fs::remove_dir(directory).is_err() {
-                break;
-            }
+            remove_link(&self.link, &self.links);
         }
         Ok(())
+    }
+}
+
+/// Removes a link, and the directories above it that have no other.
+fn remove_link(link: &Path, links: &Path) {
+    if fs::remove_file(link).is_ok() {
+        let above = link.ancestors().skip(1).take_while(|above| *above != links);
+        // One that has other links in it stays.
+        above.map_while(|directory| fs::remove_dir(directory).ok()).for_each(drop);
+    }
+}
+
+/// Removes links to devices that nothing serves any more.
+fn clear_links(links: &Path, is_left: impl Fn(&Path) -> bool) {
+    let mut directories = vec![links.to_owned()];
+    let mut left = MOST_LEFT;
+    while let Some(directory) = directories.pop() {
+        // It need not be there, and may go meanwhile.
+        let Ok(entries) = fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten() {
+            left = left.saturating_sub(1);
+            match entry.file_type() {
+                _ if left == 0 => return,
+                Ok(kind) if kind.is_dir() => directories.push(entry.path()),
+                Ok(kind) if kind.is_symlink() => {
+                    if fs::read_link(entry.path()).is_ok_and(|node| is_left(&node)) {
+                        remove_link(&entry.path(), links);
+                    }
+                }
+                _ => {}
+            }
+        }
     }
 }
 
@@ -93,10 +162,11 @@ impl Devices {
 }
 
 impl OpenPool {
-    /// Detaches the volumes that are meant. One that is in use stays, unless forced. Blocks the thread.
+    /// Detaches the volumes that are meant, after the kernel wrote what it keeps of them. One that is in use
+    /// stays, unless forced. Blocks the thread.
     pub(super) fn detach_devices(&self, is_meant: impl Fn(&str) -> bool, force: bool) -> Vec<ApiError> {
-        // What the kernel keeps would wait for the pool's devices.
-        let flushes = !force && !self.is_suspended();
+        // Nothing waits for the pool's devices.
+        let mut is_stuck = self.is_suspended();
         let mut attached = lock(&self.devices.attached);
         let mut failed = Vec::new();
         attached.retain(|volume, attached| {
@@ -110,8 +180,16 @@ impl OpenPool {
                 )));
                 return true;
             }
-            let flushed = if flushes { attached.device.flush() } else { Ok(()) };
-            match flushed.and_then(|()| attached.detach()) {
+            let flushed = match (is_stuck, force) {
+                (true, _) => Ok(()),
+                (false, false) => attached.device.flush(FLUSH),
+                (false, true) => attached.device.flush(FORCED_FLUSH).or_else(|error| {
+                    is_stuck = error.kind() == io::ErrorKind::TimedOut;
+                    tracing::warn!(volume, node, %error, "a device goes without all that was written to it");
+                    Ok(())
+                }),
+            };
+            match flushed.and_then(|()| attached.detach(is_stuck)) {
                 Ok(()) => false,
                 Err(error) => {
                     failed.push(ApiError::failed(format!(
@@ -161,8 +239,8 @@ impl Daemon {
         let volume = volumes.iter().find(|volume| volume.name() == name).ok_or_else(|| {
             ApiError::not_found(format!("cannot attach '{name}': it is not a volume that can be read"))
         })?;
-        let attached = self.attach(&pool, name, volume.size_bytes())?;
-        lock(&pool.devices.asked).insert(name.clone());
+        let attached = self.attach(&pool, name, volume.size_bytes(), request.through)?;
+        lock(&pool.devices.asked).insert(name.clone(), request.through);
         Ok(attached)
     }
 
@@ -195,32 +273,55 @@ impl Daemon {
     }
 
     /// Makes the device and its link, unless they are there. Blocks the thread.
-    fn attach(&self, pool: &OpenPool, name: &str, size_bytes: u64) -> Result<AttachedVolume, ApiError> {
+    fn attach(
+        &self,
+        pool: &OpenPool,
+        name: &str,
+        size_bytes: u64,
+        through: Option<Through>,
+    ) -> Result<AttachedVolume, ApiError> {
         let doing = format!("cannot attach '{name}'");
+        let refused = |why: &str| ApiError::refused(format!("{doing}: {why}"));
         let mut attached = lock(&pool.devices.attached);
         if let Some(there) = attached.get(name) {
-            return Ok(there.told(name));
+            let told = there.told(name);
+            return match through.filter(|asked| *asked != there.through) {
+                None => Ok(told),
+                Some(_) => Err(ApiError::busy(format!(
+                    "{doing}: it is attached through {} as {}; detach it first",
+                    there.through.word(),
+                    told.node.display()
+                ))),
+            };
         }
-        let DeviceMaker { devices, links } = &self.device_maker;
-        let link = link_of(links, name);
-        let link = link.ok_or_else(|| ApiError::refused(format!("{doing}: it has no name for a path")))?;
-        let socket = self.nbd.get().map(|nbd| nbd.socket.clone());
-        let socket =
-            socket.ok_or_else(|| ApiError::refused(format!("{doing}: this daemon serves no volumes")))?;
-        let device =
-            nbd::choose(&socket, name).and_then(|chosen| devices.attach(chosen)).map_err(|error| {
-                let kind = match error.kind() {
-                    io::ErrorKind::ResourceBusy => ErrorKind::Busy,
-                    io::ErrorKind::NotFound => ErrorKind::Refused,
-                    _ => ErrorKind::Failed,
-                };
-                ApiError::new(kind, format!("{doing}: {error}"))
-            })?;
-        let mut new = Attached { device, link, links: links.clone(), size_bytes };
+        let links = &self.device_maker.links;
+        let link = link_of(links, name).ok_or_else(|| refused("it has no name for a path"))?;
+        let (Some(nbd), Some(shards)) = (self.nbd.get(), self.shards.get().and_then(Weak::upgrade)) else {
+            return Err(refused("this daemon serves no volumes"));
+        };
+        let open = || {
+            let opened = device::block_on(pool.connect(name, self.link.clone()));
+            opened.map_err(|error| match error {
+                engine::Error::Busy(_) => io::Error::new(io::ErrorKind::ResourceBusy, error.to_string()),
+                _ => io::Error::other(error.to_string()),
+            })
+        };
+        let offered = Offered { name, socket: &nbd.socket, shards: &shards, open: &open };
+        let way = self.device_maker.way(through);
+        let made = way.and_then(|(way, devices)| Ok((way, devices.attach(&offered)?)));
+        let (through, device) = made.map_err(|error| {
+            let kind = match error.kind() {
+                io::ErrorKind::ResourceBusy => ErrorKind::Busy,
+                io::ErrorKind::NotFound | io::ErrorKind::Unsupported => ErrorKind::Refused,
+                _ => ErrorKind::Failed,
+            };
+            ApiError::new(kind, format!("{doing}: {error}"))
+        })?;
+        let mut new = Attached { device, through, link, links: links.clone(), size_bytes };
         if let Err(error) = put_link(&new.link, new.device.node()) {
             let link = new.link.display().to_string();
             let left =
-                new.detach().err().map_or_else(String::new, |error| format!("; and it stays: {error}"));
+                new.detach(true).err().map_or_else(String::new, |error| format!("; and it stays: {error}"));
             return Err(ApiError::failed(format!("{doing}: no link {link} to its device: {error}{left}")));
         }
         let told = new.told(name);
@@ -228,18 +329,30 @@ impl Daemon {
         Ok(told)
     }
 
-    /// Detaches all devices that nothing uses, while volumes are still served: for the end of the daemon, so that the kernel
-    /// can write what it keeps. Blocks the thread.
+    /// Detaches all devices, also those in use, while volumes are still served: for the end of the daemon, so
+    /// that the kernel can write what it keeps. Blocks the thread.
     pub fn detach_all_devices(&self) {
         for pool in self.open_pools() {
-            for error in pool.detach_devices(|_| true, false) {
+            for error in pool.detach_devices(|_| true, true) {
                 tracing::warn!(pool = pool.name(), "{error}");
             }
         }
     }
 
-    /// Brings the devices of all pools in line with their volumes, after something changed. What cannot be done is said
-    /// in the log.
+    /// Removes devices that daemons left behind which died, and links to them. What cannot be done is said in
+    /// the log. Blocks the thread.
+    pub fn clear_left_devices(&self) {
+        let DeviceMaker { ways, links } = &self.device_maker;
+        for (way, devices) in ways.iter().filter(|(_, devices)| devices.is_there()) {
+            if let Err(error) = devices.clear_left() {
+                tracing::warn!(%error, through = way.word(), "devices of a daemon that died stay");
+            }
+        }
+        clear_links(links, |node| ways.iter().any(|(_, devices)| devices.is_left(node)));
+    }
+
+    /// Brings the devices of all pools in line with their volumes, after something changed. What cannot be
+    /// done is said in the log.
     pub(super) async fn settle_devices(&self) {
         for pool in self.open_pools() {
             // A pool that is being closed, or whose devices are away, gets no new ones.
@@ -255,39 +368,72 @@ impl Daemon {
 
     /// The same for one pool, by who has the right to change it.
     pub(super) async fn settle_devices_of(&self, pool: &OpenPool) -> Vec<String> {
-        if !self.device_maker.devices.is_there() && pool.devices.list().is_empty() {
+        if pool.devices.list().is_empty() && !self.device_maker.is_there() {
             return Vec::new();
         }
         let volumes: BTreeMap<String, u64> =
             pool.volumes().iter().map(|volume| (volume.name().to_owned(), volume.size_bytes())).collect();
-        lock(&pool.devices.asked).retain(|asked| volumes.contains_key(asked));
-        let mut wanted: BTreeSet<String> = lock(&pool.devices.asked).clone();
+        lock(&pool.devices.asked).retain(|asked, _| volumes.contains_key(asked));
+        let asked = lock(&pool.devices.asked).clone();
+        let mut wanted: BTreeSet<String> = asked.keys().cloned().collect();
         match with_device(pool, &volumes).await {
             Ok(with_device) => wanted.extend(with_device),
             Err(error) => return vec![format!("devices of volumes are as they were: {error}")],
         }
         let failed = pool.detach_devices(|volume| !wanted.contains(volume), false);
         let mut warnings: Vec<String> = failed.into_iter().map(|error| error.message).collect();
+        // A size that the kernel keeps is that of a device which is attached again.
+        let again = pool.resize_devices(&volumes, &mut warnings);
+        let failed = pool.detach_devices(|volume| again.contains(volume), false);
+        warnings
+            .extend(failed.into_iter().map(|error| format!("a device keeps its size: {}", error.message)));
         for name in &wanted {
             let Some(size_bytes) = volumes.get(name) else { continue };
-            if let Err(error) = self.attach(pool, name, *size_bytes) {
+            let through = asked.get(name).copied().flatten();
+            if let Err(error) = self.attach(pool, name, *size_bytes, through) {
                 warnings.push(error.message);
-            }
-        }
-        for (name, attached) in lock(&pool.devices.attached).iter_mut() {
-            let Some(size_bytes) = volumes.get(name).filter(|size| **size != attached.size_bytes) else {
-                continue;
-            };
-            match attached.device.resize(*size_bytes) {
-                Ok(()) => attached.size_bytes = *size_bytes,
-                Err(error) => warnings.push(format!("the device of '{name}' keeps its size: {error}")),
             }
         }
         warnings
     }
 }
 
-/// The volumes that are to have a device because of their properties. Snapshots have none.
+impl OpenPool {
+    /// Volumes for which devices were asked have other names: what was called `from`, and what lies below it.
+    pub(super) fn rename_asked_devices(&self, from: &str, to: &str) {
+        let mut asked = lock(&self.devices.asked);
+        let renamed =
+            std::mem::take(&mut *asked).into_iter().map(|(name, through)| match name.strip_prefix(from) {
+                Some(rest) if is_at_or_below(&name, from) => (format!("{to}{rest}"), through),
+                _ => (name, through),
+            });
+        asked.extend(renamed);
+    }
+
+    /// Gives devices the sizes of their volumes. Those whose size the kernel keeps.
+    fn resize_devices(
+        &self,
+        volumes: &BTreeMap<String, u64>,
+        warnings: &mut Vec<String>,
+    ) -> BTreeSet<String> {
+        let mut kept = BTreeSet::new();
+        for (name, attached) in lock(&self.devices.attached).iter_mut() {
+            let Some(size_bytes) = volumes.get(name).filter(|size| **size != attached.size_bytes) else {
+                continue;
+            };
+            match attached.device.resize(*size_bytes) {
+                Ok(()) => attached.size_bytes = *size_bytes,
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    kept.insert(name.clone());
+                }
+                Err(error) => warnings.push(format!("the device of '{name}' keeps its size: {error}")),
+            }
+        }
+        kept
+    }
+}
+
+/// The volumes that are to have a device because of their properties, and their snapshots.
 async fn with_device(pool: &OpenPool, volumes: &BTreeMap<String, u64>) -> engine::Result<Vec<String>> {
     let heads: Vec<&String> = volumes.keys().filter(|name| !name.contains('@')).collect();
     if heads.is_empty() {
@@ -298,8 +444,14 @@ async fn with_device(pool: &OpenPool, volumes: &BTreeMap<String, u64>) -> engine
     for name in heads {
         let Some(entry) = dsl.entry(name).await.map(Some).or_else(absent)? else { continue };
         let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await?;
-        if matches!(properties.number(Prop::Volmode), Some(FULL | DEV)) {
-            with_device.push(name.clone());
+        if !matches!(properties.number(Prop::Volmode), Some(FULL | DEV)) {
+            continue;
+        }
+        with_device.push(name.clone());
+        if properties.number(Prop::Snapdev) == Some(VISIBLE) {
+            let is_snapshot =
+                |other: &&String| other.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('@'));
+            with_device.extend(volumes.keys().filter(is_snapshot).cloned());
         }
     }
     Ok(with_device)
@@ -323,5 +475,20 @@ mod tests {
         for wrong in ["", "tank/../v", "tank//v", "..", "/v", "tank/."] {
             assert_eq!(link_of(links, wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn links_that_lead_to_devices_of_others_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let links = place.path().join("zvol");
+        let link = |name: &str, node: &str| put_link(&links.join(name), Path::new(node)).unwrap();
+        clear_links(&links, |_| true);
+        link("tank/a/v", "/dev/ublkb7");
+        link("tank/v", "/dev/ublkb8");
+        link("old/b/v@s", "/dev/ublkb7");
+        link("theirs/v", "../../zd0");
+        clear_links(&links, |node| node == Path::new("/dev/ublkb7"));
+        let is_there = |name: &str| fs::symlink_metadata(links.join(name)).is_ok();
+        assert_eq!(["tank/a", "tank/v", "old", "theirs/v"].map(is_there), [false, true, false, true]);
     }
 }

@@ -303,6 +303,11 @@ impl Table {
         self.0.iter().any(|row| row.device == place.device && row.at == place.at)
     }
 
+    /// Numbers of the filesystems that are mounted, and where.
+    pub fn all(&self) -> impl Iterator<Item = (libc::dev_t, &Path)> {
+        self.0.iter().map(|row| (row.device, row.at.as_path()))
+    }
+
     /// What is mounted below a directory.
     pub fn inside(&self, at: &Path) -> impl Iterator<Item = &Row> {
         self.0.iter().filter(move |row| row.at != at && row.at.starts_with(at))

@@ -4,13 +4,14 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use device::block_on;
 use server::api::{
     Action, AttachVolume, DestroyDataset, DetachVolume, ErrorKind, ExportPool, ListAttached, RenameDataset,
-    SetProperties,
+    SetProperties, Shutdown, TakeSnapshots, Through,
 };
-use server::blockdev::{BlockDevice, BlockDevices};
+use server::blockdev::{BlockDevice, BlockDevices, Offered};
 use server::daemon::{Daemon, DeviceMaker, dispatch};
 use server::nbd::Chosen;
 
@@ -22,8 +23,14 @@ use crate::volumes::{MEBIBYTE, new_volume};
 struct Fake {
     place: PathBuf,
     is_in_use: Arc<AtomicBool>,
+    /// Devices keep their sizes.
+    keeps_sizes: Arc<AtomicBool>,
+    /// The kernel cannot write what it keeps of devices.
+    cannot_flush: Arc<AtomicBool>,
     sizes: Arc<Mutex<Vec<u64>>>,
     made: Arc<Mutex<usize>>,
+    /// What was done with devices at their end.
+    ends: Arc<Mutex<Vec<&'static str>>>,
 }
 
 #[derive(Debug)]
@@ -51,7 +58,8 @@ impl BlockDevices for Fake {
         true
     }
 
-    fn attach(&self, mut chosen: Chosen) -> io::Result<Box<dyn BlockDevice>> {
+    fn attach(&self, volume: &Offered<'_>) -> io::Result<Box<dyn BlockDevice>> {
+        let mut chosen = volume.choose()?;
         // The socket takes requests at once, and answers them in the simple form.
         if !chosen.is_read_only() {
             chosen
@@ -70,6 +78,14 @@ impl BlockDevices for Fake {
         std::fs::write(&node, b"")?;
         Ok(Box::new(FakeDevice { fake: self.clone(), node, chosen }))
     }
+
+    fn clear_left(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn is_left(&self, _node: &Path) -> bool {
+        false
+    }
 }
 
 impl BlockDevice for FakeDevice {
@@ -82,15 +98,23 @@ impl BlockDevice for FakeDevice {
     }
 
     fn resize(&mut self, size_bytes: u64) -> io::Result<()> {
+        if self.fake.keeps_sizes.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         self.fake.sizes.lock().unwrap().push(size_bytes);
         Ok(())
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    fn flush(&mut self, _limit: Duration) -> io::Result<()> {
+        self.fake.ends.lock().unwrap().push("flush");
+        match self.fake.cannot_flush.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => Ok(()),
+        }
     }
 
-    fn detach(&mut self) -> io::Result<()> {
+    fn detach(&mut self, fails: bool) -> io::Result<()> {
+        self.fake.ends.lock().unwrap().push(if fails { "fail" } else { "detach" });
         self.chosen.socket.write_all(&request(2, 0, 0))?;
         std::fs::remove_file(&self.node)
     }
@@ -108,7 +132,8 @@ impl Place {
         let devices = tempfile::tempdir().unwrap();
         let fake = Fake { place: devices.path().to_owned(), ..Fake::default() };
         let links = devices.path().join("zvol");
-        let maker = DeviceMaker { devices: Arc::new(fake.clone()), links: links.clone() };
+        let ways: Vec<(Through, Arc<dyn BlockDevices>)> = vec![(Through::Nbd, Arc::new(fake.clone()))];
+        let maker = DeviceMaker { ways, links: links.clone() };
         let running = Running::start_as(Daemon::default().making_devices(maker));
         new_volume(&running);
         Self { running, fake, links, _devices: devices }
@@ -143,12 +168,13 @@ impl Place {
 fn a_volume_is_a_device_until_it_is_detached_or_its_pool_exported() {
     let place = Place::new();
     let daemon = &place.running.daemon;
-    let attach = || block_on(daemon.attach_volume(AttachVolume { volume: "tank/vol".into() }));
+    let attach = || block_on(daemon.attach_volume(AttachVolume { volume: "tank/vol".into(), through: None }));
     let attached = attach().unwrap();
     assert_eq!((Some(attached.node.clone()), place.link("tank/vol")), (place.node(0), place.node(0)));
     assert_eq!(attach().unwrap(), attached, "it has one already");
     assert_eq!(daemon.list_attached(ListAttached {}).unwrap(), [attached]);
-    let none = block_on(daemon.attach_volume(AttachVolume { volume: "tank/none".into() })).unwrap_err();
+    let none = block_on(daemon.attach_volume(AttachVolume { volume: "tank/none".into(), through: None }))
+        .unwrap_err();
     assert_eq!(none.kind, ErrorKind::NotFound);
 
     place.fake.is_in_use.store(true, Ordering::Relaxed);
@@ -192,4 +218,77 @@ fn volmode_makes_and_removes_the_device_with_the_volume() {
     place.fake.is_in_use.store(false, Ordering::Relaxed);
     place.act(&destroy).unwrap();
     assert_eq!((place.link("tank/new"), place.links.join("tank").exists()), (None, false));
+}
+
+#[test]
+fn a_device_that_was_asked_for_goes_with_its_volume_to_another_name() {
+    let place = Place::new();
+    let attach = AttachVolume { volume: "tank/vol".into(), through: Some(Through::Nbd) };
+    place.act(&attach).unwrap();
+    for (from, to) in [("tank/vol", "tank/volume"), ("tank/volume", "tank/v")] {
+        place.act(&RenameDataset { from: from.into(), to: to.into(), ..RenameDataset::default() }).unwrap();
+        assert_eq!([from, to].map(|name| place.link(name).is_some()), [false, true]);
+    }
+}
+
+#[test]
+fn a_device_that_keeps_its_size_is_attached_again_unless_it_is_in_use() {
+    let place = Place::new();
+    place.fake.keeps_sizes.store(true, Ordering::Relaxed);
+    place.set("volmode", "dev");
+    place.fake.is_in_use.store(true, Ordering::Relaxed);
+    place.set("volsize", "16M");
+    assert_eq!(place.link("tank/vol"), place.node(0));
+    place.fake.is_in_use.store(false, Ordering::Relaxed);
+    place.set("volsize", "24M");
+    assert_eq!(place.link("tank/vol"), place.node(1));
+    assert_eq!(*place.fake.ends.lock().unwrap(), ["flush", "detach"]);
+}
+
+#[test]
+fn what_the_kernel_keeps_is_written_before_the_daemon_ends_also_where_it_is_asked_to() {
+    let place = Place::new();
+    place.set("volmode", "dev");
+    // A mount keeps it from being detached only without force.
+    place.fake.is_in_use.store(true, Ordering::Relaxed);
+    place.act(&Shutdown {}).unwrap();
+    assert_eq!(*place.fake.ends.lock().unwrap(), ["flush", "detach"]);
+    assert_eq!(place.link("tank/vol"), None);
+}
+
+#[test]
+fn a_device_that_cannot_be_flushed_goes_by_force_only() {
+    let place = Place::new();
+    place.set("volmode", "dev");
+    place.fake.cannot_flush.store(true, Ordering::Relaxed);
+    let detach = |force| {
+        let detach = DetachVolume { volume: "tank/vol".into(), force };
+        block_on(place.running.daemon.detach_volume(detach))
+    };
+    assert!(detach(false).unwrap_err().message.contains("stays attached"));
+    assert_eq!(place.link("tank/vol"), place.node(0));
+    detach(true).unwrap();
+    assert_eq!(*place.fake.ends.lock().unwrap(), ["flush", "flush", "fail"]);
+    assert_eq!(place.link("tank/vol"), None);
+}
+
+#[test]
+fn snapshots_are_devices_where_snapdev_says_so() {
+    let place = Place::new();
+    let snapshot = |name: &str| {
+        place.act(&TakeSnapshots { names: vec![name.into()], ..TakeSnapshots::default() }).unwrap();
+    };
+    snapshot("tank/vol@a");
+    place.set("snapdev", "visible");
+    assert_eq!(place.link("tank/vol@a"), None, "its volume is no device");
+    place.set("volmode", "dev");
+    let is_there = |name: &str| place.link(name).is_some();
+    assert_eq!(["tank/vol", "tank/vol@a"].map(is_there), [true; 2]);
+    snapshot("tank/vol@b");
+    assert_eq!(["tank/vol", "tank/vol@a", "tank/vol@b"].map(is_there), [true; 3]);
+    let destroy = DestroyDataset { name: "tank/vol@a".into(), ..DestroyDataset::default() };
+    place.act(&destroy).unwrap();
+    assert_eq!(["tank/vol", "tank/vol@a", "tank/vol@b"].map(is_there), [true, false, true]);
+    place.set("snapdev", "hidden");
+    assert_eq!(["tank/vol", "tank/vol@b"].map(is_there), [true, false]);
 }

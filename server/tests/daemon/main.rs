@@ -15,5 +15,6 @@ mod pools;
 mod public;
 mod semantics;
 mod sparse;
+mod ublk;
 mod views;
 mod volumes;

@@ -311,7 +311,7 @@ pub const IDLE: &[(Prop, &str)] = &[
     (Prop::Exec, "it says what may be executed, not what reading and writing cost"),
     (Prop::Setuid, "it says what programs may become, not what reading and writing cost"),
     (Prop::Snapdir, "it says whether .zfs is listed"),
-    (Prop::Snapdev, "Cenote makes no devices of snapshots, and only keeps it"),
+    (Prop::Snapdev, "it says which snapshots are devices, and the lab uses volumes over NBD"),
     (Prop::Volmode, "it says which volumes are devices, and the lab uses them over NBD"),
     (Prop::Vscan, "nothing scans files, and Cenote only keeps it"),
     (Prop::Nbmand, "Linux has no mandatory locks, and Cenote only shows it"),

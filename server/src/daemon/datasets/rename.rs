@@ -72,6 +72,7 @@ impl Daemon {
             self.stop_moving(&pool, &changing, moving).await;
             return Err(said(&doing, error));
         }
+        pool.rename_asked_devices(from, to);
         let mut failed = Vec::new();
         for parent in &made {
             failed.extend(self.mount_if_wanted(&pool, &changing, parent).await.err());
@@ -140,6 +141,7 @@ impl Daemon {
             edit::rename_snapshots(&s, &renamed).await
         });
         done.await.map_err(failed)?;
+        names.iter().for_each(|(old, new)| pool.rename_asked_devices(old, new));
         let mut warnings = Vec::new();
         for (old, new) in names.iter().filter(|(old, _)| stay_mounted.contains(old)) {
             pool.rename_mount(old, new, false);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use device::block_on;
 use server::api::{
-    Action, AttachVolume, DestroyDataset, DetachVolume, ErrorKind, ExportPool, ListAttached, RenameDataset,
-    SetProperties, Shutdown, TakeSnapshots, Through,
+    Action, AttachVolume, DestroyDataset, DetachVolume, ErrorKind, ExportPool, HoldSnapshots, ListAttached,
+    RenameDataset, SetProperties, Shutdown, TakeSnapshots, Through,
 };
 use server::blockdev::{BlockDevice, BlockDevices, Offered};
 use server::daemon::{Daemon, DeviceMaker, dispatch};
@@ -291,4 +291,29 @@ fn snapshots_are_devices_where_snapdev_says_so() {
     assert_eq!(["tank/vol", "tank/vol@a", "tank/vol@b"].map(is_there), [true, false, true]);
     place.set("snapdev", "hidden");
     assert_eq!(["tank/vol", "tank/vol@b"].map(is_there), [true, false]);
+}
+
+#[test]
+fn a_snapshot_that_is_a_device_in_use_does_not_go_with_its_last_hold() {
+    let place = Place::new();
+    place.set("volmode", "dev");
+    place.set("snapdev", "visible");
+    let snapshots = vec!["tank/vol@s".to_owned()];
+    place.act(&TakeSnapshots { names: snapshots.clone(), ..TakeSnapshots::default() }).unwrap();
+    let hold = |release| HoldSnapshots {
+        snapshots: snapshots.clone(),
+        tag: "kept".into(),
+        release,
+        ..HoldSnapshots::default()
+    };
+    place.act(&hold(false)).unwrap();
+    let destroy = DestroyDataset { name: "tank/vol@s".into(), defer: true, ..DestroyDataset::default() };
+    place.act(&destroy).unwrap();
+    assert!(place.link("tank/vol@s").is_some(), "it waits");
+    place.fake.is_in_use.store(true, Ordering::Relaxed);
+    let refused = place.act(&hold(true)).unwrap_err();
+    assert!(refused.contains("busy"), "{refused}");
+    place.fake.is_in_use.store(false, Ordering::Relaxed);
+    place.act(&hold(true)).unwrap();
+    assert_eq!(place.link("tank/vol@s"), None);
 }

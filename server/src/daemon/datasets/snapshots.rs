@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use engine::dataset::dsl::{Found, Kind, edit};
+use ondisk::dsl_dataset::FLAG_DEFER_DESTROY;
 
 use super::super::{Daemon, dataset_error, edits, names, not_of_this_type};
 use super::destroy::clones_and_dependents;
@@ -93,7 +94,7 @@ impl Daemon {
             let dsl = pool.dsl().await.map_err(failed)?;
             let dir = dsl.find_dir(of).await.map_err(failed)?;
             let dirs = if request.recursive { dsl.dirs(&dir).await.map_err(failed)? } else { vec![dir] };
-            let mut wanted = Vec::new();
+            let (mut wanted, mut waiting) = (Vec::new(), Vec::new());
             for dir in dirs {
                 let head = dsl.head(&dir).await.map_err(failed)?;
                 let Some(snapshot) = dsl.snapshot(&head, short).await.map_err(failed)? else { continue };
@@ -108,7 +109,12 @@ impl Daemon {
                         return Err(ApiError::not_found(format!("{doing}: no such tag on this dataset")));
                     }
                     (true, false) => {}
-                    _ => wanted.push(snapshot.name),
+                    (release, _) => {
+                        if release && snapshot.phys.has(FLAG_DEFER_DESTROY) {
+                            waiting.push(snapshot.name.clone());
+                        }
+                        wanted.push(snapshot.name);
+                    }
                 }
             }
             if wanted.is_empty() {
@@ -120,6 +126,10 @@ impl Daemon {
                 return Err(ApiError::not_found(format!("{doing}: {why}")));
             }
             drop(dsl);
+            // Those that wait for being destroyed may go with their last hold.
+            let changing = if waiting.is_empty() { None } else { Some(pool.change().await?) };
+            let is_waiting = |volume: &str| waiting.iter().any(|name| name == volume);
+            let _closed = changing.is_some().then(|| pool.keep_unused(&doing, is_waiting)).transpose()?;
             let (tag, release) = (request.tag.clone(), request.release);
             let done = edits::change(live, request.command.clone(), move |s| async move {
                 match release {
@@ -128,6 +138,9 @@ impl Daemon {
                 }
             });
             done.await.map_err(failed)?;
+            if !waiting.is_empty() {
+                pool.find_volumes().await.map_err(failed)?;
+            }
         }
         Ok(())
     }

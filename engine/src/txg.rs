@@ -7,10 +7,13 @@
 //! while the next one is open, so that a change is always in one of two places.
 //!
 //! # Back-pressure
-//! Whoever begins a change says how many bytes it will make dirty. All dirty bytes, of both groups, come from one budget; when it is used up,
-//! changes wait in their order of arrival, and go on as the sync thread writes dirty bytes out. So the speed of writers follows the speed of
+//! Whoever begins a change says how many bytes it will make dirty, and of which dataset. All dirty bytes, of both groups, come from one budget; when it is used up,
+//! changes wait, and go on as the sync thread writes dirty bytes out. So the speed of writers follows the speed of
 //! the devices smoothly, and memory is bounded. Dirty bytes are lent from the budget of the pool's cache ([`ArcCache::lend`]), which they shrink; pools that share
 //! a cache share what it lends.
+//!
+//! Each dataset has a lane of its own ([`lanes`]). One that compresses hard has no more dirty than the processors encode in two seconds, as its last syncs measured it; one
+//! that has little dirty waits for nobody. So who writes little and wants it stable does not queue behind those who write much, and groups close in a time that is bounded however scarce processors are.
 //!
 //! # Streams
 //! A group is worth its commit when it has much ([`Limits::sync_bytes`]): what is written again meanwhile is stored once, and indirect blocks are shared by more. Neither is to be had from large blocks
@@ -21,14 +24,18 @@
 //! |---|---|---|
 //! | `state` | numbers, holds and waiters; held for a few lines, never across an await | taken alone |
 
+mod lanes;
+
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use ondisk::Txg;
+use ondisk::{ObjsetId, Txg};
 
+pub(crate) use self::lanes::GUESSED_BYTES_PER_SECOND;
+use self::lanes::{Change, Lanes, MOST_DEBT, Verdict, nanos};
 use crate::cache::ArcCache;
 use crate::error::{Error, Result};
 use crate::queue::{Place, Queue, Queued};
@@ -62,6 +69,9 @@ const MOST_DIRTY_BYTES: u64 = 4 << 30;
 const STREAM_BYTES: u64 = 32 << 20;
 /// The slowest stream for which that is done, in bytes per second: slower ones would keep a slow disk busy with commits.
 const STREAM_BYTES_PER_SECOND: u64 = 256 << 20;
+
+/// The lane of changes that belong to no dataset.
+const NOBODY: u64 = 0;
 
 /// Large new blocks that come in one soon after the other.
 #[derive(Debug, Clone, Copy)]
@@ -112,6 +122,8 @@ impl Limits {
 #[derive(Debug)]
 pub struct Tx {
     txg: Txg,
+    /// Whose dirty bytes it counts.
+    who: u64,
     /// Absent for the sync thread's own changes.
     held: Option<Arc<Txgs>>,
     /// Whether anything was changed with it.
@@ -133,11 +145,11 @@ impl Tx {
 
     /// For changes that are part of writing the group out: those of the MOS.
     pub(crate) fn syncing(txg: Txg) -> Self {
-        Self { txg, held: None, changed: AtomicBool::new(false) }
+        Self { txg, who: NOBODY, held: None, changed: AtomicBool::new(false) }
     }
 
-    fn holding(txg: Txg, txgs: &Arc<Txgs>) -> Self {
-        Self { txg, held: Some(Arc::clone(txgs)), changed: AtomicBool::new(false) }
+    fn holding(txg: Txg, who: u64, txgs: &Arc<Txgs>) -> Self {
+        Self { txg, who, held: Some(Arc::clone(txgs)), changed: AtomicBool::new(false) }
     }
 
     /// Something is changed with it.
@@ -188,8 +200,8 @@ struct State {
     stream: Stream,
     /// Somebody waits for this group to be committed.
     wanted: Txg,
-    /// Writers without room, first come first served.
-    queue: Queue,
+    /// The same by datasets, and writers without room.
+    lanes: Lanes,
     waiters: Vec<Waker>,
     stopped: Option<Error>,
     /// Nothing new may begin for now.
@@ -197,6 +209,8 @@ struct State {
     /// No group is committed any more ([`Txgs::freeze`]).
     frozen: bool,
     ending: bool,
+    /// A thread waits for groups to commit.
+    has_committer: bool,
 }
 
 impl Txgs {
@@ -219,12 +233,13 @@ impl Txgs {
             opened_at: Instant::now(),
             stream: Stream::none(),
             wanted: Txg::NONE,
-            queue: Queue::default(),
+            lanes: Lanes::default(),
             waiters: Vec::new(),
             stopped: None,
             refused: None,
             frozen: false,
             ending: false,
+            has_committer: false,
         };
         Arc::new(Self {
             limits,
@@ -254,22 +269,38 @@ impl Txgs {
         self.state().dirty.iter().sum()
     }
 
-    /// Holds the open group for an operation that makes `bytes` dirty, as soon as there is room for them. The bytes count as dirty
-    /// until the group is written, or the sync thread takes them off.
+    /// As [`Self::begin_of`], for a change that belongs to no dataset.
     pub async fn begin(self: &Arc<Self>, bytes: u64) -> Result<Tx> {
-        let mut place = Place::new(&**self);
+        self.begin_of(ObjsetId(NOBODY), bytes).await
+    }
+
+    /// Holds the open group for an operation that makes `bytes` of a dataset dirty, as soon as there is room for them. The bytes count as dirty
+    /// until the group is written, or the sync thread takes them off.
+    pub async fn begin_of(self: &Arc<Self>, dataset: ObjsetId, bytes: u64) -> Result<Tx> {
+        let who = dataset.get();
+        let lane = Lane { txgs: self, who };
+        let mut place = Place::new(&lane);
         let txg = poll_fn(|context| {
             let mut state = self.state();
             if let Some(error) = state.stopped.as_ref().or(state.refused.as_ref()) {
                 return Poll::Ready(Err(error.clone()));
             }
-            if self.has_room(&state, bytes) && place.is_first(&state.queue) {
-                if place.leave(&mut state.queue) {
-                    state.queue.wake_first();
+            let is_first = place.is_first(&state.lanes.of(who).queue);
+            let (fits, most) = (self.has_room(&state, bytes), self.limits.dirty_bytes);
+            let dirty = state.dirty.iter().sum();
+            let is_committed = state.has_committer;
+            let change = Change { who, bytes, is_first, fits, dirty, most, is_committed };
+            if state.lanes.judge(change) == Verdict::Go {
+                if place.leave(&mut state.lanes.of(who).queue) {
+                    state.lanes.of(who).queue.wake_first();
+                }
+                if is_first {
+                    state.lanes.first_left(who);
                 }
                 state.holds[0] += 1;
                 state.dirty[0] += bytes;
-                if state.dirty[0] >= self.limits.sync_bytes {
+                state.lanes.change(who, 0, bytes, 0);
+                if self.is_full(&state) {
                     self.due.notify_all();
                 }
                 return Poll::Ready(Ok(state.open));
@@ -277,41 +308,43 @@ impl Txgs {
             if state.frozen {
                 return Poll::Ready(Err(frozen()));
             }
-            place.wait(&mut state.queue, context.waker());
+            place.wait(&mut state.lanes.of(who).queue, context.waker());
             self.due.notify_all();
             Poll::Pending
         });
-        let tx = Tx::holding(txg.await?, self);
+        let tx = Tx::holding(txg.await?, who, self);
         if let Some(cache) = self.cache.as_ref().filter(|_| bytes > 0) {
             cache.lend(bytes);
         }
         Ok(tx)
     }
 
-    /// As [`Self::begin`], for a change that makes other bytes dirty in one group than in another: `dirtied` says what, by what the group has dirty already, and how many bytes of data
+    /// As [`Self::begin_of`], for a change that makes other bytes dirty in one group than in another: `dirtied` says what, by what the group has dirty already, and how many bytes of data
     /// that is. `require` fails when the group that is held has no room for it. As long as groups under way may make room, they are waited for.
     pub async fn begin_dirtying<D>(
         self: &Arc<Self>,
+        dataset: ObjsetId,
         dirtied: impl Fn(Txg) -> (D, u64),
         require: impl Fn(Txg, D) -> Result<()>,
     ) -> Result<Tx> {
         for _ in 1..ROOM_TRIES {
-            match self.try_begin_dirtying(&dirtied, &require).await {
+            match self.try_begin_dirtying(dataset, &dirtied, &require).await {
                 Err(Error::NoSpace(_)) if self.may_gain_room() => {}
                 begun => return begun,
             }
             self.wait_synced(self.open_txg()).await?;
         }
-        self.try_begin_dirtying(&dirtied, &require).await
+        self.try_begin_dirtying(dataset, &dirtied, &require).await
     }
 
     async fn try_begin_dirtying<D>(
         self: &Arc<Self>,
+        dataset: ObjsetId,
         dirtied: impl Fn(Txg) -> (D, u64),
         require: impl Fn(Txg, D) -> Result<()>,
     ) -> Result<Tx> {
         let (_, expected) = dirtied(self.open_txg());
-        let tx = self.begin(expected).await?;
+        let tx = self.begin_of(dataset, expected).await?;
         // Whoever waits may begin in a later group, which has none of the blocks.
         let (all, bytes) = dirtied(tx.txg());
         if let Err(error) = require(tx.txg(), all) {
@@ -332,8 +365,9 @@ impl Txgs {
         let dirty = &mut state.dirty[index];
         let less = less.min(*dirty);
         *dirty = (*dirty - less).saturating_add(more);
+        state.lanes.change(tx.who, index, more, less);
         if less > 0 {
-            state.queue.wake_all();
+            state.lanes.wake_all();
         }
         drop(state);
         if let Some(cache) = &self.cache {
@@ -356,6 +390,31 @@ impl Txgs {
         before == 0 || dirty <= self.limits.dirty_bytes && self.cache.as_ref().is_none_or(is_lent)
     }
 
+    /// Whether the open group has enough for its commit.
+    fn is_full(&self, state: &State) -> bool {
+        state.dirty[0] >= self.limits.sync_bytes || state.lanes.open_debt() >= nanos(MOST_DEBT) / 4
+    }
+
+    /// Whether what is dirty will take the processors a good part of a second, so that waiting for a group is worse than writing twice.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.state().lanes.is_slow()
+    }
+
+    /// How many bytes of a dataset are encoded in a second, where it is slow.
+    pub(crate) fn pace(&self, dataset: ObjsetId) -> Option<u64> {
+        self.state().lanes.pace(dataset.get())
+    }
+
+    /// How many bytes of a dataset are encoded in a second; `None` when that is not to be limited.
+    pub(crate) fn set_pace(&self, dataset: ObjsetId, bytes_per_second: Option<u64>) {
+        let mut state = self.state();
+        state.lanes.set_pace(dataset.get(), bytes_per_second);
+        state.lanes.wake_all();
+        if self.is_full(&state) {
+            self.due.notify_all();
+        }
+    }
+
     /// Holds the open group for what makes nothing dirty and must not wait behind those that do: the intent log's allocations.
     pub(crate) fn hold(self: &Arc<Self>) -> Result<Tx> {
         let mut state = self.state();
@@ -363,7 +422,7 @@ impl Txgs {
             return Err(error.clone());
         }
         state.holds[0] += 1;
-        Ok(Tx::holding(state.open, self))
+        Ok(Tx::holding(state.open, NOBODY, self))
     }
 
     fn note_streamed(&self, txg: Txg, bytes: u64) {
@@ -386,13 +445,14 @@ impl Txgs {
         }
     }
 
-    /// `bytes` of the group being written are written.
-    pub(crate) fn written(&self, bytes: u64) {
+    /// `bytes` of a dataset, of the group being written, are written.
+    pub(crate) fn written(&self, dataset: ObjsetId, bytes: u64) {
         let mut state = self.state();
         let written = bytes.min(state.dirty[1]);
         state.dirty[1] -= written;
+        state.lanes.change(dataset.get(), 1, 0, written);
         self.give_back(written);
-        state.queue.wake_all();
+        state.lanes.wake_all();
     }
 
     /// So many bytes are dirty no more.
@@ -443,6 +503,7 @@ impl Txgs {
     /// For the sync thread: waits until a group is to be committed. False when there will be no more.
     pub(crate) fn wait_until_due(&self) -> bool {
         let mut state = self.state();
+        state.has_committer = true;
         loop {
             if state.ending || state.stopped.is_some() {
                 return false;
@@ -453,8 +514,7 @@ impl Txgs {
             }
             let age = state.opened_at.elapsed();
             let timeout = self.limits.timeout;
-            let full =
-                state.dirty[0] >= self.limits.sync_bytes || state.stream.is_due() || !state.queue.is_empty();
+            let full = self.is_full(&state) || state.stream.is_due() || state.lanes.has_waiting();
             if state.wanted >= state.open || full || (state.dirty[0] > 0 && age >= timeout) {
                 return true;
             }
@@ -476,6 +536,7 @@ impl Txgs {
             state.open = Txg(txg.get() + 1);
             state.holds = [0, state.holds[0]];
             state.dirty = [0, state.dirty[0]];
+            state.lanes.close_group();
             state.opened_at = Instant::now();
             state.stream = Stream::none();
             txg
@@ -499,7 +560,8 @@ impl Txgs {
         let mut state = self.state();
         state.synced = txg;
         self.give_back(std::mem::take(&mut state.dirty[1]));
-        state.queue.wake_all();
+        state.lanes.committed();
+        state.lanes.wake_all();
         state.wake_all();
     }
 
@@ -507,7 +569,7 @@ impl Txgs {
     pub(crate) fn stop(&self, error: Error) {
         let mut state = self.state();
         state.stopped.get_or_insert(error);
-        state.queue.wake_all();
+        state.lanes.wake_all();
         state.wake_all();
         self.due.notify_all();
     }
@@ -516,14 +578,14 @@ impl Txgs {
     pub(crate) fn refuse(&self, error: Option<Error>) {
         let mut state = self.state();
         state.refused = error;
-        state.queue.wake_all();
+        state.lanes.wake_all();
     }
 
     /// No group is committed from now on, so that only intent logs grow. Whoever waits for a group gets an error.
     pub(crate) fn freeze(&self) {
         let mut state = self.state();
         state.frozen = true;
-        state.queue.wake_all();
+        state.lanes.wake_all();
         state.wake_all();
         self.due.notify_all();
     }
@@ -558,9 +620,18 @@ impl Drop for Txgs {
     }
 }
 
-impl Queued for Txgs {
+/// The queue of a dataset.
+struct Lane<'a> {
+    txgs: &'a Txgs,
+    who: u64,
+}
+
+impl Queued for Lane<'_> {
     fn with_queue(&self, change: impl FnOnce(&mut Queue)) {
-        change(&mut self.state().queue);
+        let mut state = self.txgs.state();
+        change(&mut state.lanes.of(self.who).queue);
+        // Another one may be the first now, which has its turn among the lanes still to get.
+        state.lanes.first_left(self.who);
     }
 }
 
@@ -615,7 +686,7 @@ mod tests {
         drop(txgs.begin(1000).now_or_never().expect("there is room").expect("not stopped"));
         let txg = txgs.quiesce().now_or_never().expect("nobody holds it").expect("not stopped");
         drop(txgs.begin(10).now_or_never().expect("there is room").expect("not stopped"));
-        txgs.written(400);
+        txgs.written(ObjsetId(0), 400);
         assert_eq!(cache.stats().lent_bytes, 610);
         txgs.committed(txg);
         assert_eq!(cache.stats().lent_bytes, 10);
@@ -676,7 +747,7 @@ mod tests {
         for writer in &mut waiting {
             assert!(writer.as_mut().now_or_never().is_none(), "there is no room");
         }
-        assert!(!txgs.state().queue.is_empty());
+        assert!(txgs.state().lanes.has_waiting());
         drop(filling);
         let txg = txgs.quiesce().now_or_never().expect("nobody holds it").expect("not stopped");
         txgs.committed(txg);
@@ -688,6 +759,6 @@ mod tests {
         let txg = txgs.quiesce().now_or_never().expect("nobody holds it").expect("not stopped");
         txgs.committed(txg);
         assert!(waiting[1].as_mut().now_or_never().is_some(), "its turn");
-        assert!(txgs.state().queue.is_empty());
+        assert!(!txgs.state().lanes.has_waiting());
     }
 }

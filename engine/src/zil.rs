@@ -24,12 +24,18 @@
 //!   in the same group that moves the header.
 //! - A group in which a block was allocated is not committed before the block that points to it is stable. Otherwise a crash would leave
 //!   an allocated block that nothing points to.
-//! - The first commit of a dataset without a chain waits for the commit of the group that puts the header on disk.
+//! - The first commit of a dataset without a chain waits for the commit of the group that puts the header on disk. A chain can be begun ahead of that ([`Zil::prepare`]).
 //! - A log that cannot be written (no space, a device that fails) is no error: whoever waits, waits for its group instead. The chain is then
 //!   given up as a whole, once all that it holds is committed.
 //! - Data of a write are not kept with its note: they are read from the object when they are logged, and may then be newer than the write. That is
 //!   right, since whatever is newer was written after it, and has its own note. What was cut off or freed meanwhile is left out of the record
 //!   ([`Source`]); where what did that is not in the same batch, the commit waits for its group.
+//!
+//! # What a commit waits for
+//! The devices, and the batch that is under way. A group only where correctness demands it: there is no chain on disk yet, a change has no record, or it cannot be
+//! in the log because what came before is not. For the sake of speed or room, too: a batch that is most of what is dirty, where groups are
+//! encoded quickly; more than the pool lends its logs. It never waits for what other datasets have encoded: blocks of the log are not compressed, large writes
+//! that are logged by pointer have threads of their own ([`Writer::write_promptly`]), and holding a group ([`Txgs::hold`]) never waits.
 //!
 //! # Locks
 //! | lock | guards | order |
@@ -219,6 +225,18 @@ impl Zil {
     /// any more.
     pub async fn commit(&self) -> Result<()> {
         self.commit_scope(Scope::All).await
+    }
+
+    /// Begins a chain where there is none, and does not wait until it is on disk. So the first commit need not wait for a group, if that is committed by then.
+    ///
+    /// # Errors
+    /// The dataset is gone. A chain that cannot be begun now is no error.
+    pub async fn prepare(&self) -> Result<()> {
+        self.inner.backing.check()?;
+        if self.sync_mode() != SyncMode::Disabled {
+            self.inner.prepare().await;
+        }
+        Ok(())
     }
 
     async fn commit_scope(&self, scope: Scope) -> Result<()> {

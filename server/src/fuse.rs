@@ -95,8 +95,9 @@ use served::Served;
 use session::Session;
 use trees::Trees;
 
-/// Most threads that take turns at reading requests: misses wait on the thread that took them, so that more of them than cores keep a device busy.
-const THREADS: usize = 8;
+/// Most threads that take turns at reading requests: misses wait on the thread that took them, so that more of them than cores keep a device busy. So do writes for which too much is dirty;
+/// several programs that write must leave somebody to answer the one that wants something stable.
+const THREADS: usize = 32;
 
 /// Bytes that the kernel reads ahead in a file, where we may tell it. Enough that requests overlap.
 const KERNEL_READ_AHEAD_KIB: u32 = 1024;

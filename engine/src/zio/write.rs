@@ -25,6 +25,7 @@
 //! | `gang` | blocks in parts |
 //! | `log_block` | blocks of intent logs |
 //! | `offload` | batches on the compute threads |
+//! | `pace` | how fast that goes |
 //! | `written` | what became of the bytes, layer by layer |
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c`.
@@ -34,6 +35,7 @@ mod features;
 mod gang;
 mod log_block;
 mod offload;
+mod pace;
 mod place;
 #[cfg(test)]
 mod tests;
@@ -53,6 +55,7 @@ use self::features::LiveWriterFeatures;
 pub use self::features::WriterFeatures;
 use self::gang::{Gang, Refused};
 pub use self::log_block::LogRoom;
+pub(crate) use self::pace::{Meter, is_heavy};
 use self::place::Placement;
 use self::written::Written;
 pub use self::written::{LayerBytes, WrittenBytes};
@@ -66,6 +69,17 @@ use crate::{Block, Bookmark, Pool};
 
 /// From this many bytes on a batch is worth the hand-over to the compute threads.
 const OFFLOAD_BYTES: usize = 256 << 10;
+/// The same for one that compresses hard, of a caller who has other things to do.
+const OFFLOAD_HEAVY_BYTES: usize = 16 << 10;
+
+/// Who waits for a batch.
+#[derive(Debug, Clone, Copy)]
+enum Haste<'a> {
+    /// A group, which may have a meter.
+    Group(Option<&'a Meter>),
+    /// Somebody who wants it stable: it is not encoded behind what groups have, nor on the thread that asks, which others wait for.
+    Stable,
+}
 
 /// A block to be written.
 #[derive(Debug, Clone)]
@@ -150,7 +164,31 @@ impl Writer {
 
     /// Writes a batch, in order: neighbours in the batch become neighbours on the device. One pointer a request. Where a pointer has the same
     /// addresses as the request's `previous`, that was written over or kept; otherwise the caller frees `previous`.
-    pub async fn write(&self, txg: Txg, mut batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
+    pub async fn write(&self, txg: Txg, batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
+        self.write_in(txg, batch, Haste::Group(None)).await
+    }
+
+    /// As [`Writer::write`], measured.
+    pub(crate) async fn write_metered(
+        &self,
+        txg: Txg,
+        batch: Vec<WriteRequest>,
+        meter: &Meter,
+    ) -> Result<Vec<Blkptr>> {
+        self.write_in(txg, batch, Haste::Group(Some(meter))).await
+    }
+
+    /// As [`Writer::write`], for somebody who waits for it to be stable: not behind what groups have to encode.
+    pub(crate) async fn write_promptly(&self, txg: Txg, batch: Vec<WriteRequest>) -> Result<Vec<Blkptr>> {
+        self.write_in(txg, batch, Haste::Stable).await
+    }
+
+    async fn write_in(
+        &self,
+        txg: Txg,
+        mut batch: Vec<WriteRequest>,
+        haste: Haste<'_>,
+    ) -> Result<Vec<Blkptr>> {
         let features = self.features();
         for request in &mut batch {
             request.may_embed &= features.embedded_data;
@@ -158,7 +196,7 @@ impl Writer {
         }
         let units = Units::of(self.pool.vdevs());
         let salt = self.pool.salt.get().copied();
-        let (batch, encoded) = encode_all(batch, units, salt, txg).await?;
+        let (batch, encoded) = encode_all(batch, units, salt, txg, haste).await?;
         let gangs = self.gangs_to_rewrite(&batch, &encoded, txg).await?;
         let placed = loop {
             match self.place(&batch, &encoded, &gangs, units, txg) {
@@ -434,9 +472,20 @@ async fn encode_all(
     units: Units,
     salt: Option<[u8; 32]>,
     txg: Txg,
+    haste: Haste<'_>,
 ) -> Result<(Vec<WriteRequest>, Vec<Encoded>)> {
     let bytes: usize = batch.iter().map(|request| request.data.len()).sum();
-    if batch.len() < 2 || bytes < OFFLOAD_BYTES {
+    let _measured = match haste {
+        Haste::Group(meter) => meter.map(|meter| meter.begin(bytes as u64)),
+        Haste::Stable => None,
+    };
+    let is_worth_it = match haste {
+        Haste::Group(_) => batch.len() > 1 && bytes >= OFFLOAD_BYTES,
+        Haste::Stable => {
+            bytes >= OFFLOAD_HEAVY_BYTES && batch.iter().any(|request| is_heavy(request.compress))
+        }
+    };
+    if !is_worth_it {
         let encoded: Result<Vec<_>> =
             batch.iter().map(|request| encode(request, &units, salt.as_ref(), txg)).collect();
         return Ok((batch, encoded?));
@@ -447,7 +496,11 @@ async fn encode_all(
         (batch, encoded)
     };
     let failed = || Error::Invalid("a batch of blocks could not be encoded".into());
-    let (batch, encoded) = offload::offload(work).await.ok_or_else(failed)?;
+    let result = match haste {
+        Haste::Group(_) => offload::offload(work).await,
+        Haste::Stable => offload::promptly(work).await,
+    };
+    let (batch, encoded) = result.ok_or_else(failed)?;
     Ok((batch, encoded?))
 }
 

@@ -291,7 +291,8 @@ impl LiveZpl {
             let bytes = dirtied.data_bytes().saturating_add(dirtied.attribute_bytes);
             (dirtied, bytes.saturating_add(CHANGE_BYTES))
         };
-        self.txgs.begin_dirtying(dirtied, |txg, all| self.require_room(|room| room.require(txg, &all))).await
+        let require = |txg, all| self.require_room(|room| room.require(txg, &all));
+        self.txgs.begin_dirtying(self.objset.id(), dirtied, require).await
     }
 
     /// Holds the open group for an operation that changes entries of these directories, and makes a file or moves some.
@@ -327,7 +328,7 @@ impl LiveZpl {
             (dirtied, dirtied.data_bytes().saturating_add(CHANGE_BYTES))
         };
         let require = |txg, all| self.require_room(|room| room.require_to_free(txg, &all));
-        self.txgs.begin_dirtying(dirtied, require).await
+        self.txgs.begin_dirtying(self.objset.id(), dirtied, require).await
     }
 
     /// Holds the open group for an operation that gives a file another size.
@@ -349,7 +350,7 @@ impl LiveZpl {
     /// Holds the open group for an operation that gives space back, which goes on when there is none.
     async fn begin_freeing(&self) -> Result<Tx> {
         let room = self.room.read().unwrap_or_else(PoisonError::into_inner).clone();
-        begin_freeing(&self.txgs, room, CHANGE_BYTES, |_| Dirtied::file()).await
+        begin_freeing((&self.txgs, self.objset.id()), room, CHANGE_BYTES, |_| Dirtied::file()).await
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<u64, nameless::Opened>> {

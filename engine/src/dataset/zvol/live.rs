@@ -14,9 +14,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ondisk::Txg;
 use ondisk::zil::Record;
 use ondisk::zil::record::WriteData;
+use ondisk::{ObjsetId, Txg};
 
 use super::{CONTENT, Extent, PROPERTIES, Zvol};
 use crate::dataset::range_locks::{Locked, RangeLocks};
@@ -51,19 +51,19 @@ pub trait Room: Send + Sync + fmt::Debug {
 
 /// Holds the open group for a change that gives space back, and takes `dirtied` of what is kept for such. While that is used up, it waits for the groups under way; then it goes on without.
 pub(crate) async fn begin_freeing(
-    txgs: &Arc<Txgs>,
+    (txgs, dataset): (&Arc<Txgs>, ObjsetId),
     room: Option<Arc<dyn Room>>,
     dirty_bytes: u64,
     dirtied: impl Fn(Txg) -> Dirtied,
 ) -> Result<Tx> {
     if let Some(room) = room {
         let dirtied = |txg| (dirtied(txg), dirty_bytes);
-        match txgs.begin_dirtying(dirtied, |txg, all| room.require_to_free(txg, &all)).await {
+        match txgs.begin_dirtying(dataset, dirtied, |txg, all| room.require_to_free(txg, &all)).await {
             Err(Error::NoSpace(_)) => {}
             begun => return begun,
         }
     }
-    txgs.begin(dirty_bytes).await
+    txgs.begin_of(dataset, dirty_bytes).await
 }
 
 /// A volume that is open for writing.
@@ -195,7 +195,8 @@ impl LiveZvol {
             let dirtied = self.content.newly_dirty(txg, &range, None);
             (dirtied, dirtied.data_bytes())
         };
-        self.txgs.begin_dirtying(dirtied, |txg, dirtied| self.require_room(txg, &dirtied)).await
+        let require = |txg, dirtied: Dirtied| self.require_room(txg, &dirtied);
+        self.txgs.begin_dirtying(self.objset.id(), dirtied, require).await
     }
 
     /// Holds the open group for a change that makes holes of a range.
@@ -205,7 +206,7 @@ impl LiveZvol {
             let [from, to] = [offset, end].map(|edge| self.content.newly_dirty_by_cut(txg, edge));
             from.plus(to).plus(Dirtied::file())
         };
-        begin_freeing(&self.txgs, self.room(), METADATA_BYTES, dirtied).await
+        begin_freeing((&self.txgs, self.objset.id()), self.room(), METADATA_BYTES, dirtied).await
     }
 
     /// Has the blocks in the cache of which only a part is changed, so that no group is held open while a device is read.

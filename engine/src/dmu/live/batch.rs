@@ -3,6 +3,9 @@
 //! The sync of an object set is many small tasks: each waits until its blocks are written and then knows what the indirect block above
 //! them says. Alone each would wait for a device on its own. So they put what they want written into one queue; when no task
 //! can go on, the queue is written in batches of a few MiB, several at a time: while the devices work on one, the next is compressed.
+//!
+//! Where that takes long, batches are smaller, so that those who wait for dirty bytes to become fewer go on little by little ([`crate::txg`]). How fast it goes is
+//! measured here, and told to them.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -12,15 +15,19 @@ use std::task::{Poll, Waker};
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt};
-use ondisk::Txg;
 use ondisk::blkptr::Blkptr;
+use ondisk::{ObjsetId, Txg};
 
 use crate::error::{Error, Result};
 use crate::txg::Txgs;
-use crate::zio::{WriteRequest, Writer};
+use crate::zio::{Meter, WriteRequest, Writer};
 
 /// A batch is no larger, unless it is one task's.
-pub(super) const BATCH_BYTES: usize = 8 << 20;
+const BATCH_BYTES: usize = 8 << 20;
+/// However slow it is, a batch may have so much: blocks for several processors.
+const LEAST_BATCH_BYTES: usize = 1 << 20;
+/// A batch that is slow to encode has no more than takes one part in so many of a second.
+const BATCHES_PER_SECOND: u64 = 8;
 /// While others are under way, a batch is no smaller.
 const WORTH_BYTES: usize = 2 << 20;
 /// Batches under way.
@@ -29,10 +36,12 @@ const MAX_BATCHES: usize = 3;
 /// Writes what tasks ask for.
 pub(super) struct Batcher<'a> {
     writer: &'a Writer,
+    objset: ObjsetId,
     txg: Txg,
-    /// Who is told how many bytes of data are written.
+    /// Who is told how many bytes of data are written, and how fast.
     txgs: Option<Arc<Txgs>>,
     lists_births: bool,
+    meter: Meter,
     queue: Mutex<Queue>,
 }
 
@@ -74,8 +83,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<'a> Batcher<'a> {
     /// With `lists_births` accounts have not only the space of new blocks but also the blocks.
-    pub(super) fn new(writer: &'a Writer, txg: Txg, txgs: Option<Arc<Txgs>>, lists_births: bool) -> Self {
-        Self { writer, txg, txgs, lists_births, queue: Mutex::default() }
+    pub(super) fn new(
+        writer: &'a Writer,
+        (objset, txg): (ObjsetId, Txg),
+        txgs: Option<Arc<Txgs>>,
+        lists_births: bool,
+    ) -> Self {
+        Self { writer, objset, txg, txgs, lists_births, meter: Meter::default(), queue: Mutex::default() }
+    }
+
+    /// How large batches are to be.
+    pub(super) fn batch_bytes(&self) -> usize {
+        let pace = self.meter.pace().or_else(|| self.txgs.as_ref().and_then(|txgs| txgs.pace(self.objset)));
+        let bytes = pace.and_then(|pace| usize::try_from(pace / BATCHES_PER_SECOND).ok());
+        bytes.unwrap_or(BATCH_BYTES).clamp(LEAST_BATCH_BYTES, BATCH_BYTES)
     }
 
     pub(super) fn lists_births(&self) -> bool {
@@ -154,15 +175,14 @@ impl<'a> Batcher<'a> {
     }
 
     fn next_batch(&self, under_way: usize) -> Option<Vec<Item>> {
+        let most = self.batch_bytes();
         let mut queue = lock(&self.queue);
-        if under_way >= MAX_BATCHES || (under_way > 0 && queue.bytes < WORTH_BYTES) {
+        if under_way >= MAX_BATCHES || (under_way > 0 && queue.bytes < WORTH_BYTES.min(most)) {
             return None;
         }
         let mut batch = Vec::new();
         let mut bytes = 0;
-        while let Some(item) =
-            queue.items.pop_front_if(|item| bytes == 0 || bytes + item.bytes <= BATCH_BYTES)
-        {
+        while let Some(item) = queue.items.pop_front_if(|item| bytes == 0 || bytes + item.bytes <= most) {
             bytes += item.bytes;
             batch.push(item);
         }
@@ -179,10 +199,13 @@ impl<'a> Batcher<'a> {
         }
         let is_data = |request: &&WriteRequest| request.at.level == 0 && request.at.object != 0;
         let data: usize = requests.iter().filter(is_data).map(|request| request.data.len()).sum();
-        match self.writer.write(self.txg, requests).await {
+        match self.writer.write_metered(self.txg, requests, &self.meter).await {
             Ok(pointers) => {
                 if let Some(txgs) = &self.txgs {
-                    txgs.written(data as u64);
+                    if let Some(pace) = self.meter.pace() {
+                        txgs.set_pace(self.objset, Some(pace));
+                    }
+                    txgs.written(self.objset, data as u64);
                 }
                 let mut pointers = pointers.into_iter();
                 for (count, answer) in answers {

@@ -71,7 +71,7 @@ impl LiveObject {
             retain: if is_cached { Retain::In } else { Retain::Out },
             fill: 1,
         };
-        let written = match writer.write(txg, vec![request]).await {
+        let written = match writer.write_promptly(txg, vec![request]).await {
             Err(Error::NoSpace(_)) => return Ok(None),
             written => written?,
         };

@@ -22,7 +22,8 @@ use crate::cache::PrimaryCache;
 use crate::dmu::Objset;
 use crate::dmu::tree::{Found, Tree};
 use crate::error::{Error, Result};
-use crate::txg::{Tx, Txgs};
+use crate::txg::{GUESSED_BYTES_PER_SECOND, Tx, Txgs};
+use crate::zio::is_heavy;
 
 /// What Linux calls an error of a device.
 const EIO: i32 = 5;
@@ -163,7 +164,20 @@ impl LiveObjset {
 
     /// From the next block on.
     pub fn set_policy(&self, policy: Policy) {
-        *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+        let before = {
+            let mut current = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, Arc::new(policy))
+        };
+        if self.policy().is_encoded_otherwise(&before) {
+            self.expect_pace();
+        }
+    }
+
+    /// What is known of how fast its blocks are encoded is not true any more, or not known yet.
+    fn expect_pace(&self) {
+        if let Some(txgs) = self.progress() {
+            txgs.set_pace(self.id, is_heavy(self.policy().compress).then_some(GUESSED_BYTES_PER_SECOND));
+        }
     }
 
     /// What of it the ARC takes in.
@@ -387,6 +401,7 @@ impl LiveObjset {
     /// Tells `txgs` how many bytes of data are written, as they are.
     pub(crate) fn set_progress(&self, txgs: &Arc<Txgs>) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(txgs));
+        self.expect_pace();
     }
 
     /// Whether syncs from now on tell which blocks they wrote, and not only how much.

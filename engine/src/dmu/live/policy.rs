@@ -40,6 +40,12 @@ pub(super) struct Which {
 }
 
 impl Policy {
+    /// Whether blocks of data take another time to be encoded than as `before`.
+    pub(super) fn is_encoded_otherwise(&self, before: &Self) -> bool {
+        let of = |policy: &Self| (policy.compress, policy.zstd_level, policy.checksum);
+        of(self) != of(before)
+    }
+
     /// How a block is written. `dnode` is that of its object; none for an object set's own block.
     pub(super) fn way(&self, objset: ObjsetId, dnode: Option<&Dnode>, which: Which) -> Way {
         let is_metadata = which.level > 0 || which.dmu_type.is_metadata() || which.is_spill;

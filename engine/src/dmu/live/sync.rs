@@ -108,7 +108,7 @@ impl LiveObjset {
         dirty: &Dirty,
     ) -> Result<SyncedObjset> {
         let policy = self.policy();
-        let batcher = Batcher::new(writer, txg, self.progress(), self.lists_births());
+        let batcher = Batcher::new(writer, (self.id(), txg), self.progress(), self.lists_births());
         let work: Vec<_> = dirty.objects.values().filter_map(|core| Work::of(core, txg)).collect();
         let families = (FAMILIES / work.len().clamp(1, OBJECTS)).max(MIN_FAMILIES);
         let mut account = Account::default();

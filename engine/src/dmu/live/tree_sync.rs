@@ -26,7 +26,7 @@ use ondisk::dmu::DmuType;
 use ondisk::dnode::{Dnode, FLAG_SPILL_BLKPTR, FLAG_USED_BYTES};
 use ondisk::{BlockId, ByteOrder, Level, Lsize, ObjectId, ObjsetId, Txg};
 
-use super::batch::{BATCH_BYTES, Batcher};
+use super::batch::Batcher;
 use super::policy::Which;
 use super::{Policy, Space};
 use crate::alloc::RangeSet;
@@ -513,7 +513,7 @@ impl<'a> TreeSync<'a> {
             bytes += block.len();
             let request = self.request(0, *id, block.clone(), Some(old), fill);
             requests.push(WriteRequest { retain: self.retain(&request.at), ..request });
-            if bytes >= BATCH_BYTES {
+            if bytes >= self.batcher.batch_bytes() {
                 flying.push_back(self.batcher.write(std::mem::take(&mut requests)));
                 bytes = 0;
             }

@@ -30,6 +30,7 @@
 //! What a log holds was accepted as data, and stays accepted until its group is committed; so when the pool is lost before that, the replay finds the room that was kept for the group.
 //! A replay asks nobody for room, and may take the slop.
 //! The blocks of the log itself, where they take of the same space, are lent ([`LogSpace`]), no more than half of what is free, so that data are still accepted while a log's blocks wait to be free again.
+//! Data leave a share for logs, unless they are alone: otherwise a dataset whose group takes long to be written would keep all others from having anything logged meanwhile.
 //!
 //! Source of the idea: OpenZFS 2.3 `dsl_dir.c` (`dsl_dir_tempreserve_space`), `spa_misc.c` (`spa_get_worst_case_asize`).
 //!
@@ -73,6 +74,10 @@ const CLONE_BYTES: u64 = 256;
 const MOS_COPIES: u64 = 3;
 /// Most copies of a block.
 const MAX_COPIES: u64 = 3;
+
+/// Logs may have one part in so many of what is free, up to a limit, whatever data are accepted.
+const LOG_SHARE: u64 = 16;
+const MOST_FOR_LOGS: u64 = 64 << 20;
 
 /// How often a change is tried for which there seems to be no room: what a group frees can be used two groups later.
 const ROOM_TRIES: u32 = 4;
@@ -157,9 +162,21 @@ impl PoolState {
         self.accepted.worst().saturating_add(self.lent)
     }
 
+    /// What logs may have, however much data are accepted.
+    fn for_logs(&self) -> u64 {
+        (self.free.min(self.safe) / LOG_SHARE).min(MOST_FOR_LOGS)
+    }
+
+    /// What of that is not lent yet: data that come to others leave it.
+    fn kept_for_logs(&self) -> u64 {
+        if self.is_idle() { 0 } else { self.for_logs().saturating_sub(self.lent) }
+    }
+
     /// What may be lent to logs.
     fn left_to_lend(&self) -> u64 {
-        let by_free = (self.free / 2).saturating_sub(self.accepted.exact()).saturating_sub(self.lent);
+        let exact = self.accepted.exact();
+        let kept = self.for_logs().min(self.free.saturating_sub(exact));
+        let by_free = (self.free / 2).saturating_sub(exact).max(kept).saturating_sub(self.lent);
         by_free.min(self.safe.saturating_sub(self.at_worst()))
     }
 
@@ -346,9 +363,10 @@ impl crate::dataset::zvol::Room for DatasetRoom {
         let price = dataset.price(&mut pool.costs, &self.pool.allocator, txg, dirtied);
         let counted = price.exact.saturating_add(price.cloned);
         let below_refquota = counted <= dataset.left();
+        let kept = pool.kept_for_logs();
         let own = below_refquota
-            && price.exact <= pool.left()
-            && price.worst <= pool.safe.saturating_sub(pool.at_worst());
+            && price.exact.saturating_add(kept) <= pool.left()
+            && price.worst.saturating_add(kept) <= pool.safe.saturating_sub(pool.at_worst());
         let charge = Charge { txg, bytes: counted, cloned: price.cloned };
         let shared = own.then(|| self.shares.accept(self.head, charge));
         let Some(Ok(left)) = shared else {
@@ -445,5 +463,23 @@ impl LivePool {
         (state.copies, state.metadata_copies) = (copies, (copies + 1).min(MAX_COPIES));
         state.writes_early = dataset.objset.kind() == ObjsetType::Zvol;
         Ok(room.way)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_leave_a_share_for_logs_unless_they_are_alone() {
+        let mut state = PoolState { free: 1600, safe: 1600, ..PoolState::default() };
+        assert_eq!((state.kept_for_logs(), state.left_to_lend()), (0, 800));
+        state.accepted.add(Txg(7), Price { exact: 1500, worst: 1500, cloned: 0 });
+        assert_eq!((state.kept_for_logs(), state.left_to_lend()), (100, 100));
+        state.lent = 60;
+        assert_eq!((state.kept_for_logs(), state.left_to_lend()), (40, 40));
+        // What data take at worst is never lent.
+        state.accepted.add(Txg(7), Price { exact: 0, worst: 30, cloned: 0 });
+        assert_eq!(state.left_to_lend(), 10);
     }
 }

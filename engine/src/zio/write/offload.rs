@@ -1,9 +1,12 @@
 //! Work for all cores: a batch is given to the compute threads as a whole, and its result awaited.
 //!
 //! The hand-over costs some microseconds, so it is for batches only. Meanwhile the thread that waits drives its ring.
+//!
+//! What somebody waits for to be stable has threads of its own. On those of the groups it would come behind whole batches of theirs, in the order of arrival;
+//! so the processors are shared by the kernel, thread by thread.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 struct Slot<T> {
@@ -13,15 +16,41 @@ struct Slot<T> {
     waker: Option<Waker>,
 }
 
+/// Threads of what is to be stable: enough that one large block does not hold up all others.
+const STABLE_THREADS: usize = 2;
+
+/// `None` where there can be no more threads.
+static STABLE: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
+    let threads = rayon::ThreadPoolBuilder::new().num_threads(STABLE_THREADS);
+    let built = threads.thread_name(|number| format!("stable-{number}")).build();
+    built.inspect_err(|error| tracing::warn!(%error, "no threads for what is to be stable")).ok()
+});
+
 /// Runs `work` on the compute threads. `None` when it panicked.
 pub(super) async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    run(work, None).await
+}
+
+/// Runs `work` on the threads of what is to be stable. `None` when it panicked.
+pub(super) async fn promptly<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    run(work, STABLE.as_ref()).await
+}
+
+async fn run<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+    threads: Option<&rayon::ThreadPool>,
+) -> Option<T> {
     let slot = Arc::new(Mutex::new(Slot { result: None, done: false, waker: None }));
     let worker = Done(Arc::clone(&slot));
-    rayon::spawn(move || {
+    let work = move || {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         worker.0.lock().unwrap_or_else(PoisonError::into_inner).result = result.ok();
         drop(worker);
-    });
+    };
+    match threads {
+        Some(threads) => threads.spawn(work),
+        None => rayon::spawn(work),
+    }
     poll_fn(|context| {
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.done {

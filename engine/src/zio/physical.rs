@@ -351,3 +351,28 @@ impl Pool {
 fn has_mac(bp: &Blkptr) -> bool {
     bp.uses_crypt() && bp.dmu_type() != DmuType::OBJSET
 }
+
+#[cfg(test)]
+mod tests {
+    use ondisk::{Asize, ByteOffset, ByteOrder, VdevId};
+
+    use super::*;
+    use crate::dmu::forge::Forge;
+
+    #[test]
+    fn a_gang_header_near_the_end_of_its_vdev_lies_within_it() {
+        let Some(forge) = Forge::new(ByteOrder::Little) else { return };
+        let vdev = VdevId(0);
+        let end = forge.pool.vdevs().top(vdev.get()).map_or(0, Vdev::asize);
+        assert!(end > 1 << 20);
+        let is_within = |from_end: u64, gang: bool| {
+            let offset = ByteOffset(end - from_end);
+            forge.pool.top_for(&Dva { vdev, offset, asize: Asize(1 << 20), gang }).is_ok()
+        };
+        // The address of a gang counts its members too.
+        assert!(is_within(GANG_HEADER_SIZE as u64, true));
+        assert!(!is_within(GANG_HEADER_SIZE as u64, false));
+        assert!(is_within(1 << 20, false));
+        assert!(!is_within(0, true));
+    }
+}

@@ -512,6 +512,11 @@ impl Allocator {
         })
     }
 
+    /// Whether some space for data is freed and cannot be used again yet.
+    pub fn has_deferred(&self) -> bool {
+        self.state().totals(Class::Normal, Use::Class).waiting > 0
+    }
+
     /// How many metaslabs have their free space in memory, and how many there are.
     pub fn loaded_metaslabs(&self) -> (usize, usize) {
         let state = self.state();

@@ -30,6 +30,7 @@
 //! | `config` | what the MOS and the labels say |
 //! | `properties` | setting pool properties |
 //! | `room` | refusing data for which there is no room |
+//! | `changes` | the same of changes of datasets and properties |
 //! | `features` | reference counts of features |
 //! | `repair` | read repair |
 //! | `scan` | scrubs that OpenZFS left unfinished |
@@ -44,6 +45,7 @@
 
 mod add;
 mod brt;
+mod changes;
 mod checkpoint;
 mod config;
 mod costs;
@@ -68,6 +70,7 @@ pub mod version;
 mod views;
 
 pub use add::Auxiliary;
+pub use changes::Spare;
 pub use counting::CountingStatus;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 pub use devices::TakeOffline;

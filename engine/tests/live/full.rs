@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use device::block_on;
 use engine::Error;
-use engine::dataset::dsl::Dsl;
-use engine::dataset::dsl::edit::{self, NewContents, NewDataset};
+use engine::dataset::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::dataset::dsl::{Dsl, Walk};
 use engine::dataset::zpl::live::WriteOptions;
 use engine::dataset::zvol::LiveZvol;
 use engine::pool::import::{ImportOptions, import};
-use engine::pool::live::{Layout, LivePool, Surroundings, with_room};
+use engine::pool::live::{Layout, LivePool, Surroundings, Syncing, with_room};
 use engine::pool::verify::{self, Report, VerifyOptions};
 use engine::txg::Limits;
 use engine::vdev::Class;
-use futures_util::poll;
+use futures_util::{FutureExt, poll};
 use ondisk::ObjectId;
 use ondisk::vdev_config::PoolState;
 
@@ -347,6 +347,145 @@ fn a_block_that_cannot_be_written_early_leaves_room_for_its_group() {
             assert!(pool.txgs().stopped().is_none(), "write {turn}");
         }
         drop(volume);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+/// Destroys all that is below the pool's own filesystem.
+async fn destroy_all(pool: &Arc<LivePool>) {
+    loop {
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        let listed = dsl.list(None, Walk::ALL).await.unwrap();
+        let listed: Vec<String> = listed.iter().map(|entry| entry.name().to_owned()).collect();
+        drop(dsl);
+        let (snapshots, heads): (Vec<String>, Vec<String>) =
+            listed.into_iter().filter(|name| name != "tank").partition(|name| name.contains('@'));
+        if !snapshots.is_empty() {
+            let destroy = move |s| async move { edit::destroy_snapshots(&s, &snapshots, false).await };
+            pool.change(destroy).await.unwrap();
+        } else if heads.is_empty() {
+            return;
+        }
+        for name in heads {
+            let destroy = move |s: Syncing| async move {
+                let destroyed = edit::destroy(&s, &name).await?;
+                s.forget_dataset(destroyed.objset);
+                Ok(())
+            };
+            pool.change(destroy).await.unwrap();
+        }
+    }
+}
+
+/// User properties that are as long as they can be and hardly compress.
+fn texts(seed: u32, count: u32) -> Vec<(String, String)> {
+    let letter = |byte: u8| char::from(b'0' + byte % 64);
+    (0..count)
+        .map(|number| {
+            let bytes = noise_of((u64::from(seed) << 8) + u64::from(number) + 1, 8000);
+            (format!("user:{seed}-{number}"), bytes.into_iter().map(letter).collect())
+        })
+        .collect()
+}
+
+/// Makes changes until one is refused, and gives the refusal.
+async fn until_refused<F: Future<Output = engine::Result<()>>>(change: impl Fn(u32) -> F) -> Error {
+    for number in 0..20_000 {
+        if let Err(error) = change(number).await {
+            return error;
+        }
+    }
+    panic!("nothing was refused");
+}
+
+#[test]
+fn changes_of_a_full_pool_are_refused_with_figures_and_what_gives_space_back_is_not() {
+    let disks = Disks::new(96 * MIB);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        pool.start().unwrap();
+        let volume = volume(&pool, 1024 * MIB, "128K").await;
+        let write = |at, bytes: Vec<u8>| {
+            let volume = &volume;
+            async move { volume.write_at(at, &bytes, false).await }
+        };
+        filled(&pool, write).await;
+        drop(volume);
+        let pool = &pool;
+        let set = |properties: Vec<(String, String)>| {
+            pool.change(|s| async move { edit::set_properties(&s, "tank/vol", &properties).await.map(drop) })
+        };
+        let refused = [
+            until_refused(|number| {
+                let name = format!("tank/vol@{number}");
+                let new = [NewSnapshot { name, properties: texts(number, 1) }];
+                pool.change(move |s| async move { edit::snapshot(&s, &new).await })
+            })
+            .await,
+            until_refused(|number| {
+                let name = format!("tank/fs{number}");
+                let new = NewDataset { name, contents: NewContents::Filesystem, properties: Vec::new() };
+                pool.change(move |s| async move { edit::create(&s, &new).await.map(drop) })
+            })
+            .await,
+            until_refused(|number| set(texts(number, 10))).await,
+        ];
+        for error in refused {
+            assert!(matches!(&error, Error::NoSpace(_)), "{error}");
+            assert!(error.to_string().contains("available"), "{error}");
+        }
+        // What may help goes on.
+        for reservation in ["4K", "none"] {
+            set(vec![("reservation".into(), reservation.into())]).await.unwrap();
+        }
+        destroy_all(pool).await;
+        let new = NewDataset {
+            name: "tank/again".into(),
+            contents: NewContents::Filesystem,
+            properties: Vec::new(),
+        };
+        pool.change(move |s| async move { edit::create(&s, &new).await.map(drop) }).await.unwrap();
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+}
+
+/// Copies are raised while a group is open that accepted all that there was room for.
+#[test]
+fn more_copies_do_not_take_the_room_of_what_was_accepted() {
+    let disks = Disks::new(320 * MIB);
+    block_on(async {
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+        let volume = volume(&pool, 1024 * MIB, "128K").await;
+        let dataset = pool.dataset(volume.objset().id()).await.unwrap();
+        for (round, room_for_copies) in [(0, true), (1, false)] {
+            // The next group is open while this one waits.
+            let held = pool.txgs().begin(0).await.unwrap();
+            let copies = if room_for_copies { "2" } else { "3" };
+            let properties = vec![("copies".to_owned(), copies.to_owned())];
+            let set =
+                |s: Syncing| async move { edit::set_properties(&s, "tank/vol", &properties).await.map(drop) };
+            let mut set = Box::pin(pool.change(set));
+            assert!(poll!(set.as_mut()).is_pending());
+            for number in 0..if room_for_copies { 8 } else { 320 } {
+                let at = round * 320 + number;
+                let bytes = noise(at + 1);
+                match volume.write_at(at * MIB, &bytes, false).now_or_never() {
+                    Some(written) => written.unwrap(),
+                    // There is no room in this group.
+                    None => break,
+                }
+            }
+            drop(held);
+            set.await.unwrap();
+            assert_eq!(dataset.objset.policy().copies.to_string(), copies);
+            pool.sync().await.expect("what was accepted is written");
+            pool.sync().await.unwrap();
+        }
+        drop((volume, dataset));
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");

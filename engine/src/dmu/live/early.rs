@@ -51,7 +51,7 @@ impl LiveObject {
         };
         let objset = self.objset();
         let which = Which { level: 0, dmu_type: dnode.dmu_type, is_spill: false };
-        let way = objset.policy().way(objset.id(), Some(&dnode), which);
+        let way = objset.policy_of(txg).way(objset.id(), Some(&dnode), which);
         let at = Bookmark::data(objset.id().get(), self.id().get(), id);
         let is_cached = objset.primary().get().takes(dnode.dmu_type.is_metadata());
         let request = WriteRequest {

@@ -39,12 +39,19 @@ pub struct LiveObjset {
     id: ObjsetId,
     kind: ObjsetType,
     primary: PrimaryCache,
-    policy: Mutex<Arc<Policy>>,
+    policies: Mutex<Policies>,
     progress: Mutex<Option<Arc<Txgs>>>,
     lists_births: AtomicBool,
     can_clone: AtomicBool,
     gone: AtomicBool,
     state: Mutex<State>,
+}
+
+/// How blocks are written.
+struct Policies {
+    now: Arc<Policy>,
+    /// From this group on.
+    later: Option<(Txg, Arc<Policy>)>,
 }
 
 pub(super) struct State {
@@ -117,7 +124,7 @@ impl LiveObjset {
             id: committed.id(),
             kind: committed.objset_type(),
             primary: committed.primary().clone(),
-            policy: Mutex::new(Arc::new(policy)),
+            policies: Mutex::new(Policies { now: Arc::new(policy), later: None }),
             progress: Mutex::new(None),
             lists_births: AtomicBool::new(false),
             can_clone: AtomicBool::new(false),
@@ -157,20 +164,47 @@ impl LiveObjset {
         &self.pool
     }
 
-    /// How its blocks are written.
+    /// How blocks are written that come from now on.
     pub fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.policy.lock().unwrap_or_else(PoisonError::into_inner))
+        let policies = self.policies();
+        let (now, later) = (&policies.now, &policies.later);
+        Arc::clone(later.as_ref().map_or(now, |(_, later)| later))
+    }
+
+    /// How the blocks of a group are written.
+    pub(super) fn policy_of(&self, txg: Txg) -> Arc<Policy> {
+        let policies = self.policies();
+        let later = policies.later.as_ref().filter(|(since, _)| *since <= txg);
+        Arc::clone(later.map_or(&policies.now, |(_, later)| later))
     }
 
     /// From the next block on.
     pub fn set_policy(&self, policy: Policy) {
-        let before = {
-            let mut current = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *current, Arc::new(policy))
-        };
-        if self.policy().is_encoded_otherwise(&before) {
+        self.set_policy_since(Txg::NONE, policy);
+    }
+
+    /// From the blocks of group `since` on, for which room was asked for by this policy.
+    pub(crate) fn set_policy_since(&self, since: Txg, policy: Policy) {
+        let before = self.policy();
+        let policy = Arc::new(policy);
+        {
+            let mut policies = self.policies();
+            match since {
+                Txg::NONE => *policies = Policies { now: Arc::clone(&policy), later: None },
+                since => {
+                    if let Some((_, later)) = policies.later.replace((since, Arc::clone(&policy))) {
+                        policies.now = later;
+                    }
+                }
+            }
+        }
+        if policy.is_encoded_otherwise(&before) {
             self.expect_pace();
         }
+    }
+
+    fn policies(&self) -> MutexGuard<'_, Policies> {
+        self.policies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of how fast its blocks are encoded is not true any more, or not known yet.

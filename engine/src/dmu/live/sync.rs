@@ -107,7 +107,7 @@ impl LiveObjset {
         committed: &Arc<Objset>,
         dirty: &Dirty,
     ) -> Result<SyncedObjset> {
-        let policy = self.policy();
+        let policy = self.policy_of(txg);
         let batcher = Batcher::new(writer, (self.id(), txg), self.progress(), self.lists_births());
         let work: Vec<_> = dirty.objects.values().filter_map(|core| Work::of(core, txg)).collect();
         let families = (FAMILIES / work.len().clamp(1, OBJECTS)).max(MIN_FAMILIES);

@@ -14,7 +14,7 @@ use ondisk::nearest::meant;
 use ondisk::nvlist::ByteString;
 use ondisk::pool_directory as directory;
 
-use super::{Syncing, version};
+use super::{Spare, Syncing, version};
 use crate::dataset::dsl::{self, Dsl};
 use crate::dataset::properties::typed::parse_number;
 use crate::dataset::properties::{Attr, Kind, index, is_user};
@@ -24,6 +24,8 @@ use crate::pool::properties::table::VDEV_TABLE;
 use crate::pool::properties::{PoolProp, VdevProp};
 use crate::pool::suspend::FailMode;
 
+/// Blocks that a property takes.
+const BLOCKS: u64 = 6;
 /// Longest comment.
 const MAX_COMMENT_BYTES: usize = 31;
 /// Longest value of a user property.
@@ -33,6 +35,7 @@ const ASHIFT: std::ops::RangeInclusive<u64> = 9..=16;
 
 /// Sets one property, as typed. The value is checked before anything is changed.
 pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
+    s.require_for_change(Spare::Extra, BLOCKS)?;
     if let Some(feature) = name.strip_prefix("feature@") {
         return set_feature(s, feature, value).await;
     }

@@ -18,6 +18,7 @@
 //! - Space: sectors that may be handed out. What was freed and waits for its two groups is not free.
 //! - A block that the group has dirty already costs nothing more, unless it began to be written early (`dmu::live::early`). A block of a volume counts once more: what was written early is claimed after a crash, and written again by the replay.
 //! - Overwriting counts like anything else, since the new block is written before the old one is free.
+//! - Whoever raises `copies` while a group is open pays for what that accepted; where there is no room for it, what was accepted is written as it was accepted ([`DatasetRoom::write_more_copies`]).
 //! - A clone takes no block. It counts for quotas as if it did; of the pool it takes indirect blocks and entries in the block reference table.
 //! - The first demand of a dataset in a group pays for what is written once: the dnodes' indirect blocks, counts of users, deadlists, the object set's own block.
 //! - What the MOS takes beside that is bounded by the part of the slop that nobody else is given.
@@ -58,7 +59,7 @@ const METADATA_SHARE: u64 = 32;
 /// What a change of a file that writes no data takes on average: files share the blocks that describe them.
 const FILE_BYTES: u64 = 2 << 10;
 /// Bytes of a block of dnodes, and of a leaf of a directory.
-const SMALL_METADATA_BYTES: u64 = 16 << 10;
+pub(super) const SMALL_METADATA_BYTES: u64 = 16 << 10;
 /// Bytes of an indirect block, and of the largest other block of metadata.
 const LARGE_METADATA_BYTES: u64 = 128 << 10;
 /// Blocks of both sizes that a dataset makes dirty once in each group, however little it changes.
@@ -150,6 +151,8 @@ struct PoolState {
     accepted: Accepted,
     /// Lent to intent logs since the last group.
     lent: u64,
+    /// What changes of the group that is being synced take (`super::changes`).
+    changes: u64,
     costs: Costs,
 }
 
@@ -192,6 +195,23 @@ impl PoolGauge {
 
     fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What data of the group after `txg` take and take at worst, and what changes of `txg` take.
+    pub(super) fn accepted_after(&self, txg: Txg) -> (u64, u64, u64) {
+        let mut state = self.state();
+        let Price { exact, worst, .. } = *state.accepted.of(Txg(txg.get() + 1));
+        (exact, worst, state.changes)
+    }
+
+    /// What a block of the MOS takes.
+    pub(super) fn metadata_price(&self, bytes: u64) -> u64 {
+        self.state().costs.exact(&self.allocator, bytes, MOS_COPIES)
+    }
+
+    /// A change takes so much.
+    pub(super) fn accept_change(&self, bytes: u64) {
+        self.state().changes += bytes;
     }
 }
 
@@ -356,6 +376,30 @@ impl DatasetRoom {
     }
 }
 
+impl DatasetRoom {
+    /// Blocks have more copies from now on, in the group `open` too, if there is room for all that it accepted already: false if not. Then they may have them in later groups.
+    pub(crate) fn write_more_copies(&self, open: Txg, copies: u8) -> bool {
+        let mut dataset = self.state();
+        let (before, after) = (dataset.copies.max(1), u64::from(copies.max(1)));
+        if after <= before {
+            return true;
+        }
+        (dataset.copies, dataset.metadata_copies) = (after, (after + 1).min(MAX_COPIES));
+        let mut pool = self.pool.state();
+        let accepted = *dataset.accepted.of(open);
+        let more = |bytes: u64| bytes.saturating_mul(after).div_ceil(before).saturating_sub(bytes);
+        let (exact, worst) = (more(accepted.exact), more(accepted.worst));
+        if exact > pool.left() || worst > pool.safe.saturating_sub(pool.at_worst()) {
+            return false;
+        }
+        let price = Price { exact, worst, cloned: 0 };
+        dataset.accepted.add(open, price);
+        pool.accepted.add(open, price);
+        self.shares.charge(self.head, Charge { txg: open, bytes: exact, cloned: 0 });
+        true
+    }
+}
+
 impl crate::dataset::zvol::Room for DatasetRoom {
     fn require(&self, txg: Txg, dirtied: &Dirtied) -> Result<()> {
         let mut dataset = self.state();
@@ -433,6 +477,7 @@ impl LivePool {
             room.safe = free.saturating_sub(slop / 4);
             room.safe_to_free = free.saturating_sub(slop / 8);
             room.lent = 0;
+            room.changes = 0;
             *room.accepted.of(txg) = Price::default();
             room.costs.forget(Txg(txg.get() + 1));
             self.txgs.set_may_gain_room(!room.is_idle());

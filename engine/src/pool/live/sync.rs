@@ -117,6 +117,9 @@ impl LivePool {
             })
         };
         let fail = move |error| *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(error));
+        if self.has_thread() {
+            self.until_freed_is_free().await?;
+        }
         let txg = self.txgs.open_txg();
         self.tasks().push(Task { txg, first, run: Box::new(run), fail: Box::new(fail) });
         loop {

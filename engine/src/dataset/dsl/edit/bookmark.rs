@@ -19,7 +19,7 @@ use super::{check_component, clones, deadlist, events, find_head, find_snapshot,
 use crate::dmu::Space;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Spare, Syncing};
 
 /// `U8_TEXTPREP_TOUPPER`: names that differ in case only collide in hashing.
 pub(super) const NORMALIZE_CASE: u64 = 2;
@@ -165,6 +165,7 @@ pub async fn create_bookmark(s: &Syncing, mark: &str, source: &str) -> Result<()
     if marks.iter().any(|other| other.name == short) {
         return Err(Error::Exists(mark.to_owned()));
     }
+    s.require_for_change(Spare::Normal, 1)?;
     if phys.flags & FLAG_HAS_FBN != 0 {
         s.use_feature(Feature::BookmarkWritten, 1).await?;
     }

@@ -19,7 +19,7 @@ use super::{
 use crate::dataset::properties::Prop;
 use crate::dmu::{LiveObjset, Space};
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Spare, Syncing};
 
 /// Makes a clone `name` of a snapshot, with properties as typed. Gives the number of its object set.
 pub async fn clone(
@@ -61,6 +61,7 @@ pub async fn clone(
         ));
     }
     limits::check(s, parent.phys.dir, Counted::Filesystems, 1, None).await?;
+    s.require_for_change(Spare::Normal, create::BLOCKS)?;
 
     let dir = create::create_dir(s, Some(parent.phys.dir), short).await?;
     limits::begin(s, dir).await?;
@@ -100,6 +101,7 @@ async fn forget_log(s: &Syncing, head: ObjectId) -> Result<()> {
 pub async fn rollback(s: &Syncing, name: &str, snapshot: Option<&str>) -> Result<ObjsetId> {
     let head = find_head(s, name).await?;
     check_rollback(s, &head, snapshot).await?;
+    s.require_for_change(Spare::Reserved, 1)?;
     let dir = create::create_dir(s, Some(head.phys.dir), "%rollback").await?;
     limits::begin(s, dir).await?;
     let clone = create::create_dataset(s, dir, Some(head.phys.prev_snap)).await?;

@@ -26,10 +26,13 @@ use crate::dataset::properties::Prop;
 use crate::dmu::LiveObjset;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Spare, Syncing};
 
 /// The deepest that people may nest datasets (`zfs_max_dataset_nesting`).
 pub(super) const MAX_NESTING: usize = 50;
+
+/// Blocks that a new dataset takes.
+pub(super) const BLOCKS: u64 = 6;
 
 /// The first group of a pool; datasets created in it say that they are of group 1.
 const TXG_INITIAL: Txg = Txg(4);
@@ -121,6 +124,7 @@ pub async fn create(s: &Syncing, new: &NewDataset) -> Result<ObjsetId> {
     let mut plan = properties::plan_new(s, new, Some(&parent)).await?;
     contents::inherit_contents(s, &parent, new, &mut plan).await?;
     limits::check(s, parent.phys.dir, Counted::Filesystems, 1, None).await?;
+    s.require_for_change(Spare::Normal, BLOCKS)?;
 
     let dir = create_dir(s, Some(parent.phys.dir), short).await?;
     limits::begin(s, dir).await?;

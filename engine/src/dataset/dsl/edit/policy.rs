@@ -6,12 +6,12 @@
 //! Source of the facts: OpenZFS 2.3 `dmu_objset.c` (property callbacks), `zio_checksum.c`, `zio_compress.c`.
 
 use ondisk::ObjectId;
-use ondisk::ObjsetId;
 use ondisk::blkptr::{ChecksumType, CompressType};
 use ondisk::dsl_dir::DslDirPhys;
 use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
 use ondisk::features::Feature;
 use ondisk::objset::ObjsetType;
+use ondisk::{ObjsetId, Txg};
 
 use super::{features, objects, properties, space};
 use crate::cache::Primary;
@@ -82,7 +82,13 @@ async fn filesystem(s: &Syncing, chain: &[(ObjectId, DslDirPhys)]) -> Result<zpl
 pub(super) async fn refresh(s: &Syncing, datasets: &[ObjsetId]) -> Result<()> {
     for id in datasets {
         if let Some(open) = s.open_dataset(*id) {
-            open.objset.set_policy(policy(s, *id).await?);
+            let policy = policy(s, *id).await?;
+            let next = Txg(s.txg().get() + 1);
+            match open.room.write_more_copies(next, policy.copies) {
+                true => open.objset.set_policy(policy),
+                // What is accepted already is written as it was accepted.
+                false => open.objset.set_policy_since(Txg(next.get() + 1), policy),
+            }
             open.set(settings(s, *id).await?);
         }
     }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::dmu::Space;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Spare, Syncing};
 
 /// More snapshots than a chain can have.
 const MAX_CHAIN: usize = 1 << 24;
@@ -74,6 +74,7 @@ pub async fn promote(s: &Syncing, name: &str) -> Result<()> {
     let plan = plan(s, &head).await?;
     let dir = head.phys.dir;
     let Some(origin) = plan.shared.first().copied() else { return Ok(()) };
+    s.require_for_change(Spare::Reserved, 2 + plan.shared.len() as u64)?;
 
     // Who follows whom.
     let old_next = origin.phys.next_snap;

@@ -27,12 +27,14 @@ use crate::dataset::properties::table::TABLE;
 use crate::dataset::properties::{Prop, Types, Value, is_user, typed};
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Spare, Syncing};
 
 /// Longest name of a property, its end included (`ZAP_MAXNAMELEN`).
 const MAX_NAME_BYTES: usize = 256;
 /// Largest record that may be asked for (`zfs_max_recordsize`).
 const MAX_RECORD_BYTES: u64 = 16 << 20;
+/// Blocks that a property takes.
+const BLOCKS: u64 = 2;
 /// `off` of `dedup` and `encryption`.
 const OFF: u64 = 2;
 /// What a new volume's blocks are when nobody says.
@@ -501,6 +503,7 @@ pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, Stri
     if name.contains('@') {
         check_user_only(properties)?;
         let snapshot = find_snapshot(s, name).await?;
+        s.require_for_change(Spare::Reserved, BLOCKS.saturating_mul(properties.len() as u64))?;
         store_snapshot(s, snapshot.object, properties).await?;
         return Ok(Changed::default());
     }
@@ -533,6 +536,12 @@ pub async fn set_properties(s: &Syncing, name: &str, properties: &[(String, Stri
             Setting::Stored => {}
         }
     }
+    // Quotas and reservations may be what keeps others from working.
+    let spare = match plan.iter().all(|one| matches!(one.setting, Setting::Space(_))) {
+        true => Spare::Extra,
+        false => Spare::Reserved,
+    };
+    s.require_for_change(spare, BLOCKS.saturating_mul(plan.len() as u64))?;
     let mut changed = Changed::default();
     for assignment in &plan {
         match Prop::from_stored_name(&assignment.name) {
@@ -585,6 +594,7 @@ pub async fn inherit_property(s: &Syncing, name: &str, property: &str, received:
         let new = received_value.filter(|_| received).unwrap_or(0);
         check_space(s, &head, prop, old, new).await?;
     }
+    s.require_for_change(Spare::Extra, BLOCKS)?;
     let zap = dir.props_zap;
     objects::remove(s, zap, &objects::name(stored_name)).await?;
     objects::remove(s, zap, &objects::name(&format!("{stored_name}{IUV}"))).await?;

@@ -11,7 +11,7 @@ use super::space::{self, Change, Used, did_use};
 use super::{create, events, features, find_head, objects, policy, snapshot};
 use crate::dmu::Space;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Spare, Syncing};
 
 /// Gives a filesystem or volume (with all below it), or a snapshot within its dataset, another name.
 pub async fn rename(s: &Syncing, from: &str, to: &str) -> Result<()> {
@@ -43,6 +43,7 @@ pub async fn rename(s: &Syncing, from: &str, to: &str) -> Result<()> {
         return Err(Error::Invalid(format!("{from}: cannot be moved below itself")));
     }
     check_names_below(s, dir_id, from, to).await?;
+    s.require_for_change(Spare::Reserved, 3)?;
     if dir.parent != parent.phys.dir {
         move_counts(s, dir_id, parent.phys.dir).await?;
     }

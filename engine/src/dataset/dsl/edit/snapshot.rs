@@ -24,8 +24,10 @@ use super::{
 use crate::dataset::properties::Prop;
 use crate::dmu::zap::edit::NewZap;
 use crate::error::{Error, Result};
-use crate::pool::live::Syncing;
+use crate::pool::live::{Spare, Syncing};
 
+/// Blocks that a snapshot takes.
+const BLOCKS: u64 = 3;
 /// The longest tag of a hold.
 const MAX_TAG_BYTES: usize = 255;
 
@@ -63,6 +65,7 @@ pub async fn snapshot(s: &Syncing, new: &[NewSnapshot]) -> Result<()> {
     for (dir, count) in more {
         limits::check(s, dir, Counted::Snapshots, count, objects_parent(s, dir).await?).await?;
     }
+    s.require_for_change(Spare::Normal, BLOCKS.saturating_mul(heads.len() as u64))?;
     for ((head, short), one) in heads.iter().zip(new) {
         let id = take(s, head.object, short).await?;
         properties::store_snapshot(s, id, &one.properties).await?;
@@ -210,6 +213,7 @@ pub async fn rename_snapshots(s: &Syncing, names: &[(String, String)]) -> Result
         }
         all.push(renamed);
     }
+    s.require_for_change(Spare::Reserved, all.len() as u64)?;
     for Renamed { head, stored, id, new } in all {
         objects::take(s, head.phys.snapnames_zap, &objects::name(&stored)).await?;
         objects::add(s, head.phys.snapnames_zap, &objects::name(&new), &objects::one(id.get())).await?;
@@ -263,6 +267,7 @@ pub async fn hold(s: &Syncing, snapshots: &[String], tag: &str) -> Result<()> {
         }
         found.push(snapshot);
     }
+    s.require_for_change(Spare::Reserved, found.len() as u64)?;
     for FoundSnapshot { name, object, phys } in found {
         let before = count_holds(s, &phys).await?;
         let mut holds = phys.userrefs;

@@ -22,6 +22,7 @@ A case is of the first class whose words its script, or the setup of its group, 
 """
 import collections
 import functools
+import grp
 import os
 import re
 import shutil
@@ -41,6 +42,7 @@ FEATURES = {
     'zpool_replace': 'replace', 'replacement': 'replace', 'zpool_resilver': 'resilver', 'zpool_scrub': 'scrub',
     'scrub_mirror': 'scrub', 'zpool_split': 'split', 'zpool_events': 'events', 'events': 'events', 'l2arc': 'L2ARC',
     'dedup': 'dedup', 'fault': 'zinject', 'zinject': 'zinject', 'log_spacemap': 'zinject', 'zpool_prefetch': 'zpool prefetch',
+    'removal': 'removal of data vdevs',
 }
 # Whole groups that ask something else than a storage system in userspace.
 GROUPS = {
@@ -51,23 +53,27 @@ GROUPS = {
     'zfs_sysfs': ('kernel', '/sys/module/zfs'), 'user_namespace': ('kernel', 'zones'), 'zfs_jail': ('kernel', 'jails of FreeBSD'),
     'idmap_mount': ('kernel', 'mounts with mapped ids'), 'luks': ('kernel', 'device mapper'), 'vdev_disk': ('kernel', 'block layer'),
     'simd': ('kernel', '/proc and /sys of the module'), 'procfs': ('kernel', '/proc/spl'), 'arc': ('kernel', 'kstats'),
-    'privilege': ('kernel', 'privileges of Solaris'),
+    'privilege': ('kernel', 'privileges of Solaris'), 'rootpool': ('kernel', 'the root filesystem in a pool'),
 }
+# Cases with a pool of OpenZFS's that has what is not there yet.
+POOLS = {'userspace_encrypted_13709': 'encryption', 'userspace_encrypted': 'encryption', 'userspace_send_encrypted': 'encryption'}
 # Cases that run a test of OpenZFS's own code.
 OWN_CODE = {'run_edonr_test', 'run_sha2_test', 'run_skein_test', 'run_blake3_test', 'zpool_create_draid_004_pos'}
 # Groups in which only what Cenote can remove is removed: logs, caches, spares.
 REMOVES_NO_DATA = {'slog', 'cache', 'zpool_remove', 'zpool_add', 'cachefile', 'inuse', 'alloc_class', 'zpool_status', 'history', 'zpool_set'}
+# The cases of these groups that remove more.
+REMOVES_DATA = {'alloc_class_012_pos'}
 REMOVAL = re.compile(r'REMOVAL|\bzpool remove\b')
 DEVICE = r'ZVOL_R?DEVDIR|/dev/zvol|block_device_wait.*zvol|\bnewfs\b.*vol|swapon|swapctl|is_swap'
 # What a script says -> class, reason; the first that is found counts.
-WORDS = [(re.compile(words), kind, reason) for words, kind, reason in [
+WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'\bzfs (send|receive|recv|redact)\b|\bzstream\b|\$send|get_diff|\bbadsend\b|\bcreate_recv_clone\b', 'feature', 'send and receive'),
     (r'\bzpool (replace|attach|detach|split)\b', 'feature', 'replace, attach, detach, split'),
     (r'scrub', 'feature', 'scrub'),
     (r'resilver', 'feature', 'resilver'),
     (r'\bzinject\b|inject', 'feature', 'zinject'),
     (r'\bzfs diff\b', 'feature', 'zfs diff'),
-    (r'\bzfs (allow|unallow)\b', 'feature', 'zfs allow'),
+    (r'\bzfs (allow|unallow)\b|^\s*(?:array=\()?"(?:un)?allow"\s', 'feature', 'zfs allow'),
     (r'\bzfs program\b|log_must_program', 'feature', 'zfs program'),
     (r'\bzfs (share|unshare)\b|sharenfs|sharesmb', 'feature', 'zfs share'),
     (r'encryption=(on|aes)|keyformat|change-key|load-key|-o encrypt|ENCRYPT', 'feature', 'encryption'),
@@ -78,12 +84,16 @@ WORDS = [(re.compile(words), kind, reason) for words, kind, reason in [
     (r'scsi_debug', 'kernel', 'scsi_debug'),
     (r'mdadm|dmsetup|cryptsetup|multipath', 'kernel', 'device mapper, md'),
     (r'/proc/spl|\bkstat\b|get_arcstat|kstat_', 'kernel', 'kstats'),
-    (r'\b[gs]et_tunable(32|64)?\b|save_tunable|restore_tunable|/sys/module/zfs|set_zfs_txg_timeout|tunable_exists', 'tunable', 'parameters'),
     (DEVICE, 'device', 'device nodes of volumes'),
     (r'exportfs|showmount|\bnfs\b', 'kernel', 'NFS server'),
     (r'\bztest\b|\bzhack\b|raidz_test|zfs_ids_to_path|libzfs_input_check|arcstat|arc_summary|dbufstat|zilstat', 'tool', 'a tool of OpenZFS'),
     (r'user_ns_exec|unshare -', 'kernel', 'zones'),
+    # The last one, as its cases are asked.
+    (r'\b[gs]et_tunable(32|64)?\b|save_tunable|restore_tunable|/sys/module/zfs|set_zfs_txg_timeout|tunable_exists', 'tunable', 'parameters'),
 ]]
+
+# What is looked for in the functions that a script calls, too.
+BY_LIBRARY = {'send and receive', 'replace, attach, detach, split', 'scrub', 'device nodes of volumes'}
 
 # OpenZFS 2.3's defaults of the parameters that cases read. All others are 0.
 PARAMETERS = {
@@ -98,7 +108,7 @@ PARAMETERS = {
     'zfs_dio_enabled': 1, 'zfs_zil_saxattr': 1, 'zfs_lua_max_memlimit': 104857600, 'zvol_volmode': 1,
 }
 
-Case = collections.namedtuple('Case', 'group name run')
+Case = collections.namedtuple('Case', 'group section name run')
 
 
 @functools.cache
@@ -158,7 +168,7 @@ def cases():
             for name in re.findall(r"'([^']+)'", tests.group(1)):
                 if (group, name) not in seen:
                     seen.add((group, name))
-                    yield Case(group, name, run)
+                    yield Case(group, section, name, run)
 
 
 def classify(case):
@@ -166,6 +176,8 @@ def classify(case):
     base = os.path.basename(case.group)
     if case.name in OWN_CODE:
         return 'tool', 'tests OpenZFS\'s own code'
+    if case.name in POOLS:
+        return 'feature', POOLS[case.name]
     missing = next((FEATURES[part] for part in case.group.split('/') if part in FEATURES), None)
     if missing:
         return 'feature', missing
@@ -175,16 +187,17 @@ def classify(case):
     if path is None:
         return 'kernel', 'no script'
     source = code(path)
-    if base not in REMOVES_NO_DATA and REMOVAL.search(source):
+    if (base not in REMOVES_NO_DATA or case.name in REMOVES_DATA) and REMOVAL.search(source):
         return 'feature', 'removal of data vdevs'
     setup = script(case.group, 'setup')
     for text in [source] + ([code(setup)] if setup else []):
         for words, kind, reason in WORDS:
             if words.search(text):
                 return kind, reason
-    names = names_with(DEVICE, path)
-    if names and re.search('|'.join(rf'\b{name}\b' for name in names), source):
-        return 'device', 'device nodes of volumes'
+    for words, kind, reason in [words for words in WORDS if words[2] in BY_LIBRARY]:
+        names = names_with(words.pattern, path)
+        if names and re.search('|'.join(rf'\b{name}\b' for name in names), source):
+            return kind, reason
     return 'plain', ''
 
 
@@ -204,6 +217,17 @@ def print_classes():
         print(f'{count:5} {kind:13} {reason}')
 
 
+LOSETUP = '''[ "$1" = -f ] || exec {losetup} "$@"
+shift
+for loop in $(seq "$ZTS_FIRST_LOOP" $((ZTS_FIRST_LOOP + 7))); do
+  [ ! -e "/sys/block/loop$loop/loop" ] || continue
+  [ $# -gt 0 ] || exec echo "/dev/loop$loop"
+  exec {losetup} "/dev/loop$loop" "$@"
+done
+echo "losetup: no device of this job is free" >&2
+exit 1'''
+
+
 def make_path(directory):
     """Links to the commands that the suite names, Cenote in place of OpenZFS's."""
     os.mkdir(directory)
@@ -217,6 +241,8 @@ def make_path(directory):
     missing = []
     for name in ('zpool', 'zfs', 'zdb'):
         os.symlink('/zts/bin/cenote', f'{directory}/{name}')
+        # The suite makes its users members of the group that these have: one that owns nothing.
+        os.chown(f'{directory}/{name}', -1, grp.getgrnam('users').gr_gid, follow_symlinks=False)
     for name in dict.fromkeys(own + tools + system + ['flock', 'find', 'setpriv', 'tac']):
         # The system's Python: one in a home folder is out of reach for the users of the cases.
         places = '/usr/bin:' + search if name == 'python3' else search
@@ -229,7 +255,10 @@ def make_path(directory):
         if not os.path.lexists(f'{directory}/{name}'):
             os.symlink(shutil.which(at, path=search), f'{directory}/{name}')
     # Nothing can be injected, so nothing is left to clear.
-    helpers = {'zinject': '[ "$1" = -c ] && exit 0\necho "zinject: not there" >&2\nexit 1', 'mount.zfs': 'exec /sbin/mount.cenote "$@"'}
+    # Of loop devices only those of the job are there.
+    losetup = shutil.which('losetup', path=search)
+    os.unlink(f'{directory}/losetup')
+    helpers = {'losetup': LOSETUP.format(losetup=losetup), 'zinject': '[ "$1" = -c ] && exit 0\necho "zinject: not there" >&2\nexit 1', 'mount.zfs': 'exec /sbin/mount.cenote "$@"'}
     for name, text in helpers.items():
         with open(f'{directory}/{name}', 'w') as file:
             file.write(f'#!/bin/sh\n{text}\n')
@@ -260,11 +289,15 @@ def print_runfile(group, out, seconds, only):
     chosen = [case for case in chosen if classify(case)[0] in ASKED]
     if not chosen:
         sys.exit(1)
-    run = chosen[0].run
-    user = next((case.run['user'] or 'zts' for case in chosen if 'user' in case.run), 'root')
     print('[DEFAULT]', 'quiet = False', 'pre_user = root', 'post_user = root', 'user = root', f'timeout = {seconds}', f'outputdir = {out}',
-          'pre = setup', 'post = cleanup', "tags = ['functional']", '', f'[{FUNCTIONAL}{group}]', f'tests = {[case.name for case in chosen]}',
-          f"pre = {run.get('pre', 'setup')}", f"post = {run.get('post', 'cleanup')}", f'user = {user}', "tags = ['functional']", sep='\n')
+          'pre = setup', 'post = cleanup', "tags = ['functional']", sep='\n')
+    # What stands in a section of its own has its own setup.
+    for section in dict.fromkeys(case.section for case in chosen):
+        there = [case for case in chosen if case.section == section]
+        run = there[0].run
+        user = (run['user'] or 'zts') if 'user' in run else 'root'
+        print('', f'[{section}]', f'tests = {[case.name for case in there]}', f"pre = {run.get('pre', 'setup')}",
+              f"post = {run.get('post', 'cleanup')}", f'user = {user}', "tags = ['functional']", sep='\n')
 
 
 RESULT = re.compile(r'Test: \S*/functional/(\S+)/([^/ ]+) \(run as \S+\) \[[\d:]+\] \[(\w+)\]')
@@ -303,7 +336,7 @@ def compare(output, expected):
     print(f'of those that need no parameters of the module: passed {len(passed & plain)}, failed {len(failed & plain)}')
     surprises = [f'{name} fails, and is not listed' for name in sorted(failed - listed)]
     surprises += [f'{name} passes, although it is listed' for name in sorted(passed & listed)]
-    surprises += re.findall(r'^(?:daemon ended|not begun): .*$', text, re.M)
+    surprises += re.findall(r'^(?:daemon ended|hangs|not begun): .*$', text, re.M)
     print(*surprises, sep='\n', end='\n' if surprises else '')
     sys.exit(1 if surprises else 0)
 

@@ -7,6 +7,8 @@ export PATH=/zts/path
 export STF_TOOLS=/usr/share/zfs/test-runner STF_SUITE=/usr/share/zfs/zfs-tests STF_PATH=$PATH
 export FILEDIR=/var/tmp TMPDIR=/var/tmp KEEP=rpool __ZFS_POOL_EXCLUDE=rpool TESTFAIL_CALLBACKS=
 export LIBEXEC_DIR=/usr/lib/zfs-linux ZTS_DIR=/usr/share/zfs SCRIPT_DIR=/usr/share/zfs SBIN_DIR=/sbin BIN_DIR=/usr/bin
+# Where OpenZFS has it, and what the suite looks into.
+export CENOTE_CACHEFILE=/etc/zfs/zpool.cache
 export ZDB=$PATH/zdb ZFS=$PATH/zfs ZPOOL=$PATH/zpool
 . $STF_SUITE/include/default.cfg
 cases=/zts/harness/cases.py
@@ -45,7 +47,7 @@ reset() {
   for pool in $(timeout 20 zpool list -H -o name 2>/dev/null); do
     timeout 30 zpool destroy -f "$pool" >/dev/null 2>&1 || timeout 30 zpool export -f "$pool" >/dev/null 2>&1
   done
-  if [ -n "$(timeout 20 zpool list -H -o name 2>&1)" ]; then
+  if ! pool=$(timeout 20 zpool list -H -o name 2>&1) || [ -n "$pool" ]; then
     pid=$(daemon_pid)
     [ -z "$pid" ] || kill -9 "$pid"
     sleep 1
@@ -67,10 +69,14 @@ reset() {
 
 # Runs the cases of a run file: GROUP OUT. The results are what the runner prints of each case.
 run_cases() {
-  local before
+  local before seconds left
   before=$(daemon_pid)
-  timeout -k 5 $((ZTS_DEADLINE - $(date +%s) + 60)) python3 $STF_TOOLS/bin/test-runner.py -c "$2/run" -T functional \
+  # The runner ends a case that hangs; where it hangs itself, the group ends.
+  seconds=$((ZTS_LIMIT * ($(grep -o "'[^']*'" "$2/run" | wc -l) + 2)))
+  left=$((ZTS_DEADLINE - $(date +%s) + 60))
+  timeout -k 5 $((seconds < left ? seconds : left)) python3 $STF_TOOLS/bin/test-runner.py -c "$2/run" -T functional \
     -i $STF_SUITE -o "$2" >"$2/out" 2>&1
+  [ $? -lt 124 ] || echo "hangs: $1" >>"$results"
   grep '^Test' "$2/out" >>"$results"
   [ "$before" = "$(daemon_pid)" ] || echo "daemon ended: $1" >>"$results"
 }

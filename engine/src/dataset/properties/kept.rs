@@ -7,8 +7,8 @@ use super::set::Value;
 use super::table::{Kind, Prop};
 use super::typed;
 
-/// What nothing reads here: shares (over iSCSI too), labels of SELinux, scanners and locks that Linux has not, cache devices, snapshots in `/dev`, and how OpenZFS reads.
-pub const KEPT: [Prop; 15] = [
+/// What nothing reads here: shares (over iSCSI too), labels of SELinux, scanners and locks that Linux has not, cache devices, and how OpenZFS reads.
+pub const KEPT: [Prop; 14] = [
     Prop::Sharenfs,
     Prop::Sharesmb,
     Prop::Context,
@@ -18,7 +18,6 @@ pub const KEPT: [Prop; 15] = [
     Prop::Vscan,
     Prop::Nbmand,
     Prop::Secondarycache,
-    Prop::Snapdev,
     Prop::Prefetch,
     Prop::Volthreading,
     Prop::Direct,
@@ -53,6 +52,7 @@ mod tests {
         }
         for (name, value) in [
             ("sharenfs", "off"),
+            ("snapdev", "visible"),
             ("context", "none"),
             ("prefetch", "all"),
             ("direct", "standard"),

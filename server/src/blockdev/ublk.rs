@@ -1,7 +1,7 @@
 //! Block devices by ublk: the kernel hands requests to this process over io_uring.
 //!
 //! # The idea
-//! A device has a few queues, each of which lives on one shard as a connection of NBD does ([`queue`]), with
+//! A device has a few queues, each of which lives on one shard as a connection of NBD does (`queue`), with
 //! an export of its own. Data are copied once between the kernel's pages and ours. There is no socket and no
 //! protocol between the kernel and the volume, and requests come on several threads.
 //!
@@ -21,7 +21,7 @@
 //! | `STOP_DEV` | writes what it keeps, `/dev/ublkbN` is gone, tags come back | queues end |
 //! | `DEL_DEV` | the number is free | |
 //!
-//! What waits for a pool that does not answer would keep `STOP_DEV` waiting: after [`PATIENCE`], or at once
+//! What waits for a pool that does not answer would keep `STOP_DEV` waiting: after `PATIENCE`, or at once
 //! where that is known, the queues fail all requests.
 //!
 //! # What a process leaves behind that dies

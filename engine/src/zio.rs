@@ -22,5 +22,5 @@ pub use keystore::Keystore;
 pub(crate) use physical::{GangTree, How};
 pub(crate) use transform::{decode, decode_embedded};
 pub(crate) use write::min_alloc;
-pub use write::{LogRoom, WriteRequest, Writer, WriterFeatures};
+pub use write::{GangHeaders, LogRoom, WriteRequest, Writer, WriterFeatures};
 pub(crate) use write::{Meter, is_heavy};

@@ -52,7 +52,7 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 pub(crate) use self::encode::min_alloc;
 use self::encode::{Encoded, Stored, Units, encode, level_of, predecessor};
 use self::features::LiveWriterFeatures;
-pub use self::features::WriterFeatures;
+pub use self::features::{GangHeaders, WriterFeatures};
 use self::gang::{Gang, Refused};
 pub use self::log_block::LogRoom;
 pub(crate) use self::pace::{Meter, is_heavy};
@@ -142,6 +142,11 @@ impl Writer {
         self.features.set(features);
     }
 
+    /// Whether a gang was written since the last call for which larger headers would have been of use, in a pool that may have them.
+    pub(crate) fn wanted_larger_gang_headers(&self) -> bool {
+        self.features.take_wanted_larger_gang_headers()
+    }
+
     /// Has logs ask for what they take of the space that is for data; without, they take it.
     pub fn with_log_room(self, log_room: Arc<dyn LogRoom>) -> Self {
         Self { log_room: Some(log_room), ..self }
@@ -206,7 +211,10 @@ impl Writer {
                 Err(error) => return Err(error),
             }
         };
-        let Batch { pointers, stored, pieces, owners, fresh } = placed;
+        let Batch { pointers, stored, pieces, owners, fresh, wants_larger_headers } = placed;
+        if wants_larger_headers {
+            self.features.want_larger_gang_headers();
+        }
         let at = |owner: usize| batch.get(owner).map_or(Bookmark::objset_root(0), |request| request.at);
         if let Err(error) = self.write_pieces(txg, pieces, owners, at).await {
             self.give_back(&fresh, txg);
@@ -248,7 +256,7 @@ impl Writer {
         txg: Txg,
     ) -> Result<Placed> {
         let salt = self.pool.salt.get();
-        let mut placement = Placement::new(&*self.allocator, units, txg);
+        let mut placement = Placement::new(&*self.allocator, units, self.features().gang_headers, txg);
         let mut pointers = Vec::with_capacity(batch.len());
         let mut stored = Vec::with_capacity(batch.len());
         for (owner, (request, encoded)) in batch.iter().zip(encoded).enumerate() {
@@ -275,8 +283,8 @@ impl Writer {
                 }
             }
         }
-        let Placement { pieces, owners, fresh, .. } = placement;
-        Ok(Placed::All(Batch { pointers, stored, pieces, owners, fresh }))
+        let Placement { pieces, owners, fresh, wants_larger_headers, .. } = placement;
+        Ok(Placed::All(Batch { pointers, stored, pieces, owners, fresh, wants_larger_headers }))
     }
 
     /// Writes all pieces; those that fail again and again, as long as the pool waits for its devices. The error is of the first block of which a piece failed.
@@ -450,6 +458,8 @@ struct Batch {
     pieces: Vec<Piece>,
     owners: Vec<usize>,
     fresh: Vec<Dva>,
+    /// Larger gang headers would have been of use.
+    wants_larger_headers: bool,
 }
 
 /// What became of a batch that was to be placed.

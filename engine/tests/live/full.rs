@@ -16,6 +16,7 @@ use engine::txg::Limits;
 use engine::vdev::Class;
 use futures_util::{FutureExt, poll};
 use ondisk::ObjectId;
+use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
 use crate::files::FILE;
@@ -149,6 +150,54 @@ fn blocks_that_fit_no_metaslab_become_gangs_and_are_freed_as_a_whole() {
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");
+}
+
+#[test]
+fn gangs_that_would_need_more_pointers_activate_larger_headers() {
+    for enabled in [false, true] {
+        // With its parity not even a third of a block fits into a metaslab of 16 MiB.
+        let disks = Disks::new(84 * MIB);
+        block_on(async {
+            let layout = Layout::Raidz { nparity: 2 };
+            let tops = ["d", "e"].map(|prefix| disks.top(layout, Class::Normal, prefix, 3));
+            let mut new = new_pool(tops.into(), 12);
+            if enabled {
+                new.features.push(Feature::DynamicGangHeader);
+            }
+            let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+            let volume = volume(&pool, 16 * MIB, "16M").await;
+            let count = || pool.feature_count(Feature::DynamicGangHeader);
+            for round in 0..4 {
+                for at in 0..16 {
+                    volume.write_at(at * MIB, &noise(round * 16 + at + 1), false).await.unwrap();
+                }
+                assert_eq!(count(), enabled.then_some(u64::from(round > 0)), "round {round}");
+                for _ in 0..3 {
+                    pool.sync().await.unwrap();
+                }
+                let report = verified(&disks).await;
+                assert!(report.is_clean(), "{:?} {:?}", report.errors, report.space);
+                assert!(report.stats.total().gangs > 0, "no gang was written");
+                for at in 0..16 {
+                    let mut read = vec![0; MIB as usize];
+                    volume.read_at(at * MIB, &mut read).await.unwrap();
+                    assert!(read == noise(round * 16 + at + 1));
+                }
+            }
+            drop(volume);
+            pool.close(PoolState::Exported).await.unwrap();
+            drop(pool);
+            let found = disks.found("tank").await;
+            let pool = import(&found, &ImportOptions::read_only()).await.unwrap();
+            let named = &pool.config().features_for_read;
+            let is_named =
+                named.iter().any(|name| name.as_bytes() == Feature::DynamicGangHeader.guid().as_bytes());
+            assert_eq!(is_named, enabled, "the labels name what is needed to read the pool");
+        });
+        if !enabled || testkit::oracle::zdb_is_of_2_4() {
+            disks.judge("tank");
+        }
+    }
 }
 
 /// Writes a mebibyte after the other until there is no room.

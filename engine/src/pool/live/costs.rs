@@ -3,7 +3,8 @@
 //! All figures are deflated bytes, those in which free space and datasets are counted. A block takes whole sectors; on raidz and draid its parity and padding,
 //! which are more than usual when it is small; and all that once for each copy. That is the *exact* figure of a block that does not compress and finds a free run.
 //!
-//! Where no free run is long enough the block becomes a gang: at worst, leaves of the smallest size that can be allocated, and headers above them. A gang splits in three, of whole units;
+//! Where no free run is long enough the block becomes a gang: at worst, leaves of the smallest size that can be allocated, and headers above them. A gang splits in three, of whole units
+//! (or more where headers are larger, which takes fewer of them; a part that finds more than its third leaves less to the others);
 //! so `n` leaves have fewer than `3n/4` headers (two leaves have one, four or five have two or three, and tripling the leaves adds one header to three times as many).
 //! Headers have two copies at least. That is the *worst* figure.
 
@@ -84,24 +85,70 @@ fn gang(leaves: u64, leaf: u64, header: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    /// Headers of a gang of so many leaves, made as blocks are cut.
-    fn headers(units: u64) -> u64 {
-        let (mut rest, mut headers) = (units, 1);
-        for left in (1..=3).rev() {
-            let part = rest.div_ceil(left).min(rest);
-            rest -= part;
-            headers += if part > 1 { self::headers(part) } else { 0 };
-            if rest == 0 {
-                break;
+    use std::collections::HashMap;
+
+    /// Most headers of a gang of so many units, wherever its parts find room: headers with so many pointers each.
+    #[derive(Default)]
+    struct Headers {
+        pointers: usize,
+        gangs: HashMap<usize, usize>,
+        parts: HashMap<(usize, usize), usize>,
+    }
+
+    impl Headers {
+        fn of(&mut self, units: usize) -> usize {
+            if let Some(known) = self.gangs.get(&units) {
+                return *known;
+            }
+            // The whole found no room, so that no part is as large.
+            let most = (1..units).rev().map(|first| self.beginning_with(first, units)).max();
+            let most = 1 + most.unwrap_or(0);
+            self.gangs.insert(units, most);
+            most
+        }
+
+        /// Headers below one whose first part has so many units, or is a gang where that is the least.
+        fn beginning_with(&mut self, first: usize, units: usize) -> usize {
+            let least = units.div_ceil(self.pointers);
+            match first < least {
+                true => 0,
+                false => self.part(first, first == least) + self.below(units - first, self.pointers - 1),
             }
         }
-        headers
+
+        /// Headers of a part that found room, or perhaps did not.
+        fn part(&mut self, units: usize, may_be_gang: bool) -> usize {
+            if may_be_gang && units > 1 { self.of(units) } else { 0 }
+        }
+
+        /// Headers below the last `pointers` of one that are left for so many units.
+        fn below(&mut self, units: usize, pointers: usize) -> usize {
+            if units == 0 || pointers == 0 {
+                assert_eq!(units, 0, "the last part takes all that is left");
+                return 0;
+            }
+            if let Some(known) = self.parts.get(&(units, pointers)) {
+                return *known;
+            }
+            let least = units.div_ceil(pointers);
+            let mut most = 0;
+            for part in least..=units {
+                let headers = self.part(part, part == least) + self.below(units - part, pointers - 1);
+                most = most.max(headers);
+            }
+            self.parts.insert((units, pointers), most);
+            most
+        }
     }
 
     #[test]
     fn no_gang_has_more_headers_than_counted() {
-        for units in 2..5000 {
-            assert!(headers(units) <= units * 3 / 4, "{units} units: {} headers", headers(units));
+        for (pointers, most_units) in [(3, 1200), (7, 200), (31, 120), (95, 120)] {
+            let mut headers = Headers { pointers, ..Headers::default() };
+            for units in 2..most_units {
+                let most = headers.of(units);
+                assert!(most <= units * 3 / 4, "{units} units, {pointers} pointers: {most} headers");
+            }
         }
     }
 }

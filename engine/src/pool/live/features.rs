@@ -102,6 +102,15 @@ pub(super) async fn change(s: &Syncing, feature: Feature, by: i64) -> Result<()>
     if changed == count { Ok(()) } else { store(s, feature, changed).await }
 }
 
+/// Gang headers are larger from this group on, if a gang of an earlier one would have needed that and the pool may have them.
+pub(super) async fn enlarge_gang_headers(s: &Syncing) -> Result<()> {
+    let is_wanted = s.pool.writer.wanted_larger_gang_headers();
+    if is_wanted && s.pool.features.count(Feature::DynamicGangHeader) == Some(0) {
+        change(s, Feature::DynamicGangHeader, 1).await?;
+    }
+    Ok(())
+}
+
 async fn store(s: &Syncing, feature: Feature, count: u64) -> Result<()> {
     let list = s.directory_object(list_of(feature)).await?;
     let key = zap::Key::Name(feature.guid().into());

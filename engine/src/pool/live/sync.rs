@@ -296,6 +296,7 @@ impl LivePool {
 
     async fn sync_group(self: &Arc<Self>, txg: Txg) -> Result<()> {
         let s = Syncing { pool: Arc::clone(self), tx: Arc::new(Tx::syncing(txg)) };
+        super::features::enlarge_gang_headers(&s).await?;
         self.run_tasks(&s, true).await;
         let open: Vec<_> = self.datasets().values().cloned().collect();
         let cloned: Vec<Blkptr> = open.iter().flat_map(|dataset| dataset.objset.cloned(txg)).collect();

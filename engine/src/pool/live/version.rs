@@ -22,7 +22,7 @@ use ondisk::pool_directory as directory;
 use super::{LivePool, Syncing, features};
 use crate::dmu::zap;
 use crate::error::{Error, Result};
-use crate::zio::WriterFeatures;
+use crate::zio::{GangHeaders, WriterFeatures};
 
 /// The oldest version that is written.
 pub const OLDEST_WRITTEN: u64 = 26;
@@ -46,6 +46,11 @@ pub(super) fn writer_features(version: u64, features: &super::LiveFeatures) -> W
         embedded_data: features.count(Feature::EmbeddedData).is_some(),
         lz4_compress: active(Feature::Lz4Compress),
         intent_logs: version >= FAST_SNAP,
+        gang_headers: match features.count(Feature::DynamicGangHeader) {
+            None => GangHeaders::Small,
+            Some(0) => GangHeaders::SmallYet,
+            Some(_) => GangHeaders::Large,
+        },
     }
 }
 

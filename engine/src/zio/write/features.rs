@@ -3,11 +3,24 @@
 //! Pools of old versions, and pools with features disabled, hold blocks of older forms. The writer asks here for each batch, because
 //! `zpool upgrade` may enable a feature while the pool is written.
 //!
-//! Source of the facts: OpenZFS 2.3 `zio_compress.c` (`zio_compress_select`), `zio.c` (`zio_write_compress`).
+//! Source of the facts: OpenZFS 2.3 `zio_compress.c` (`zio_compress_select`), `zio.c` (`zio_write_compress`); OpenZFS 2.4 `zio.c`
+//! (`zio_write_gang_block`).
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use ondisk::blkptr::CompressType;
+
+/// How large the gang headers of a pool are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum GangHeaders {
+    /// 512 bytes.
+    Small,
+    /// 512 bytes, until a gang would have needed more pointers than these have room for.
+    SmallYet,
+    /// As large as the smallest allocation of the vdevs that they lie on.
+    Large,
+}
 
 /// The features of a pool that say how its blocks may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,12 +33,19 @@ pub struct WriterFeatures {
     pub lz4_compress: bool,
     /// Datasets may have intent logs.
     pub intent_logs: bool,
+    /// How large gang headers are.
+    pub gang_headers: GangHeaders,
 }
 
 impl WriterFeatures {
     /// What pools with the default features have.
-    pub const ALL: Self =
-        Self { hole_birth: true, embedded_data: true, lz4_compress: true, intent_logs: true };
+    pub const ALL: Self = Self {
+        hole_birth: true,
+        embedded_data: true,
+        lz4_compress: true,
+        intent_logs: true,
+        gang_headers: GangHeaders::Small,
+    };
 
     /// The compression that is meant: `On` is lz4 where the pool may have it.
     pub(super) fn compress(self, asked: CompressType) -> CompressType {
@@ -44,6 +64,9 @@ pub(super) struct LiveWriterFeatures {
     embedded_data: AtomicBool,
     lz4_compress: AtomicBool,
     intent_logs: AtomicBool,
+    gang_headers: AtomicU8,
+    /// A gang would have needed larger headers.
+    larger_wanted: AtomicBool,
 }
 
 impl LiveWriterFeatures {
@@ -53,6 +76,11 @@ impl LiveWriterFeatures {
             embedded_data: self.embedded_data.load(Ordering::Relaxed),
             lz4_compress: self.lz4_compress.load(Ordering::Relaxed),
             intent_logs: self.intent_logs.load(Ordering::Relaxed),
+            gang_headers: match self.gang_headers.load(Ordering::Relaxed) {
+                large if large == GangHeaders::Large as u8 => GangHeaders::Large,
+                yet if yet == GangHeaders::SmallYet as u8 => GangHeaders::SmallYet,
+                _ => GangHeaders::Small,
+            },
         }
     }
 
@@ -61,6 +89,17 @@ impl LiveWriterFeatures {
         self.embedded_data.store(features.embedded_data, Ordering::Relaxed);
         self.lz4_compress.store(features.lz4_compress, Ordering::Relaxed);
         self.intent_logs.store(features.intent_logs, Ordering::Relaxed);
+        self.gang_headers.store(features.gang_headers as u8, Ordering::Relaxed);
+    }
+
+    /// Notes that larger gang headers would be of use.
+    pub(super) fn want_larger_gang_headers(&self) {
+        self.larger_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was noted since the last call.
+    pub(super) fn take_wanted_larger_gang_headers(&self) -> bool {
+        self.larger_wanted.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -71,6 +110,8 @@ impl Default for LiveWriterFeatures {
             embedded_data: AtomicBool::new(true),
             lz4_compress: AtomicBool::new(true),
             intent_logs: AtomicBool::new(true),
+            gang_headers: AtomicU8::new(GangHeaders::Small as u8),
+            larger_wanted: AtomicBool::new(false),
         }
     }
 }

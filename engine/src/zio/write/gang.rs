@@ -1,34 +1,39 @@
 //! Gangs: a block in parts, for which no free run is long enough.
 //!
-//! In place of the block stands a *gang header*, 512 bytes:
+//! In place of the block stands a *gang header* of 512 bytes, or more:
 //!
 //! | offset | size | name | meaning |
 //! |---:|---:|---|---|
-//! | 0 | 384 | `zg_blkptr` | pointers to up to three members, in order; holes where there are fewer |
-//! | 384 | 88 | | zeroes |
-//! | 472 | 40 | `zg_tail` | trailer (`codec::checksum::embedded`), sealed for the first address of the header and its birth |
+//! | 0 | 128 each | `zg_blkptr` | pointers to the members, in order; holes where there are fewer than fit (three into 512 bytes) |
+//! | | | | zeroes |
+//! | size - 40 | 40 | `zg_tail` | trailer (`codec::checksum::embedded`), sealed for the first address of the header and its birth |
 //!
-//! The members are thirds of the block, in whole units of allocation; one that finds no room is a gang again. A member has as many copies as
+//! A member is as large a part of what is left as finds room (half of it, a quarter, and so on), in whole units of allocation, and at least what is left
+//! divided by the pointers that are left; one that finds no room is a gang again. A member has as many copies as
 //! the block; a header has at least two, since without it the members are lost. Each address of the block counts the header there
 //! and, member by member, the copy of the same number. The block's own checksum is over the whole.
 //!
+//! # Larger headers
+//! A header takes the smallest allocation of its vdev whatever its size is. In pools in which the feature `dynamic_gang_header` is active it
+//! has that size, of its vdevs the smallest: 31 pointers in 4096 bytes. The feature becomes active in the group after the one in which a gang
+//! found no room for a part for which a larger header would have had pointers; and never inactive again. Headers from before stay as they are:
+//! readers try both sizes.
+//!
 //! A gang that is written again in its group keeps all its places ([`rewrite`]).
 //!
-//! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_write_gang_block`), `zio.h` (`zio_gbh_phys_t`).
+//! Source of the facts: OpenZFS 2.4 `zio.c` (`zio_write_gang_block`), `zio.h` (`gbh_nblkptrs`), `vdev.h` (`vdev_gang_header_psize`).
 
 use codec::checksum;
 use device::{IoBuf, SharedBuf};
-use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, GANG_HEADER_SIZE};
+use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, GANG_HEADER_SIZE, gang_pointers};
 use ondisk::dmu::DmuType;
 use ondisk::{Asize, ByteOrder, Level, Lsize, Psize, Txg};
 
+use super::features::GangHeaders;
 use super::place::{Placement, Space};
 use crate::alloc::{Denied, MetaslabId};
 use crate::vdev::Class;
 use crate::zio::GangTree;
-
-/// Pointers in a gang header.
-const MEMBERS: u64 = 3;
 
 /// What all parts of a gang have in common.
 #[derive(Debug, Clone, Copy)]
@@ -71,25 +76,31 @@ pub(super) fn create<S: Space>(
     for header in &mut headers {
         header.gang = true;
     }
-    let mut members = Vec::with_capacity(MEMBERS as usize);
+    let mut members = Vec::new();
     let mut rest = data;
-    for left in (1..=MEMBERS).rev() {
+    for left in (1..=gang_pointers(placement.header_size(&headers)) as u64).rev() {
         if rest.is_empty() {
             break;
         }
-        let size = placement.units.round_up(rest.len() as u64 / left).min(rest.len() as u64);
+        let least = placement.units.round_up(rest.len() as u64 / left).min(rest.len() as u64);
+        let (size, found) = member_place(placement, gang, rest.len() as u64, least)?;
         let part = rest.slice(0..size as usize);
         rest = rest.slice(size as usize..rest.len());
-        let dvas = match placement.allocate(gang.class, size, gang.copies) {
-            Ok(dvas) => {
+        let dvas = match found {
+            Some(dvas) => {
                 placement.write(gang.owner, &dvas, part.clone());
                 dvas
             }
-            Err(Denied::NoSpace) if size > placement.units.min_alloc => {
+            None => {
+                let may_grow = placement.gang_headers == GangHeaders::SmallYet;
+                placement.wants_larger_headers |=
+                    may_grow && placement.largest_header(&headers) > GANG_HEADER_SIZE;
+                // Smaller than this nothing can be placed.
+                if size <= placement.units.min_alloc {
+                    return Err(Refused::NoSpace);
+                }
                 create(placement, gang, part.clone())?
             }
-            // Smaller than this nothing can be placed.
-            Err(denied) => return Err(denied.into()),
         };
         for (header, member) in headers.iter_mut().zip(&dvas) {
             header.asize = Asize(header.asize.get().saturating_add(member.asize.get()));
@@ -100,6 +111,25 @@ pub(super) fn create<S: Space>(
     Ok(headers)
 }
 
+/// Space for the next member of a gang of which `rest` bytes are left: as many of them as find room, and `least` at least. Gives the size of the
+/// member, and nothing when there is no room.
+fn member_place<S: Space>(
+    placement: &mut Placement<'_, S>,
+    gang: Gang<'_>,
+    rest: u64,
+    least: u64,
+) -> Result<(u64, Option<Vec<Dva>>), Refused> {
+    let mut size = rest;
+    loop {
+        match placement.allocate(gang.class, size, gang.copies) {
+            Ok(dvas) => return Ok((size, Some(dvas))),
+            Err(Denied::NoSpace) if size <= least => return Ok((least, None)),
+            Err(Denied::NoSpace) => size = placement.units.round_up(size / 2).max(least),
+            Err(denied) => return Err(denied.into()),
+        }
+    }
+}
+
 /// Writes `data`, which is as long as before, into the places of a gang of the same group.
 pub(super) fn rewrite<S: Space>(
     placement: &mut Placement<'_, S>,
@@ -108,7 +138,7 @@ pub(super) fn rewrite<S: Space>(
     tree: &GangTree,
     data: SharedBuf,
 ) -> Result<(), Refused> {
-    let mut members = Vec::with_capacity(MEMBERS as usize);
+    let mut members = Vec::with_capacity(tree.members.len());
     let mut rest = data;
     for (old, below) in &tree.members {
         let size = old.psize().get() as usize;
@@ -157,7 +187,10 @@ fn write_header<S: Space>(
     headers: &[Dva],
     members: &[Blkptr],
 ) -> Result<(), Refused> {
-    let mut bytes = [0; GANG_HEADER_SIZE];
+    let mut bytes = vec![0; placement.header_size(headers)];
+    if members.len() > gang_pointers(bytes.len()) {
+        return Err(Refused::Impossible("a gang has more members than its header has room for".into()));
+    }
     for (place, member) in bytes.as_chunks_mut::<{ Blkptr::SIZE }>().0.iter_mut().zip(members) {
         *place = member.encode(ByteOrder::Little);
     }

@@ -5,12 +5,13 @@
 
 use device::SharedBuf;
 use ondisk::Txg;
-use ondisk::blkptr::Dva;
+use ondisk::blkptr::{Dva, GANG_HEADER_SIZE, MAX_BLOCK_SIZE};
 
 use super::encode::Units;
+use super::features::GangHeaders;
 use crate::alloc::{Allocator, Denied};
-use crate::vdev::Class;
 use crate::vdev::write::Piece;
+use crate::vdev::{Class, Vdev};
 
 /// Where space comes from.
 pub(super) trait Space {
@@ -19,6 +20,9 @@ pub(super) trait Space {
 
     /// As [`Allocator::takes_small_blocks`].
     fn takes_small_blocks(&self) -> bool;
+
+    /// The smallest allocation, in bytes, of the vdev on which that is smallest.
+    fn min_alloc_of(&self, dvas: &[Dva]) -> u64;
 }
 
 impl Space for Allocator {
@@ -29,6 +33,11 @@ impl Space for Allocator {
     fn takes_small_blocks(&self) -> bool {
         Allocator::takes_small_blocks(self)
     }
+
+    fn min_alloc_of(&self, dvas: &[Dva]) -> u64 {
+        let tops = dvas.iter().filter_map(|dva| self.vdevs().top(dva.vdev.get()));
+        tops.map(Vdev::min_alloc).min().unwrap_or(GANG_HEADER_SIZE as u64)
+    }
 }
 
 /// The pieces of a batch.
@@ -36,6 +45,9 @@ pub(super) struct Placement<'a, S: Space> {
     pub space: &'a S,
     pub units: Units,
     pub txg: Txg,
+    pub gang_headers: GangHeaders,
+    /// A gang found no room for a part for which there would have been a pointer in a larger header.
+    pub wants_larger_headers: bool,
     /// What is written, and for which block of the batch.
     pub pieces: Vec<Piece>,
     pub owners: Vec<usize>,
@@ -44,8 +56,17 @@ pub(super) struct Placement<'a, S: Space> {
 }
 
 impl<'a, S: Space> Placement<'a, S> {
-    pub fn new(space: &'a S, units: Units, txg: Txg) -> Self {
-        Self { space, units, txg, pieces: Vec::new(), owners: Vec::new(), fresh: Vec::new() }
+    pub fn new(space: &'a S, units: Units, gang_headers: GangHeaders, txg: Txg) -> Self {
+        Self {
+            space,
+            units,
+            txg,
+            gang_headers,
+            wants_larger_headers: false,
+            pieces: Vec::new(),
+            owners: Vec::new(),
+            fresh: Vec::new(),
+        }
     }
 
     /// Space for one block or gang header.
@@ -53,6 +74,20 @@ impl<'a, S: Space> Placement<'a, S> {
         let dvas = self.space.allocate(class, psize, copies, self.txg)?;
         self.fresh.extend(&dvas);
         Ok(dvas)
+    }
+
+    /// Bytes that a gang header at these addresses may have at most: it takes its place on each of them.
+    pub fn largest_header(&self, headers: &[Dva]) -> usize {
+        let size = self.space.min_alloc_of(headers);
+        size.clamp(GANG_HEADER_SIZE as u64, MAX_BLOCK_SIZE) as usize
+    }
+
+    /// Bytes of a gang header that is written at these addresses now.
+    pub fn header_size(&self, headers: &[Dva]) -> usize {
+        match self.gang_headers {
+            GangHeaders::Large => self.largest_header(headers),
+            GangHeaders::Small | GangHeaders::SmallYet => GANG_HEADER_SIZE,
+        }
     }
 
     /// Has `bytes` written to all of `dvas`. The vdevs fill their last sectors with zeroes.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use codec::checksum;
 use codec::compress::decompress;
 use device::IoBuf;
-use ondisk::blkptr::{BlkptrParts, EMBEDDED_PAYLOAD_MAX};
+use ondisk::blkptr::{BlkptrParts, EMBEDDED_PAYLOAD_MAX, gang_pointers};
 use ondisk::{Asize, ByteOffset, Level, Psize, Reader, VdevId};
 use proptest::prelude::*;
 
@@ -186,6 +186,10 @@ impl Space for Chopped {
         self.takes_small
     }
 
+    fn min_alloc_of(&self, _: &[Dva]) -> u64 {
+        4096
+    }
+
     fn allocate(&self, class: Class, psize: u64, copies: usize, _: Txg) -> Result<Vec<Dva>, Denied> {
         self.asked.borrow_mut().push(class);
         if psize > self.longest || self.left.get() < copies {
@@ -221,13 +225,13 @@ fn apply(disk: &mut Disk, pieces: Vec<crate::vdev::write::Piece>) {
 fn join(disk: &Disk, bp: &Blkptr, copy: usize, allocated: &mut u64) -> (Vec<u8>, GangTree) {
     let first = bp.dva(0).unwrap();
     let dva = bp.dva(copy).unwrap();
-    let header = &disk[&(dva.vdev.get(), dva.offset.get())][..512];
+    let header = &disk[&(dva.vdev.get(), dva.offset.get())][..];
     checksum::verify_gang(header, first.vdev.get().into(), first.offset.get(), TXG.get(), false).unwrap();
     *allocated += 4096;
     let mut reader = Reader::new("gang header", header, ByteOrder::Little);
     let mut data = Vec::new();
     let mut tree = GangTree { members: Vec::new() };
-    for _ in 0..3 {
+    for _ in 0..gang_pointers(header.len()) {
         let member = Blkptr::read(&mut reader).unwrap();
         if member.is_hole() {
             continue;
@@ -255,7 +259,7 @@ proptest! {
 
     #[test]
     fn a_gang_joins_to_the_block_and_stays_where_it_is(
-        sectors in 2u64..260, longest in 1u64..40, copies in 1u8..=3,
+        sectors in 2u64..260, longest in 1u64..40, copies in 1u8..=3, large: bool,
     ) {
         let longest = longest * 4096;
         let length = (sectors * 4096) as usize;
@@ -265,8 +269,10 @@ proptest! {
         let data = bytes(length, 5, 255);
         let request = WriteRequest { copies, compress: CompressType::Off, ..request(&data) };
         let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
-        let mut placement = Placement::new(&space, UNITS, TXG);
+        let gang_headers = if large { GangHeaders::Large } else { GangHeaders::SmallYet };
+        let mut placement = Placement::new(&space, UNITS, gang_headers, TXG);
         let bp = store(&mut placement, 0, &request, block, None, None).unwrap();
+        let wants_larger = placement.wants_larger_headers;
         let fresh: u64 = placement.fresh.iter().map(|dva| dva.asize.get()).sum();
         apply(&mut disk, placement.pieces);
         prop_assert!(bp.is_gang());
@@ -281,12 +287,15 @@ proptest! {
 
         // Written again in its group: the same places, other bytes.
         let (_, tree) = join(&disk, &bp, 0, &mut 0);
+        let below = |tree: &GangTree| tree.members.iter().filter(|(_, below)| below.is_some()).count();
+        prop_assert_eq!(wants_larger, !large && below(&tree) > 0, "a part was cut again");
+        prop_assert!(!large || sectors > 31 * (longest / 4096) || below(&tree) == 0, "31 pointers were enough");
         let data = bytes(length, 6, 255);
         let again = WriteRequest { previous: Some(bp), ..super::tests::request(&data) };
         let again = WriteRequest { copies, compress: CompressType::Off, ..again };
         let block = stored(encode(&again, &UNITS, None, TXG).unwrap());
         let full = Chopped::new(0, 0);
-        let mut placement = Placement::new(&full, UNITS, TXG);
+        let mut placement = Placement::new(&full, UNITS, gang_headers, TXG);
         let second = store(&mut placement, 0, &again, block, Some(&tree), None).unwrap();
         apply(&mut disk, placement.pieces);
         prop_assert!(second.dvas().eq(bp.dvas()));
@@ -302,7 +311,7 @@ fn a_block_that_finds_no_room_in_parts_is_refused_and_all_its_parts_are_known() 
         let space = Chopped::new(4096, left);
         let request = WriteRequest { compress: CompressType::Off, ..request(&[9; 32768]) };
         let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
-        let mut placement = Placement::new(&space, UNITS, TXG);
+        let mut placement = Placement::new(&space, UNITS, GangHeaders::Small, TXG);
         let refused = store(&mut placement, 0, &request, block, None, None);
         assert!(matches!(refused, Err(Unplaced::Failed(Error::NoSpace(_)))), "{left}");
         assert_eq!(placement.fresh.len() + space.left.get(), left, "what was allocated can be given back");
@@ -310,11 +319,23 @@ fn a_block_that_finds_no_room_in_parts_is_refused_and_all_its_parts_are_known() 
 }
 
 #[test]
+fn parts_of_a_gang_are_as_large_as_finds_room() {
+    let space = Chopped::new(64 << 10, usize::MAX);
+    let request = WriteRequest { compress: CompressType::Off, ..request(&[9; 128 << 10]) };
+    let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
+    let mut placement = Placement::new(&space, UNITS, GangHeaders::Large, TXG);
+    store(&mut placement, 0, &request, block, None, None).unwrap();
+    // Two members, and two copies of the header.
+    assert_eq!(placement.fresh.len(), 4);
+    assert!(!placement.wants_larger_headers);
+}
+
+#[test]
 fn a_block_in_the_smallest_unit_is_never_a_gang() {
     let space = Chopped::new(0, 9);
     let request = WriteRequest { compress: CompressType::Off, ..request(&[9; 4096]) };
     let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
-    let mut placement = Placement::new(&space, UNITS, TXG);
+    let mut placement = Placement::new(&space, UNITS, GangHeaders::Small, TXG);
     assert!(matches!(
         store(&mut placement, 0, &request, block, None, None),
         Err(Unplaced::Failed(Error::NoSpace(_)))
@@ -332,7 +353,8 @@ fn what_is_small_as_it_is_stored_goes_to_the_special_class_while_that_takes_data
         let space = Chopped { takes_small, ..Chopped::new(u64::MAX, 9) };
         let request = WriteRequest { small_bytes: 8192, may_embed: false, ..request(data) };
         let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
-        store(&mut Placement::new(&space, UNITS, TXG), 0, &request, block, None, None).unwrap();
+        store(&mut Placement::new(&space, UNITS, GangHeaders::Small, TXG), 0, &request, block, None, None)
+            .unwrap();
         assert_eq!(*space.asked.borrow(), [class]);
     }
 }

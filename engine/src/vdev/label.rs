@@ -12,14 +12,14 @@ use ondisk::label::{
     LABEL_SIZE, LABELS, UBERBLOCK_RING, VDEV_PHYS, label_offset, parse_config, uberblock_count,
     uberblock_shift, uberblock_slot,
 };
-use ondisk::nvlist::NvValue;
+use ondisk::nvlist::{NvValue, Nvlist};
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::{PoolConfig, PoolState};
 
 use super::LABEL_START_BYTES;
 use crate::error::{Error, Result};
 
-/// Bytes of the header of a cache device, which stands where data begin elsewhere.
+/// Bytes of the header of a cache device, which stands where data begin elsewhere, in sectors of its own.
 const CACHE_HEADER_BYTES: usize = 512;
 
 /// One label of a device.
@@ -72,15 +72,27 @@ pub async fn wipe_labels(device: &dyn Device) -> Result<(), IoError> {
         wiped = wiped.and(device.write(start.get() + VDEV_PHYS.start, zeros).await.map(drop));
     }
     if is_cache {
-        wiped = wiped.and(device.write(LABEL_START_BYTES, IoBuf::zeroed(CACHE_HEADER_BYTES)).await.map(drop));
+        let header = CACHE_HEADER_BYTES.max(device.sector_sizes().logical_bytes as usize);
+        wiped = wiped.and(device.write(LABEL_START_BYTES, IoBuf::zeroed(header)).await.map(drop));
     }
     wiped.and(device.flush().await)
 }
 
+/// The config of a label whose checksum does not count: for tools that show what is left of it, never to open a pool by.
+pub async fn read_damaged_label(device: &dyn Device, index: usize) -> Option<PoolConfig> {
+    let start = label_offset(device.size_bytes(), index)?;
+    PoolConfig::parse(config_in(device, start.get() + VDEV_PHYS.start).await?).ok()
+}
+
+/// The config at a place where that of a label may be, whatever its checksum.
+async fn config_in(device: &dyn Device, position: u64) -> Option<Nvlist> {
+    let area = device.read(position, (VDEV_PHYS.end - VDEV_PHYS.start) as usize).await.ok()?;
+    parse_config(&area).ok()
+}
+
 /// What the config of a label is for, where one is. Its checksum does not count: a label that is damaged is one still.
 async fn state_in(device: &dyn Device, position: u64) -> Option<PoolState> {
-    let area = device.read(position, (VDEV_PHYS.end - VDEV_PHYS.start) as usize).await.ok()?;
-    let config = parse_config(&area).ok()?;
+    let config = config_in(device, position).await?;
     let number = |name: &str| match config.get(name) {
         Some(NvValue::Uint64(number)) => Some(*number),
         _ => None,
@@ -109,4 +121,49 @@ pub async fn read_uberblocks(device: &dyn Device, ashift: u32) -> Vec<(usize, u6
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use device::{MemoryDevice, SectorSizes, block_on};
+    use ondisk::nvlist::Encoding;
+
+    use super::*;
+
+    /// A cache device with sectors of 4 KiB whose first label has a config, with no valid checksum.
+    fn cache_device() -> MemoryDevice {
+        let sectors = SectorSizes { logical_bytes: 4096, physical_bytes: 4096 };
+        let disk = MemoryDevice::new("<cache>", 64 << 20).with_sector_sizes(sectors);
+        let mut config = Nvlist::default();
+        config.push("version", 5000u64);
+        config.push("guid", 7u64);
+        config.push("state", PoolState::L2cache as u64);
+        let mut area = config.encode(Encoding::Xdr).unwrap();
+        area.resize((VDEV_PHYS.end - VDEV_PHYS.start) as usize, 0);
+        for (offset, bytes) in [(VDEV_PHYS.start, area), (LABEL_START_BYTES, vec![0xff; 8192])] {
+            block_on(disk.write(offset, IoBuf::from(bytes.as_slice()))).unwrap();
+        }
+        disk
+    }
+
+    #[test]
+    fn the_header_of_a_cache_device_goes_in_whole_sectors() {
+        let disk = cache_device();
+        block_on(wipe_labels(&disk)).unwrap();
+        let header = block_on(disk.read(LABEL_START_BYTES, 8192)).unwrap();
+        assert!(
+            header[..4096].iter().all(|byte| *byte == 0) && header[4096..].iter().all(|byte| *byte == 0xff)
+        );
+        let label = block_on(disk.read(VDEV_PHYS.start, 4096)).unwrap();
+        assert!(label.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_label_with_a_wrong_checksum_is_read_for_tools_only() {
+        let disk = cache_device();
+        assert!(block_on(read_labels(&disk)).iter().all(Result::is_err));
+        let shown = block_on(read_damaged_label(&disk, 0)).unwrap();
+        assert_eq!(shown.raw.get("guid"), Some(&NvValue::Uint64(7)));
+        assert!(block_on(read_damaged_label(&disk, 1)).is_none());
+    }
 }

@@ -128,6 +128,15 @@ pub struct Arguments {
     /// Accepted for compatibility: no assertion ends this program before it has shown what it found
     #[arg(short = 'A', long = "ignore-assertions", action = clap::ArgAction::Count)]
     pub ignore_assertions: u8,
+    /// With -ddddd: what the headers of blocks that zstd compressed say
+    #[arg(short = 'Z', long = "zstd-headers")]
+    pub zstd_headers: bool,
+    /// Accepted for compatibility: what is logged goes to standard error while it happens
+    #[arg(short = 'G', long = "dump-debug-msg")]
+    pub debug_messages: bool,
+    /// Accepted for compatibility: copies of removed vdevs are tried as they are needed
+    #[arg(short = 'Y', long = "all-reconstruction")]
+    pub all_reconstruction: bool,
     /// Do not look for leaks in -b and -c
     #[arg(short = 'L', long = "disable-leak-tracking")]
     pub ignore_leaks: bool,
@@ -140,8 +149,8 @@ pub struct Arguments {
     /// Go back to an older state if the newest is damaged
     #[arg(short = 'F', long = "automatic-rewind")]
     pub rewind: bool,
-    /// With -F: go back further, to states that may be partly overwritten
-    #[arg(short = 'X', long = "extreme-rewind", requires = "rewind")]
+    /// As -F, but go back further, to states that may be partly overwritten
+    #[arg(short = 'X', long = "extreme-rewind")]
     pub extreme: bool,
     /// Go back to this transaction group
     #[arg(short = 't', long = "txg", value_name = "TXG")]
@@ -244,7 +253,7 @@ impl Arguments {
             &mut self.statistics,
             &mut self.uberblock,
         ];
-        if !alone && letters.iter().all(|letter| **letter == 0) {
+        if !alone && !self.target.is_empty() && letters.iter().all(|letter| **letter == 0) {
             letters.iter_mut().for_each(|letter| **letter = 1);
         }
         for letter in letters.into_iter().chain([&mut self.labels]).filter(|letter| **letter > 0) {
@@ -269,9 +278,9 @@ impl Arguments {
     fn import_options(&self) -> ImportOptions {
         let rewind = match (self.txg, self.rewind, self.extreme) {
             (Some(txg), ..) => Rewind::ToTxg(Txg(txg)),
-            (None, true, true) => Rewind::Extreme,
+            (None, _, true) => Rewind::Extreme,
             (None, true, false) => Rewind::Recent,
-            (None, false, _) => Rewind::Never,
+            (None, false, false) => Rewind::Never,
         };
         // Nothing is written, so a pool may be looked at that somebody else has imported, or destroyed.
         ImportOptions {

@@ -103,6 +103,33 @@ fn objects_are_shown_with_what_they_mean() {
 }
 
 #[test]
+fn ranges_of_objects_are_of_types_with_their_whole_pointers() {
+    for types in ["0:-1:f", "0:-1:A-f-d", "0:-1:A"] {
+        same("single", "-dd", "single/fs", &[types]);
+    }
+    same("single", "-dd", "single", &["0:-1:mz"]);
+    same("single", "-Zddddddbbbbbb", "single/fs", &["1:-1"]);
+}
+
+#[test]
+fn a_damaged_label_is_shown_as_such() {
+    let Some(golden) = testkit::golden::pool("single") else { return };
+    let copy = tempfile::NamedTempFile::new().unwrap();
+    std::fs::copy(&golden.disks()[0], copy.path()).unwrap();
+    // The checksum of a label is at the end of its config.
+    let file = std::fs::OpenOptions::new().write(true).open(copy.path()).unwrap();
+    for label in [0, 256 << 10] {
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 32], label + (128 << 10) - 32).unwrap();
+    }
+    for letters in ["-l", "-lll"] {
+        let ours = cenote(&[letters, text(copy.path())]);
+        assert_eq!(ours.status.code(), Some(1));
+        let Some(theirs) = oracle::zdb(&[letters, text(copy.path())]) else { return };
+        compare(letters, &String::from_utf8_lossy(&ours.stdout), &theirs);
+    }
+}
+
+#[test]
 fn encrypted_datasets_show_their_structure_without_a_key_and_all_with_it() {
     let Some(golden) = testkit::golden::pool("crypt") else { return };
     let key = golden.expect_text("pass").unwrap();
@@ -169,9 +196,14 @@ fn what_makes_no_sense_fails() {
     assert_eq!(named_nothing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&named_nothing.stderr).contains("VDEV:OFFSET:SIZE"));
     let empty = tempfile::NamedTempFile::new().unwrap();
-    assert_eq!(cenote(&["-l", text(empty.path())]).status.code(), Some(1));
+    assert_eq!(cenote(&["-l", text(empty.path())]).status.code(), Some(2));
     assert!(cenote(&["-p", text(&golden.dir), "-AAA", "-u", "single"]).status.success());
-    assert!(cenote(&["-p", text(&golden.dir), "-dd", "single", "0:1:+"]).status.success());
+    for range in ["0:1:+", "0:1:A-", ":1", "0:", "0::f"] {
+        let refused = cenote(&["-p", text(&golden.dir), "-dd", "single", range]);
+        assert_eq!(refused.status.code(), Some(1), "{range}");
+    }
+    // A place is nothing to look at.
+    assert_eq!(cenote(&["-p", text(&golden.dir)]).status.code(), Some(1));
 }
 
 #[test]

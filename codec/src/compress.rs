@@ -31,7 +31,7 @@ mod zstd;
 use crate::{Error, Result};
 use ondisk::blkptr::CompressType;
 
-pub use zstd::{ZSTD_LEVEL_DEFAULT, zstd_level, zstd_level_code};
+pub use zstd::{ZSTD_LEVEL_DEFAULT, ZstdHeader, zstd_header, zstd_level, zstd_level_code};
 
 /// Decodes `src`, which may be followed by padding, into the whole of `dst`.
 ///

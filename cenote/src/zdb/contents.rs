@@ -17,7 +17,7 @@ use ondisk::{ByteOrder, ObjectId, Reader};
 
 use super::config::write_nvlist;
 use super::objects::ObjsetView;
-use super::text::{compact, printable};
+use super::text::{pointer, printable};
 use super::{Out, znode};
 use crate::output::ctime;
 
@@ -265,7 +265,7 @@ async fn dump_list(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>)
         for bp in bpobj::blkptrs(&found.block, found.order).take(left) {
             let bp = bp.map_err(|error| object.corrupt(error))?;
             let freed = if bpobj::is_free(&bp) { " FREE" } else { "" };
-            writeln!(out, "\t{}{freed}", compact(&bp, verbosity > 5))?;
+            writeln!(out, "\t{}{freed}", pointer(&bp, objects.view.arguments))?;
             left -= 1;
         }
         if left == 0 {

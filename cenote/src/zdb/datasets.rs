@@ -17,7 +17,7 @@ use ondisk::{ObjectId, Txg};
 use serde_json::{Value, json};
 
 use super::objects::{self, ObjsetView, Range};
-use super::text::compact;
+use super::text::pointer;
 use super::{Out, View, intent_log};
 
 /// Name and creation of the pool's own object set, which no dataset tells.
@@ -352,7 +352,7 @@ async fn dump_list(view: &View<'_>, id: ObjectId, name: &str, out: &mut Out<'_>)
                 for bp in bpobj::blkptrs(&found.block, found.order).take(left) {
                     let bp = bp.map_err(|error| object.corrupt(error))?;
                     let freed = if bpobj::is_free(&bp) { " FREE" } else { "" };
-                    writeln!(out, "\t{}{freed}", compact(&bp, view.arguments.datasets > 5))?;
+                    writeln!(out, "\t{}{freed}", pointer(&bp, view.arguments))?;
                     left -= 1;
                 }
                 if left == 0 {

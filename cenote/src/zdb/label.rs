@@ -1,12 +1,13 @@
 //! `-l`: what a device says of itself in its four labels, and with `-u` the uberblocks in them.
 //!
-//! Equal labels are shown once, with the numbers of all that are so; `-lll` shows each, and so does `-uuu` for uberblocks.
+//! Equal labels are shown once, with the numbers of all that are so; `-lll` shows each, and so does `-uuu` for uberblocks. A label whose checksum is wrong is
+//! shown as far as it can be read, and called so.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use engine::pool::discovery;
-use engine::vdev::label::{Label, read_labels, read_uberblocks};
+use engine::vdev::label::{Label, read_damaged_label, read_labels, read_uberblocks};
 use ondisk::label::{LABELS, uberblock_count};
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::PoolConfig;
@@ -14,9 +15,13 @@ use serde_json::{Map, Value, json};
 
 use super::config::{self, write_nvlist};
 use super::{Arguments, Out, uberblock};
+use crate::output::Exit;
 
 /// Shift of the smallest sectors, where no label tells.
 const MIN_ASHIFT: u32 = 9;
+
+/// Exit code where no label was found at all, as OpenZFS's `zdb` has it.
+const NO_LABEL: u8 = 2;
 
 /// The labels of the device that is the target.
 pub(super) async fn dump(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
@@ -33,10 +38,20 @@ pub(super) async fn dump(arguments: &Arguments, out: &mut Out<'_>) -> Result<()>
     if arguments.json {
         super::write_json(json(&labels, &uberblocks), out)?;
     }
+    let mut configs = Vec::with_capacity(LABELS);
+    for (index, label) in labels.iter().enumerate() {
+        configs.push(match label {
+            Ok(config) => Some(config.clone()),
+            Err(_) => read_damaged_label(&*device, index).await,
+        });
+    }
     for (index, label) in labels.iter().enumerate().filter(|_| !arguments.json) {
-        let mut header = Header { index, shown: arguments.quiet };
-        if !arguments.quiet {
-            dump_config(arguments, &labels, label, &mut header, out)?;
+        let mut header = Header { index, is_damaged: label.is_err(), shown: arguments.quiet };
+        match (label, configs.get(index)) {
+            _ if arguments.quiet => {}
+            (_, Some(Some(config))) => dump_config(arguments, &configs, config, &mut header, out)?,
+            (Err(error), _) => writeln!(out, "failed to read label {index}: {error}")?,
+            (Ok(_), _) => {}
         }
         if arguments.uberblock > 0 {
             dump_uberblocks(arguments, &uberblocks, ashift, &mut header, out)?;
@@ -45,6 +60,11 @@ pub(super) async fn dump(arguments: &Arguments, out: &mut Out<'_>) -> Result<()>
     let bad = labels.iter().filter(|label| label.is_err()).count();
     match bad {
         0 => Ok(()),
+        LABELS if configs.iter().all(Option::is_none) => {
+            out.flush()?;
+            eprintln!("cenote: {} has no label", path.display());
+            Err(Exit(NO_LABEL).into())
+        }
         LABELS => bail!("{} has no valid label", path.display()),
         _ => bail!("{bad} of the {LABELS} labels of {} are not valid", path.display()),
     }
@@ -77,6 +97,8 @@ fn ashift(config: &PoolConfig) -> Option<u32> {
 /// The line above a label, shown before the first thing that is shown of it.
 struct Header {
     index: usize,
+    /// The checksum of the label is wrong.
+    is_damaged: bool,
     shown: bool,
 }
 
@@ -84,7 +106,8 @@ impl Header {
     fn show(&mut self, out: &mut Out<'_>) -> Result<()> {
         if !std::mem::replace(&mut self.shown, true) {
             let line = "-".repeat(36);
-            writeln!(out, "{line}\nLABEL {} \n{line}", self.index)?;
+            let damaged = if self.is_damaged { "(Bad label cksum)" } else { "" };
+            writeln!(out, "{line}\nLABEL {} {damaged}\n{line}", self.index)?;
         }
         Ok(())
     }
@@ -92,21 +115,14 @@ impl Header {
 
 fn dump_config(
     arguments: &Arguments,
-    labels: &[Label; LABELS],
-    label: &Label,
+    configs: &[Option<PoolConfig>],
+    config: &PoolConfig,
     header: &mut Header,
     out: &mut Out<'_>,
 ) -> Result<()> {
-    let config = match label {
-        Ok(config) => config,
-        Err(error) => {
-            writeln!(out, "failed to read label {}: {error}", header.index)?;
-            return Ok(());
-        }
-    };
-    let same = |other: &Label| other.as_ref().is_ok_and(|other| other.raw == config.raw);
+    let same = |other: &Option<PoolConfig>| other.as_ref().is_some_and(|other| other.raw == config.raw);
     let equal: Vec<usize> =
-        (0..).zip(labels).filter(|(_, other)| same(other)).map(|(index, _)| index).collect();
+        (0..).zip(configs).filter(|(_, other)| same(other)).map(|(index, _)| index).collect();
     if arguments.labels < 3 && equal.first() != Some(&header.index) {
         return Ok(());
     }

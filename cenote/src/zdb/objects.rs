@@ -10,11 +10,11 @@ use engine::dmu::{Object, Objset};
 use engine::{Bookmark, Error};
 use ondisk::ObjectId;
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType};
-use ondisk::dmu::{Byteswap, DmuType};
+use ondisk::dmu::DmuType;
 use ondisk::dnode::{DNODES_PER_BLOCK, Dnode};
 use ondisk::zpl::{MASTER_NODE, master};
 
-use super::text::compact;
+use super::text::pointer;
 use super::{Out, View, contents, datasets};
 
 /// Bits of a dnode's flags, in the order in which they are shown.
@@ -68,18 +68,61 @@ async fn registry(objset: &Arc<Objset>) -> Result<Registry, Error> {
 }
 
 /// Objects to be shown, as `FIRST[:LAST[:TYPES]]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Range {
     first: u64,
     last: u64,
-    /// Letters of types that are shown: directories, files, space maps, ZAPs; empty for all.
-    types: String,
+    types: Types,
+}
+
+/// Kinds of objects, one bit each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Types(u8);
+
+impl Types {
+    const ALL: Self = Self(0b1_1111);
+
+    /// The kinds of a letter: directories, files, space maps, ZAPs, or all that there are.
+    fn of_letter(letter: char) -> Option<Self> {
+        match letter {
+            'd' => Some(Self(1)),
+            'f' => Some(Self(1 << 1)),
+            'm' => Some(Self(1 << 2)),
+            'z' => Some(Self(1 << 3)),
+            'A' => Some(Self::ALL),
+            _ => None,
+        }
+    }
+
+    /// Letters one after the other; one behind `-` is taken away from those before it.
+    fn parse(text: &str) -> Option<Self> {
+        let (mut types, mut letters) = (0, text.chars());
+        while let Some(letter) = letters.next() {
+            match letter {
+                '-' => types &= !Self::of_letter(letters.next()?)?.0,
+                _ => types |= Self::of_letter(letter)?.0,
+            }
+        }
+        Some(Self(types))
+    }
+
+    fn includes(self, ty: DmuType) -> bool {
+        let kind = match ty {
+            DmuType::DIRECTORY_CONTENTS => 0,
+            DmuType::PLAIN_FILE_CONTENTS => 1,
+            DmuType::SPACE_MAP => 2,
+            // Those that have no name of their own.
+            _ if ty.name() == "zap" => 3,
+            _ => 4,
+        };
+        self.0 & 1 << kind != 0
+    }
 }
 
 impl Range {
     /// One object.
     pub fn of(id: ObjectId) -> Self {
-        Self { first: id.get(), last: id.get(), types: String::new() }
+        Self { first: id.get(), last: id.get(), types: Types::ALL }
     }
 
     pub fn parse(text: &str) -> Result<Self> {
@@ -91,34 +134,22 @@ impl Range {
         };
         let wrong = || anyhow!("'{text}' is neither the number of an object nor a range FIRST:LAST[:TYPES]");
         let mut parts = text.split(':');
-        let first = parts.next().filter(|part| !part.is_empty()).map_or(Some(0), number).ok_or_else(wrong)?;
-        let last = match parts.next() {
-            None => first,
-            Some("" | "-1") => u64::MAX,
-            Some(part) => number(part).ok_or_else(wrong)?,
+        let first = parts.next().and_then(number).ok_or_else(wrong)?;
+        let last = parts.next().map_or(Some(first), number).ok_or_else(wrong)?;
+        let types = match parts.next() {
+            None => Types::ALL,
+            Some(letters) => Types::parse(letters).filter(|_| !letters.is_empty()).ok_or_else(wrong)?,
         };
-        let types = parts.next().unwrap_or_default().trim_start_matches('+').to_owned();
-        let known = types.chars().all(|letter| "Admfz".contains(letter));
-        ensure!(first <= last && known && parts.next().is_none(), wrong());
+        ensure!(first <= last && parts.next().is_none(), wrong());
         Ok(Self { first, last, types })
-    }
-
-    fn includes(&self, ty: DmuType) -> bool {
-        let matches = |letter| match letter {
-            'd' => ty == DmuType::DIRECTORY_CONTENTS,
-            'f' => ty == DmuType::PLAIN_FILE_CONTENTS,
-            'm' => ty == DmuType::SPACE_MAP,
-            'z' => ty.byteswap() == Byteswap::Zap,
-            _ => true,
-        };
-        self.types.is_empty() || self.types.chars().any(matches)
     }
 }
 
 /// The objects of a range.
 pub(super) async fn dump_range(objects: &mut ObjsetView<'_>, range: &Range, out: &mut Out<'_>) -> Result<()> {
-    if range.first == 0 {
-        dump(objects, &objects.objset.meta_dnode(), out).await?;
+    let meta_dnode = objects.objset.meta_dnode();
+    if range.first == 0 && range.types.includes(meta_dnode.dnode().dmu_type) {
+        dump(objects, &meta_dnode, out).await?;
     }
     let accounting = [objects.objset.user_used(), objects.objset.group_used(), objects.objset.project_used()];
     if let Some(object) = accounting.into_iter().flatten().find(|object| object.id().get() == range.first) {
@@ -132,7 +163,9 @@ pub(super) async fn dump_range(objects: &mut ObjsetView<'_>, range: &Range, out:
     while let Some(id) = objects.objset.next_object(ObjectId(next)).await?.filter(|id| id.get() <= range.last)
     {
         match objects.objset.object(id).await {
-            Ok(object) if range.includes(object.dnode().dmu_type) => dump(objects, &object, out).await?,
+            Ok(object) if range.types.includes(object.dnode().dmu_type) => {
+                dump(objects, &object, out).await?
+            }
             Ok(_) => {}
             Err(error) => writeln!(out, "{:>10}  {error}", id.get())?,
         }
@@ -198,7 +231,7 @@ async fn dump(objects: &mut ObjsetView<'_>, object: &Object, out: &mut Out<'_>) 
     }
     if verbosity >= 5 {
         if let Some(spill) = &object.dnode().spill {
-            writeln!(out, "\nSpill block: {}", compact(spill, verbosity > 5))?;
+            writeln!(out, "\nSpill block: {}", pointer(spill, objects.view.arguments))?;
         }
         write_tree(objects, object, out).await?;
         write_segments(objects, object, out).await?;
@@ -241,7 +274,7 @@ fn write_line(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>) -> R
 
 /// The pointers of all levels, parents before their children.
 async fn write_tree(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>) -> Result<()> {
-    let (dnode, all_copies) = (object.dnode(), objects.verbosity() > 5);
+    let dnode = object.dnode();
     let top = dnode.levels.saturating_sub(1);
     writeln!(out, "Indirect blocks:")?;
     let mut pending: Vec<(u8, u64, Blkptr)> =
@@ -254,11 +287,13 @@ async fn write_tree(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>
         }
         let indent = " ".repeat(usize::from(top - level));
         let after = " ".repeat(usize::from(level) + 1);
+        let header = if objects.view.arguments.zstd_headers { zstd_header(objects, &bp).await } else { None };
         writeln!(
             out,
-            "{:>16x} {indent}L{level:x}{after}{}",
+            "{:>16x} {indent}L{level:x}{after}{}{}",
             offset(dnode, level, id),
-            compact(&bp, all_copies)
+            pointer(&bp, objects.view.arguments),
+            header.unwrap_or_default()
         )?;
         if level == 0 || bp.is_hole() || bp.is_redacted() {
             continue;
@@ -289,6 +324,23 @@ async fn write_tree(objects: &ObjsetView<'_>, object: &Object, out: &mut Out<'_>
     }
     writeln!(out)?;
     Ok(())
+}
+
+/// What the header of a block that zstd compressed says.
+async fn zstd_header(objects: &ObjsetView<'_>, bp: &Blkptr) -> Option<String> {
+    let (block, place) = match bp.embedded() {
+        Some(embedded) if embedded.compress == CompressType::Zstd => (embedded.bytes().to_vec(), "EMBEDDED"),
+        None if !bp.is_hole() && bp.compress() == CompressType::Zstd => {
+            let at = Bookmark::data(objects.objset.id().get(), 0, 0);
+            (objects.objset.pool().read_raw(bp, &at).await.ok()?.to_vec(), "NORMAL")
+        }
+        _ => return None,
+    };
+    let header = codec::compress::zstd_header(&block)?;
+    Some(format!(
+        " ZSTD:size={}:version={}:level={}:{place}",
+        header.frame_bytes, header.version, header.level
+    ))
 }
 
 async fn read(objects: &ObjsetView<'_>, bp: &Blkptr, at: &Bookmark) -> Result<engine::Block, Error> {
@@ -327,13 +379,28 @@ mod tests {
 
     #[test]
     fn a_range_of_objects_is_one_or_several_of_some_types() {
-        let range = |first, last, types: &str| Range { first, last, types: types.into() };
-        assert_eq!(Range::parse("7").unwrap(), range(7, 7, ""));
-        assert_eq!(Range::parse("-1").unwrap(), range(u64::MAX, u64::MAX, ""));
-        assert_eq!(Range::parse("0x10:-1:f").unwrap(), range(16, u64::MAX, "f"));
-        assert_eq!(Range::parse(":9").unwrap(), range(0, 9, ""));
-        for wrong in ["x", "9:7", "1:2:q", "1:2:f:3"] {
+        let range = |first, last, types| Range { first, last, types: Types(types) };
+        let all = Types::ALL.0;
+        assert_eq!(Range::parse("7").unwrap(), range(7, 7, all));
+        assert_eq!(Range::parse("-1").unwrap(), range(u64::MAX, u64::MAX, all));
+        assert_eq!(Range::parse("0x10:-1:f").unwrap(), range(16, u64::MAX, 2));
+        assert_eq!(Range::parse("0:9:A-f-d").unwrap(), range(0, 9, all & !3));
+        let wrong = [
+            "x", "9:7", "1:2:q", "1:2:f:3", ":", "::", ":9", "0:", "0:1:", "0:1::", "0::f", "0a:1", "0:1:A-",
+            "0:1:+",
+        ];
+        for wrong in wrong {
             assert!(Range::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn each_object_is_of_one_kind() {
+        let types = Types::parse("A-f-d").unwrap();
+        assert!(types.includes(DmuType::SPACE_MAP) && types.includes(DmuType::DNODE));
+        assert!(
+            !types.includes(DmuType::PLAIN_FILE_CONTENTS) && !types.includes(DmuType::DIRECTORY_CONTENTS)
+        );
+        assert!(!Types::parse("z").unwrap().includes(DmuType::DIRECTORY_CONTENTS));
     }
 }

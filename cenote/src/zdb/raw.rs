@@ -1,7 +1,7 @@
 //! `-R`: what lies at an address, given as `VDEV:OFFSET:SIZE[:FLAGS]` in hexadecimal. `-E`: what an embedded block pointer carries.
 //!
 //! `VDEV` is the number of a top-level vdev, with dots the numbers of children below it, or a path or guid of a vdev. `SIZE` may be
-//! `LOGICAL/PHYSICAL`. The flags:
+//! `LOGICAL/PHYSICAL`, as block pointers are shown (`20000L/400P`). The flags:
 //!
 //! | flag | shows |
 //! |---|---|
@@ -68,7 +68,9 @@ impl Address {
         let offset = parts.next().and_then(hex).ok_or_else(wrong)?;
         let size = parts.next().ok_or_else(wrong)?;
         let (lsize, psize) = size.split_once('/').unwrap_or((size, size));
-        let (lsize, psize) = (hex(lsize).ok_or_else(wrong)?, hex(psize).ok_or_else(wrong)?);
+        // As block pointers are shown: 20000L/400P.
+        let size = |part: &str| hex(part.trim_end_matches(['L', 'P'])).ok_or_else(wrong);
+        let (lsize, psize) = (size(lsize)?, size(psize)?);
         let sane = |size| (SECTOR..=MAX_BLOCK_SIZE).contains(&size);
         ensure!(sane(lsize) && sane(psize) && psize <= lsize, "'{text}': a block has 200 to 1000000 bytes");
         let flags = Flags::parse(parts.next().unwrap_or_default()).with_context(|| format!("'{text}'"))?;
@@ -130,7 +132,8 @@ pub(super) async fn dump(view: &View<'_>, text: &str, out: &mut Out<'_>) -> Resu
         }
         return Ok(());
     } else if flags.indirect {
-        write_pointers(&bytes, bytes.len() / Blkptr::SIZE, order, out)?;
+        // As many as the size that was asked for has, however long the block is when decompressed.
+        write_pointers(&bytes, address.lsize as usize / Blkptr::SIZE, order, out)?;
     } else if flags.gang {
         write_pointers(&bytes, gang_pointers(bytes.len()), order, out)?;
     } else {
@@ -313,6 +316,7 @@ mod tests {
         let address = Address::parse("0.1:4000:20000/400:db80r").unwrap();
         assert_eq!((address.vdev.as_str(), address.offset), ("0.1", 0x4000));
         assert_eq!((address.lsize, address.psize), (0x20000, 0x400));
+        assert_eq!(Address::parse("0.1:4000:20000L/400P:db80r").unwrap(), address);
         let flags = Flags { decompress: true, pointer_at: Some(0x80), raw: true, ..Flags::default() };
         assert_eq!(address.flags, flags);
         for wrong in ["", "0", "0:1:200", "0:200:1", "0:0:0", "0:0:200:x", "0:0:200:b1", "0:0:2000000"] {

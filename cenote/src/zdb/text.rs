@@ -4,7 +4,7 @@ use anyhow::Result;
 use engine::dataset::properties::format::nicenum;
 use ondisk::blkptr::Blkptr;
 
-use super::Out;
+use super::{Arguments, Out};
 
 /// How numbers are written.
 #[derive(Debug, Clone, Copy)]
@@ -20,8 +20,13 @@ impl Numbers {
     }
 }
 
+/// A block pointer on one line: all that it says where many letters ask for blocks (`-bbbbbb`).
+pub(super) fn pointer(bp: &Blkptr, arguments: &Arguments) -> String {
+    if arguments.blocks >= 6 { bp.to_string() } else { compact(bp, arguments.datasets > 5) }
+}
+
 /// A block pointer on one short line: the first copy or all, sizes, fill, births and checksum.
-pub(super) fn compact(bp: &Blkptr, all_copies: bool) -> String {
+fn compact(bp: &Blkptr, all_copies: bool) -> String {
     let birth = bp.logical_birth();
     if let Some(embedded) = bp.embedded() {
         let (kind, lsize, psize) = (embedded.kind as u8, embedded.lsize, embedded.psize);

@@ -52,6 +52,31 @@ pub fn zstd_level_code(level: i32) -> Option<u8> {
     }
 }
 
+/// What the header before a frame states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ZstdHeader {
+    /// Bytes of the frame.
+    pub frame_bytes: u32,
+    /// The version of the library that wrote it, as the library counts (10405: 1.4.5).
+    pub version: u32,
+    /// The code of the level that was asked for.
+    pub level: u8,
+}
+
+/// The header of a compressed block, in either of its layouts.
+pub fn zstd_header(src: &[u8]) -> Option<ZstdHeader> {
+    let (frame_bytes, rest) = src.split_first_chunk::<4>()?;
+    let (meta, _) = rest.split_first_chunk::<4>()?;
+    let level = stated_level(src)?;
+    let [a, b, c, d] = *meta;
+    let version = if level == a { [0, b, c, d] } else { [0, a, b, c] };
+    Some(ZstdHeader {
+        frame_bytes: u32::from_be_bytes(*frame_bytes),
+        version: u32::from_be_bytes(version),
+        level,
+    })
+}
+
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<()> {
     thread_local!(static DECODER: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) });
     let corrupt = |detail| Error::Corrupt { algorithm: "zstd", detail };
@@ -151,6 +176,8 @@ mod tests {
         let little = [0, 0, 0, 0, 3, 0x00, 0x28, 0xa5];
         let big = [0, 0, 0, 0, 0x00, 0x28, 0xa5, 3];
         assert_eq!((stated_level(&little), stated_level(&big)), (Some(3), Some(3)));
+        let header = Some(ZstdHeader { frame_bytes: 0, version: 10405, level: 3 });
+        assert_eq!((zstd_header(&little), zstd_header(&big)), (header, header));
         assert_eq!(stated_level(&[0, 0, 0, 0, 1, 2, 3, 4]), None);
     }
 

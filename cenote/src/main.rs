@@ -26,6 +26,7 @@ mod zdb;
 mod zfs;
 mod zpool;
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -45,14 +46,34 @@ fn main() -> ExitCode {
         .log_internal_errors(false)
         .init();
     let arguments = cli::arguments(std::env::args_os());
-    let command = match cli::Cli::try_parse_from(&arguments) {
+    let done = run(&arguments);
+    if is_to_dump_core(&arguments) {
+        let _ = writeln!(std::io::stderr(), "dumping core by request");
+        std::process::abort();
+    }
+    done
+}
+
+/// OpenZFS's tools end with a core file where these variables are set, for those who look into it.
+fn is_to_dump_core(arguments: &[OsString]) -> bool {
+    [("zfs", "ZFS_ABORT"), ("zpool", "ZPOOL_ABORT")].into_iter().any(|(program, variable)| {
+        arguments.get(1).is_some_and(|word| word == program) && std::env::var_os(variable).is_some()
+    })
+}
+
+/// Does what the command line asks for.
+fn run(arguments: &[OsString]) -> ExitCode {
+    let command = match cli::Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command,
-        Err(error) => match not_yet::explain(&error, &arguments) {
+        Err(error) => match not_yet::explain(&error, arguments) {
             Some((text, code)) => {
                 let _ = writeln!(std::io::stderr(), "{text}");
                 return ExitCode::from(code);
             }
-            None => error.exit(),
+            None => {
+                let _ = error.print();
+                return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(output::USAGE));
+            }
         },
     };
     if !matches!(command, cli::Command::Serve(_) | cli::Command::Up(_)) {

@@ -152,12 +152,25 @@ pub fn explain(error: &clap::Error, arguments: &[OsString]) -> Option<(String, u
             let help = format!("For more information, try '{program} {command} --help'.");
             Some((format!("invalid option '{letter}'\n{help}"), USAGE))
         }
+        // A word of a list (`-t scrub,foo`) is called by what the list is of.
+        ErrorKind::InvalidValue if (program, command) == ("zpool", "wait") => {
+            let value = context(ContextKind::InvalidValue).filter(|value| !value.is_empty())?;
+            let Some(ContextValue::Strings(words)) = error.get(ContextKind::ValidValue) else { return None };
+            let help = format!("Activities: {}\nusage: zpool wait [-t ACTIVITY,...] POOL", words.join(", "));
+            Some((format!("invalid activity '{value}'\n{help}"), USAGE))
+        }
         // OpenZFS has no such option, so that a script that gives it is wrong; a person gets what was asked for.
-        ErrorKind::DisplayHelp if arguments[3..].iter().any(|argument| argument == "-h") => {
+        ErrorKind::DisplayHelp if arguments[3..].iter().any(has_letter_h) => {
             Some((format!("invalid option 'h'\n{error}"), USAGE))
         }
         _ => None,
     }
+}
+
+/// Whether this is letters, alone or joined (`-rph`), with an `h` among them.
+fn has_letter_h(argument: &OsString) -> bool {
+    let letters = argument.to_str().and_then(|text| text.strip_prefix('-'));
+    letters.is_some_and(|letters| !letters.starts_with('-') && letters.contains('h'))
 }
 
 #[cfg(test)]
@@ -212,6 +225,21 @@ mod tests {
         assert_eq!(said("cenote ls -Q"), None);
         let (text, code) = said("cenote zfs get -h all tank").unwrap();
         assert!(text.starts_with("invalid option 'h'\n") && text.contains("--help") && code == USAGE);
+        assert_eq!(said("cenote zfs get -rph all tank").unwrap().1, USAGE);
         assert_eq!(said("cenote zfs get --help"), None);
+    }
+
+    #[test]
+    fn an_activity_that_is_none_is_called_so() {
+        for (line, named) in
+            [("zpool wait -t foo tank", "foo"), ("zpool wait -t free,scrub=no tank", "scrub=no")]
+        {
+            let (text, code) = said(&format!("cenote {line}")).unwrap();
+            assert!(
+                text.starts_with(&format!("invalid activity '{named}'\nActivities: discard, free, ")),
+                "{text}"
+            );
+            assert!(text.contains("\nusage: zpool wait ") && code == USAGE, "{text}");
+        }
     }
 }

@@ -16,11 +16,12 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     let too_large = || "numeric value is too large".to_owned();
     if number.contains('.') {
         let value: f64 = number.parse().map_err(|_| format!("bad numeric value '{text}'"))?;
-        let bytes = value * (1u64 << shift) as f64;
+        let bytes = value * (1u128 << shift) as f64;
         return if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(too_large()) };
     }
     let value: u64 = number.parse().map_err(|_| too_large())?;
-    value.checked_mul(1 << shift).ok_or_else(too_large)
+    let bytes = u128::from(value).checked_mul(1 << shift).and_then(|bytes| u64::try_from(bytes).ok());
+    bytes.ok_or_else(too_large)
 }
 
 /// The power of two that a unit stands for: `K`, `KB` and `KiB` mean the same.
@@ -33,7 +34,7 @@ fn shift_of(unit: &str) -> Option<u32> {
     match (letter, upper.as_str()) {
         ("", "" | "B") => Some(0),
         (letter, _) if letter.len() == 1 => {
-            let place = "KMGTPE".find(letter)?;
+            let place = "KMGTPEZ".find(letter)?;
             Some(10 * (u32::try_from(place).ok()? + 1))
         }
         _ => None,
@@ -59,6 +60,9 @@ mod tests {
         }
         for bad in ["", "x", "-1", "4KK", "4Q", "99999999999999999999", "16E", "1.2.3"] {
             assert!(parse_size(bad).is_err(), "{bad}");
+        }
+        for large in ["16E", "1z", "0.5ZB", "99999999999999999999"] {
+            assert_eq!(parse_size(large).unwrap_err(), "numeric value is too large", "{large}");
         }
     }
 }

@@ -5,7 +5,7 @@ use server::api::{CloneSnapshot, CreateDataset, Created};
 use server::sizes::parse_size;
 
 use super::change;
-use crate::output::{self, Exit, FAILED, usage};
+use crate::output::{self, usage};
 use crate::typed;
 
 /// Arguments of `zfs create`.
@@ -90,7 +90,8 @@ impl Arguments {
         if self.verbose || self.parsable {
             output::print(&self.text(&name, &created))?;
         }
-        told(&created)
+        tell(&created);
+        Ok(())
     }
 
     fn text(&self, name: &str, created: &Created) -> String {
@@ -116,10 +117,9 @@ impl Arguments {
     }
 }
 
-/// Says what went wrong; what could not be mounted is a failure.
-fn told(created: &Created) -> Result<()> {
+/// Says what went wrong. What was created and could not be mounted is no failure, as in OpenZFS since 2.4.
+fn tell(created: &Created) {
     created.warnings.iter().chain(&created.unmounted).for_each(|warning| eprintln!("{warning}"));
-    if created.unmounted.is_empty() { Ok(()) } else { Err(Exit(FAILED).into()) }
 }
 
 /// Arguments of `zfs clone`.
@@ -162,6 +162,7 @@ impl CloneArguments {
             command: typed::command(),
         };
         let created = change(&request, || super::absent(&snapshot))?;
-        told(&created)
+        tell(&created);
+        Ok(())
     }
 }

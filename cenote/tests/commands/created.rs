@@ -626,6 +626,12 @@ fn what_is_given_at_create_is_kept_or_refused_and_dry_runs_check_all_of_it() {
 
     session.print(&words("zfs create -o groupobjquota@7=12 tank/a", &[]));
     assert_eq!(session.print(&words("zfs get -Hpo value groupobjquota@7 tank/a", &[])), "12\n");
+    // What was answered is seen at once.
+    for value in ["13", "14", "15"] {
+        session.print(&words(&format!("zfs set groupobjquota@7={value} tank/a"), &[]));
+        let seen = session.print(&words("zfs get -Hpo value groupobjquota@7 tank/a", &[]));
+        assert_eq!(seen.trim_end(), value);
+    }
     for unknown in ["userquota@no_such_user", "groupused@", "projectquota@abc"] {
         let shown = session.print(&["zfs", "get", "-Ho", "value,source", unknown, "tank/a"]);
         assert_eq!(shown, "-\t-\n", "{unknown}");
@@ -637,6 +643,8 @@ fn what_is_given_at_create_is_kept_or_refused_and_dry_runs_check_all_of_it() {
     refused("zfs create -p -n -o checksum=nonsense tank/x/y", "'checksum' must be one of");
     refused("zfs create -p -o checksum=nonsense tank/x/y", "'checksum' must be one of");
     refused("zfs list tank/x", "dataset does not exist");
+    refused("zfs list -t volume tank/a", "not applicable to datasets of this type");
+    assert_eq!(said("zfs list -H -d 0 -t snapshot tank/a"), (0, String::new()));
     refused("zfs create -V 10m -u tank/v", "'-u' can only be used when creating a filesystem");
     let verbose = session.print(&words("zfs create -p -P -s -b 16K -V 10m tank/p/v", &[]));
     assert_eq!(
@@ -645,12 +653,20 @@ fn what_is_given_at_create_is_kept_or_refused_and_dry_runs_check_all_of_it() {
     );
     let verbose = session.print(&words("zfs create -n -v -V 10m tank/p/w", &[]));
     assert!(verbose.starts_with("would create tank/p/w\n\tvolsize=10485760\n\trefreservation="), "{verbose}");
+    // Whether there is room is asked when it is created.
+    assert_eq!(said("zfs create -n -V 100T tank/p/w"), (0, String::new()));
+    refused("zfs create -V 100T tank/p/w", "out of space");
+    refused("zfs create -s -V 1z tank/p/w", "value is too large");
     assert_eq!(said("zfs create -p -V 10m tank/p/v"), (0, String::new()));
     refused("zfs create -p tank/p/v", "dataset already exists");
     session.print(&words("zfs snapshot tank/p/v@s", &[]));
     for _ in 0..2 {
         assert_eq!(said("zfs clone -p tank/p/v@s tank/x/y"), (0, String::new()));
     }
+    session.print(&words("zfs snapshot tank/b@s", &[]));
+    assert_eq!(said("zfs clone -o version=3 tank/b@s tank/c"), (0, String::new()));
+    refused("zfs clone -o version=2 tank/b@s tank/d", "already at version 3");
+    refused("zfs clone -o version=5 tank/b@s tank/d", "'zfs upgrade' can take it to version 5");
 
     session.print(&words("zfs create -o normalization=formC tank/n", &[]));
     session.print(&words("zfs create -o utf8only=off tank/n/off", &[]));

@@ -92,8 +92,13 @@ impl New {
 }
 
 /// Checks all that can refuse a filesystem or volume whose parents up to `above` exist. Gives its refreservation.
-pub(super) async fn check_create(s: &Syncing, new: &New, above: &str) -> engine::Result<Option<u64>> {
-    edit::check_create(s, &new.dataset(), above).await
+pub(super) async fn check_create(
+    s: &Syncing,
+    new: &New,
+    above: &str,
+    dry_run: bool,
+) -> engine::Result<Option<u64>> {
+    edit::check_create(s, &new.dataset(), above, dry_run).await
 }
 
 /// Creates a filesystem or volume.
@@ -149,9 +154,11 @@ impl Left {
     /// Does it.
     pub(super) async fn finish(self, live: &Arc<LivePool>, id: ObjsetId) -> engine::Result<()> {
         match self {
-            Self::Resize(bytes) => resize(live, id, bytes).await,
-            Self::Upgrade(version) => live.filesystem(id).await?.upgrade(version).await,
+            Self::Resize(bytes) => resize(live, id, bytes).await?,
+            Self::Upgrade(version) => live.filesystem(id).await?.upgrade(version).await?,
         }
+        // Whoever asks for it sees what is committed.
+        live.txgs().wait_synced(live.txgs().open_txg()).await
     }
 }
 
@@ -181,6 +188,5 @@ pub(super) async fn close_log(live: &Arc<LivePool>, id: ObjsetId) -> engine::Res
 
 /// Gives a volume another size.
 async fn resize(live: &Arc<LivePool>, id: ObjsetId, bytes: u64) -> engine::Result<()> {
-    live.volume(id).await?.resize(bytes).await?;
-    live.txgs().wait_synced(live.txgs().open_txg()).await
+    live.volume(id).await?.resize(bytes).await
 }

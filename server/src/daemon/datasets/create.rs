@@ -66,7 +66,7 @@ impl Daemon {
         let dry_run = request.dry_run;
         let command = request.command.clone().filter(|_| !dry_run);
         let done = edits::change(live, command, move |s| async move {
-            let reserved = edits::check_create(&s, &new, &above).await?;
+            let reserved = edits::check_create(&s, &new, &above, dry_run).await?;
             if !dry_run {
                 for new in &all {
                     edits::create(&s, new).await?;

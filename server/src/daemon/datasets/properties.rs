@@ -168,7 +168,7 @@ impl Daemon {
             let with_quotas = open_for_quotas(&pool, live, name, quotas).await?;
             let left = edits::change(live, command, task).await?;
             if let Some(filesystem) = with_quotas {
-                set_quotas(&filesystem, quotas).await?;
+                set_quotas(live, &filesystem, quotas).await?;
             }
             if let Some(left) = left {
                 let id = pool.dsl().await?.find(name).await?.objset_id();

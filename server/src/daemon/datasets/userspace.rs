@@ -129,18 +129,22 @@ pub(super) async fn open_for_quotas(
     live.filesystem(id).await.map(Some)
 }
 
-/// Sets quotas, which the next commit writes.
-pub(super) async fn set_quotas(filesystem: &LiveZpl, quotas: &[Quota]) -> engine::Result<()> {
+/// Sets quotas, and returns when they are on disk: whoever asks for them sees what is committed.
+pub(super) async fn set_quotas(
+    live: &LivePool,
+    filesystem: &LiveZpl,
+    quotas: &[Quota],
+) -> engine::Result<()> {
     for Quota { property, id, value } in quotas {
         match id {
             Some(id) => filesystem.set_quota(*property, *id, *value).await?,
             None => filesystem.set_default_quota(property.owner, property.counted, *value).await?,
         }
     }
-    Ok(())
+    live.txgs().wait_synced(live.txgs().open_txg()).await
 }
 
-/// Sets quotas of users of what was just created, and returns when they are on disk.
+/// Sets quotas of users of what was just created.
 pub(in crate::daemon) async fn set_quotas_at_once(
     pool: &OpenPool,
     live: &Arc<LivePool>,
@@ -148,8 +152,7 @@ pub(in crate::daemon) async fn set_quotas_at_once(
     quotas: &[Quota],
 ) -> engine::Result<()> {
     let Some(filesystem) = open_for_quotas(pool, live, name, quotas).await? else { return Ok(()) };
-    set_quotas(&filesystem, quotas).await?;
-    live.txgs().wait_synced(live.txgs().open_txg()).await
+    set_quotas(live, &filesystem, quotas).await
 }
 
 #[cfg(test)]

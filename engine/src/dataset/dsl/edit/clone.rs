@@ -5,6 +5,8 @@
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_dataset.c`.
 
+use std::cmp::Ordering;
+
 use ondisk::objset::ObjsetType;
 use ondisk::{ObjectId, ObjsetId, Txg};
 
@@ -50,15 +52,21 @@ pub async fn clone(
     };
     let new = NewDataset { name: name.to_owned(), contents, properties: properties.to_vec() };
     let plan: Vec<Assignment> = properties::plan_new(s, &new, Some(&parent)).await?;
-    let of_contents = |one: &Assignment| matches!(one.setting, Setting::Contents(_));
-    if properties.iter().any(|(name, _)| {
-        plan.iter().any(|one| {
-            of_contents(one) && Prop::from_name(name).is_some_and(|prop| prop.desc().name == one.name)
-        })
-    }) {
-        return Err(Error::Invalid(
-            "a clone has the contents of its origin: what they fix cannot be given".to_owned(),
-        ));
+    let is_given = |one: &Assignment| {
+        properties
+            .iter()
+            .any(|(name, _)| Prop::from_name(name).is_some_and(|prop| prop.desc().name == one.name))
+    };
+    for assignment in plan.iter().filter(|one| is_given(one)) {
+        match assignment.setting {
+            Setting::Contents(Prop::Version) => check_version(s, &of, assignment.number()).await?,
+            Setting::Contents(_) => {
+                return Err(Error::Invalid(
+                    "a clone has the contents of its origin: what they fix cannot be given".to_owned(),
+                ));
+            }
+            _ => {}
+        }
     }
     limits::check(s, parent.phys.dir, Counted::Filesystems, 1, None).await?;
     s.require_for_change(Spare::Normal, create::BLOCKS)?;
@@ -79,6 +87,20 @@ pub async fn clone(
     let text = format!("origin={} ({})", of.name, of.object);
     events::note(s, "clone", name, id, &text).await?;
     Ok(ObjsetId(id.get()))
+}
+
+/// A clone has the version of its origin, which may be named.
+async fn check_version(s: &Syncing, origin: &FoundHead, wanted: u64) -> Result<()> {
+    let now = contents::version(s, origin).await?;
+    match wanted.cmp(&now) {
+        Ordering::Equal => Ok(()),
+        Ordering::Less => Err(Error::Invalid(format!(
+            "'version' can not be {wanted}: the filesystem is already at version {now}"
+        ))),
+        Ordering::Greater => Err(Error::Unsupported(format!(
+            "a clone has version {now} of its origin; 'zfs upgrade' can take it to version {wanted}"
+        ))),
+    }
 }
 
 /// A head that has the contents of a snapshot must not have its intent log (`dsl_dataset_zero_zil`).

@@ -92,8 +92,8 @@ pub async fn create_pool(s: &Syncing, root_properties: &[(String, String)]) -> R
 }
 
 /// Checks all that can refuse a filesystem or volume, before those between it and `above`, which exists, are created.
-/// Gives what its refreservation would be.
-pub async fn check_create(s: &Syncing, new: &NewDataset, above: &str) -> Result<Option<u64>> {
+/// Gives what its refreservation would be. A dry run does not ask whether there is room for that, as OpenZFS's does not.
+pub async fn check_create(s: &Syncing, new: &NewDataset, above: &str, dry_run: bool) -> Result<Option<u64>> {
     let parent = find_head(s, above).await?;
     let below = new.name.strip_prefix(above).and_then(|rest| rest.strip_prefix('/'));
     let below = below.ok_or_else(|| Error::Invalid(format!("'{}': is not below '{above}'", new.name)))?;
@@ -105,7 +105,10 @@ pub async fn check_create(s: &Syncing, new: &NewDataset, above: &str) -> Result<
             check_parent(s, &parent, short, &full).await?;
         }
     }
-    let mut plan = properties::plan_new(s, new, Some(&parent)).await?;
+    let mut plan = properties::plan_without_room(s, new)?;
+    if !dry_run {
+        properties::check_room(s, &plan, Some(&parent)).await?;
+    }
     contents::inherit_contents(s, &parent, new, &mut plan).await?;
     let count = below.split('/').count() as u64;
     limits::check(s, parent.phys.dir, Counted::Filesystems, count, None).await?;

@@ -60,7 +60,7 @@ pub(super) struct Assignment {
 }
 
 impl Assignment {
-    fn number(&self) -> u64 {
+    pub(super) fn number(&self) -> u64 {
         match &self.value {
             Value::Number(number) => *number,
             Value::Text(_) => 0,
@@ -345,6 +345,13 @@ pub(super) async fn plan_new(
     new: &NewDataset,
     parent: Option<&FoundHead>,
 ) -> Result<Vec<Assignment>> {
+    let plan = plan_without_room(s, new)?;
+    check_room(s, &plan, parent).await?;
+    Ok(plan)
+}
+
+/// The same, whether there is room for what is reserved or not.
+pub(super) fn plan_without_room(s: &Syncing, new: &NewDataset) -> Result<Vec<Assignment>> {
     let types = match new.contents {
         NewContents::Filesystem => Types::FILESYSTEM,
         NewContents::Volume { .. } => Types::VOLUME,
@@ -376,19 +383,24 @@ pub(super) async fn plan_new(
             return Err(Error::Invalid("'refreservation' can be auto on volumes only".to_owned()));
         }
     }
+    Ok(plan)
+}
+
+/// Checks that what a new dataset reserves fits below its parent, and into its own quotas.
+pub(super) async fn check_room(s: &Syncing, plan: &[Assignment], parent: Option<&FoundHead>) -> Result<()> {
     let room = match parent {
         Some(parent) => space::available(s, parent.phys.dir, None).await?,
         None => space::pool_bytes(s),
     };
-    let (quota, refquota) = (assigned(&plan, Prop::Quota), assigned(&plan, Prop::Refquota));
+    let (quota, refquota) = (assigned(plan, Prop::Quota), assigned(plan, Prop::Refquota));
     for (prop, most) in [(Prop::Reservation, quota), (Prop::Refreservation, refquota.or(quota))] {
-        let wanted = assigned(&plan, prop).unwrap_or(0);
+        let wanted = assigned(plan, prop).unwrap_or(0);
         if wanted > room || most.is_some_and(|most| most != 0 && wanted > most) {
             let room = most.filter(|most| *most != 0).map_or(room, |most| most.min(room));
             return Err(space::short_of(&format!("its {} of", prop.desc().name), wanted, room));
         }
     }
-    Ok(plan)
+    Ok(())
 }
 
 fn check_volume_size(size: u64, block: u64) -> Result<()> {

@@ -1,14 +1,19 @@
 //! `mount.cenote`: what `mount` of the system starts for `mount -t cenote tank/fs /mnt`, and for such lines of `fstab`, when a link of that name in `/sbin` leads
-//! to this program. It mounts filesystems with `mountpoint=legacy`, and snapshots.
+//! to this program. It mounts filesystems with `mountpoint=legacy`, and snapshots. As OpenZFS's helper it mounts any filesystem where the option `zfsutil` is given, and takes a
+//! device of a pool for the pool's root.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use engine::pool::discovery;
+use engine::vdev::label::{best_label, read_labels};
 use server::api::{Mount, MountsChanged};
 use server::fuse::MountOptions;
 
 use crate::output;
 
+/// The option of those who mount what its property does not leave to `mount`.
+const ZFSUTIL: &str = "zfsutil";
 /// Exit code of a mount that failed.
 const MOUNT_FAILED: u8 = 32;
 
@@ -50,11 +55,18 @@ impl Arguments {
         let at = std::path::absolute(&self.directory)
             .with_context(|| format!("cannot use '{}'", self.directory.display()))?;
         let implied = implied(&self.options);
+        let is_zfsutil = self.options.iter().any(|word| word == ZFSUTIL);
         let means_nothing = |word: &str| self.sloppy && word != "remount" && !MountOptions::knows(word);
         let is_meant = |word: &String| !is_for_mount(word) && !means_nothing(word);
         let options = implied.chain(self.options.into_iter().filter(is_meant)).collect();
-        let request =
-            Mount { dataset: Some(self.dataset), at: Some(at), options, legacy: true, ..Mount::default() };
+        let request = Mount {
+            dataset: Some(pool_on(&self.dataset)?.unwrap_or(self.dataset)),
+            at: Some(at),
+            options,
+            overlay: true,
+            legacy: !is_zfsutil,
+            ..Mount::default()
+        };
         let changed = output::ask(&request, |request| MountsChanged {
             failed: output::none_of(&request.dataset, "dataset does not exist"),
             ..MountsChanged::default()
@@ -69,6 +81,18 @@ impl Arguments {
             output::Exit(MOUNT_FAILED).into()
         })
     }
+}
+
+/// The pool of a device, where one is named in place of a dataset.
+fn pool_on(dataset: &str) -> Result<Option<String>> {
+    let path = Path::new(dataset);
+    if !path.is_absolute() {
+        return Ok(None);
+    }
+    let opened = discovery::open_device(path).with_context(|| format!("cannot open '{dataset}'"))?;
+    let label = best_label(device::block_on(read_labels(&*opened)));
+    let name = label.and_then(|label| label.name).map(|name| name.to_string());
+    name.map(Some).with_context(|| format!("'{dataset}' is no device of a pool"))
 }
 
 /// What the words of `mount -o remount` do not say because it is so without them: beside a directory alone they are those of the mount table with what was asked for, and there what is allowed has no word.
@@ -86,7 +110,8 @@ fn implied(options: &[String]) -> impl Iterator<Item = String> + use<> {
 
 /// Options that are meant for others than the filesystem: those of `fstab`, and those of the mount table, which `mount -o remount` repeats.
 fn is_for_mount(word: &str) -> bool {
-    const WORDS: [&str; 13] = [
+    const WORDS: [&str; 14] = [
+        ZFSUTIL,
         "auto",
         "noauto",
         "user",

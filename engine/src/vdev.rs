@@ -140,7 +140,7 @@ pub struct Vdev {
     pub stats: Stats,
     /// It was a spare or cache device, and was removed.
     pub(crate) is_removed: AtomicBool,
-    /// Its device was asked to discard and cannot.
+    /// Its device was asked to discard and cannot, or has not been open yet.
     pub(crate) cannot_discard: AtomicBool,
     /// The transaction groups that it missed.
     pub missing_txgs: Missed,

@@ -288,7 +288,10 @@ impl Config<'_> {
             return if is_active { format!("  ({doing})") } else { String::new() };
         }
         let Some(sweep) = sweep.filter(|sweep| sweep.state != SweepState::Canceled) else {
-            return format!("  (un{done})");
+            return match work {
+                Sweep::Trim if vdev.cannot_trim => "  (trim unsupported)".to_owned(),
+                _ => format!("  (un{done})"),
+            };
         };
         let percent = sweep.done_bytes.saturating_mul(100).checked_div(sweep.total_bytes).unwrap_or(100);
         let at = ctime(sweep.time);

@@ -62,6 +62,17 @@ fn pools_of_old_versions_are_made_and_upgraded() {
     assert!(done.starts_with(begins) && done.ends_with("\n\n"), "{done}");
     assert_eq!(get("version", "numbered"), "-\n");
 
+    // What the lists of `compatibility` name and the pool does not have, and the other way round.
+    let status = || print("zpool status kept");
+    assert!(!status().contains("status:"), "{}", status());
+    print("zpool set compatibility=compat-2018 kept");
+    assert!(
+        status().contains("status: Some supported and requested features are not enabled"),
+        "{}",
+        status()
+    );
+    print("zpool set compatibility=legacy kept");
+
     let kept = "Pool 'kept' already has all supported and requested features enabled.\n";
     assert_eq!(upgrade("zpool upgrade kept"), kept);
     print("zpool set feature@lz4_compress=enabled bare");

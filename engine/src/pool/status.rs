@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ondisk::features::Feature;
@@ -173,6 +174,9 @@ pub struct VdevNode {
     /// A leaf that works and does not hold what it missed ([`crate::vdev::dtl`]).
     #[serde(default)]
     pub awaits_resilver: bool,
+    /// A leaf that takes no discards, or was not open since the pool was imported.
+    #[serde(default)]
+    pub cannot_trim: bool,
     /// Failed reads.
     pub read_errors: u64,
     /// Failed writes.
@@ -638,6 +642,7 @@ pub(super) fn root_node(name: &str, guid: Guid, tree: &VdevTree, errors: &ErrorC
         state: status.state,
         aux: status.aux,
         awaits_resilver: false,
+        cannot_trim: false,
         read_errors: errors.read(),
         write_errors: errors.write(),
         checksum_errors: errors.checksum(),
@@ -684,6 +689,7 @@ fn node(vdev: &Vdev, class: VdevClass) -> VdevNode {
         state,
         aux: vdev.status().aux,
         awaits_resilver: awaits_resilver(vdev),
+        cannot_trim: vdev.cannot_discard.load(Ordering::Relaxed),
         read_errors: vdev.errors.read(),
         write_errors: vdev.errors.write(),
         checksum_errors: vdev.errors.checksum(),

@@ -136,6 +136,8 @@ impl Builder<'_> {
         }
         let kind = self.kind(config, needs.ashift)?;
         let status = status_of(config, &kind, &children, needs);
+        // Of a device that is not open it is not known what it can do.
+        let is_closed = matches!(kind, Kind::Leaf(_)) && !status.is_readable();
         let class = match config.is_log {
             true => OnceLock::from(Class::Log),
             false => OnceLock::new(),
@@ -153,7 +155,7 @@ impl Builder<'_> {
             errors: ErrorCounters::default(),
             stats: Default::default(),
             is_removed: Default::default(),
-            cannot_discard: Default::default(),
+            cannot_discard: is_closed.into(),
             missing_txgs: Default::default(),
             unflushed: Default::default(),
             stable: Default::default(),

@@ -201,6 +201,7 @@ impl VdevTree {
                 self.gone_with(leaf, &given);
             }
             slot.replace(Some(device));
+            leaf.cannot_discard.store(false, Ordering::Relaxed);
         }
         status
     }

@@ -7,13 +7,15 @@ use std::path::PathBuf;
 
 use engine::dataset::dsl::Dsl;
 use engine::pool::discovery::FoundPool;
-use engine::pool::live::{Sweep, SweepState, sweeps_of};
+use engine::pool::live::{LivePool, Sweep, SweepState, sweeps_of, version};
 use engine::pool::{errlog, status};
 use ondisk::ObjectId;
+use ondisk::features::Feature;
 use ondisk::nvlist::ByteString;
 use ondisk::vdev_config::PoolState;
 
 use super::edits::features_missing;
+use super::pool_properties::features_of;
 use super::pools::host_id;
 use super::{Daemon, OpenPool, dataset_error};
 use crate::api::{self, ApiError, Dedup, DedupRow, ImportablePool, Listed, PoolStatus, Reason};
@@ -109,6 +111,11 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
     {
         health.reason = Reason::Ok;
     }
+    if let (Reason::Ok, Some(live)) = (health.reason, open.live())
+        && pool.uberblock().version == version::FEATURES
+    {
+        health.reason = by_compatibility(live);
+    }
     Ok(PoolStatus {
         name: open.name().to_owned(),
         guid: pool.guid().0,
@@ -120,6 +127,23 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
         sweeps: sweeps(open, &dsl).await?,
         counting: counting(open, &dsl).await,
     })
+}
+
+/// Whether a pool has the features that the lists of its `compatibility` name, and no others.
+fn by_compatibility(live: &LivePool) -> Reason {
+    let requested = match features_of(&live.compatibility().unwrap_or_default()) {
+        Ok(Some(requested)) => requested,
+        Ok(None) => return Reason::Ok,
+        Err(_) => return Reason::CompatibilityError,
+    };
+    for feature in Feature::ALL.iter().filter(|feature| feature.is_upgraded()) {
+        match (requested.contains(feature), live.feature_count(*feature).is_some()) {
+            (true, false) => return Reason::FeaturesDisabled,
+            (false, true) => return Reason::IncompatibleFeatures,
+            _ => {}
+        }
+    }
+    Reason::Ok
 }
 
 async fn counting(open: &OpenPool, dsl: &Dsl) -> Option<api::Counting> {

@@ -239,6 +239,10 @@ impl Tree<'_> {
             Sweep::Initialize => ["init_state", "initialized", "to_initialize", "init_time", "UNINITIALIZED"],
             Sweep::Trim => ["trim_state", "trimmed", "to_trim", "trim_time", "UNTRIMMED"],
         };
+        if work == Sweep::Trim {
+            let numbers = Numbers { literal: true, ..self.numbers };
+            item.insert("trim_notsup".into(), numbers.exact(vdev.cannot_trim.into()));
+        }
         let Some(sweep) = sweep_of(self.pool, vdev, work) else {
             item.insert(state.into(), unbegun.into());
             return;

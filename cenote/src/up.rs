@@ -238,6 +238,7 @@ fn mount_flat(daemon: &Daemon, pool: &str, directory: &Path) -> Result<Vec<Strin
         depth: None,
         kinds: vec![DatasetKind::Filesystem],
         properties: ["canmount", "keystatus"].map(str::to_owned).to_vec(),
+        ..ListDatasets::default()
     };
     let listed = block_on(daemon.list_datasets(list))?;
     let mut warnings: Vec<String> = listed.failed.into_iter().map(|error| error.message).collect();

@@ -46,7 +46,7 @@ pub fn snapshots(word: &str) -> Vec<String> {
 
 fn list(above: Option<String>, kinds: Vec<DatasetKind>) -> Vec<String> {
     let names = above.into_iter().collect();
-    let listed = ask(&ListDatasets { names, depth: Some(1), kinds, properties: Vec::new() });
+    let listed = ask(&ListDatasets { names, depth: Some(1), kinds, ..ListDatasets::default() });
     listed.map_or_else(Vec::new, |listed| listed.entries.into_iter().map(|entry| entry.name).collect())
 }
 

@@ -207,6 +207,7 @@ fn root_of(name: &str) -> Result<Result<KeyEntry, NoRoot>> {
         depth: Some(0),
         kinds: vec![DatasetKind::Filesystem, DatasetKind::Volume],
         properties: [format, location, root, status].map(str::to_owned).to_vec(),
+        ..ListDatasets::default()
     };
     let listed = output::ask(&request, |request| Listed {
         entries: Vec::new(),

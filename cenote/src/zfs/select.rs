@@ -47,7 +47,8 @@ impl Selection {
         if by_pool && (!listing_pools.is_empty() || names.iter().any(|name| name.contains('@'))) {
             kinds.push(DatasetKind::Snapshot);
         }
-        let request = ListDatasets { names, depth, kinds, properties };
+        let pass_over = self.depth.is_some();
+        let request = ListDatasets { names, depth, kinds, pass_over, properties };
         let mut listed = output::ask(&request, |request| Listed {
             entries: Vec::new(),
             failed: output::none_of(&request.names, "dataset does not exist"),

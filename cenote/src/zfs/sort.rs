@@ -1,12 +1,12 @@
 //! `-s` and `-S` of `zfs list`: by which properties the lines are sorted.
 //!
-//! The first property that differs decides. Numbers and words with a number behind them sort by number, all else as text; datasets
+//! The first property that differs decides. Numbers sort by number, all else as text, words that stand for numbers too; datasets
 //! without the property come last in either direction, and equal ones stay in the order of names.
 
 use std::cmp::Ordering;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use engine::dataset::properties::{Kind, Prop, index};
+use engine::dataset::properties::{Kind, Prop};
 use server::api::DatasetEntry;
 
 /// The properties to sort by, the most important first.
@@ -38,8 +38,7 @@ impl SortKey {
         let number = match Prop::from_name(&self.name).map(|prop| prop.desc().kind) {
             Some(Kind::Number(_)) if text == "none" => Some(f64::INFINITY),
             Some(Kind::Number(_)) => text.parse().ok(),
-            Some(Kind::Index(_, names)) => index::number(names, &text).map(|number| number as f64),
-            Some(Kind::Text(_)) | None => None,
+            Some(Kind::Index(..) | Kind::Text(_)) | None => None,
         };
         Some(number.map_or(Value::Text(text), Value::Number))
     }
@@ -146,5 +145,14 @@ mod tests {
             let order: String = datasets.iter().map(|dataset| dataset.name.as_str()).collect();
             assert_eq!(order, expected);
         }
+    }
+
+    #[test]
+    fn words_sort_as_text() {
+        let mut datasets = [("a", "on"), ("b", "sha256"), ("c", "off"), ("d", "fletcher4")]
+            .map(|(name, checksum)| dataset(name, Some(checksum)));
+        keys(&["list", "-s", "checksum"]).sort(&mut datasets, 0);
+        let order: String = datasets.iter().map(|dataset| dataset.name.as_str()).collect();
+        assert_eq!(order, "dcab");
     }
 }

@@ -120,7 +120,7 @@ impl Daemon {
                     if seen.insert(entry.name().to_owned()) {
                         all.push((entry, Arc::clone(&pool), Arc::clone(&dsl)));
                     }
-                } else if request.depth == Some(0) {
+                } else if request.depth == Some(0) && !request.pass_over {
                     listed.failed.push(not_of_this_type(name));
                 }
             }

@@ -122,7 +122,8 @@ fn what_does_not_exist_is_told_beside_what_does() {
     block_on(running.daemon.import(without_mounts(&running, &golden))).unwrap();
     let names = ["single/fs", "single/none", "nopool/x", "single/fs@one"].map(str::to_owned).to_vec();
     let kinds = vec![DatasetKind::Filesystem];
-    let list = ListDatasets { names, depth: Some(0), kinds, properties: vec!["used".into()] };
+    let properties = vec!["used".into()];
+    let list = ListDatasets { names, depth: Some(0), kinds, properties, ..ListDatasets::default() };
     let listed = block_on(running.daemon.list_datasets(list)).unwrap();
     assert_eq!(listed.entries.len(), 1);
     let failed: Vec<&str> = listed.failed.iter().map(|error| error.message.as_str()).collect();

@@ -109,6 +109,17 @@ fn a_cache_file_of_ones_own_is_kept_and_imported_from() {
     session.print(&["zpool", "import", "-c", text(&copy), "kept"]);
     assert_eq!(open(&session), "kept\n");
     assert!(place.cachefile().exists());
+    // Devices with other names are found beside those that the file knows, and so are those that came later.
+    File::create(place.path("more")).unwrap().set_len(128 << 20).unwrap();
+    session.print(&["zpool", "add", "kept", text(&place.path("more"))]);
+    session.print(&["zpool", "export", "kept"]);
+    fs::rename(place.path("kept"), place.path("moved")).unwrap();
+    session.print(&["zpool", "import", "-c", text(&copy), "kept"]);
+    // The daemon's own file is nobody's property.
+    let property = format!("cachefile={}", text(&place.cachefile()));
+    session.print(&["zpool", "set", &property, "kept"]);
+    assert_eq!(session.print(&["zpool", "get", "-Ho", "value", "cachefile", "kept"]), "-\n");
+    assert!(place.cachefile().exists());
     // Nothing of a pool that may only be read is kept.
     session.print(&["zpool", "export", "kept"]);
     session.print(&["zpool", "import", "-o", "readonly=on", "-c", text(&copy), "kept"]);

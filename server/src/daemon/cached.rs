@@ -10,7 +10,7 @@
 //! A pool on files in a filesystem of another pool is imported after that one is mounted, at the start or whenever that
 //! happens later.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -67,7 +67,9 @@ impl Daemon {
     /// Keeps a pool in another file from now on.
     pub(super) fn keep_in(&self, open: &OpenPool, cachefile: String) -> Result<(), ApiError> {
         let before = self.file_of(open);
-        open.set_cachefile(Some(cachefile).filter(|path| !path.is_empty()));
+        // The daemon's own file is what a pool has that names none.
+        let is_own = |path: &str| self.cachefile.as_deref() == Some(Path::new(path));
+        open.set_cachefile(Some(cachefile).filter(|path| !path.is_empty() && !is_own(path)));
         if let Some(before) = before.filter(|before| self.file_of(open).as_ref() != Some(before)) {
             let removed = cachefile::remove(&before, open.guid());
             removed
@@ -87,9 +89,12 @@ impl Daemon {
         let mut found = discovery::scan(&known).await?;
         let is_there = |pool: &Cached| found.iter().any(|found| is_whole(found, pool));
         if !cached.iter().all(is_there) {
-            // Disks get other names. Files do not move by themselves.
-            let defaults = DEFAULT_DIRECTORIES.iter().map(PathBuf::from).filter(|path| path.exists());
-            found = discovery::scan(&known.iter().cloned().chain(defaults).collect::<Vec<_>>()).await?;
+            // Disks get other names. Files were moved, or came later than the file, mostly beside the others.
+            let defaults = DEFAULT_DIRECTORIES.iter().map(PathBuf::from);
+            let paths = cached.iter().flat_map(|pool| &pool.devices).map(|(_, path)| path);
+            let beside = paths.filter_map(|path| path.parent()).map(Path::to_owned);
+            let places: BTreeSet<PathBuf> = defaults.chain(beside).filter(|path| path.exists()).collect();
+            found = discovery::scan(&known.iter().cloned().chain(places).collect::<Vec<_>>()).await?;
         }
         let wanted: HashSet<_> = cached.iter().map(|pool| pool.guid).collect();
         let open: HashSet<_> = self.open_pools().iter().map(|open| open.guid()).collect();
@@ -171,9 +176,18 @@ fn read(file: &Path) -> Result<Vec<Cached>, ApiError> {
         .map_err(|error| ApiError::failed(format!("cannot read cache file {}: {error}", file.display())))
 }
 
-/// Whether all devices of a pool of a cache file were found.
+/// Whether all devices of a pool of a cache file were found, and those that came later than the file.
 fn is_whole(found: &FoundPool, pool: &Cached) -> bool {
-    found.guid == pool.guid && pool.devices.iter().all(|(guid, _)| found.candidates.contains_key(guid))
+    found.guid == pool.guid
+        && pool.devices.iter().all(|(guid, _)| found.candidates.contains_key(guid))
+        && has_all_tops(found)
+}
+
+/// Whether a device of each top-level vdev was found that the newest label counts.
+fn has_all_tops(found: &FoundPool) -> bool {
+    let tops: HashSet<_> = found.candidates.values().filter_map(|device| device.label.top_guid).collect();
+    let there = (tops.len() + found.label.hole_array.len()) as u64;
+    found.label.vdev_children.is_none_or(|count| count <= there)
 }
 
 /// Whether OpenZFS's kernel module of this host has a pool of this name.

@@ -105,7 +105,7 @@ pub struct Arguments {
     /// Show vdevs too
     #[arg(short)]
     verbose: bool,
-    /// The pools, all open ones if none is named, or vdevs of the first; then seconds after which to repeat it, and how often
+    /// The pools, all open ones if none is named, or vdevs of the first or of any; then seconds after which to repeat it, and how often
     #[arg(value_name = "POOL|VDEV|INTERVAL")]
     names: Vec<String>,
 }
@@ -176,10 +176,15 @@ impl Arguments {
 
     /// The counters now. Names that are no pools are vdevs of those that are.
     fn look(&self) -> Result<(Look, Vec<server::api::ApiError>)> {
-        let listed = output::ask(&GetIoStats { pools: self.names.clone() }, |request| Listed {
+        let mut listed = output::ask(&GetIoStats { pools: self.names.clone() }, |request| Listed {
             entries: Vec::new(),
             failed: output::none_of(&request.pools, "no such pool"),
         })?;
+        if listed.entries.is_empty() && !self.names.is_empty() {
+            // Without a pool they are vdevs of any.
+            let all = output::ask(&GetIoStats { pools: Vec::new() }, |_| Listed::default())?;
+            listed.entries = all.entries.into_iter().filter(|pool| !self.wanted(pool).is_empty()).collect();
+        }
         let of_vdevs = |error: &server::api::ApiError| {
             let named =
                 |vdev: &VdevNode| error.message.contains(&format!("'{}'", self.naming.name("", vdev)));

@@ -297,6 +297,11 @@ fn log_and_cache_devices_go_offline_and_come_back_and_spares_do_not() {
     let before = written();
     write();
     assert!(written() > before, "the log device is used again");
+    // Vdevs without their pool are those of any.
+    let alone = session.print(&["zpool", "iostat", "-Hpv", log, data]);
+    let names: Vec<_> = alone.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    assert!(names.contains(&log.as_str()) && !names.contains(&"tank"), "{alone}");
+    assert_eq!(session.run(&["zpool", "iostat", log, "nonsense"]).code, 1);
     import(&[data, log]);
     assert_eq!([state(log), state(cache)], ["ONLINE"; 2]);
     // What `add -n` shows: what is there, and what comes to it.
@@ -399,6 +404,13 @@ fn trims_outlive_devices_that_go_away_and_keep_their_rates() {
     session.print(&["zpool", "trim", "-r", "1K", "tank", first]);
     session.print(&["zpool", "offline", "-f", "tank", first]);
     assert!(trim().contains("(untrimmed)"), "{}", trim());
+    session.print(&["zpool", "clear", "tank", first]);
+    assert!(trim().contains("(untrimmed)"), "{}", trim());
+    // Of one that was not open since the pool was imported it is not known whether it can.
+    session.print(&["zpool", "offline", "-f", "tank", first]);
+    session.print(&["zpool", "export", "tank"]);
+    session.print(&["zpool", "import", "-d", place.to_str().unwrap(), "tank"]);
+    assert!(trim().contains("(trim unsupported)"), "{}", trim());
     session.print(&["zpool", "clear", "tank", first]);
     assert!(trim().contains("(untrimmed)"), "{}", trim());
     session.print(&["zpool", "export", "tank"]);
